@@ -1,15 +1,15 @@
-//! Giving up what a long-running program has no use for, and saying what this kernel has no means to keep it from.
+//! Drops privileges that a long-running command does not need.
 
 use crate::failure::Failure;
 use fullpipe_kernel::confine::{self, Confinement, Layer};
 
-/// [`confine::confine`]; a layer that is missing is said on stderr.
+/// [`confine::confine`], with a note on stderr for each layer that this kernel lacks.
 pub fn confine(to: &Confinement<'_>) -> Result<(), Failure> {
-    let confined = confine::confine(to)
-        .map_err(|e| Failure::Impossible(format!("capabilities cannot be given up: {e}")))?;
+    let confined =
+        confine::confine(to).map_err(|e| Failure::Impossible(format!("cannot drop capabilities: {e}")))?;
     for (what, layer) in [("files and ports", &confined.landlock), ("system calls", &confined.system_calls)] {
         if let Layer::Unavailable(_) = layer {
-            eprintln!("note: not kept from {what} that it does not need: {layer}");
+            eprintln!("note: access to {what} is not restricted: {layer}");
         }
     }
     Ok(())

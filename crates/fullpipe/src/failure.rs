@@ -1,19 +1,18 @@
-//! How a command ends when it does not end well, and the exit code that goes with it.
+//! Failures of commands, and their exit codes.
 
 use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
 
-/// Why a command did not succeed. Each kind has its exit code; the text says what was wrong, where,
-/// and what to do about it.
+/// Why a command failed. Each kind has its exit code; the text says what is wrong, where, and what to do.
 #[derive(Debug)]
 pub enum Failure {
-    /// A check of the user's did not hold (exit code 1).
+    /// A check failed (exit code 1).
     Check(String),
     /// Bad usage or input (exit code 2).
     Usage(String),
     /// Not possible on this machine (exit code 3).
     Impossible(String),
-    /// The command that was run inside ended with this code; its own output said why.
+    /// The exit code of a command that was run, or of a failure that is already printed.
     Passed(u8),
 }
 
@@ -23,7 +22,7 @@ impl Failure {
         Failure::Usage(reason.to_string())
     }
 
-    /// Prints the reason on stderr and gives the exit code.
+    /// Prints the reason on stderr and returns the exit code.
     pub fn report(self) -> ExitCode {
         let code = match self {
             Failure::Check(_) => 1,
@@ -40,7 +39,7 @@ impl Display for Failure {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Check(text) | Failure::Usage(text) | Failure::Impossible(text) => f.write_str(text),
-            Failure::Passed(code) => write!(f, "it ended with exit code {code}"),
+            Failure::Passed(code) => write!(f, "exited with code {code}"),
         }
     }
 }

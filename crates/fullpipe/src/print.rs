@@ -1,4 +1,4 @@
-//! Text for stdout, and values for machines.
+//! Output: text for people, JSON for programs.
 
 use crate::failure::Failure;
 use fullpipe_kernel::printable;
@@ -8,47 +8,46 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::OnceLock;
 
-/// Why something could not be printed, the first time. A command that changes a host must not end at that.
-static LOST: OnceLock<String> = OnceLock::new();
+/// The first error of printing. A command that changes a host must not stop because of it.
+static FIRST_ERROR: OnceLock<String> = OnceLock::new();
 
-/// Prints `text` on `out`, in which what others said and a terminal would obey is written out. That nobody reads it to its end
-/// (`| head`) is no error.
+/// Prints `text` on `out` with control sequences from outside escaped. A closed pipe (`| head`) is no error.
 pub fn text(out: &mut impl Write, text: Arguments<'_>) {
     let text = match text.as_str() {
-        Some(ours) => Cow::Borrowed(ours),
+        Some(literal) => Cow::Borrowed(literal),
         None => Cow::Owned(printable::coloured(&text.to_string()).into_owned()),
     };
-    if let Err(why) = printed(out.write_all(text.as_bytes()).and_then(|()| out.flush())) {
-        let _ = LOST.set(why);
+    if let Err(why) = ignore_closed_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush())) {
+        let _ = FIRST_ERROR.set(why);
     }
 }
 
-/// Prints `text` on stderr, for a person: lines are broken between words to fit the terminal.
-pub fn told(text: Arguments<'_>) {
+/// Prints `text` on stderr, wrapped to the width of the terminal.
+pub fn message(text: Arguments<'_>) {
     let whole = text.to_string();
-    let whole = shown(whole, io::stderr().is_terminal(), console::Term::stderr);
+    let whole = wrapped_for(whole, io::stderr().is_terminal(), console::Term::stderr);
     self::text(&mut io::stderr(), format_args!("{whole}"));
 }
 
-/// Prints `text` on stdout, for a person, in the same way: sentences, not tables.
+/// Prints `text` on stdout, wrapped to the width of the terminal. For sentences, not tables.
 #[cfg(any(feature = "net", feature = "mesh"))]
 pub fn prose(text: &str) {
-    self::text(&mut io::stdout(), format_args!("{}", in_lines(text)));
+    self::text(&mut io::stdout(), format_args!("{}", wrapped_to_stdout(text)));
 }
 
-/// `text` as it fits stdout: sentences, not tables.
+/// `text` wrapped to the width of stdout. For sentences, not tables.
 #[cfg(any(feature = "net", feature = "mesh", feature = "trace", feature = "live"))]
-pub fn in_lines(text: &str) -> String {
+pub fn wrapped_to_stdout(text: &str) -> String {
     columns().map_or_else(|| text.to_owned(), |width| fitted(text, width))
 }
 
-/// Columns of the terminal that stdout is, or what `COLUMNS` says that it will be shown in; none if it is only kept.
+/// The width of stdout: of the terminal, or according to `COLUMNS`; none if stdout is a file or pipe without it.
 pub fn columns() -> Option<usize> {
     width(io::stdout().is_terminal(), console::Term::stdout)
 }
 
-/// `text` after `lead`, in lines of this width, its further ones below its first word.
-pub fn hung(lead: &str, text: &str, width: usize) -> String {
+/// `text` after `lead`, wrapped to this width with a hanging indent.
+pub fn hanging_indent(lead: &str, text: &str, width: usize) -> String {
     let indent = lead.chars().count();
     let lines = wrap_text(text, width.saturating_sub(indent));
     let line = |(i, line): (usize, &String)| match i {
@@ -58,11 +57,11 @@ pub fn hung(lead: &str, text: &str, width: usize) -> String {
     lines.iter().enumerate().map(line).collect()
 }
 
-/// Ends the program over how it was called: with help, or what is wrong in it, broken between words to fit the terminal.
-pub fn refuse(error: clap::Error) -> ! {
+/// Exits with help or a usage error, wrapped to the width of the terminal.
+pub fn exit_with(error: clap::Error) -> ! {
     let plain = error.render().to_string();
     if error.use_stderr() {
-        let whole = shown(plain.clone(), io::stderr().is_terminal(), console::Term::stderr);
+        let whole = wrapped_for(plain.clone(), io::stderr().is_terminal(), console::Term::stderr);
         if whole != plain {
             self::text(&mut io::stderr(), format_args!("{whole}"));
             std::process::exit(error.exit_code());
@@ -71,21 +70,21 @@ pub fn refuse(error: clap::Error) -> ! {
     error.exit()
 }
 
-/// `text` as it fits a terminal, or what `COLUMNS` says that it will be shown in; else it is left as it is.
-fn shown(text: String, is_terminal: bool, terminal: fn() -> console::Term) -> String {
+/// `text` wrapped to the width of a terminal or of `COLUMNS`; unchanged if neither is known.
+fn wrapped_for(text: String, is_terminal: bool, terminal: fn() -> console::Term) -> String {
     width(is_terminal, terminal).map_or_else(|| text.clone(), |width| fitted(&text, width))
 }
 
 fn width(is_terminal: bool, terminal: fn() -> console::Term) -> Option<usize> {
-    let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-    if is_terminal { Some(terminal().size().1.into()) } else { told() }
+    let from_env = || std::env::var("COLUMNS").ok()?.parse().ok();
+    if is_terminal { Some(terminal().size().1.into()) } else { from_env() }
 }
 
-/// Characters of a name in front of what is said of it, with the blanks between, at most.
-const NAME_MOST: usize = 24;
+/// The maximum width of a name and the blanks after it, before its description.
+const MAX_NAME_WIDTH: usize = 24;
 
-/// The same text with no line longer than `width` that could be broken between words; what follows is indented as its line was
-/// or, of a line with a name before two blanks or more, as what it says of it.
+/// Wraps lines longer than `width` between words. Continuation lines are indented like their line or, if the line has a
+/// name and two blanks or more before a description, like the description.
 fn fitted(text: &str, width: usize) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
@@ -94,20 +93,21 @@ fn fitted(text: &str, width: usize) -> String {
             out += line;
             continue;
         }
-        let words = body.trim_matches(' ');
-        let indent = body.find(words).unwrap_or(0);
-        let named =
-            words.find("  ").map(|at| at + words[at..].len() - words[at..].trim_start_matches(' ').len());
-        let lead = indent + named.filter(|&lead| lead <= NAME_MOST).unwrap_or(0);
-        out += hung(&body[..lead], &body[lead..], width.max(lead + 20)).trim_end_matches('\n');
+        let content = body.trim_matches(' ');
+        let indent = body.find(content).unwrap_or(0);
+        let name_width = content
+            .find("  ")
+            .map(|at| at + content[at..].len() - content[at..].trim_start_matches(' ').len());
+        let lead = indent + name_width.filter(|&lead| lead <= MAX_NAME_WIDTH).unwrap_or(0);
+        out += hanging_indent(&body[..lead], &body[lead..], width.max(lead + 20)).trim_end_matches('\n');
         out += &line[body.len()..];
     }
     out
 }
 
-/// The failure of a command whose output was lost.
-pub fn all_was_printed() -> Result<(), Failure> {
-    LOST.get().map_or(Ok(()), |why| Err(Failure::usage(why)))
+/// Fails if some output could not be printed.
+pub fn check_output() -> Result<(), Failure> {
+    FIRST_ERROR.get().map_or(Ok(()), |why| Err(Failure::usage(why)))
 }
 
 /// Prints `text` on stdout, as [`text`] does.
@@ -115,26 +115,26 @@ pub fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let text = String::from_utf8_lossy(text.as_ref());
     let text = printable::coloured(&text);
-    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map_err(Failure::usage)
+    ignore_closed_pipe(out.write_all(text.as_bytes()).and_then(|()| out.flush())).map_err(Failure::usage)
 }
 
-/// Prints bytes as they are, for a file or another program.
+/// Prints bytes unchanged, for a file or another program.
 pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    printed(out.write_all(bytes).and_then(|()| out.flush())).map_err(Failure::usage)
+    ignore_closed_pipe(out.write_all(bytes).and_then(|()| out.flush())).map_err(Failure::usage)
 }
 
-/// Prints what is JSON already.
+/// Prints JSON text.
 pub fn print_as_json(text: &str) -> Result<(), Failure> {
-    // Escaped as JSON does, there is nothing left for `print` to escape in another way.
+    // Control characters are escaped as JSON requires, so `print` finds nothing more to escape.
     print(printable::json(text).as_bytes())
 }
 
-/// Prints a value as a line of JSON, without keeping it as text: it may be a large host's. Tells whether anybody still
-/// reads, for what would go on for ever.
+/// Prints a value as one line of JSON, streamed since it may be large. Returns whether the reader is still there, so that
+/// endless output can stop.
 #[cfg(feature = "live")]
 pub fn print_json_line(value: &impl serde::Serialize) -> Result<bool, Failure> {
-    /// Escapes in strings what a terminal would obey.
+    /// Escapes control characters in strings.
     struct Printable;
     impl serde_json::ser::Formatter for Printable {
         fn write_string_fragment<W: ?Sized + Write>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
@@ -146,20 +146,20 @@ pub fn print_json_line(value: &impl serde::Serialize) -> Result<bool, Failure> {
     let line = written.map_err(io::Error::from).and_then(|()| out.write_all(b"\n"));
     match line.and_then(|()| out.flush()) {
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
-        outcome => printed(outcome).map(|()| true).map_err(Failure::usage),
+        outcome => ignore_closed_pipe(outcome).map(|()| true).map_err(Failure::usage),
     }
 }
 
-/// What writing came to, or why it failed.
-fn printed(outcome: io::Result<()>) -> Result<(), String> {
+/// The outcome of writing, without the error of a closed pipe.
+fn ignore_closed_pipe(outcome: io::Result<()>) -> Result<(), String> {
     match outcome {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(format!("cannot print: {e}")),
         _ => Ok(()),
     }
 }
 
-/// A value for machines, with the name and version of its form. A field that is removed or changes its meaning
-/// changes the version; new fields do not.
+/// A JSON document with the name and version of its schema. Removing a field or changing its meaning changes the
+/// version; new fields do not.
 #[derive(serde::Serialize)]
 pub struct Document<'a, T> {
     pub schema: &'static str,
@@ -167,7 +167,7 @@ pub struct Document<'a, T> {
     pub value: &'a T,
 }
 
-/// Prints a value for machines.
+/// Prints a value as JSON.
 pub fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(Failure::usage)?;
     print_as_json(&(text + "\n"))
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_are_broken_between_words_and_all_else_is_left_alone() {
+    fn long_lines_are_wrapped_and_others_are_unchanged() {
         assert_eq!(fitted("one two three four five six seven\n", 22), "one two three four\nfive six seven\n");
         assert_eq!(fitted("a:\n  help: one two three four\n", 24), "a:\n  help: one two three\n  four\n");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Secrets, which are in files: on a command line everybody on the host would see them.
+//! Secrets are read from files, since command lines are visible to all users of the host.
 
 use crate::failure::Failure;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 /// The first line of a file.
 pub fn read(path: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::usage(format!("cannot read the secret {}: {e}", path.display())))?;
+        .map_err(|e| Failure::usage(format!("cannot read the secret in {}: {e}", path.display())))?;
     match text.lines().next().map(str::trim) {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),
-        _ => Err(Failure::usage(format!("{} holds no secret in its first line", path.display()))),
+        _ => Err(Failure::usage(format!("{}: the first line must contain the secret", path.display()))),
     }
 }

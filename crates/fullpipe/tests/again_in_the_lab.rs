@@ -75,7 +75,7 @@ fn a_run_that_was_held_up_is_not_valid_and_says_why() {
     let output = held_up("0").0.wait_with_output().unwrap();
     let Some(run) = run(&output) else { return };
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 1 runs are not valid"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 1 runs are invalid"));
     assert_eq!(run["valid"], false);
     assert!(run["invalid_because"].to_string().contains("the emulator stood still for"), "{run:#}");
 }

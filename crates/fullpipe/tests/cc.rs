@@ -147,7 +147,7 @@ fn the_list_for_machines_says_what_the_kernel_takes() {
             (Some("fullpipe/cc-list/1"), Some(links))
         );
         let features = list["features"].as_array().unwrap();
-        assert!(features.len() == 6 && features.iter().all(|one| one["there"] == true), "{list:#}");
+        assert!(features.len() == 6 && features.iter().all(|one| one["available"] == true), "{list:#}");
         for name in ["fp_bbr3", "fp_bbr1", "fp_hybla"] {
             let one = list["controllers"].as_array().unwrap().iter().find(|one| one["name"] == name).unwrap();
             assert!(one["loadable"] == true && one["missing"].is_null(), "{one}");
@@ -165,10 +165,10 @@ fn each_controller_loads_carries_data_and_unloads() {
     for controller in ["bbr3", "bbr1", "hybla"] {
         let name = format!("fpa_{controller}");
         let said = space.ok(&format!("$FULLPIPE cc load {controller} --name {name} --verify"));
-        assert!(said.contains("is loaded") && said.contains("test transfer went through"), "{said}");
+        assert!(said.contains("is loaded") && said.contains("test transfer succeeded"), "{said}");
         assert!(space.is_loaded(&name));
         let again = space.ok(&format!("$FULLPIPE cc load {controller} --name {name}"));
-        assert!(again.contains("was loaded already"), "{again}");
+        assert!(again.contains("was already loaded"), "{again}");
         let list = space.ok("$FULLPIPE cc list");
         let line = |name: &str| list.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
         let about = |name: &str| line(name).split_whitespace().skip(2).collect::<Vec<_>>().join(" ");
@@ -564,14 +564,14 @@ fn a_name_is_one_controllers_alone() {
     assert!(text("fpn_a").contains(" cc load bbr1 --name fpn_a --verify\n"), "{}", text("fpn_a"));
     assert!(text("fpn_b").contains(" cc load bbr3 --name fpn_b --verify\n"), "{}", text("fpn_b"));
     let said = space.ok("$FULLPIPE cc unload bbr1 --name fpn_a");
-    assert_eq!(said, "fpn_a is unloaded, and not loaded at boot any more\n");
+    assert_eq!(said, "fpn_a is unloaded, and no longer loaded at boot\n");
     assert!(text("fpn_b").contains("fpn_b"));
     space.ok("$FULLPIPE cc unload bbr3 --name fpn_b --until-boot");
     assert!(text("fpn_b").contains("fpn_b"));
     assert!(told_of_the_host(&space, "fpn_b").iter().any(|change| change.ends_with("fpn_b.service")));
     // What is not loaded may be there at the next boot, and can be told not to be.
     let said = space.ok("$FULLPIPE cc unload bbr3 --name fpn_b");
-    assert_eq!(said, "fpn_b was not loaded, and not loaded at boot any more\n");
+    assert_eq!(said, "fpn_b was not loaded, and no longer loaded at boot\n");
     assert_eq!(space.ok(units), "");
 }
 
@@ -621,7 +621,7 @@ fn loaders_at_the_same_time_do_not_fight() {
         let count = |text: &str| {
             said.iter().filter(|output| String::from_utf8_lossy(&output.stdout).contains(text)).count()
         };
-        assert_eq!((count("is loaded"), count("was loaded already")), (1, 3), "{said:?}");
+        assert_eq!((count("is loaded"), count("was already loaded")), (1, 3), "{said:?}");
         space.ok("$FULLPIPE cc unload bbr1 --name fpe_bbr1");
     }
 }
@@ -687,11 +687,15 @@ fn what_is_impossible_is_told_with_the_missing_thing_and_exit_code_3() {
     }
     fails("$FULLPIPE cc unload bbr1 --name fpg_bbr1", 3, &["not loaded"]);
     let dropped = "setpriv --bounding-set -all --inh-caps -all $FULLPIPE cc load bbr1 --name fpg_bbr1";
-    fails(dropped, 3, &["needs root", "CAP_BPF", "help: sudo fullpipe cc load bbr1 --name fpg_bbr1"]);
+    fails(dropped, 3, &["root is required", "CAP_BPF", "help: sudo fullpipe cc load bbr1 --name fpg_bbr1"]);
     // Who may not see what is loaded is not told that nothing is.
     for what in ["status", "status --json", "unload bbr1", "update bbr1", "record f -- true"] {
         let line = format!("setpriv --bounding-set -all --inh-caps -all $FULLPIPE cc {what}");
-        fails(&line, 3, &["needs root", "this kernel offers: ", &format!("help: sudo fullpipe cc {what}")]);
+        fails(
+            &line,
+            3,
+            &["root is required", "available in this kernel: ", &format!("help: sudo fullpipe cc {what}")],
+        );
     }
     let blind =
         "unshare -m sh -c 'mount -t tmpfs tmpfs /sys/kernel && $FULLPIPE cc load bbr1 --name fpg_bbr1'";
@@ -794,7 +798,7 @@ fn recorded(file: &Path, options: &str, seconds: u32) -> Option<Vec<Record>> {
         return None;
     }
     assert!(output.status.success(), "{said}");
-    assert!(said.contains(" callbacks recorded in ") && said.contains(", 0 lost"), "{said}");
+    assert!(said.contains(" callbacks recorded in ") && said.contains(", 0 dropped"), "{said}");
     Some(Reader::new(std::fs::File::open(file).unwrap()).unwrap().map(|record| record.unwrap()).collect())
 }
 

@@ -65,7 +65,7 @@ fn variants() {
     // Live sockets follow, of this variant alone.
     let said = ok("tune fpx_draft min_pipe_cwnd_packets=90 ecn=off");
     let line = said.lines().find(|line| line.starts_with("min_pipe_cwnd_packets ")).unwrap();
-    assert!(line.contains(" 90 ") && line.contains("4 if not set"), "{said}");
+    assert!(line.contains(" 90 ") && line.contains("default 4"), "{said}");
     wide.talk(2);
     draft.talk(2);
     let of_draft = windows("fpx_draft");
@@ -78,7 +78,7 @@ fn variants() {
     assert!(kept.iter().any(|one| one.about.key == "min_pipe_cwnd_packets" && one.value == "90"), "{kept:?}");
 
     ok("load hybla --name fpx_hybla --set rtt0=50");
-    assert!(ok("tune fpx_hybla").contains("50   (25 if not set)"));
+    assert!(ok("tune fpx_hybla").contains("50   (default 25)"));
     drop((wide, draft));
     for name in ["fpx_wide", "fpx_draft", "fpx_hybla"] {
         unload(name);
@@ -98,7 +98,7 @@ fn refusals() {
         ("bbr3", "beta_percent=170", "in percent"),
         ("bbr3", "probe_rtt_interval_ms=soon", "in ms"),
         ("bbr3", "beta_percnt=80", "did you mean `beta_percent`"),
-        ("bbr1", "beta_percent=80", "exactly what the kernel's bbr does"),
+        ("bbr1", "beta_percent=80", "exactly what the kernel's bbr computes"),
         ("hybla", "rtt0=0", "1 to 10000 (ms)"),
         ("bbr3", "beta_percent", "KEY=VALUE"),
     ];
@@ -127,7 +127,7 @@ fn what_cannot_be_set_is_refused_with_its_range_and_unit() {
 #[test]
 fn the_settings_of_each_controller_are_listed_without_loading_it() {
     let of_bbr3 = ok("settings bbr3");
-    for (key, default) in [("beta_percent", "70 if not set"), ("probe_up_pacing_gain", "1.25 if not set")] {
+    for (key, default) in [("beta_percent", "default 70"), ("probe_up_pacing_gain", "default 1.25")] {
         assert!(of_bbr3.contains(key) && of_bbr3.contains(default), "{of_bbr3}");
     }
     assert!(ok("settings hybla").contains("rtt0"));

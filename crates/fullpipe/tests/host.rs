@@ -89,7 +89,6 @@ fn bad_input_and_what_cannot_be_are_told_apart_by_their_exit_codes() {
         ("plan bbr --qdisc fq_pie", 3, "no fq_pie"),
         ("plan bbr --replace eth7", 2, "no device `eth7`; there are: eth0"),
         ("plan bbr --qdisc nosuch", 2, "possible values"),
-        ("plan bbr --buffers auto", 2, "--rate"),
         ("doctor --rate 1gbit", 2, "--rtt"),
         ("apply bbr --confirm 1ms", 2, "at least 1s"),
         ("confirm", 2, "nothing waits"),

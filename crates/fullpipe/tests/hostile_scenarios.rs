@@ -111,7 +111,7 @@ fn a_recording_that_lacks_values_is_refused_before_anything_is_made_of_it() {
         let part = directory.path().join("part.json");
         fs::write(&part, recording.to_string()).unwrap();
         let mut merge = fullpipe();
-        merge.arg("merge").arg(&part).arg("--out").arg(directory.path().join("all.html"));
+        merge.args(["run", "merge"]).arg(&part).arg("--out").arg(directory.path().join("all.html"));
         let output = output_within(&mut merge, LIMIT).unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };

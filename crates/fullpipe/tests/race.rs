@@ -351,7 +351,7 @@ fn a_rate_is_written_as_iperf3_has_it_too() {
 fn a_controller_in_the_place_of_a_case_is_told_where_it_belongs() {
     let told = refusal(&["conformance", "cubic"]);
     assert!(told.contains("say --cc cubic") && !told.contains("there are"), "{told}");
-    assert!(refusal(&["conformance", "nosuch"]).contains("there are:"));
+    assert!(refusal(&["conformance", "nosuch"]).contains("the cases are:"));
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn a_range_is_swept_and_its_figures_go_to_the_standard_output_a_row_a_run() {
         serde_json::from_str(&stdout(&["race", "bbr", "--duration", "1s", "--out", "-"])).unwrap();
     assert!(json["runs"][0]["flows"][0]["series"].is_object(), "with its time series");
     let e = refusal(&["race", "bbr", "--json", "--out", "-"]);
-    assert!(e.contains("can have one report"), "{e}");
+    assert!(e.contains("takes one report"), "{e}");
     let e = refusal(&["race", "bbr", "--out=-.docx"]);
     assert!(e.contains("-.docx") && e.contains("summary.csv"), "{e}");
     let e = refusal(&["race", "bbr", "--sweep", "loss=1%..2%"]);

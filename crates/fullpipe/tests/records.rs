@@ -165,7 +165,7 @@ fn each_of_two_thousand() {
     let said = recording.end();
     assert_eq!(said.code, Some(0), "{}", said.text);
     let all = 2 * carried.values().map(Vec::len).sum::<usize>();
-    let (written, lost) = (said.figure("written") as usize, said.figure("lost") as usize);
+    let (written, lost) = (said.figure("written") as usize, said.figure("dropped") as usize);
     assert_eq!((said.figure("connections closed") as usize, written + lost), (all, all), "{}", said.text);
     let records = records(&path);
     assert_eq!(records.len(), written);
@@ -279,7 +279,7 @@ fn under_loss_the_segments_sent_again_are_those_of_the_namespace() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     let said = recording.end();
-    assert_eq!(said.figure("lost"), 0, "{}", said.text);
+    assert_eq!(said.figure("dropped"), 0, "{}", said.text);
     let word = |before: &str| -> u64 {
         let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{before}: {text}"));
         rest.split_whitespace().next().unwrap().parse().unwrap()
@@ -320,7 +320,7 @@ fn with_a_small_buffer() {
     connect(200);
     recording.signal(Signal::SIGCONT);
     let said = recording.end();
-    let (written, lost) = (said.figure("written"), said.figure("lost"));
+    let (written, lost) = (said.figure("written"), said.figure("dropped"));
     assert_eq!(written + lost, 400, "{}", said.text);
     assert_eq!(said.figure("connections closed"), 400);
     assert!(written >= 20 && lost >= 300 && said.text.contains("--buffer"), "{}", said.text);
@@ -343,7 +343,7 @@ fn as_asked_for() {
     let recording = Recording::start(&[turns.to_str().unwrap(), "--max-size", "40kB", "--files", "3"]);
     connect(200);
     let said = recording.end();
-    assert_eq!((said.figure("written"), said.figure("lost")), (400, 0));
+    assert_eq!((said.figure("written"), said.figure("dropped")), (400, 0));
     let mut numbers = Vec::new();
     for name in ["turns.2.jsonl", "turns.1.jsonl", "turns.jsonl"] {
         let path = dir.path().join(name);
@@ -379,7 +379,7 @@ fn as_asked_for() {
     let recording = Recording::start(&[path.to_str().unwrap(), "pid", "1"]);
     connect(8);
     let said = recording.end();
-    assert_eq!((said.figure("written"), said.figure("left out by the filter")), (0, 16));
+    assert_eq!((said.figure("written"), said.figure("excluded by the filter")), (0, 16));
 }
 
 #[test]
@@ -486,7 +486,7 @@ fn what_cannot_be_is_refused() {
         assert!(output.status.code() == Some(code) && text.contains(said), "{args:?}: {text}");
     };
     refused(&["x.jsonl", "dprt = :443"], 2, "known are dst");
-    refused(&["x.jsonl", "state", "established"], 2, "leave `state` out");
+    refused(&["x.jsonl", "state", "established"], 2, "cannot use `state`");
     refused(&["x.jsonl", "--max-size", "10"], 2, "--max-size");
     refused(&["x.jsonl", "--anonymise", "prefix", "--key-file", "/dev/null"], 2, "secret");
     if can_load() {

@@ -33,7 +33,7 @@ fn records_come_to_tables_and_a_page() {
     let page = dir.path().join("closed.html");
     let output = report(&[path.to_str().unwrap(), "--out", page.to_str().unwrap()]);
     let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("its last line is cut"), "{said}");
+    assert!(output.status.success() && said.contains("skipping the last line"), "{said}");
     for by in ["by controller", "by prefix", "by port", "by hour"] {
         assert!(text.contains(by), "{text}");
     }
@@ -112,9 +112,9 @@ fn recordings_are_drawn_again_and_side_by_side() {
     };
     let records = dir.path().join("closed.jsonl");
     fs::write(&records, line(1, "bbr", 0)).unwrap();
-    refused(&[&a, records.to_str().unwrap()], "do not make one report");
+    refused(&[&a, records.to_str().unwrap()], "cannot be mixed in one report");
     let broken = dir.path().join("broken.json");
     fs::write(&broken, &fs::read_to_string(&a).unwrap()[..500]).unwrap();
-    refused(&[broken.to_str().unwrap()], "no recording that this version reads");
+    refused(&[broken.to_str().unwrap()], "not a recording that this version reads");
     refused(&[&a, "--by", "port"], "--by");
 }

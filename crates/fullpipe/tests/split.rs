@@ -604,7 +604,7 @@ fn restarted() {
     assert_eq!(run(), "bbr");
     split.wait_for(2);
     let (code, told, _, lines) = split.stop();
-    assert!(code == Some(0) && told.contains("is another one now"), "{told}");
+    assert!(code == Some(0) && told.contains("was created again"), "{told}");
     assert_eq!(outcomes(&lines).len(), 2);
     let default = controller_of_namespace();
     assert_eq!(run(), default);
@@ -1225,7 +1225,7 @@ fn where_arms_meet_a_split_is_not_a_roll_out() {
     let whole = bias["goodput_ratio"].as_f64().unwrap();
     assert!((0.5..1.5).contains(&whole), "{whole}");
     let svg = std::fs::read_to_string(&svg).unwrap();
-    assert!(svg.starts_with("<svg") && svg.contains("what a roll-out brings"));
+    assert!(svg.starts_with("<svg") && svg.contains("full roll-out"));
     let first = &bias["points"][0];
     assert_eq!(first["share"], 0.1);
     assert!(first["bias"].as_f64().unwrap() > 1.5, "{first}");
@@ -1374,7 +1374,7 @@ fn guarded() {
     });
     let (code, told, plan, lines) = split.stop();
     assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("goodput=-10% is crossed: bbr"), "{told}");
+    assert!(told.contains("goodput=-10% is violated: bbr"), "{told}");
     let change = lines.iter().find_map(|line| match line {
         Line::Shares { shares, why, .. } => Some((shares.clone(), why.clone())),
         _ => None,

@@ -34,7 +34,7 @@ fn looking(args: &[&str]) -> Child {
     let mut child = command.spawn().unwrap();
     let mut said = String::new();
     BufReader::new(child.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
-    assert!(said.starts_with("looking at"), "{said}");
+    assert!(said.starts_with("capturing on"), "{said}");
     child
 }
 

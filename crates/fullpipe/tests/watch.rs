@@ -248,7 +248,7 @@ fn loaded_controllers() {
             let seen = look(program::tied(&mut confined).stdin(Stdio::null()), port);
             let (one, unseen) = (&seen["connections"][0], seen["unseen"].to_string());
             assert!(one.get("beliefs").is_none() && one["srtt_ms"].as_f64().unwrap() > 0.0, "{one}");
-            assert!(unseen.contains("fullpipe believe") && unseen.contains("CAP_BPF"), "{unseen}");
+            assert!(unseen.contains("loaded by fullpipe") && unseen.contains("CAP_BPF"), "{unseen}");
         }
         space::unload(name);
     }

@@ -1,9 +1,9 @@
-//! `fullpipe advise`: is another controller worth it on this host, towards that one, and how is it put in force?
+//! `fullpipe advise`: whether another controller is worth it on the path to a peer, and how to enable it.
 
 use super::host::Target;
 use super::test::{failure, seconds};
 use crate::failure::Failure;
-use crate::print::hung;
+use crate::print::hanging_indent;
 use crate::print::{Document, print, print_json};
 use crate::runs::width;
 use fullpipe_experiment::recording::{Comparison, Finding, Verdict as Compared};
@@ -19,114 +19,118 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Is BBR (or another controller) worth it here? Examines this host, measures both controllers on the path to HOST, and says what to do.
-/// Changes nothing
+/// Measure a path and advise whether to switch controller
 ///
-/// HOST runs `fullpipe serve` or iperf3. This host sends, because a controller is the sender's. Exit code 0: there is an answer, whatever
-/// it is. 1: the controller would be better and cannot be put in force here; why is said. 3: it could not be measured.
+/// Checks this host, measures both controllers on the path to HOST, and advises what to do. Changes nothing. HOST runs
+/// `fullpipe serve` or iperf3. This host sends, since the sender's controller matters. Exits with 0 if there is an advice,
+/// with 1 if the controller is better but cannot be enabled here, and with 3 if it cannot be measured.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe advise example.org bbr --rounds 10")]
 pub struct Args {
-    /// The other end of the path
+    /// Peer at the other end of the path
     host: String,
-    /// The controller that you think of
+    /// Controller to compare with the current default
     #[arg(default_value = "bbr", value_name = "CC")]
     controller: String,
-    /// The port of the server there
+    /// Port of the peer's server
     #[arg(short, long, default_value_t = 5201)]
     port: u16,
-    /// Seconds of each test, the first fifth left out of them besides
+    /// Time of each test, in seconds or with a unit, after a warm-up of a fifth of it
     #[arg(short, long, default_value = "5", value_parser = seconds, value_name = "TIME")]
     time: f64,
-    /// Rounds; each measures both controllers. Fewer than 6 prove nothing
+    /// Number of rounds, each of which measures both controllers; fewer than 6 are inconclusive
     #[arg(long, default_value_t = 6, value_name = "N")]
     rounds: usize,
-    /// File that holds the server's secret
+    /// File with the server's secret in its first line
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// For machines
+    /// Print the advice, its reasons and the measurements as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: Target,
 }
 
-/// What follows from what was measured and examined.
+/// The kind of an advice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
-    /// Put it in force.
+    /// Enable the controller.
     Apply,
-    /// It is better, and is the default already.
-    InForce,
-    /// It is better, and cannot be put in force here.
+    /// The controller is better, and already enabled.
+    Enabled,
+    /// The controller is better, but cannot be enabled here.
     Blocked,
-    /// It is not better.
+    /// The controller is not better.
     Keep,
-    /// Nobody can tell yet.
+    /// The measurement is inconclusive.
     Unclear,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Advice {
     kind: Kind,
-    /// In words.
-    words: String,
-    /// What to type, where something is to be done.
+    /// The advice as text.
+    text: String,
+    /// The command to run, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<String>,
-    /// The same for this destination alone.
+    /// The command that changes only this destination.
     #[serde(skip_serializing_if = "Option::is_none")]
     command_for_destination: Option<String>,
 }
 
-/// What the advice is made of.
-struct Known<'a> {
-    /// What the doctor found, with the path that was measured.
+/// The basis of an advice.
+struct Evidence<'a> {
+    /// The checks of the host, for the measured path.
     report: &'a Report,
     compared: &'a Compared,
-    /// The default of this host now.
+    /// The current default controller.
     default: Option<&'a str>,
-    /// The other end, as it was named and as an address.
+    /// The peer, as named and as an address.
     host: &'a str,
     address: IpAddr,
     rounds: usize,
-    /// Of the path, for buffers.
+    /// Rate and RTT of the path, for buffer limits.
     rate: Rate,
     rtt: Option<Span>,
-    /// What the median RTT under load was by the baseline, milliseconds.
+    /// Median RTT under load with the baseline, in milliseconds.
     loaded_ms: Option<f64>,
-    /// Whether whoever asks may lose the connection that he asks by.
+    /// Whether the user is connected over the network, and may lose that connection.
     is_remote: bool,
     is_root: bool,
 }
 
-impl Known<'_> {
+impl Evidence<'_> {
     fn advice(&self) -> Advice {
         let (wanted, baseline) = (&self.compared.controller, &self.compared.baseline);
         let is_default = self.default == Some(wanted.as_str());
-        let plain =
-            |kind, words: String| Advice { kind, words, command: None, command_for_destination: None };
+        let plain = |kind, text: String| Advice { kind, text, command: None, command_for_destination: None };
         let better = match self.compared.finding {
-            Finding::Faster => format!("on this path {wanted} is faster than {baseline}, beyond doubt"),
-            Finding::Same if self.halves_the_queue() => {
-                format!("{wanted} carries as much as {baseline} on this path and keeps its queue shorter")
+            Finding::Faster => {
+                format!("{wanted} is significantly faster than {baseline} on this path (95 % confidence)")
+            }
+            Finding::Same if self.shortens_the_queue() => {
+                format!("{wanted} is as fast as {baseline} on this path and keeps its queue shorter")
             }
             Finding::Same if is_default => {
                 return plain(
-                    Kind::InForce,
-                    format!("leave it: {wanted} is the default here, and {baseline} would be no better"),
+                    Kind::Enabled,
+                    format!(
+                        "no change: {wanted} is the default here, and {baseline} is not better on this path"
+                    ),
                 );
             }
             Finding::Same => {
                 return plain(
                     Kind::Keep,
-                    format!("keep {baseline}: on this path {wanted} makes no difference worth a change"),
+                    format!("keep {baseline}: {wanted} makes no relevant difference on this path"),
                 );
             }
             Finding::Slower if is_default => {
-                let words = format!("{wanted} is the default here, and {baseline} is faster on this path");
+                let text = format!("{wanted} is the default here, but {baseline} is faster on this path");
                 let command = Some(format!("{}fullpipe apply {baseline}", self.sudo()));
-                return Advice { command, ..plain(Kind::Keep, words) };
+                return Advice { command, ..plain(Kind::Keep, text) };
             }
             Finding::Slower => {
                 return plain(
@@ -135,30 +139,30 @@ impl Known<'_> {
                 );
             }
             Finding::Inconclusive { more_rounds } => {
-                let words = "it cannot be told yet: the rounds differ too much, or are too few".to_owned();
+                let text = "inconclusive: the rounds vary too much, or there are too few".to_owned();
                 let command =
                     format!("fullpipe advise {} {wanted} --rounds {}", self.host, self.rounds + more_rounds);
-                return Advice { command: Some(command), ..plain(Kind::Unclear, words) };
+                return Advice { command: Some(command), ..plain(Kind::Unclear, text) };
             }
         };
         if is_default {
             return plain(
-                Kind::InForce,
+                Kind::Enabled,
                 format!(
-                    "{better}, and it is the default of this host already. `fullpipe doctor {wanted}` adds: {}",
+                    "{better}, and is already the default of this host. `fullpipe doctor {wanted}` adds: {}",
                     self.report.next
                 ),
             );
         }
         if let Some(why) = self.obstacle() {
-            return plain(Kind::Blocked, format!("{better}, but it cannot be put in force here: {why}"));
+            return plain(Kind::Blocked, format!("{better}, but cannot be enabled here: {why}"));
         }
         let sudo = self.sudo();
         let confirm = if self.is_remote { " --confirm 60s" } else { "" };
         let prefix = if self.address.is_ipv4() { 32 } else { 128 };
         Advice {
             kind: Kind::Apply,
-            words: better,
+            text: better,
             command: Some(format!("{sudo}fullpipe apply {wanted}{}{confirm}", self.buffers())),
             command_for_destination: Some(format!(
                 "{sudo}fullpipe apply {wanted} --to {}/{prefix}",
@@ -167,23 +171,23 @@ impl Known<'_> {
         }
     }
 
-    /// Equal goodput is not everything: the comparison's own bound of what is worth a change for latency alone.
-    fn halves_the_queue(&self) -> bool {
+    /// Whether the RTT under load drops by at least a fifth and 5 ms, which is worth a change even at equal goodput.
+    fn shortens_the_queue(&self) -> bool {
         let (Some(added), Some(without)) = (self.compared.rtt_added_ms, self.loaded_ms) else { return false };
         added.high < -(without * 0.2).max(5.0)
     }
 
-    /// What of the doctor's findings forbids it.
+    /// The failed check that prevents the change, if any.
     fn obstacle(&self) -> Option<String> {
         let mut failed = self.report.findings.iter().filter(|finding| finding.verdict == Verdict::Fail);
         let found = failed.find(|finding| ["kernel", "scope", "controller"].contains(&finding.id))?;
         Some(found.advice.clone().unwrap_or_else(|| found.state.clone()))
     }
 
-    /// The options for buffers that hold this path back.
+    /// The options that raise buffer limits which are too small for this path.
     fn buffers(&self) -> String {
         let rtt = self.rtt.filter(|_| checks::are_buffers_small(&self.report.findings));
-        rtt.map_or_else(String::new, |rtt| format!(" --buffers auto --rate {} --rtt {rtt}", self.rate))
+        rtt.map_or_else(String::new, |rtt| format!(" --rate {} --rtt {rtt}", self.rate))
     }
 
     fn sudo(&self) -> &'static str {
@@ -191,9 +195,9 @@ impl Known<'_> {
     }
 }
 
-/// What machines are told.
+/// The JSON output.
 #[derive(Serialize)]
-struct Told<'a> {
+struct Output<'a> {
     advice: &'a Advice,
     doctor: &'a Report,
     comparison: &'a Comparison,
@@ -202,7 +206,7 @@ struct Told<'a> {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         if !self.target.is_this_machine() {
-            return Err(Failure::usage("advise measures from this machine: leave out --root and --state"));
+            return Err(Failure::usage("advise measures from this machine; remove --root and --state"));
         }
         let (host, _) = self.target.open()?;
         let default = host.sysctl("net.ipv4.tcp_congestion_control");
@@ -214,25 +218,30 @@ impl Args {
         let question = |path| Question { controller: self.controller.clone(), path };
         let before = checks::examine(&*host, &question(None));
         if !self.json {
-            print!("{}", first(&before));
+            print!("{}", host_text(&before));
         }
         let mut addresses = (self.host.as_str(), self.port)
             .to_socket_addrs()
             .map_err(|e| Failure::usage(format_args!("{}: {e}", self.host)))?;
-        let address =
-            addresses.next().ok_or_else(|| Failure::usage(format_args!("{} has no address", self.host)))?;
-        let found = self.measure(&baseline, &before)?;
-        let Some(compared) = found.verdicts.first() else {
-            return Err(Failure::Impossible("nothing was compared".into()));
+        let address = addresses
+            .next()
+            .ok_or_else(|| Failure::usage(format_args!("{} resolves to no address", self.host)))?;
+        let comparison = self.measure(&baseline, &before)?;
+        let Some(compared) = comparison.verdicts.first() else {
+            return Err(Failure::Impossible("the comparison has no result".into()));
         };
-        let of = |name: &str| found.controllers.iter().find(|c| c.controller == name);
-        let best = found.controllers.iter().map(|c| c.goodput.median).fold(0.0, f64::max);
-        let idle =
-            found.controllers.iter().flat_map(|c| c.loaded_rtt_ms.iter().flatten()).copied().reduce(f64::min);
-        let rate = Rate::from_bits_per_sec(two_digits(best));
+        let controller = |name: &str| comparison.controllers.iter().find(|c| c.controller == name);
+        let best = comparison.controllers.iter().map(|c| c.goodput.median).fold(0.0, f64::max);
+        let idle = comparison
+            .controllers
+            .iter()
+            .flat_map(|c| c.loaded_rtt_ms.iter().flatten())
+            .copied()
+            .reduce(f64::min);
+        let rate = Rate::from_bits_per_sec(rounded_up(best));
         let rtt = idle.map(|ms| Span::from_millis(ms.ceil().max(1.0) as u64));
         let report = checks::examine(&*host, &question(rtt.map(|rtt| (rate, rtt))));
-        let known = Known {
+        let evidence = Evidence {
             report: &report,
             compared,
             default: default.as_deref(),
@@ -241,17 +250,17 @@ impl Args {
             rounds: self.rounds,
             rate,
             rtt,
-            loaded_ms: of(&compared.baseline).and_then(|c| c.loaded_rtt).map(|rtt| rtt.median),
+            loaded_ms: controller(&compared.baseline).and_then(|c| c.loaded_rtt).map(|rtt| rtt.median),
             is_remote: std::env::var_os("SSH_CONNECTION").is_some(),
             is_root: host.identity().privileged,
         };
-        let advice = known.advice();
+        let advice = evidence.advice();
         if self.json {
-            let told = Told { advice: &advice, doctor: &report, comparison: &found };
-            print_json(&Document { schema: "fullpipe/advise/1", value: &told })?;
+            let output = Output { advice: &advice, doctor: &report, comparison: &comparison };
+            print_json(&Document { schema: "fullpipe/advise/1", value: &output })?;
         } else {
-            print(format!("\n2. The path to {}\n{}", self.host, compared_text(&found)))?;
-            print!("{}", last(&advice, &self.host, self.port));
+            print(format!("\n2. The path to {}\n{}", self.host, indented(&comparison)))?;
+            print!("{}", advice_text(&advice, &self.host, self.port));
         }
         if advice.kind == Kind::Blocked { Err(Failure::Passed(1)) } else { Ok(()) }
     }
@@ -266,18 +275,22 @@ impl Args {
         let plan = Plan::new(config, controllers, Some(baseline.to_owned()), self.rounds, 1)
             .map_err(|e| Failure::usage(e.to_string().replace("--compare needs", "advise needs")))?;
         let tests = 2 * self.rounds;
-        eprintln!("{tests} tests of {each} s towards {}: {} s", self.host, tests as u64 * u64::from(each));
+        eprintln!(
+            "{tests} tests of {each} s to {}: {} s in total",
+            self.host,
+            tests as u64 * u64::from(each)
+        );
         let interrupt = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&interrupt);
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
-        let mut begun =
+        let mut on_start =
             |round: usize, name: &str| eprintln!("round {} of {}: {name}", round + 1, self.rounds);
-        let comparison = plan.run(&interrupt, &mut begun, &mut |_| {}).map_err(|e| match e {
+        let comparison = plan.run(&interrupt, &mut on_start, &mut |_| {}).map_err(|e| match e {
             CompareError::Plan(_) => Failure::usage(e),
-            // Whether it could be had is what the doctor knows.
+            // The doctor knows how to make the controller available.
             CompareError::Round { source: ClientError::Pin(_), .. } => {
-                Failure::Impossible(format!("{e}\nDoctor's next: {}", report.next))
+                Failure::Impossible(format!("{e}\n  help: {}", report.next))
             }
             CompareError::Round { source, .. } => failure(source),
             CompareError::NotUsed { .. } => Failure::Impossible(e.to_string()),
@@ -286,64 +299,60 @@ impl Args {
     }
 }
 
-/// A figure of two digits, upwards: what buffers are made for.
-fn two_digits(bps: f64) -> u64 {
+/// A rate rounded up to two significant digits, for buffer limits.
+fn rounded_up(bps: f64) -> u64 {
     let size = 10_f64.powf(bps.max(1e3).log10().floor() - 1.0);
     ((bps / size).ceil() * size) as u64
 }
 
-fn compared_text(found: &Comparison) -> String {
-    let text = comparison_text(found, width().min(100).saturating_sub(3));
+fn indented(comparison: &Comparison) -> String {
+    let text = comparison_text(comparison, width().min(100).saturating_sub(3));
     text.lines().map(|line| format!("   {line}").trim_end().to_owned() + "\n").collect()
 }
 
-/// `text` after `lead`, in lines that are not too long to read.
+/// `text` after `lead`, wrapped to a readable width.
 fn paragraph(lead: &str, text: &str) -> String {
-    hung(lead, text, width().min(100))
+    hanging_indent(lead, text, width().min(100))
 }
 
-/// What of the host matters before anything is measured.
-fn first(report: &Report) -> String {
+/// The checks of the host that matter before anything is measured.
+fn host_text(report: &Report) -> String {
     let mut text = "1. This host\n".to_owned();
     for finding in report.findings.iter().filter(|f| f.verdict <= Verdict::Warn) {
         let mark = if finding.verdict == Verdict::Fail { "✗" } else { "!" };
         text += &paragraph(&format!("   {mark} {}: ", finding.id), &finding.state);
     }
-    let fine = report.findings.iter().filter(|f| f.verdict > Verdict::Warn).count();
+    let passed = report.findings.iter().filter(|f| f.verdict > Verdict::Warn).count();
     text + &paragraph(
         "   ✓ ",
         &format!(
-            "{fine} of {} checks have nothing against it (`fullpipe doctor {}`)",
+            "{passed} of {} checks passed (`fullpipe doctor {}` lists them)",
             report.findings.len(),
             report.controller
         ),
     )
 }
 
-fn last(advice: &Advice, host: &str, port: u16) -> String {
+fn advice_text(advice: &Advice, host: &str, port: u16) -> String {
     let mut text = "\n3. What to do\n".to_owned();
-    let mut words = advice.words.clone();
-    if let Some(first) =
-        words.get_mut(..1).filter(|_| advice.kind == Kind::Unclear || words_begin_a_sentence(&advice.words))
+    let mut sentence = advice.text.clone();
+    if let Some(first) = sentence
+        .get_mut(..1)
+        .filter(|_| ["keep ", "no change", "inconclusive"].iter().any(|start| advice.text.starts_with(start)))
     {
         first.make_ascii_uppercase();
     }
-    text += &paragraph("   ", &format!("{words}."));
+    text += &paragraph("   ", &format!("{sentence}."));
     if let Some(command) = &advice.command {
         text += &format!("\n       {command}\n");
     }
     if let Some(command) = &advice.command_for_destination {
-        text += &paragraph("   ", "A path says little about others. For this destination alone:");
+        text += &paragraph("   ", "Other paths may differ. To change this destination only:");
         text += &format!("\n       {command}\n");
-        text += &paragraph("   ", "Then see that it is in force, now and after a restart:");
+        text += &paragraph("   ", "Then verify that it is in effect, now and after a restart:");
         text += &format!("\n       fullpipe verify --to {host}:{port}\n");
     }
     text
-}
-
-/// Whether the first word is none that is written as it is, such as a controller's name.
-fn words_begin_a_sentence(words: &str) -> bool {
-    ["on ", "keep ", "leave ", "it "].iter().any(|start| words.starts_with(start))
 }
 
 #[cfg(test)]
@@ -360,7 +369,7 @@ mod tests {
             state: format!("{id} is so"),
             read: Vec::new(),
             why: "",
-            advice: Some(format!("mend {id}")),
+            advice: Some(format!("fix {id}")),
             source: "",
         }
     }
@@ -385,11 +394,11 @@ mod tests {
             rtt_added_ms: Some(e(rtt_added)),
             words: String::new(),
         };
-        let known = Known {
+        let evidence = Evidence {
             report: &report,
             compared: &compared,
             default: Some(default),
-            host: "there",
+            host: "peer",
             address: "203.0.113.7".parse().unwrap(),
             rounds: 6,
             rate: Rate::from_bits_per_sec(48_000_000),
@@ -398,30 +407,26 @@ mod tests {
             is_remote: true,
             is_root: false,
         };
-        known.advice()
+        evidence.advice()
     }
 
     #[test]
-    fn faster_is_applied_with_what_the_path_needs_and_what_a_remote_hand_needs() {
-        let told = advice(Finding::Faster, vec![finding("send-limit", Verdict::Fail)], "cubic", 0.0);
-        assert_eq!(told.kind, Kind::Apply);
-        let command = told.command.unwrap();
-        assert_eq!(command, "sudo fullpipe apply bbr --buffers auto --rate 48mbit --rtt 41ms --confirm 60s");
-        assert_eq!(told.command_for_destination.unwrap(), "sudo fullpipe apply bbr --to 203.0.113.7/32");
-        let told = advice(Finding::Faster, vec![finding("send-limit", Verdict::Ok)], "cubic", 0.0);
-        assert_eq!(told.command.unwrap(), "sudo fullpipe apply bbr --confirm 60s");
+    fn faster_gives_a_command_with_buffer_limits_and_a_trial_over_ssh() {
+        let given = advice(Finding::Faster, vec![finding("send-limit", Verdict::Fail)], "cubic", 0.0);
+        assert_eq!(given.kind, Kind::Apply);
+        let command = given.command.unwrap();
+        assert_eq!(command, "sudo fullpipe apply bbr --rate 48mbit --rtt 41ms --confirm 60s");
+        assert_eq!(given.command_for_destination.unwrap(), "sudo fullpipe apply bbr --to 203.0.113.7/32");
+        let given = advice(Finding::Faster, vec![finding("send-limit", Verdict::Ok)], "cubic", 0.0);
+        assert_eq!(given.command.unwrap(), "sudo fullpipe apply bbr --confirm 60s");
     }
 
     #[test]
-    fn what_forbids_it_is_said_in_place_of_a_command() {
+    fn a_failed_check_replaces_the_command() {
         for id in ["kernel", "scope", "controller"] {
-            let told = advice(Finding::Faster, vec![finding(id, Verdict::Fail)], "cubic", 0.0);
-            assert_eq!((told.kind, told.command.as_deref()), (Kind::Blocked, None));
-            assert!(
-                told.words.ends_with(&format!("cannot be put in force here: mend {id}")),
-                "{}",
-                told.words
-            );
+            let given = advice(Finding::Faster, vec![finding(id, Verdict::Fail)], "cubic", 0.0);
+            assert_eq!((given.kind, given.command.as_deref()), (Kind::Blocked, None));
+            assert!(given.text.ends_with(&format!("cannot be enabled here: fix {id}")), "{}", given.text);
         }
         assert_eq!(
             advice(Finding::Faster, vec![finding("fq", Verdict::Fail)], "cubic", 0.0).kind,
@@ -430,25 +435,25 @@ mod tests {
     }
 
     #[test]
-    fn no_gain_is_no_change_unless_the_queue_is_much_shorter() {
-        let told = advice(Finding::Same, vec![], "cubic", -3.0);
-        assert_eq!((told.kind, told.command.as_deref()), (Kind::Keep, None));
+    fn equal_goodput_is_no_reason_unless_the_queue_is_much_shorter() {
+        let given = advice(Finding::Same, vec![], "cubic", -3.0);
+        assert_eq!((given.kind, given.command.as_deref()), (Kind::Keep, None));
         assert_eq!(advice(Finding::Same, vec![], "cubic", -40.0).kind, Kind::Apply);
         assert_eq!(advice(Finding::Slower, vec![], "cubic", 0.0).kind, Kind::Keep);
-        assert_eq!(advice(Finding::Faster, vec![], "bbr", 0.0).kind, Kind::InForce);
+        assert_eq!(advice(Finding::Faster, vec![], "bbr", 0.0).kind, Kind::Enabled);
         let back = advice(Finding::Slower, vec![], "bbr", 0.0);
         assert_eq!((back.kind, back.command.as_deref()), (Kind::Keep, Some("sudo fullpipe apply cubic")));
     }
 
     #[test]
-    fn what_is_not_sure_is_measured_again_and_longer() {
-        let told = advice(Finding::Inconclusive { more_rounds: 7 }, vec![], "cubic", 0.0);
-        assert_eq!(told.kind, Kind::Unclear);
-        assert_eq!(told.command.as_deref(), Some("fullpipe advise there bbr --rounds 13"));
+    fn inconclusive_suggests_more_rounds() {
+        let given = advice(Finding::Inconclusive { more_rounds: 7 }, vec![], "cubic", 0.0);
+        assert_eq!(given.kind, Kind::Unclear);
+        assert_eq!(given.command.as_deref(), Some("fullpipe advise peer bbr --rounds 13"));
     }
 
     #[test]
     fn rates_for_buffers_are_rounded_up_to_two_digits() {
-        assert_eq!([47_410_000.0, 3_210.0, 100e6].map(two_digits), [48_000_000, 3_300, 100_000_000]);
+        assert_eq!([47_410_000.0, 3_210.0, 100e6].map(rounded_up), [48_000_000, 3_300, 100_000_000]);
     }
 }

@@ -1,8 +1,8 @@
-//! `fullpipe apply`: put a controller in force, verified, journaled and reversible.
+//! `fullpipe apply`: enables a controller; journaled, verified and reversible.
 
 use super::guard::{self, Signals};
 use super::host::{Target, failure, settle};
-use super::plan::{How, program};
+use super::plan::{self, program};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
 use fullpipe_host::apply::{self, Applied, OnTrial, Options};
@@ -17,21 +17,25 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Put a controller in force: journaled, verified, and undone whole if anything fails
+/// Enable a controller; journaled, verified and reversible
+///
+/// If any step fails, all steps are rolled back. `fullpipe revert` restores the host exactly as it was.
 #[derive(clap::Args)]
+#[command(after_help = "Example: sudo fullpipe apply bbr --confirm 60s")]
 pub struct Args {
-    /// The controller: bbr, hybla, cubic, reno, or fp_… when it is loaded
+    /// Controller: bbr, hybla, cubic, reno, or fp_… if it is loaded
     #[arg(default_value = "bbr", value_name = "CC")]
     controller: String,
     #[command(flatten)]
-    how: How,
-    /// Undo everything unless it is confirmed within TIME (for people on ssh): by the word `yes` here, or `fullpipe confirm` elsewhere
+    options: plan::Options,
+    /// Roll everything back unless confirmed within TIME, by typing `yes` here or by `fullpipe confirm` elsewhere. Use it
+    /// over SSH
     #[arg(long, value_name = "TIME", conflicts_with = "to")]
     confirm: Option<Span>,
-    /// Set again what someone changed since an earlier apply
+    /// Overwrite settings that were changed by hand since the last `apply`
     #[arg(long, conflicts_with = "to")]
     force: bool,
-    /// For machines
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -42,48 +46,46 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
         settle(&*host, &store)?;
-        if let Some(towards) = self.how.towards(&self.controller) {
+        if let Some(towards) = self.options.towards(&self.controller) {
             let applied = destinations::apply(&*host, &store, &towards).map_err(failure)?;
-            return tell(self.json, &applied);
+            return report(self.json, &applied);
         }
         let within = self.confirm.map(Duration::from);
         if within.is_some_and(|w| w < Duration::from_secs(1)) {
-            return Err(Failure::usage("--confirm: give at least 1s, for example 60s"));
+            return Err(Failure::usage("--confirm must be at least 1s, for example --confirm 60s"));
         }
-        // Ctrl-C and `kill` undo the change; what comes in the midst of making it is heeded afterwards.
-        let signals = within.map(|_| Signals::take(&[Signal::SIGINT, Signal::SIGTERM])).transpose();
+        // Ctrl-C and `kill` roll the change back; signals that arrive while it is made are handled afterwards.
+        let signals = within.map(|_| Signals::block(&[Signal::SIGINT, Signal::SIGTERM])).transpose();
         let signals = signals.map_err(|e| Failure::Impossible(format!("cannot wait for signals: {e}")))?;
         let guard = || guard::start(&self.target);
         let trial = within.map(|within| OnTrial { within, guard: &guard });
         let options = Options { force: self.force, trial, program: program() };
-        let request = self.how.request(self.controller);
+        let request = self.options.request(self.controller);
         let applied = apply::apply(&*host, &store, &request, &options).map_err(failure)?;
-        tell(self.json, &applied)?;
+        report(self.json, &applied)?;
         let (Some(within), Some(signals), true) = (within, signals, applied.on_trial) else { return Ok(()) };
-        let mut person = Person::listen(signals);
+        let mut confirmation = Confirmation::new(signals);
         eprintln!(
-            "{} {} from a new connection within {} s to keep this; otherwise it is undone.",
-            if person.is_terminal { "Type yes, or run" } else { "Run" },
+            "{} {} from a new connection within {} s to keep this change; otherwise it is rolled back.",
+            if confirmation.is_terminal { "Type yes, or run" } else { "Run" },
             host.identity().command("confirm"),
             within.as_secs()
         );
-        match trial::watch(&*host, &store, &mut |time| person.ask(time)).map_err(failure)? {
-            TrialEnd::Kept => eprintln!("Kept."),
-            TrialEnd::RevertedElsewhere => eprintln!("Someone reverted it meanwhile."),
+        match trial::watch(&*host, &store, &mut |time| confirmation.wait(time)).map_err(failure)? {
+            TrialEnd::Kept => eprintln!("Confirmed."),
+            TrialEnd::RevertedElsewhere => eprintln!("It was reverted meanwhile."),
             TrialEnd::Undone => {
-                return Err(Failure::Check("not confirmed: everything was put back as it was".into()));
+                return Err(Failure::Check("not confirmed: all changes were rolled back".into()));
             }
             TrialEnd::Expired => {
-                return Err(Failure::Check(
-                    "not confirmed in time: everything was put back as it was".into(),
-                ));
+                return Err(Failure::Check("not confirmed in time: all changes were rolled back".into()));
             }
         }
         Ok(())
     }
 }
 
-fn tell(json: bool, applied: &Applied) -> Result<(), Failure> {
+fn report(json: bool, applied: &Applied) -> Result<(), Failure> {
     if json {
         return print_json(&Document { schema: "fullpipe/apply/1", value: applied });
     }
@@ -91,54 +93,54 @@ fn tell(json: bool, applied: &Applied) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Who may say yes, and whose going away means no.
-struct Person {
+/// Where a confirmation may come from: typed at the terminal. The end of the input rolls the change back.
+struct Confirmation {
     signals: Signals,
-    /// Only what is typed at a terminal is an answer.
+    /// Only input typed at a terminal counts as an answer.
     is_terminal: bool,
-    /// Whether the input's end says that someone is gone: a terminal's or a pipe's, not that of /dev/null or a file.
-    listens: bool,
+    /// Whether the end of the input means that the other side is gone: of a terminal or pipe, not of /dev/null or a file.
+    watches_input: bool,
     typed: Vec<u8>,
 }
 
-impl Person {
-    fn listen(signals: Signals) -> Person {
+impl Confirmation {
+    fn new(signals: Signals) -> Confirmation {
         let is_terminal = std::io::stdin().is_terminal();
         let kind =
             fstat(std::io::stdin()).map(|about| SFlag::from_bits_truncate(about.st_mode) & SFlag::S_IFMT);
-        let listens = is_terminal || matches!(kind, Ok(SFlag::S_IFIFO | SFlag::S_IFSOCK));
-        Person { signals, is_terminal, listens, typed: Vec::new() }
+        let watches_input = is_terminal || matches!(kind, Ok(SFlag::S_IFIFO | SFlag::S_IFSOCK));
+        Confirmation { signals, is_terminal, watches_input, typed: Vec::new() }
     }
 
-    fn ask(&mut self, time: Duration) -> Decision {
+    fn wait(&mut self, time: Duration) -> Decision {
         let stdin = std::io::stdin();
         let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        if self.listens {
+        if self.watches_input {
             watched.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
         }
         if poll(&mut watched, guard::timeout(time)).is_err() {
             return Decision::Pending;
         }
-        let spoke = watched.get(1).is_some_and(|input| input.any() == Some(true));
-        if self.signals.arrived() {
+        let has_input = watched.get(1).is_some_and(|input| input.any() == Some(true));
+        if self.signals.pending() {
             return Decision::Undo;
         }
         let mut bytes = [0; 256];
-        match spoke.then(|| nix::unistd::read(&stdin, &mut bytes)) {
+        match has_input.then(|| nix::unistd::read(&stdin, &mut bytes)) {
             None => Decision::Pending,
             Some(Ok(0) | Err(_)) => {
-                self.listens = false;
+                self.watches_input = false;
                 Decision::Undo
             }
-            Some(Ok(n)) if self.is_terminal => self.hear(&bytes[..n]),
+            Some(Ok(n)) if self.is_terminal => self.read(&bytes[..n]),
             Some(Ok(_)) => Decision::Pending,
         }
     }
 
-    fn hear(&mut self, bytes: &[u8]) -> Decision {
+    fn read(&mut self, bytes: &[u8]) -> Decision {
         self.typed.extend_from_slice(bytes);
         let Some(end) = self.typed.iter().rposition(|&b| b == b'\n') else {
-            // Nobody's word is that long.
+            // An answer is shorter than that.
             self.typed.truncate(256);
             return Decision::Pending;
         };
@@ -147,7 +149,7 @@ impl Person {
         if String::from_utf8_lossy(&lines).lines().any(is_yes) {
             return Decision::Keep;
         }
-        eprintln!("Type yes to keep it; Ctrl-C undoes it now.");
+        eprintln!("Type yes to keep it; press Ctrl-C to roll it back now.");
         Decision::Pending
     }
 }

@@ -1,27 +1,27 @@
-//! What controllers of ours believe, for whoever looks at the host's connections.
+//! Model state of the loaded eBPF controllers, for commands that show the host's connections.
 
 use fullpipe_ebpf::sockets::{Socket, Survey};
 use fullpipe_live::{BeliefSource, Beliefs};
 use fullpipe_units::{Rate, Span};
 use std::collections::HashMap;
 
-/// Asks the kernel by a program that walks its sockets: programs that are controllers cannot answer sock_diag
-/// themselves.
+/// Reads the state with a BPF iterator over the sockets: a controller that is a BPF program cannot answer sock_diag
+/// itself.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// Loaded when the first connection asks for it; the reason where it could not be.
+    /// Loaded when the first connection needs it; the reason if it cannot be loaded.
     survey: Option<Result<Survey, String>>,
 }
 
 impl Loaded {
-    /// Loads the program now, for a process that is about to give up what loading takes.
-    pub fn at_once() -> Self {
+    /// Loads the program now, for a process that is about to drop the privileges that loading needs.
+    pub fn preloaded() -> Self {
         Loaded { survey: Some(Survey::load().map_err(|error| unknown(&error))) }
     }
 }
 
 impl BeliefSource for Loaded {
-    /// By the names that the program looks for.
+    /// By the prefix of the names that the iterator selects.
     fn knows(&self, controller: &str) -> bool {
         controller.starts_with("fp")
     }
@@ -29,20 +29,20 @@ impl BeliefSource for Loaded {
     fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String> {
         let survey = self.survey.get_or_insert_with(|| Survey::load().map_err(|error| unknown(&error)));
         let survey = survey.as_mut().map_err(|why| why.clone())?;
-        let mut told = HashMap::new();
+        let mut states = HashMap::new();
         survey
-            .sample(|socket| told.extend(socket.cookie.map(|cookie| cookie.get()).zip(of(&socket))))
+            .sample(|socket| states.extend(socket.cookie.map(|cookie| cookie.get()).zip(state_of(&socket))))
             .map_err(|error| unknown(&error))?;
-        Ok(told)
+        Ok(states)
     }
 }
 
 fn unknown(error: &dyn std::fmt::Display) -> String {
-    format!("what controllers loaded by fullpipe believe: {error}")
+    format!("state of the controllers loaded by fullpipe: {error}")
 }
 
-/// As of the kernel's own BBR: an end that has never sent has no model yet.
-fn of(socket: &Socket) -> Option<Beliefs> {
+/// As for the kernel's own BBR: an end that has never sent has no model yet.
+fn state_of(socket: &Socket) -> Option<Beliefs> {
     let bw = socket.bw.filter(|bw| *bw > 0)?;
     Some(Beliefs {
         state: socket.state.map(str::to_owned),

@@ -1,14 +1,14 @@
-//! `fullpipe cc`: congestion controllers in the running kernel.
+//! `fullpipe cc`: eBPF congestion controllers in the running kernel.
 
 mod list;
 mod settings;
 mod uses;
 
-pub use uses::CALLS_FOR;
+pub use uses::COUNT_DURATION;
 
 use crate::failure::Failure;
 use crate::print::print_json;
-use crate::runs::{command_line, hanging};
+use crate::runs::{command_line, print_hanging};
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::oracle::{self, Reader, Recorder, Writer};
 use fullpipe_ebpf::sockets::Socket;
@@ -20,106 +20,113 @@ use std::process::{Command as Process, ExitStatus};
 use std::time::Duration;
 use uses::Uses;
 
-/// Congestion controllers in the running kernel, without rebuilding it.
+/// Load eBPF controllers into the running kernel and manage them
+///
+/// BBR v3, BBR v1 and Hybla as eBPF programs, without rebuilding the kernel.
 #[derive(ClapArgs)]
+#[command(after_help = "Example: sudo fullpipe cc load bbr3 --default")]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// The controllers that can be loaded into this kernel, and those it offers now.
+enum Command {
+    /// List the controllers that this kernel has and can load
     List {
-        /// For machines.
+        /// Print the list as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Load a controller; it stays until it is unloaded or the machine restarts.
+    /// Load a controller; it stays until it is unloaded or the next restart
     Load {
-        /// bbr3, bbr1 or hybla.
+        /// Controller: bbr3, bbr1 or hybla
         controller: Controller,
-        /// Register it under another name (at most 15 characters).
+        /// Name to register it under, at most 15 characters [default: fp_bbr3, fp_bbr1 or fp_hybla]
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// Send a test transfer through it, and count whether the kernel makes every call to a controller.
+        /// Run a test transfer with it, and check that the kernel makes every call to a controller
         #[arg(long)]
         verify: bool,
-        /// Make it the default of this network namespace, after a test transfer.
+        /// Make it the default of this network namespace, after a test transfer
         #[arg(long)]
         default: bool,
-        /// Have new connections of this control group's processes use it.
+        /// Control group whose new connections use it
         #[arg(long, value_name = "PATH")]
         cgroup: Option<PathBuf>,
-        /// Have new connections over this route use it (`default`, `10.0.0.0/8`).
+        /// Route whose new connections use it: `default`, `10.0.0.0/8`
         #[arg(long, value_name = "PREFIX")]
         route: Option<String>,
-        /// Load it at every boot (a systemd unit), with what is set in it now; with --default as the default.
+        /// Load it at every boot by a systemd unit, with its current settings, and with --default as the default
         #[arg(long)]
         persist: bool,
-        /// Vary something in it; may be repeated. `fullpipe cc settings` lists what. Where it is loaded already, its
-        /// sockets follow. With --name, several variants can be there at once.
+        /// Setting to change, see `fullpipe cc settings`; may be repeated. If it is loaded already, its sockets use the new
+        /// value. With --name, several variants can be loaded at once
         #[arg(long = "set", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = settings::pair)]
         set: Vec<(String, String)>,
     },
-    /// What can be varied in a controller, by `cc load --set` and `cc tune`.
+    /// Show the settings of a controller for `cc load --set` and `cc tune`
     Settings {
-        /// bbr3, bbr1 or hybla.
+        /// Controller: bbr3, bbr1 or hybla
         controller: Controller,
     },
-    /// Change settings of a loaded controller, and show them all; its sockets follow with their next ACK.
+    /// Change settings of a loaded controller, and show them all
+    ///
+    /// Its sockets use the new values from their next ACK on.
     Tune {
-        /// The name it was registered under.
+        /// Name that it is registered under
         name: String,
-        /// What to change; nothing: only show them.
+        /// Settings to change [default: only show them]
         #[arg(value_name = "KEY=VALUE", value_delimiter = ',', value_parser = settings::pair)]
         set: Vec<(String, String)>,
     },
-    /// Put this build in the place of a loaded one; sockets go on, with what it knows of their paths where it can.
+    /// Replace a loaded controller by that of this build
+    ///
+    /// Open sockets switch to it and keep their model of the path if its layout is unchanged.
     Update {
-        /// The controller.
+        /// Controller: bbr3, bbr1 or hybla
         controller: Controller,
-        /// The name it was registered under.
+        /// Name that it is registered under [default: fp_bbr3, fp_bbr1 or fp_hybla]
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
-    /// Take a controller out again, wherever it is in use.
+    /// Unload a controller, and end all its uses
     Unload {
-        /// The controller.
+        /// Controller: bbr3, bbr1 or hybla
         controller: Controller,
-        /// The name it was registered under.
+        /// Name that it is registered under [default: fp_bbr3, fp_bbr1 or fp_hybla]
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// How long to wait for sockets that still use it, in seconds.
-        #[arg(long, default_value_t = 10)]
+        /// Seconds to wait for sockets that still use it
+        #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         wait: u64,
-        /// Leave the systemd unit of --persist, which loads it again at the next boot.
+        /// Keep the systemd unit of --persist, which loads it at the next boot
         #[arg(long)]
         until_boot: bool,
     },
-    /// What is loaded, where it is used, and what its sockets believe of their paths.
+    /// Show the loaded controllers, their uses and the state of their sockets
     Status {
-        /// For machines.
+        /// Print the status as JSON
         #[arg(long)]
         json: bool,
     },
-    /// Record the kernel's own BBR, callback by callback, while a command runs.
+    /// Record the callbacks of the kernel's BBR while a command runs
     Record {
-        /// The file to write.
+        /// File to write
         file: PathBuf,
-        /// Disturb BBR's state before some callbacks, to record branches that paths rarely take.
+        /// Perturb BBR's state before some callbacks, to reach rare branches
         #[arg(long)]
         perturb: bool,
-        /// The command; its sockets choose the controller fp_oracle (iperf3 -C fp_oracle, for instance).
+        /// Command to run, whose sockets must use the controller fp_oracle, such as iperf3 -C fp_oracle
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Run our BBR v1 over a recording of the kernel's and compare everything it leaves.
+    /// Replay a recording through fullpipe's BBR v1 and compare all state
     Replay {
-        /// Files of `fullpipe cc record`.
+        /// Recordings of `fullpipe cc record`
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// For machines.
+        /// Print the comparison as JSON
         #[arg(long)]
         json: bool,
     },
@@ -127,54 +134,54 @@ enum What {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        match self.what {
-            What::List { json } => list::run(json),
-            What::Settings { controller } => {
+        match self.command {
+            Command::List { json } => list::run(json),
+            Command::Settings { controller } => {
                 settings::show(controller);
                 Ok(())
             }
-            What::Load { .. }
-            | What::Update { .. }
-            | What::Tune { .. }
-            | What::Unload { .. }
-            | What::Status { .. }
-            | What::Record { .. }
-                if let Some(lacking) = loader::missing_capabilities() =>
+            Command::Load { .. }
+            | Command::Update { .. }
+            | Command::Tune { .. }
+            | Command::Unload { .. }
+            | Command::Status { .. }
+            | Command::Record { .. }
+                if let Some(missing) = loader::missing_capabilities() =>
             {
-                Err(not_permitted(&lacking))
+                Err(not_permitted(&missing))
             }
-            What::Tune { name, set } => settings::tune(&name, &set),
-            What::Load { controller, name, verify, default, cgroup, route, persist, set } => {
+            Command::Tune { name, set } => settings::tune(&name, &set),
+            Command::Load { controller, name, verify, default, cgroup, route, persist, set } => {
                 let wanted = Uses { verify, default, cgroup, route, persist, set };
                 uses::load(controller, name.as_deref(), &wanted)
             }
-            What::Update { controller, name } => {
+            Command::Update { controller, name } => {
                 let outcome = lifecycle::update(controller, name.as_deref()).map_err(failure)?;
-                say(name.as_deref().unwrap_or(controller.name()), outcome);
+                print_outcome(name.as_deref().unwrap_or(controller.name()), outcome);
                 Ok(())
             }
-            What::Unload { controller, name, wait, until_boot } => {
+            Command::Unload { controller, name, wait, until_boot } => {
                 let name = name.as_deref().unwrap_or(controller.name());
                 uses::unload(name, Duration::from_secs(wait), until_boot)
             }
-            What::Status { json } => status(json),
-            What::Record { file, perturb, command } => record(file, perturb, &command),
-            What::Replay { files, json } => replay(&files, json),
+            Command::Status { json } => status(json),
+            Command::Record { file, perturb, command } => record(file, perturb, &command),
+            Command::Replay { files, json } => replay(&files, json),
         }
     }
 }
 
-/// Only root may load, take out, or even see what is loaded: what is pinned and what sockets use is hidden from others.
-fn not_permitted(lacking: &str) -> Failure {
-    let offers = kernel::available().unwrap_or_default().join(", ");
+/// Only root may load and unload controllers, and see what is pinned and used by sockets.
+fn not_permitted(missing: &str) -> Failure {
+    let available = kernel::available().unwrap_or_default().join(", ");
     Failure::Impossible(format!(
-        "this needs root, also to see what is loaded and used ({lacking}); this kernel offers: {offers}\n  \
+        "root is required to load controllers and to see which are loaded ({missing}); available in this kernel: {available}\n  \
          help: sudo {}",
         command_line()
     ))
 }
 
-/// A machine that cannot is not a user who erred.
+/// The failure for an error: something that this machine lacks, or bad input.
 fn failure(error: Error) -> Failure {
     match error {
         Error::Impossible { .. } | Error::MissingFeature { .. } | Error::Io { .. } => {
@@ -184,23 +191,21 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-fn say(name: &str, outcome: lifecycle::Outcome) {
+fn print_outcome(name: &str, outcome: lifecycle::Outcome) {
     match outcome {
-        lifecycle::Outcome::Loaded => println!("{name} is loaded: sockets can choose it now"),
-        lifecycle::Outcome::AlreadyLoaded => println!("{name} was loaded already"),
+        lifecycle::Outcome::Loaded => println!("{name} is loaded: sockets can use it now"),
+        lifecycle::Outcome::AlreadyLoaded => println!("{name} was already loaded"),
         lifecycle::Outcome::Replaced(carried) => {
-            println!("{name} is replaced by this build");
+            println!("{name} is replaced by that of this build");
             if !carried.sockets {
-                println!(
-                    "new sockets take it; live ones go on with the build that was there until they close"
-                );
+                println!("new sockets use it; open sockets keep the previous build until they close");
             } else if !carried.state {
                 println!(
-                    "its live sockets go on, and learn their paths anew: their state had another layout"
+                    "open sockets use it and start a new model of their path, since the layout of the state differs"
                 );
             }
             if !carried.settings {
-                println!("what had been set is not carried over: that build had other settings");
+                println!("settings are not carried over, since the previous build had other settings");
             }
         }
     }
@@ -212,24 +217,23 @@ fn status(json: bool) -> Result<(), Failure> {
         return print_json(&serde_json::json!({ "schema": "fullpipe/cc-status/1", "controllers": all }));
     }
     if all.is_empty() {
-        println!("no controller of ours is loaded");
-        let elsewhere: Vec<String> = kernel::available().map_err(failure)?;
-        let elsewhere: Vec<&str> =
-            elsewhere.iter().filter(|c| c.starts_with("fp_")).map(String::as_str).collect();
-        if !elsewhere.is_empty() {
-            let offers = elsewhere.join(", ");
-            let why = "lent to a command that runs, or loaded in another mount namespace";
-            hanging("", 0, &format!("but the kernel offers {offers}: {why}"));
+        println!("no eBPF controller is loaded");
+        let others: Vec<String> = kernel::available().map_err(failure)?;
+        let others: Vec<&str> = others.iter().filter(|c| c.starts_with("fp_")).map(String::as_str).collect();
+        if !others.is_empty() {
+            let names = others.join(", ");
+            let why = "loaded temporarily by a running command, or in another mount namespace";
+            print_hanging("", 0, &format!("but the kernel has {names}: {why}"));
         }
     }
     for one in all {
         let registered = if one.registered { "loaded" } else { "pinned, but not registered" };
         let build = match (&one.build, one.is_this_build) {
             (_, true) => "this build".to_owned(),
-            (Some(build), false) => format!("another build, {build}: `fullpipe cc update` replaces it"),
+            (Some(build), false) => format!("another build, {build} (`fullpipe cc update` replaces it)"),
             (None, false) => "an unknown build".to_owned(),
         };
-        hanging("", 0, &format!("{}: {registered}, {build}, {} sockets", one.name, one.sockets.len()));
+        print_hanging("", 0, &format!("{}: {registered}, {build}, {} sockets", one.name, one.sockets.len()));
         if let Some(set) = settings::changed(&one.settings) {
             println!("  set: {set}");
         }
@@ -243,7 +247,7 @@ fn status(json: bool) -> Result<(), Failure> {
             println!("  control group {inode}");
         }
         for socket in &one.sockets {
-            hanging("  ", 0, &describe(socket));
+            print_hanging("  ", 0, &describe(socket));
         }
     }
     Ok(())
@@ -251,7 +255,7 @@ fn status(json: bool) -> Result<(), Failure> {
 
 fn describe(socket: &Socket) -> String {
     if socket.listens {
-        return "listens".to_owned();
+        return "listening".to_owned();
     }
     let mut text = format!(
         "{:<14} cwnd {}, pacing {:.3} Mbit/s, srtt {:.3} ms, {} bytes acked",
@@ -298,7 +302,7 @@ fn record(file: PathBuf, perturb: bool, command: &[String]) -> Result<(), Failur
         .finish()
         .and_then(|mut to| std::io::Write::flush(&mut to))
         .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;
-    eprintln!("{} callbacks recorded in {}, {} lost", summary.records, file.display(), summary.lost);
+    eprintln!("{} callbacks recorded in {}, {} dropped", summary.records, file.display(), summary.lost);
     match ended.and_then(|status| status.code()) {
         Some(0) => Ok(()),
         code => Err(Failure::Passed(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))),
@@ -310,9 +314,9 @@ fn replay(files: &[PathBuf], json: bool) -> Result<(), Failure> {
     let mut mismatches = 0;
     for (name, core) in cores {
         for file in files {
-            let from = File::open(file)
+            let input = File::open(file)
                 .map_err(|error| Failure::usage(format!("cannot open {}: {error}", file.display())))?;
-            let reader = Reader::new(from).map_err(failure)?;
+            let reader = Reader::new(input).map_err(failure)?;
             let report = oracle::replay(reader, core).map_err(failure)?;
             mismatches += report.mismatches;
             if json {

@@ -15,32 +15,32 @@ use fullpipe_units::{Bytes, Span};
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// Run scenarios in both engines and print a Markdown table of what differs.
+/// Compare simulator and lab on the same scenarios in a Markdown table
 #[derive(clap::Args)]
 pub struct Args {
-    /// Scenario files.
+    /// Scenario files
     #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// Run no scenario for longer than this; a shortened one is marked.
+    /// Maximum duration of a run; a shortened run is marked [default: unlimited]
     #[arg(long, value_name = "TIME")]
     at_most: Option<Span>,
-    /// Only this many runs of each file, spread over its sweep.
+    /// Number of runs per file, spread over its sweep [default: all]
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
-    /// One run after another in the lab, also those that may share the machine.
+    /// Run one after another in the lab, even if runs could share the machine
     #[arg(long)]
     alone: bool,
-    /// Simulate with ends as Linux's are in what the simulator leaves out unless told: segmentation offload (`tso`), buffers of
-    /// which a part is window (`auto_tuning`, from the lab's first buffer where there is no `receive_buffer`), and the running
-    /// kernel's tick (`hz`, `timer_hz`).
+    /// Simulate Linux's segmentation offload (`tso`), buffer tuning (`auto_tuning`, starting at the lab's initial buffer
+    /// unless the scenario sets `receive_buffer`) and the running kernel's tick (`hz`, `timer_hz`), which the simulator
+    /// leaves out by default
     #[arg(long)]
     as_linux: bool,
-    /// Simulate each valid run N times more, with seeds of their own and packets that leave the path as late as the lab's did (Pareto,
-    /// with the same 99th percentile), and judge the lab's by the middle of these, or by their range where an outcome is random.
+    /// Simulate each valid run N more times, with other seeds and the lab's lateness (Pareto, same 99th percentile), and
+    /// compare the lab with their median, or with their range where the outcome is random
     #[arg(long, value_name = "N", conflicts_with = "means", value_parser = clap::value_parser!(u64).range(1..=1000))]
     spread: Option<u64>,
-    /// One row for runs that differ only in their seed: means over the pairs of same seeds, the quotient of the means and its
-    /// standard error. Runs that are not valid in the lab are left out, and counted.
+    /// Print one row for runs that differ only in their seed: means over pairs of equal seeds, the ratio of the means
+    /// and its standard error. Invalid lab runs are excluded and counted
     #[arg(long)]
     means: bool,
 }
@@ -78,7 +78,7 @@ impl Args {
                 jobs.push(Job { engine: Engine::Lab, case });
             }
         }
-        let progress = Progress::of(&jobs);
+        let progress = Progress::new(&jobs);
         let lab = InRealTime { together: !self.alone, lend: LENT, ..InRealTime::default() };
         let batch =
             Batch::new(jobs).keep_series(false).keep_distributions(self.spread.is_some()).in_real_time(lab);
@@ -260,7 +260,7 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
         let late = lab.health.as_ref().map(lateness).unwrap_or_default();
         jobs.extend((1..=n).map(|seed| Job { engine: Engine::Sim, case: varied(case, seed, late) }));
     }
-    let progress = Progress::of(&jobs);
+    let progress = Progress::new(&jobs);
     let runs = Batch::new(jobs)
         .keep_series(false)
         .keep_distributions(true)

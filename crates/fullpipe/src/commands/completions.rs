@@ -1,4 +1,4 @@
-//! `fullpipe completions`: for the shell.
+//! `fullpipe completions`: completion scripts for shells.
 
 use crate::failure::Failure;
 use crate::print::print;
@@ -8,12 +8,13 @@ use fullpipe_conformance::CASES;
 use fullpipe_figures::FIGURES;
 use fullpipe_kernel::tcp_info::EBPF_CONTROLLERS;
 
-/// Print the completion script for a shell.
+/// Print a shell completion script
 ///
-/// For example: `fullpipe completions bash > /etc/bash_completion.d/fullpipe`. Controllers, figures and cases are offered, too.
+/// The script also completes the names of controllers, figures and test cases.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe completions bash > /etc/bash_completion.d/fullpipe")]
 pub struct Args {
-    /// Which shell.
+    /// Shell to generate the script for
     #[arg(value_enum)]
     shell: clap_complete::Shell,
 }
@@ -21,13 +22,13 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut offering(crate::command()), "fullpipe", &mut script);
+        clap_complete::generate(self.shell, &mut with_values(crate::command()), "fullpipe", &mut script);
         print(script)
     }
 }
 
-/// The command line with what may stand where any word is taken: a shell offers it, and more is understood.
-fn offering(command: Command) -> Command {
+/// The command line with likely values of free-form arguments, which shells complete; other values stay valid.
+fn with_values(command: Command) -> Command {
     let simulated = || fullpipe_cc::CONTROLLERS.iter().map(|about| about.name);
     let ours = || EBPF_CONTROLLERS.iter().map(|(name, _)| *name);
     let kernel: Vec<&str> = ["bbr", "cubic", "reno", "hybla"].into_iter().chain(ours()).collect();
@@ -35,7 +36,7 @@ fn offering(command: Command) -> Command {
     let short: Vec<&str> = ours().map(|name| name.trim_start_matches("fp_")).collect();
     let figures: Vec<&str> = FIGURES.iter().map(|figure| figure.id).chain(["all"]).collect();
     let cases: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-    let wanted: [(&[&str], &str, &[&str]); 18] = [
+    let values: [(&[&str], &str, &[&str]); 18] = [
         (&["race"], "cc", &all),
         (&["figure"], "ids", &figures),
         (&["conformance"], "cases", &cases),
@@ -55,17 +56,17 @@ fn offering(command: Command) -> Command {
         (&["split", "calibrate"], "arm", &all),
         (&["split", "calibrate"], "control", &all),
     ];
-    wanted.into_iter().fold(command, |command, (path, argument, words)| {
+    values.into_iter().fold(command, |command, (path, argument, words)| {
         let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
-        offer(command, path, argument, &words)
+        set_values(command, path, argument, &words)
     })
 }
 
-/// Has the argument of the command at `path` offer these words, if this build has that command.
-fn offer(command: Command, path: &[&str], argument: &str, words: &[String]) -> Command {
+/// Sets the values of an argument of the command at `path`, if this build has that command.
+fn set_values(command: Command, path: &[&str], argument: &str, words: &[String]) -> Command {
     match path.split_first() {
         Some((name, rest)) if command.find_subcommand(name).is_some() => {
-            command.mut_subcommand(*name, |inner| offer(inner, rest, argument, words))
+            command.mut_subcommand(*name, |inner| set_values(inner, rest, argument, words))
         }
         None if command.get_arguments().any(|arg| arg.get_id() == argument) => {
             command.mut_arg(argument, |arg| arg.value_parser(PossibleValuesParser::new(words.to_vec())))
@@ -79,8 +80,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_offered_is_offered_where_the_command_is() {
-        let command = offering(crate::command());
+    fn values_are_completed_at_their_argument() {
+        let command = with_values(crate::command());
         for (path, argument, word) in [
             (&["race"][..], "cc", "bbr3"),
             (&["figure"], "ids", "fig8"),
@@ -89,8 +90,8 @@ mod tests {
         ] {
             let at = path.iter().fold(&command, |at, name| at.find_subcommand(name).unwrap());
             let arg = at.get_arguments().find(|arg| arg.get_id() == argument).unwrap();
-            let offered = arg.get_possible_values();
-            assert!(offered.iter().any(|value| value.get_name() == word), "{path:?} {argument}");
+            let values = arg.get_possible_values();
+            assert!(values.iter().any(|value| value.get_name() == word), "{path:?} {argument}");
         }
     }
 }

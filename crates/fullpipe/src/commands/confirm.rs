@@ -1,10 +1,12 @@
-//! `fullpipe confirm`: keep what `apply --confirm` put on trial.
+//! `fullpipe confirm`: keeps the change that `apply --confirm` has on trial.
 
 use super::host::{Target, failure};
 use crate::failure::Failure;
 use fullpipe_host::trial;
 
-/// Keep what `apply --confirm` put in force on trial, and write what is for the next boot
+/// Keep the change that `apply --confirm` has on trial
+///
+/// Also writes the files for the next boot.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -15,7 +17,7 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
         let plan = trial::confirm(&*host, &store).map_err(failure)?;
-        println!("Kept: {} is in force for good.", plan.controller);
+        println!("Confirmed: {} stays enabled.", plan.controller);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! `fullpipe conformance`: the draft's example test cases.
+//! `fullpipe conformance`: the example test cases of the BBR draft.
 
 use crate::failure::Failure;
 use crate::print::print_as_json;
@@ -9,28 +9,29 @@ use fullpipe_report::{About, Output};
 use fullpipe_run::{Batch, Engine, Job};
 use std::path::PathBuf;
 
-/// Hold a controller against the example test cases of the IETF draft on BBR (draft-ietf-ccwg-bbr).
+/// Check a controller against the test cases of the BBR draft
 ///
-/// Each case is simulated on several paths. Exits with 1 if any fails; the runs of failed cases are kept as
-/// qlog.
+/// The cases are the examples of draft-ietf-ccwg-bbr. Each is simulated on several paths. Exits with 1 if any fails;
+/// runs of failed cases are kept as qlog.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe conformance --cc bbr3")]
 pub struct Args {
-    /// Cases by name; by default all.
+    /// Names of cases [default: all]
     #[arg(value_name = "CASE")]
     cases: Vec<String>,
-    /// The controller.
+    /// Controller to check
     #[arg(long, value_name = "NAME", default_value = "bbr3")]
     cc: String,
-    /// A setting of the controller, as `beta_percent=50`; may be repeated.
+    /// Setting of the controller, such as `beta_percent=50`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Folder for the logs of failed cases.
+    /// Directory for the qlog files of failed cases
     #[arg(long, value_name = "DIR", default_value = "conformance", value_hint = clap::ValueHint::DirPath)]
     logs: PathBuf,
-    /// Print the verdicts as JSON.
+    /// Print the verdicts as JSON
     #[arg(long)]
     json: bool,
-    /// List the cases.
+    /// List the cases and exit
     #[arg(long)]
     list: bool,
 }
@@ -46,16 +47,18 @@ impl Args {
         let named = listed(&self.cases);
         let cases = select(&named).map_err(|name| {
             if check_controller(name, &[Engine::Sim]).is_ok() {
-                return Failure::usage(format!("`{name}` is a controller, not a case: say --cc {name}"));
+                return Failure::usage(format!("`{name}` is a controller, not a case: use --cc {name}"));
             }
             let names: Vec<&str> = CASES.iter().map(|c| c.name).collect();
-            Failure::usage(format!("no case `{name}`; there are:\n  {}", names.join("\n  ")))
+            Failure::usage(format!("unknown case `{name}`; the cases are:\n  {}", names.join("\n  ")))
         })?;
         check_controller(&self.cc, &[Engine::Sim])?;
         let set = listed(&self.set);
         let settings: Vec<(&str, &str)> = set
             .iter()
-            .map(|s| s.split_once('=').ok_or_else(|| Failure::usage(format!("`{s}`: write KEY=VALUE"))))
+            .map(|s| {
+                s.split_once('=').ok_or_else(|| Failure::usage(format!("--set {s}: expected KEY=VALUE")))
+            })
             .collect::<Result<_, _>>()?;
         fullpipe_cc::Controller::new(&self.cc, &fullpipe_cc::Config::default(), &settings)
             .map_err(|e| Failure::usage(e.to_string()))?;
@@ -65,7 +68,7 @@ impl Args {
         }
         let failed = checked.iter().filter(|c| !c.failures.is_empty()).count();
         if failed > 0 {
-            self.keep(&checked)?;
+            self.write_logs(&checked)?;
         }
         if self.json {
             let line = serde_json::to_string(&Report::new(&self.cc, &checked)).map_err(Failure::usage)?;
@@ -78,16 +81,16 @@ impl Args {
         }
         let logs = self.logs.display();
         Err(Failure::Check(format!(
-            "{} fails {failed} of {} runs; their logs are in {logs}",
+            "{} failed {failed} of {} runs; their logs are in {logs}",
             self.cc,
             checked.len()
         )))
     }
 
     /// Writes a log of each run of a failed case.
-    fn keep(&self, checked: &[CaseResult]) -> Result<(), Failure> {
+    fn write_logs(&self, checked: &[CaseResult]) -> Result<(), Failure> {
         std::fs::create_dir_all(&self.logs)
-            .map_err(|e| Failure::usage(format!("cannot make {}: {e}", self.logs.display())))?;
+            .map_err(|e| Failure::usage(format!("cannot create directory {}: {e}", self.logs.display())))?;
         for c in checked.iter().filter(|c| !c.failures.is_empty()) {
             let path = self.logs.join(format!("{}-{}-{}.qlog", c.case.name, c.path.rate, c.path.rtt));
             let results = Results::new(c.runs.clone());
@@ -98,11 +101,11 @@ impl Args {
     }
 }
 
-/// Simulates a case on every of its paths.
+/// Simulates a case on each of its paths.
 fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec<CaseResult>, Failure> {
     let trial = Trial::new(case, cc, settings).map_err(Failure::usage)?;
     let jobs: Vec<Job> = trial.runs().map(|run| Job { engine: Engine::Sim, case: run.clone() }).collect();
-    let progress = Progress::of(&jobs);
+    let progress = Progress::new(&jobs);
     let recordings = Batch::new(jobs).run(&progress).all().map_err(runs::failure)?;
     drop(progress);
     Ok(trial.judge(recordings))
@@ -111,17 +114,17 @@ fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec
 fn print(cases: &[&'static Case], checked: &[CaseResult]) {
     let mut passed = 0;
     for case in cases {
-        let of_case: Vec<&CaseResult> = checked.iter().filter(|c| std::ptr::eq(c.case, *case)).collect();
-        let failed = of_case.iter().filter(|c| !c.failures.is_empty()).count();
+        let runs: Vec<&CaseResult> = checked.iter().filter(|c| std::ptr::eq(c.case, *case)).collect();
+        let failed = runs.iter().filter(|c| !c.failures.is_empty()).count();
         passed += usize::from(failed == 0);
         let mark = if failed == 0 { "✓" } else { "✗" };
-        let paths: Vec<String> = of_case.iter().map(|c| c.path.to_string()).collect();
+        let paths: Vec<String> = runs.iter().map(|c| c.path.to_string()).collect();
         println!("{mark} {}\n      on {}", case.heading, paths.join("; "));
-        for c in of_case {
+        for c in runs {
             for failure in &c.failures {
                 println!("      ✗ {}: {failure}", c.path);
             }
         }
     }
-    println!("\n{passed} of {} cases pass, {} runs", cases.len(), checked.len());
+    println!("\n{passed} of {} cases passed, {} runs", cases.len(), checked.len());
 }

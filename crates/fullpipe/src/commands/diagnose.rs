@@ -13,33 +13,35 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Say what limits a transfer: application, receive window, send buffer, congestion control or path
+/// Find what limits a transfer
 ///
-/// With HOST, measures against `fullpipe serve` or iperf3 -s; with --pid, watches the sockets of a running process.
+/// The limit is the application, the receive window, the send buffer, congestion control or the path. With HOST,
+/// measures against `fullpipe serve` or iperf3 -s; with --pid, samples the sockets of a running process.
 #[derive(clap::Args)]
-#[command(group = clap::ArgGroup::new("what").required(true).args(["host", "pid"]))]
+#[command(after_help = "Example: fullpipe diagnose example.org -R")]
+#[command(group = clap::ArgGroup::new("target").required(true).args(["host", "pid"]))]
 pub struct Args {
-    /// The server to measure against
+    /// Server to measure against
     host: Option<String>,
-    /// A process to watch
-    #[arg(long)]
+    /// Process whose sockets are sampled
+    #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// The server's port
+    /// Port of the server
     #[arg(short, long, default_value_t = 5201, conflicts_with = "pid")]
     port: u16,
-    /// How long
+    /// Time to measure, in seconds or with a unit
     #[arg(short, long, default_value = "5", value_parser = seconds, value_name = "TIME")]
     time: f64,
-    /// The server sends (needs `fullpipe serve`)
+    /// Reverse the direction: the server sends (needs `fullpipe serve`)
     #[arg(short = 'R', long, conflicts_with = "pid")]
     reverse: bool,
-    /// The sender's congestion controller
+    /// Congestion controller of the sender [default: the system's]
     #[arg(short = 'C', long, value_name = "CC", conflicts_with = "pid")]
     congestion: Option<String>,
-    /// File that holds the server's secret
+    /// File with the server's secret in its first line
     #[arg(long, value_name = "FILE", conflicts_with = "pid")]
     secret_file: Option<PathBuf>,
-    /// Print JSON
+    /// Print the diagnosis as JSON
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +51,7 @@ impl Args {
         match (&self.host, self.pid) {
             (Some(host), _) => self.host(host),
             (None, Some(pid)) => self.pid(pid),
-            (None, None) => Err(Failure::usage("name a HOST or a --pid")),
+            (None, None) => Err(Failure::usage("name a HOST or a process with --pid")),
         }
     }
 
@@ -69,7 +71,7 @@ impl Args {
         let config = Config { params, secret, abort: true, ..Config::new(host, self.port) };
         let Some((outcome, diagnosis)) = diagnose::server(&config, &interrupt).map_err(failure)? else {
             return Err(Failure::Impossible(
-                "a stock iperf3 server does not show its sending socket: leave out -R, or run `fullpipe serve` there".into(),
+                "a stock iperf3 server does not report its sending socket: remove -R, or run `fullpipe serve` there".into(),
             ));
         };
         if self.json {
@@ -83,7 +85,7 @@ impl Args {
     fn pid(&self, pid: u32) -> Result<(), Failure> {
         let time = Duration::from_secs_f64(self.time);
         let sockets = diagnose::process(pid, time)
-            .map_err(|e| Failure::Impossible(format!("cannot look at the sockets of process {pid}: {e}")))?;
+            .map_err(|e| Failure::Impossible(format!("cannot inspect the sockets of process {pid}: {e}")))?;
         if self.json {
             let list: Vec<_> = sockets
                 .iter()
@@ -107,7 +109,7 @@ impl Args {
                 Some(diagnosis) => prose(&text(&title, diagnosis)),
                 None if socket.unread > 0 => {
                     println!(
-                        "{title}\n  sent nothing; {} bytes wait to be read: the application is the limit",
+                        "{title}\n  sent nothing; {} bytes are unread: the application is the limit",
                         socket.unread
                     );
                 }
@@ -131,7 +133,7 @@ fn title(outcome: &Outcome) -> String {
 fn text(title: &str, diagnosis: &Diagnosis) -> String {
     let [idle, window, buffer, cwnd] = diagnosis.shares.map(|s| format!("{:.0} %", s * 100.0));
     let mut text = format!(
-        "{title}: {}\n  of the time: application idle {idle}, receive window {window}, send buffer {buffer}, congestion window {cwnd}\n",
+        "{title}: {}\n  share of time: application idle {idle}, receive window {window}, send buffer {buffer}, congestion window {cwnd}\n",
         rate(diagnosis.goodput)
     );
     for line in &diagnosis.explanation {

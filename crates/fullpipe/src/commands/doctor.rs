@@ -1,4 +1,4 @@
-//! `fullpipe doctor`: is this host ready for a controller?
+//! `fullpipe doctor`: whether a host is ready for a controller.
 
 use super::host::Target;
 use crate::failure::Failure;
@@ -7,22 +7,25 @@ use fullpipe_host::checks::{self, Question, Verdict};
 use fullpipe_host::screen::{self, Style};
 use fullpipe_units::{Rate, Span};
 
-/// Is this host ready for BBR (or another controller), and what would help? Changes nothing
+/// Check whether this host is ready for a controller
+///
+/// Changes nothing. Exits with 1 if a check fails.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe doctor bbr --rate 1gbit --rtt 80ms")]
 pub struct Args {
-    /// The controller that you want
+    /// Controller to check for
     #[arg(default_value = "bbr", value_name = "CC")]
     controller: String,
-    /// The rate that a connection should reach, to judge the buffers
+    /// Rate that one connection should reach, to check the buffer limits
     #[arg(long, requires = "rtt", value_name = "RATE")]
     rate: Option<Rate>,
-    /// The round-trip time of your path, to judge the buffers
+    /// Round-trip time of your path, to check the buffer limits
     #[arg(long, requires = "rate", value_name = "TIME")]
     rtt: Option<Span>,
-    /// Also what was read and why it matters for checks that are fine
+    /// Explain passed checks too: what was read and why it matters
     #[arg(long, short)]
     verbose: bool,
-    /// For machines
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -50,19 +53,19 @@ impl Args {
     }
 }
 
-/// Whether the kernel makes every call to a controller that is a BPF program, where that can be asked.
+/// Whether the kernel makes every call to a controller that is a BPF program; none if it cannot be counted.
 #[cfg(feature = "ebpf")]
 fn calls() -> Option<checks::Finding> {
     use super::cc;
-    let counted = fullpipe_ebpf::calls::count_calls(cc::CALLS_FOR);
+    let counted = fullpipe_ebpf::calls::count_calls(cc::COUNT_DURATION);
     let (verdict, state, advice) = match counted {
         Ok(calls) if calls.all_made() => (Verdict::Ok, calls.to_string(), None),
         Ok(calls) => {
-            let advice = "the controllers carry on from what the connection counts, and sends are as they should be; \
-                          if you can choose, run them on another kernel or hypervisor";
+            let advice = "the controllers compensate from the connection's own counters, and sending is not affected; \
+                          if you have the choice, use another kernel or hypervisor";
             (Verdict::Warn, calls.to_string(), Some(advice.to_owned()))
         }
-        // Why nothing can be loaded is for `cc load` to say.
+        // `cc load` reports why nothing can be loaded.
         Err(_) => return None,
     };
     Some(checks::Finding {
@@ -71,27 +74,27 @@ fn calls() -> Option<checks::Finding> {
         verdict,
         state,
         read: Vec::new(),
-        why: "where a call is not made its caller reads an undefined value, and the controller misses an ACK",
+        why: "where a call is skipped, the caller reads an undefined value and the controller misses an ACK",
         advice,
-        source: "counted here, over loopback; docs/explanation/bbr3-on-stock-kernels.md, Skipped BPF calls",
+        source: "counted here over loopback; docs/explanation/bbr3-on-stock-kernels.md, Skipped BPF calls",
     })
 }
 
-/// Whether new connections get the controllers of a split's arms, whatever the default is.
+/// The running splits, whose arms override the default controller of new connections.
 #[cfg(feature = "ebpf")]
 fn split() -> Option<checks::Finding> {
     let all = super::split::all();
-    let hangs = all.iter().any(|split| split.lease_s == 0.0);
-    let advice = "`fullpipe split status` shows it, `fullpipe split stop` or `fullpipe revert` ends it";
+    let has_expired = all.iter().any(|split| split.lease_s == 0.0);
+    let advice = "see `fullpipe split status`; end it with `fullpipe split stop` or `fullpipe revert`";
     (!all.is_empty()).then(|| checks::Finding {
         id: "split",
         group: checks::Group::Controller,
-        verdict: if hangs { Verdict::Warn } else { Verdict::Ok },
-        state: super::split::in_short().join("; "),
+        verdict: if has_expired { Verdict::Warn } else { Verdict::Ok },
+        state: super::split::summaries().join("; "),
         read: Vec::new(),
-        why: "while a split runs its arms decide which controller a new connection gets, not the default",
-        advice: hangs.then(|| format!("its owner does not answer: {advice}")),
-        source: "the programs in the kernel; docs/explanation/split-statistics.md",
+        why: "while a split runs, its arms and not the default determine the controller of new connections",
+        advice: has_expired.then(|| format!("its owner does not respond: {advice}")),
+        source: "the BPF programs in the kernel; docs/explanation/split-statistics.md",
     })
 }
 
@@ -100,21 +103,21 @@ fn split() -> Option<checks::Finding> {
     None
 }
 
-/// What the host's connections do now.
+/// The host's current traffic by controller.
 #[cfg(feature = "live")]
 fn traffic() -> Option<checks::Finding> {
     use super::traffic::{Traffic, lines};
-    let seen = Traffic::open()?.look()?;
-    let lines = lines(&seen);
+    let snapshot = Traffic::open()?.sample()?;
+    let lines = lines(&snapshot);
     (!lines.is_empty()).then(|| checks::Finding {
         id: "traffic",
         group: checks::Group::Controller,
         verdict: Verdict::Ok,
         state: lines.join("; "),
         read: Vec::new(),
-        why: "connections keep the controller that they were opened with, whatever the default is",
+        why: "connections keep the controller they were opened with, whatever the default is",
         advice: None,
-        source: "two looks at the sockets, half a second apart; docs/reference/watch.md",
+        source: "two samples of the sockets, half a second apart; docs/reference/watch.md",
     })
 }
 

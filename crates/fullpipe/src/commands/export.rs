@@ -1,4 +1,4 @@
-//! `fullpipe export`: the host's own connections as metrics.
+//! `fullpipe export`: the host's connections as Prometheus metrics.
 
 use super::host::Target;
 use crate::confined::confine;
@@ -24,38 +24,39 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Export the host's connections as metrics for Prometheus: rates, round trips, queues, losses, limits, BBR's beliefs
+/// Export this host's connections as Prometheus metrics
 ///
-/// Counted by controller and class, never by connection: at most 2000 series whatever the load. Nothing is changed, and
-/// no root is needed: what root's rights are not needed for is given up. The units, dashboard and alert rules are in the
-/// packaging folder of the source.
+/// Rates, RTTs, queueing, losses, limits and BBR's model, by controller and class, never by connection: at most 2000
+/// series at any load. Changes nothing and needs no root; privileges of root that are not needed are dropped. Unit,
+/// dashboard and alert rules are in the packaging directory of the source.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe export --by unit")]
 pub struct Args {
-    /// Address to listen on; port 0 takes a free one and says which
+    /// Address to listen on; port 0 selects a free one and prints it
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9411")]
     listen: SocketAddr,
-    /// Time between two looks; a scrape gets the last one
+    /// Time between samples; a scrape returns the latest
     #[arg(long, value_name = "TIME", default_value = "5s")]
     interval: Span,
-    /// Only connections that this filter wants, as for `fullpipe watch`
-    #[arg(long, value_name = "FILTER", default_value = "")]
+    /// Connections to export, as for `fullpipe watch` [default: all]
+    #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     only: String,
-    /// A class by a filter, such as `london=dst 10.1.0.0/16`; may be repeated, the first that fits counts
+    /// Class of connections, such as `london=dst 10.1.0.0/16`; may be repeated, the first match applies
     #[arg(long = "class", value_name = "NAME=FILTER")]
     classes: Vec<Class>,
-    /// How connections are told apart that no class takes
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "port")]
-    by: What,
-    /// Ports that are told apart, the own one before the other end's
+    /// Property that classifies connections outside all classes
+    #[arg(long, value_enum, value_name = "PROPERTY", default_value = "port")]
+    by: Property,
+    /// Ports that --by port distinguishes, the local port before the remote one
     #[arg(long, value_name = "PORTS", value_delimiter = ',', default_value = "22,80,443")]
     ports: Vec<u16>,
-    /// File with a bearer token in its first line, which scrapers must show
+    /// File with a bearer token in its first line, which scrapers must present
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// Certificate in PEM, with those up to the authority: TLS only
+    /// TLS certificate chain in PEM; serves HTTPS only
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
     tls_cert: Option<PathBuf>,
-    /// Private key in PEM
+    /// TLS private key in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     tls_key: Option<PathBuf>,
     #[command(flatten)]
@@ -63,9 +64,12 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum What {
+enum Property {
+    /// Local or remote port
     Port,
+    /// systemd unit
     Unit,
+    /// Container
     Container,
 }
 
@@ -76,37 +80,37 @@ impl FromStr for Class {
     type Err = String;
     fn from_str(text: &str) -> Result<Class, String> {
         let Some((name, filter)) = text.split_once('=').filter(|(name, _)| !name.trim().is_empty()) else {
-            return Err("write NAME=FILTER, for example 'web=sport = :443'".to_owned());
+            return Err("expected NAME=FILTER, for example 'web=sport = :443'".to_owned());
         };
         let filter = Filter::parse(filter.trim()).map_err(|e| e.to_string())?;
         Ok(Class(name.trim().to_owned(), filter))
     }
 }
 
-/// Between two looks at files, journal and namespaces: they change seldom.
-const HOST_EVERY: Duration = Duration::from_secs(60);
-/// A shorter time between two looks would only make the host busy.
-const SHORTEST: Span = Span::from_millis(100);
+/// Time between reads of files, journal and namespaces, which change rarely.
+const HOST_INTERVAL: Duration = Duration::from_secs(60);
+/// Sampling more often would mostly load the host.
+const MIN_INTERVAL: Span = Span::from_millis(100);
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        if self.interval < SHORTEST {
+        if self.interval < MIN_INTERVAL {
             return Err(Failure::usage(
-                "--interval: at least 100ms: each look goes through all sockets of the host",
+                "--interval must be at least 100ms, since each sample reads all sockets of the host",
             ));
         }
         let only = Filter::parse(&self.only).map_err(Failure::usage)?;
         let by = match self.by {
-            What::Port => By::Port(self.ports),
-            What::Unit => By::Unit,
-            What::Container => By::Container,
+            Property::Port => By::Port(self.ports),
+            Property::Unit => By::Unit,
+            Property::Container => By::Container,
         };
         let classes =
             Classes::new(self.classes.into_iter().map(|Class(name, filter)| (name, filter)).collect(), by);
         let mut reader = Reader::open(only).map_err(impossible)?;
         #[cfg(feature = "ebpf")]
         {
-            reader = reader.with_beliefs(Box::new(super::beliefs::Loaded::at_once()));
+            reader = reader.with_beliefs(Box::new(super::beliefs::Loaded::preloaded()));
         }
         let asks_for_owners = classes.asks_for_owners() || reader.filter().asks_for_owners();
         if !classes.asks_for_owners() {
@@ -117,11 +121,11 @@ impl Args {
             tls: self.tls_cert.zip(self.tls_key).map(|(certificate, key)| Tls { certificate, key }),
         };
         let (host, store) = self.target.open()?;
-        let host = HostMetrics { host, store, known: Vec::new(), at: None, complained: false };
+        let host = HostMetrics { host, store, families: Vec::new(), read_at: None, has_warned: false };
         let server = Server::bind(self.listen, &settings).map_err(Failure::usage)?;
         let address = server.address().map_err(|e| Failure::Impossible(e.to_string()))?;
-        // Before there is another thread, which would go on as it was.
-        confined(asks_for_owners)?;
+        // Before other threads are started, since those would keep the privileges.
+        drop_privileges(asks_for_owners)?;
 
         let (stop, stopper) = (Arc::new(AtomicBool::new(false)), server.stopper());
         let flag = Arc::clone(&stop);
@@ -131,39 +135,41 @@ impl Args {
         })
         .map_err(|e| Failure::Impossible(e.to_string()))?;
 
-        let mut exported = Exported { reader, tally: Tally::new(classes), host, pages: Pages::default() };
-        // What a first scrape gets is whole.
-        exported.tally.add(&exported.reader.look().map_err(impossible)?);
-        exported.publish();
+        let mut exporter = Exporter { reader, tally: Tally::new(classes), host, pages: Pages::default() };
+        // The first scrape gets a complete page.
+        exporter.tally.add(&exporter.reader.look().map_err(impossible)?);
+        exporter.publish();
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
         eprintln!("metrics at {scheme}://{address}/metrics");
         if !address.ip().is_loopback() && settings.token.is_none() {
-            eprintln!("note: whoever reaches {address} may read them; --token-file asks for a token");
+            eprintln!(
+                "note: the metrics are readable by any host that reaches {address}; --token-file requires a token"
+            );
         }
-        exported.serve(server, Duration::from(self.interval), &stop)
+        exporter.serve(server, Duration::from(self.interval), &stop)
     }
 }
 
-/// What is looked at, and what a scrape gets of it.
-struct Exported {
+/// Samples the connections and publishes the pages that scrapes get.
+struct Exporter {
     reader: Reader,
     tally: Tally,
     host: HostMetrics,
     pages: Pages,
 }
 
-impl Exported {
-    /// Hands the pages out, renewed `every` so often, until it is to `stop`.
+impl Exporter {
+    /// Serves the pages, refreshed at intervals of `every`, until `stop` is set.
     fn serve(mut self, server: Server, every: Duration, stop: &AtomicBool) -> Result<(), Failure> {
-        let (ends, pages) = (server.stopper(), self.pages.clone());
+        let (stopper, pages) = (server.stopper(), self.pages.clone());
         std::thread::scope(|scope| {
             let served = scope.spawn(|| {
                 let served = server.run(&pages);
                 stop.store(true, Relaxed);
                 served
             });
-            // Nobody shall be served what is never renewed again.
-            let _renewed = Ends(&ends);
+            // If refreshing panics, stale pages must not be served any longer.
+            let _stops = StopOnDrop(&stopper);
             let mut next = Instant::now() + every;
             while !stop.load(Relaxed) {
                 let left = next.saturating_duration_since(Instant::now());
@@ -171,8 +177,8 @@ impl Exported {
                     std::thread::sleep(left.min(Duration::from_millis(100)));
                     continue;
                 }
-                self.look();
-                // After it: a look that takes longer than the interval must not be followed by another at once.
+                self.sample();
+                // Counted from its end, so that a sample that takes longer than the interval is not followed at once.
                 next = Instant::now() + every;
             }
             match served.join() {
@@ -182,10 +188,10 @@ impl Exported {
         })
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         match self.reader.look() {
             Ok(snapshot) => self.tally.add(&snapshot),
-            // A kernel that is short of memory for a moment answers again later; the count tells of it.
+            // A kernel that is short of memory may answer later again; the failure is counted.
             Err(_) => self.tally.failed(),
         }
         self.publish();
@@ -194,81 +200,81 @@ impl Exported {
     fn publish(&mut self) {
         let mut families = self.tally.families();
         families.extend(self.host.families());
-        families.push(own_time());
+        families.push(cpu_time());
         self.pages.publish(Page::of(&families));
     }
 }
 
-/// Gives up all but looking: capabilities, writing, programs, ports, and the system calls for them. What this kernel has no
-/// means for is said.
-fn confined(asks_for_owners: bool) -> Result<(), Failure> {
+/// Drops everything but reading: capabilities, writing, executing, ports, and the system calls for them. Reports what
+/// this kernel cannot restrict.
+fn drop_privileges(asks_for_owners: bool) -> Result<(), Failure> {
     let confinement = if asks_for_owners {
         let capabilities = &[Capability::DacReadSearch, Capability::SysPtrace];
         Confinement { capabilities, access: FileAccess::Processes }
     } else if Uid::effective().is_root() {
         Confinement { capabilities: &[], access: FileAccess::Host }
     } else {
-        // Whoever gives another user this means the journal to be read.
+        // A service manager grants this to another user so that the journal can be read.
         Confinement { capabilities: &[Capability::DacReadSearch], access: FileAccess::Host }
     };
     confine(&confinement)
 }
 
-/// Ends the server when it goes.
-struct Ends<'a>(&'a Stopper);
+/// Stops the server when dropped.
+struct StopOnDrop<'a>(&'a Stopper);
 
-impl Drop for Ends<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.stop();
     }
 }
 
-/// What the exporter costs.
-fn own_time() -> Family {
+/// The processor time that the exporter uses.
+fn cpu_time() -> Family {
     let used = getrusage(UsageWho::RUSAGE_SELF);
     let seconds = used.map_or(0.0, |u| (u.user_time() + u.system_time()).num_microseconds() as f64 / 1e6);
-    Metric::counter("fullpipe_exporter_cpu_seconds", "Processor time of this exporter.", "seconds")
+    Metric::counter("fullpipe_exporter_cpu_seconds", "Processor time used by this exporter.", "seconds")
         .of([Sample::number(Vec::new(), seconds)])
 }
 
 const DEFAULT: Metric =
-    Metric::gauge("fullpipe_host_default_controller", "The default congestion controller.", "");
+    Metric::gauge("fullpipe_host_default_controller", "Default congestion controller.", "");
 const AVAILABLE: Metric = Metric::gauge(
     "fullpipe_host_available_controller",
-    "Congestion controllers that the kernel has loaded.",
+    "Congestion controllers available in the kernel.",
     "",
 );
 const READABLE: Metric = Metric::gauge(
     "fullpipe_host_readable",
-    "Whether what fullpipe changed here may be read: once something is in force, by root only.",
+    "Whether the journal is readable; once a change is applied, only root can read it.",
     "",
 );
 const APPLIED: Metric =
-    Metric::gauge("fullpipe_host_applied", "Whether fullpipe has something in force or half-done.", "");
+    Metric::gauge("fullpipe_host_applied", "Whether changes made by fullpipe are applied or incomplete.", "");
 const CONSISTENT: Metric =
     Metric::gauge("fullpipe_host_consistent", "Whether journal, boot files and kernel agree.", "");
 const DRIFT: Metric =
-    Metric::gauge("fullpipe_host_drift", "Settings that are not as fullpipe left them.", "");
+    Metric::gauge("fullpipe_host_drift", "Number of settings that differ from what fullpipe applied.", "");
 
-/// Where the host stands, looked at now and then.
+/// The state of the host, read at long intervals.
 struct HostMetrics {
     host: Box<dyn Host>,
     store: Store,
-    known: Vec<Family>,
-    at: Option<Instant>,
-    complained: bool,
+    families: Vec<Family>,
+    read_at: Option<Instant>,
+    has_warned: bool,
 }
 
 impl HostMetrics {
     fn families(&mut self) -> Vec<Family> {
-        if self.at.is_none_or(|at| at.elapsed() >= HOST_EVERY) {
-            self.at = Some(Instant::now());
-            self.known = self.look();
+        if self.read_at.is_none_or(|at| at.elapsed() >= HOST_INTERVAL) {
+            self.read_at = Some(Instant::now());
+            self.families = self.read();
         }
-        self.known.clone()
+        self.families.clone()
     }
 
-    fn look(&mut self) -> Vec<Family> {
+    fn read(&mut self) -> Vec<Family> {
         let status = status::status(&*self.host, &self.store);
         let default = match &status {
             Ok(status) => status.live.clone(),
@@ -290,9 +296,9 @@ impl HostMetrics {
                     DRIFT.of(number(status.drift.len() as f64)),
                 ]);
             }
-            Err(e) if !self.complained => {
-                self.complained = true;
-                eprintln!("note: what fullpipe changed on this host is not exported: {e}");
+            Err(e) if !self.has_warned => {
+                self.has_warned = true;
+                eprintln!("note: changes made by fullpipe on this host are not exported: {e}");
             }
             Err(_) => {}
         }

@@ -1,4 +1,4 @@
-//! `fullpipe get`: download, and say what limited it.
+//! `fullpipe get`: download a URL and report what limited it.
 
 use crate::failure::Failure;
 use crate::print::prose;
@@ -12,42 +12,42 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Download like wget, and say afterwards what limited it
+/// Download a URL and report what limited it
 ///
-/// From `fullpipe serve`, the sender's controller can be chosen: fullpipe get 'HOST:5201/download?size=1g&cc=bbr'
+/// From `fullpipe serve`, you can choose the sender's controller: fullpipe get 'HOST:5201/download?size=1g&cc=bbr'.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe get https://example.org/file.iso --resume")]
 pub struct Args {
-    /// http:// or https://
+    /// URL to download: http:// or https://
     url: String,
-    /// File to write, when all has come; `-` for stdout, as it comes [default: the last part of the path, or
-    /// index.html]
+    /// File to write once the download is complete; `-` streams to stdout [default: last part of the path, or index.html]
     #[arg(short = 'O', long, value_name = "FILE", conflicts_with_all = ["discard", "memory"])]
     output: Option<PathBuf>,
-    /// Throw the bytes away
+    /// Discard the content
     #[arg(long, conflicts_with = "memory")]
     discard: bool,
-    /// Keep the bytes in memory only
+    /// Keep the content in memory only
     #[arg(long)]
     memory: bool,
-    /// Go on with a download that broke off, if the server still has the same
+    /// Resume an interrupted download, if the content on the server is unchanged
     #[arg(short = 'c', long = "resume", visible_alias = "continue")]
     resume: bool,
-    /// Replace the file if it is there already
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// Fail unless the whole has this SHA-256
+    /// Expected SHA-256 of the content; anything else is a failed check
     #[arg(long, value_name = "HEX", value_parser = sha256)]
     sha256: Option<String>,
-    /// Our receive buffer, such as `256k`
+    /// Size of the receive buffer in bytes, such as `256k` [default: the system's]
     #[arg(short, long, value_name = "SIZE")]
     window: Option<Bytes>,
-    /// Give up after a pause of this length
+    /// Timeout without progress
     #[arg(long, default_value = "30s", value_name = "TIME")]
     timeout: Span,
-    /// File that holds the server's secret
+    /// File with the server's secret in its first line
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Print the figures as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
@@ -56,7 +56,7 @@ fn sha256(text: &str) -> Result<String, String> {
     if text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()) {
         Ok(text.to_owned())
     } else {
-        Err("a SHA-256 has 64 hexadecimal digits".to_owned())
+        Err("must be 64 hexadecimal digits".to_owned())
     }
 }
 
@@ -79,7 +79,7 @@ impl Args {
             eprint!("\r\x1b[K");
         }
         let download = result.map_err(failure)?;
-        let report = if self.json { as_json(&download) } else { in_words(&download) };
+        let report = if self.json { as_json(&download) } else { text(&download) };
         if self.to_stdout() {
             eprintln!("{report}");
         } else if self.json {
@@ -89,10 +89,10 @@ impl Args {
         }
         match download.matches {
             Some(false) => Err(Failure::Check(format!(
-                "the SHA-256 is {} and not the expected {}{}",
+                "SHA-256 mismatch: got {}, expected {}{}",
                 download.sha256.unwrap_or_default(),
                 self.sha256.unwrap_or_default(),
-                download.file.map(|f| format!("; what came is in {}", f.display())).unwrap_or_default()
+                download.file.map(|f| format!("; the content is in {}", f.display())).unwrap_or_default()
             ))),
             _ => Ok(()),
         }
@@ -105,7 +105,9 @@ impl Args {
     fn request(&self) -> Result<Request, Failure> {
         let target = self.target()?;
         if self.resume && !matches!(target, Target::File(_)) {
-            return Err(Failure::usage("--resume needs a file to go on with"));
+            return Err(Failure::usage(
+                "--resume needs an output file: remove --discard, --memory or --output -",
+            ));
         }
         Ok(Request {
             target,
@@ -134,7 +136,7 @@ impl Args {
             Some(path) => path.clone(),
             None => {
                 let url = get::address(&self.url).map_err(Failure::usage)?;
-                // As wget and browsers call what a directory gives.
+                // The name that wget and browsers give to the index of a directory.
                 get::file_name(&url).unwrap_or("index.html").into()
             }
         }))
@@ -161,7 +163,7 @@ fn as_json(download: &Download) -> String {
     )
 }
 
-fn in_words(download: &Download) -> String {
+fn text(download: &Download) -> String {
     let mut text = format!(
         "{} in {:.2} s: {}, first byte after {}",
         bytes(download.bytes),
@@ -170,13 +172,13 @@ fn in_words(download: &Download) -> String {
         millis(download.first_byte)
     );
     if download.resumed_at > 0 {
-        text += &format!(" ({} were there before)", bytes(download.resumed_at));
+        text += &format!(" (resumed after {})", bytes(download.resumed_at));
     }
     if let Some(name) = &download.controller {
-        text += &format!("; the sender used {name}");
+        text += &format!("; controller of the sender: {name}");
     }
     if download.matches == Some(true) {
-        text += "\nSHA-256 as expected";
+        text += "\nSHA-256 matches";
     }
     text + "\n" + &download.limit
 }

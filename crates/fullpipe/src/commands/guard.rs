@@ -1,4 +1,4 @@
-//! `fullpipe guard`: the process that undoes an unconfirmed change, whatever becomes of the one that made it.
+//! `fullpipe guard`: the process that rolls an unconfirmed change back, even if the process that made it dies.
 
 use super::host::{Target, failure};
 use crate::failure::Failure;
@@ -13,10 +13,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What the process says when it is ready.
+/// The line that the process prints when it is ready.
 const READY: &str = "ready";
 
-/// Undo what is on trial when its time is up; started by `apply --confirm`
+/// Roll an unconfirmed change back at its deadline; `apply --confirm` starts it
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -26,17 +26,17 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
-        // Neither the terminal's hang-up nor its Ctrl-C reaches a session of its own.
+        // In its own session the process gets neither the terminal's hang-up nor its Ctrl-C.
         let _ = nix::unistd::setsid();
         let impossible = |e: Errno| Failure::Impossible(format!("cannot wait for signals: {e}"));
         SigSet::from(Signal::SIGHUP).thread_block().map_err(impossible)?;
-        let signals = Signals::take(&[Signal::SIGINT, Signal::SIGTERM]).map_err(impossible)?;
-        // No mount is kept busy.
+        let signals = Signals::block(&[Signal::SIGINT, Signal::SIGTERM]).map_err(impossible)?;
+        // Keeps no mount busy.
         let _ = std::env::set_current_dir("/");
         let mut out = io::stdout();
         let _ = writeln!(out, "{READY}").and_then(|()| out.flush());
-        // To be ended is no reason to leave an unconfirmed change behind.
-        let mut ask = |time| if signals.arrive_within(time) { Decision::Undo } else { Decision::Pending };
+        // An unconfirmed change is rolled back even if this process is asked to end.
+        let mut ask = |time| if signals.wait(time) { Decision::Undo } else { Decision::Pending };
         trial::watch(&*host, &store, &mut ask).map(drop).map_err(failure)
     }
 }
@@ -45,22 +45,22 @@ impl Args {
 pub struct Signals(SignalFd);
 
 impl Signals {
-    /// From now on these wait to be read. To be called before any other thread is started.
-    pub fn take(signals: &[Signal]) -> nix::Result<Signals> {
+    /// Blocks the signals so that they can be read. Call it before other threads are started.
+    pub fn block(signals: &[Signal]) -> nix::Result<Signals> {
         let set: SigSet = signals.iter().copied().collect();
         set.thread_block()?;
         SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map(Signals)
     }
 
-    /// Takes the next signal that has arrived, if there is one.
-    pub fn arrived(&self) -> bool {
+    /// Consumes the next pending signal, if there is one.
+    pub fn pending(&self) -> bool {
         matches!(self.0.read_signal(), Ok(Some(_)))
     }
 
-    /// Waits for one at most that long.
-    fn arrive_within(&self, time: Duration) -> bool {
+    /// Waits at most this long for a signal.
+    fn wait(&self, time: Duration) -> bool {
         let _ = poll(&mut [PollFd::new(self.as_fd(), PollFlags::POLLIN)], timeout(time));
-        self.arrived()
+        self.pending()
     }
 }
 
@@ -70,15 +70,15 @@ impl AsFd for Signals {
     }
 }
 
-/// As poll(2) takes it, rounded up so that a wait is never too short.
+/// A timeout for poll(2), rounded up so that a wait is never too short.
 pub fn timeout(time: Duration) -> PollTimeout {
     PollTimeout::try_from(time + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX)
 }
 
 /// Starts the process, and waits until it is ready.
 ///
-/// Under systemd it gets a scope of its own: what is in a session's scope is ended with the session where logind is told so
-/// (`KillUserProcesses=`).
+/// Under systemd it runs in its own scope: with logind's `KillUserProcesses=`, processes in a session's scope end with
+/// the session.
 pub fn start(target: &Target) -> io::Result<()> {
     let systemd = target.is_this_machine() && Path::new("/run/systemd/system").is_dir();
     let scope = ["systemd-run", "--quiet", "--scope", "--collect", "--"];
@@ -105,5 +105,5 @@ fn run(before: &[&str], target: &Target) -> io::Result<()> {
         return Ok(());
     }
     let status = child.wait()?;
-    Err(io::Error::other(format!("the process that watches ended at once ({status})")))
+    Err(io::Error::other(format!("the guard process exited at once ({status})")))
 }

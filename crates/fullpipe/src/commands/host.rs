@@ -1,4 +1,4 @@
-//! What the host's commands share: which host, and how its refusals end the program.
+//! What the host commands share: the target host, and exit codes of its errors.
 
 use crate::failure::Failure;
 use crate::runs::quoted;
@@ -12,23 +12,23 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Target {
-    /// Treat DIR as the root of the host: an image on disk, or a model with proc, sys and kernel.json
+    /// Root directory of the host: an image on disk, or a model with proc, sys and kernel.json [default: this machine]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Keep the journal in DIR instead of /var/lib/fullpipe
+    /// Directory of the journal [default: /var/lib/fullpipe]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     state: Option<String>,
 }
 
 impl Target {
-    /// The host and the place of its journal.
+    /// The host and its journal.
     pub fn open(&self) -> Result<(Box<dyn Host>, Store), Failure> {
         let host: Box<dyn Host> = match &self.root {
             None => Box::new(Machine::new().with_options(self.options())),
             Some(root) => {
                 let root = root.canonicalize().map_err(|e| {
                     Failure::usage(format_args!(
-                        "--root {}: {e}; name a directory that holds a host's files",
+                        "--root {}: {e}; name a directory with the files of a host",
                         root.display()
                     ))
                 })?;
@@ -38,7 +38,7 @@ impl Target {
                 let model = Model::new(Directory::new(&root)).with_options(self.options());
                 model.check().map_err(|e| {
                     Failure::usage(format_args!(
-                        "--root {}: {e}; correct it, or remove it where the host does not run",
+                        "--root {}: {e}; correct the file, or remove it if the host does not run",
                         root.display()
                     ))
                 })?;
@@ -49,7 +49,7 @@ impl Target {
             Some(directory) if directory.starts_with('/') => Store::at(directory),
             Some(directory) => {
                 return Err(Failure::usage(format_args!(
-                    "--state {directory}: give an absolute path (on the host)"
+                    "--state {directory}: must be an absolute path on the host"
                 )));
             }
             None => Store::for_scope(&Scope::detect(&*host, &host.identity())),
@@ -57,13 +57,13 @@ impl Target {
         Ok((host, store))
     }
 
-    /// What commands are given to act on the same target, for a person to copy.
+    /// The options that select this target, as text to be copied.
     fn options(&self) -> String {
         let words = self.arguments();
         words.iter().map(|word| format!(" {}", quoted(&word.to_string_lossy()))).collect()
     }
 
-    /// The same target, for another process of this program.
+    /// The options that select this target, for another process of this program.
     pub fn arguments(&self) -> Vec<OsString> {
         let root = self.root.iter().flat_map(|root| {
             let root = root.canonicalize().unwrap_or_else(|_| root.clone());
@@ -73,21 +73,21 @@ impl Target {
         root.chain(state).collect()
     }
 
-    /// Whether it is this machine, with its journal where it always is.
+    /// Whether the target is this machine with its usual journal.
     pub fn is_this_machine(&self) -> bool {
         self.root.is_none() && self.state.is_none()
     }
 }
 
-/// Undoes a trial that is over before anything else is done or said, and tells so.
+/// Rolls back an expired trial, and reports it, before anything else is done.
 pub fn settle(host: &dyn Host, store: &Store) -> Result<(), Failure> {
     if trial::revert_expired(host, store).map_err(failure)?.is_some() {
-        eprintln!("A change that was not confirmed in time was put back as it was.");
+        eprintln!("A change that was not confirmed in time was rolled back.");
     }
     Ok(())
 }
 
-/// The exit code that goes with a refusal.
+/// The failure, and so the exit code, for an error of the host.
 pub fn failure(error: Error) -> Failure {
     match error {
         Error::Check(text) => Failure::Check(text),

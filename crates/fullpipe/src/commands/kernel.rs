@@ -1,4 +1,4 @@
-//! `fullpipe kernel`: another kernel, for a host whose own is too old or lacks what is needed.
+//! `fullpipe kernel`: another kernel, for a host whose own is too old or lacks a feature.
 
 use super::host::{Target, failure, settle};
 use super::plan::program;
@@ -19,93 +19,106 @@ use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Another kernel: see what there is, have the package manager install one, boot it once, and keep it only if all is as before
+/// Install a kernel, boot it once as a trial, keep it or roll back
+///
+/// The package manager installs it beside the running kernel, which stays the default until the trial has succeeded.
 #[derive(ClapArgs)]
+#[command(after_help = "Example: sudo fullpipe kernel install, then sudo fullpipe kernel try 6.12")]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// Which kernels there are, what they were built with, what boots them, and what can be done. Changes nothing
+enum Command {
+    /// Show installed kernels, their configuration and boot entries
+    ///
+    /// Changes nothing.
     Status {
-        /// For machines
+        /// Print the status as JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         target: Target,
     },
-    /// Show exactly what installing a kernel would do. Changes nothing
+    /// Show exactly what `kernel install` would do
+    ///
+    /// Changes nothing.
     Plan {
         #[command(flatten)]
         wanted: Wanted,
-        /// For machines
+        /// Print the plan as JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         target: Target,
     },
-    /// Have the distribution's package manager install a kernel beside the one that runs, which stays the default
+    /// Install a kernel by the package manager; the default stays
     Install {
         #[command(flatten)]
         wanted: Wanted,
-        /// Do not ask
+        /// Proceed without asking
         #[arg(long, short)]
         yes: bool,
-        /// For machines
+        /// Print the result as JSON
         #[arg(long, requires = "yes")]
         json: bool,
         #[command(flatten)]
         target: Target,
     },
-    /// Make a package of Linux's source, configured as the kernel that runs and with what is needed. Changes nothing but a folder
+    /// Build a kernel package from source, configured as the running kernel
+    ///
+    /// Also enables what fullpipe needs. Writes only to a directory.
     Build {
         #[command(flatten)]
-        made_of: MadeOf,
-        /// For machines
+        input: BuildInput,
+        /// Print the result as JSON
         #[arg(long)]
         json: bool,
         #[command(flatten)]
         target: Target,
     },
-    /// Boot a kernel once: it is kept if the network, ssh and the controller are there again, otherwise the machine restarts
-    /// into the kernel before by itself, also after a panic
+    /// Boot a kernel once, and keep it if the host works as before
+    ///
+    /// It is kept if network, SSH and controller work again in time. Otherwise, and after a panic, the machine restarts
+    /// into the previous kernel by itself.
     Try {
-        /// The release, or how it begins (6.1)
+        /// Release, or its beginning (6.1)
         version: String,
-        /// The controller that it must have
+        /// Controller that the kernel must have
         #[arg(long, value_name = "CC", default_value = "bbr")]
         cc: String,
-        /// The time that it has, from the start of the machine, until all must be as before
+        /// Deadline for the checks, counted from the start of the machine; at least 30s
         #[arg(long, value_name = "TIME", default_value = "180s")]
         within: Span,
-        /// Keep it only if someone says so in that time, by `fullpipe kernel keep`
+        /// Keep it only if confirmed by `fullpipe kernel keep` before the deadline
         #[arg(long)]
         confirm: bool,
-        /// Do not restart the machine now: its next restart is the trial
+        /// Make the next restart the trial, instead of restarting now
         #[arg(long)]
         later: bool,
-        /// Do not ask
+        /// Proceed without asking
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
         target: Target,
     },
-    /// Keep the kernel that runs: it is booted every day from now on
+    /// Keep the running kernel as the default
     Keep {
         #[command(flatten)]
         target: Target,
     },
-    /// Take back the last step: the trial (restarting into the kernel before, if the other one runs), then the installation
+    /// Roll back the last step: first the trial, then the installation
+    ///
+    /// If the kernel on trial is running, the machine restarts into the previous one.
     Back {
-        /// Do not ask
+        /// Proceed without asking
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
         target: Target,
     },
-    /// Look at a kernel on trial until it is kept or given up; started at boot by `kernel try`
+    /// Check a kernel on trial until it is kept or rolled back
     #[command(hide = true)]
     Watch {
         #[command(flatten)]
@@ -113,40 +126,37 @@ enum What {
     },
 }
 
-/// Which kernel.
+/// The kernel to install.
 #[derive(ClapArgs)]
 struct Wanted {
-    /// A release, or how it begins (6.1), or a package's file, as `kernel build` makes one [default: the newest]
+    /// Release, or its beginning (6.1), or a package file such as from `kernel build` [default: the newest]
     version: Option<String>,
-    /// The newest that there is
-    #[arg(long, conflicts_with = "version")]
-    newest: bool,
-    /// Another source than the distribution's own: Debian's backports, ELRepo's kernel-ml, Ubuntu's hwe kernels
+    /// Package source other than the distribution's own
     #[arg(long, value_enum)]
     from: Option<Source>,
 }
 
-/// What a kernel is made of.
+/// The source and configuration of a build.
 #[derive(ClapArgs)]
-#[command(group(ArgGroup::new("what").args(["dir", "source"]).required(true)))]
-struct MadeOf {
-    /// A directory with the source of Linux
+#[command(group(ArgGroup::new("origin").args(["dir", "source"]).required(true)))]
+struct BuildInput {
+    /// Directory with the Linux source
     dir: Option<PathBuf>,
-    /// The distribution's own source: that of a version (6.1) or the newest
+    /// Use the distribution's source of this version (6.1) [default: the newest]
     #[arg(long, value_name = "VERSION", num_args = 0..=1, default_missing_value = "")]
     source: Option<String>,
-    /// The configuration to begin with [default: that of the kernel that runs]
+    /// Initial configuration [default: that of the running kernel]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where everything is made
+    /// Build directory
     #[arg(long, value_name = "DIR", default_value = "fullpipe-kernel")]
     folder: PathBuf,
-    /// How many compilers run at once [default: as many as there are processors]
+    /// Number of parallel compilers [default: number of processors]
     #[arg(long, short, value_name = "N")]
     jobs: Option<usize>,
 }
 
-impl MadeOf {
+impl BuildInput {
     fn request(self) -> build::Request {
         let package = |version: String| build::Source::Package((!version.is_empty()).then_some(version));
         build::Request {
@@ -160,18 +170,21 @@ impl MadeOf {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Source {
+    /// Debian backports
     Backports,
+    /// kernel-ml of ELRepo
     Elrepo,
+    /// Ubuntu's hardware-enablement kernels
     Hwe,
 }
 
 impl Wanted {
-    /// A file is named by a path: releases have no slash.
+    /// A name with a slash or a package extension is a file: releases have neither.
     fn request(self) -> Result<install::Request, Failure> {
         let is_file = |name: &String| name.contains('/') || name.ends_with(".deb") || name.ends_with(".rpm");
         if let Some(name) = self.version.as_ref().filter(|name| is_file(name)) {
             if self.from.is_some() {
-                return Err(Failure::usage("--from: a file has no other source"));
+                return Err(Failure::usage("--from does not apply to a package file"));
             }
             let path =
                 std::fs::canonicalize(name).map_err(|e| Failure::usage(format_args!("{name}: {e}")))?;
@@ -189,12 +202,12 @@ impl Wanted {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        match self.what {
-            What::Status { json, target } => show(json, &target),
-            What::Plan { wanted, json, target } => plan(wanted, json, &target),
-            What::Install { wanted, yes, json, target } => put(wanted, yes, json, &target),
-            What::Build { made_of, json, target } => make(made_of, json, &target),
-            What::Try { version, cc, within, confirm, later, yes, target } => {
+        match self.command {
+            Command::Status { json, target } => show(json, &target),
+            Command::Plan { wanted, json, target } => plan(wanted, json, &target),
+            Command::Install { wanted, yes, json, target } => install(wanted, yes, json, &target),
+            Command::Build { input, json, target } => build_package(input, json, &target),
+            Command::Try { version, cc, within, confirm, later, yes, target } => {
                 let request = trial_boot::Request {
                     version,
                     controller: cc,
@@ -202,11 +215,11 @@ impl Args {
                     asks: confirm,
                     program: program(),
                 };
-                try_it(&request, later, yes, &target)
+                boot_once(&request, later, yes, &target)
             }
-            What::Keep { target } => keep(&target),
-            What::Back { yes, target } => back(yes, &target),
-            What::Watch { target } => watch(&target),
+            Command::Keep { target } => keep(&target),
+            Command::Back { yes, target } => back(yes, &target),
+            Command::Watch { target } => watch(&target),
         }
     }
 }
@@ -218,21 +231,21 @@ fn open(target: &Target) -> Result<(Box<dyn Host>, Store), Failure> {
     Ok((host, store))
 }
 
-/// What a person says to it; without a terminal there is none to ask.
-fn agreed(yes: bool, what: &str) -> Result<(), Failure> {
+/// Asks for confirmation on the terminal. `action` completes "--yes …" in the error without a terminal.
+fn confirm(yes: bool, action: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());
     }
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
         return Err(Failure::usage(format_args!(
-            "nobody is there to ask (no terminal): --yes {what} without asking"
+            "cannot ask for confirmation without a terminal: --yes {action} without asking"
         )));
     }
-    eprint!("Type yes to go on: ");
+    eprint!("Type yes to continue: ");
     let mut line = String::new();
-    let heard = stdin.lock().read_line(&mut line);
-    match (heard, line.trim()) {
+    let read = stdin.lock().read_line(&mut line);
+    match (read, line.trim()) {
         (Ok(_), "yes") => Ok(()),
         _ => Err(Failure::Check("nothing was changed".into())),
     }
@@ -251,13 +264,13 @@ fn show(json: bool, target: &Target) -> Result<(), Failure> {
 fn plan(wanted: Wanted, json: bool, target: &Target) -> Result<(), Failure> {
     let (host, _) = open(target)?;
     let request = wanted.request()?;
-    let what = request.version.iter().chain(&request.file).next();
-    let version = what.map(|what| format!(" {what}")).unwrap_or_default();
+    let named = request.version.iter().chain(&request.file).next();
+    let version = named.map(|name| format!(" {name}")).unwrap_or_default();
     let from = request.from.map(|from| format!(" --from {}", from.name())).unwrap_or_default();
     let install = host.identity().as_root(format_args!("kernel install{version}{from}"));
     if let Some((_, source)) = install::source(&*host, &request).map_err(failure)? {
         return Err(Failure::Check(format!(
-            "{install} adds {source}; which kernels it has is known then, and is shown before anything is installed"
+            "{install} first adds {source}; its kernels are known afterwards, and are shown before anything is installed"
         )));
     }
     let plan = install::plan(&*host, &request).map_err(failure)?;
@@ -266,14 +279,14 @@ fn plan(wanted: Wanted, json: bool, target: &Target) -> Result<(), Failure> {
     }
     let style = Style::for_stdout();
     print!("{}", screen::plan(style, &plan));
-    print!("\n{}", style.wrap("", 0, &format!("Nothing was changed. {install} does this.")));
+    print!("\n{}", style.wrap("", 0, &format!("Nothing was changed. {install} makes these changes.")));
     Ok(())
 }
 
-fn put(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(), Failure> {
+fn install(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
     let style = Style::for_stdout();
-    let tell = |installed: &Installed| {
+    let report = |installed: &Installed| {
         if json {
             return print_json(&Document { schema: "fullpipe/kernel-install/1", value: installed });
         }
@@ -282,27 +295,27 @@ fn put(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(), Fai
         Ok(())
     };
     if install::is_interrupted(&*host, &store).map_err(failure)? {
-        eprintln!("An installation was interrupted: going on with it.");
-        agreed(yes, "goes on")?;
-        return tell(&install::resume(&*host, &store).map_err(failure)?);
+        eprintln!("Resuming an interrupted installation.");
+        confirm(yes, "resumes it")?;
+        return report(&install::resume(&*host, &store).map_err(failure)?);
     }
     let request = wanted.request()?;
     if let Some((_, source)) = install::source(&*host, &request).map_err(failure)? {
         eprintln!("This adds {source}.");
-        agreed(yes, "adds it")?;
+        confirm(yes, "adds it")?;
     }
     if let Some(why) = install::refresh(&*host, &store, &request).map_err(failure)? {
-        eprintln!("What there is now could not be learnt, and what was known before is gone by: {why}");
+        eprintln!("warning: cannot update the package lists, using the old ones: {why}");
     }
     let planned = install::plan(&*host, &request).map_err(failure).and_then(|plan| {
         if !json {
             print!("{}\n", screen::plan(style, &plan));
         }
-        agreed(yes, "installs it").map(|()| plan)
+        confirm(yes, "installs it").map(|()| plan)
     });
     let installed = planned.and_then(|plan| install::install(&*host, &store, &plan).map_err(failure));
     match installed {
-        Ok(installed) => tell(&installed),
+        Ok(installed) => report(&installed),
         Err(error) => {
             trial_boot::discard_source(&*host, &store).map_err(failure)?;
             Err(error)
@@ -310,9 +323,9 @@ fn put(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(), Fai
     }
 }
 
-/// Tells on stderr how far it is: in a terminal by a line that changes, elsewhere now and then.
-fn make(made_of: MadeOf, json: bool, target: &Target) -> Result<(), Failure> {
-    const SILENCE: Duration = Duration::from_secs(30);
+/// Builds a package, with progress on stderr: a status line on a terminal, occasional lines elsewhere.
+fn build_package(input: BuildInput, json: bool, target: &Target) -> Result<(), Failure> {
+    const REPORT_INTERVAL: Duration = Duration::from_secs(30);
     let (host, _) = target.open()?;
     let bar = std::io::stderr().is_terminal().then(ProgressBar::new_spinner);
     if let Some(bar) = &bar {
@@ -321,9 +334,9 @@ fn make(made_of: MadeOf, json: bool, target: &Target) -> Result<(), Failure> {
         }
         bar.enable_steady_tick(Duration::from_millis(200));
     }
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     let mut part = String::new();
-    let mut tell = |progress: Progress| {
+    let mut report = |progress: Progress| {
         let line = match progress {
             Progress::Part(name) => {
                 name.clone_into(&mut part);
@@ -333,14 +346,14 @@ fn make(made_of: MadeOf, json: bool, target: &Target) -> Result<(), Failure> {
         };
         match &bar {
             Some(bar) => bar.set_message(line),
-            None if matches!(progress, Progress::Part(_)) || told.elapsed() > SILENCE => {
+            None if matches!(progress, Progress::Part(_)) || reported.elapsed() > REPORT_INTERVAL => {
                 eprintln!("{line}");
-                told = Instant::now();
+                reported = Instant::now();
             }
             None => {}
         }
     };
-    let built = build::build(&*host, &made_of.request(), &mut tell);
+    let built = build::build(&*host, &input.request(), &mut report);
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
@@ -348,21 +361,21 @@ fn make(made_of: MadeOf, json: bool, target: &Target) -> Result<(), Failure> {
     if json {
         return print_json(&Document { schema: "fullpipe/kernel-build/1", value: &built });
     }
-    print!("{}", built_told(&*host, &built));
+    print!("{}", built_text(&*host, &built));
     Ok(())
 }
 
-fn built_told(host: &dyn Host, built: &Built) -> String {
+fn built_text(host: &dyn Host, built: &Built) -> String {
     let package = built.package.display();
     let install = host.identity().as_root(format_args!("kernel install {package}"));
     screen::built(Style::for_stdout(), built, &install)
 }
 
-fn try_it(request: &trial_boot::Request, later: bool, yes: bool, target: &Target) -> Result<(), Failure> {
+fn boot_once(request: &trial_boot::Request, later: bool, yes: bool, target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
     if request.within < Duration::from_secs(30) {
         return Err(Failure::usage(
-            "--within: a machine takes its time to start; give at least 30s, for example 180s",
+            "--within must be at least 30s, the time that a machine may take to boot; for example --within 180s",
         ));
     }
     let plan = trial_boot::plan(&*host, request).map_err(failure)?;
@@ -370,49 +383,49 @@ fn try_it(request: &trial_boot::Request, later: bool, yes: bool, target: &Target
     if !later {
         println!("Then the machine restarts.");
     }
-    agreed(yes, if later { "makes it ready" } else { "restarts the machine" })?;
+    confirm(yes, if later { "prepares the trial" } else { "restarts the machine" })?;
     let plan = trial_boot::arm(&*host, &store, request).map_err(failure)?;
     let status = host.identity().command("kernel status");
     if later {
         eprintln!(
-            "Linux {} is booted once at the next restart; {status} tells afterwards what became of it.",
+            "The next restart boots Linux {} once; {status} shows the outcome afterwards.",
             plan.release
         );
         return Ok(());
     }
-    eprintln!("Restarting into Linux {}; {status} tells afterwards what became of it.", plan.release);
+    eprintln!("Restarting into Linux {}; {status} shows the outcome afterwards.", plan.release);
     trial_boot::restart(&*host).map_err(failure)
 }
 
 fn keep(target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
     let kept = trial_boot::keep(&*host, &store).map_err(failure)?;
-    print!("{}", Style::for_stdout().wrap("", 0, &told(&kept)));
+    print!("{}", Style::for_stdout().wrap("", 0, &kept_text(&kept)));
     Ok(())
 }
 
-fn told(kept: &trial_boot::Kept) -> String {
-    let how = if kept.named { ", named as the default" } else { "" };
-    format!("Linux {} is kept: it is booted every day{how}.", kept.release)
+fn kept_text(kept: &trial_boot::Kept) -> String {
+    let named = if kept.named { ", set by name" } else { "" };
+    format!("Linux {} is kept and is now the default{named}.", kept.release)
 }
 
 fn back(yes: bool, target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
-    agreed(yes, "goes back")?;
+    confirm(yes, "rolls back")?;
     match trial_boot::roll_back(&*host, &store).map_err(failure)? {
         RollBack::Restarts(release) => {
             eprintln!("Restarting into Linux {release}.");
             trial_boot::restart(&*host).map_err(failure)
         }
         RollBack::Disarmed(release) => {
-            println!("Linux {release} is not booted at the next restart.");
+            println!("The trial is cancelled: the next restart does not boot Linux {release}.");
             Ok(())
         }
         RollBack::Removed(titles) => {
             for title in titles {
                 println!("↩ {title}");
             }
-            println!("What fullpipe did to this host's kernels is undone.");
+            println!("All kernel changes by fullpipe on this host are undone.");
             Ok(())
         }
     }
@@ -422,12 +435,12 @@ fn watch(target: &Target) -> Result<(), Failure> {
     let (host, store) = target.open()?;
     match trial_boot::watch(&*host, &store) {
         Ok(TrialBoot::Kept(kept)) => {
-            println!("{}", told(&kept));
+            println!("{}", kept_text(&kept));
             Ok(())
         }
         Ok(TrialBoot::Failed(reasons)) => {
             eprint!("{}", screen::reasons(Style { colour: false, width: 110 }, &reasons));
-            eprintln!("Not all is as before: restarting into the kernel before.");
+            eprintln!("The host does not work as before: restarting into the previous kernel.");
             trial_boot::restart(&*host).map_err(failure)
         }
         Ok(TrialBoot::NotRunning | TrialBoot::Pending(_)) => Ok(()),

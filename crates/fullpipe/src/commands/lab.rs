@@ -10,8 +10,11 @@ use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Kernel TCP over an emulated path, without root.
+/// Run programs on kernel TCP over an emulated path, without root
 #[derive(clap::Args)]
+#[command(
+    after_help = "Example: fullpipe lab shell --rate 50mbit --server 'iperf3 -s -1' -- iperf3 -c 198.18.0.2"
+)]
 pub struct Args {
     #[command(subcommand)]
     command: Lab,
@@ -19,54 +22,54 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Lab {
-    /// Run any program inside an emulated path.
+    /// Run any program inside an emulated path
     Shell(ShellArgs),
     Compare(super::compare::Args),
 }
 
-/// The program runs at the client's end (198.18.0.1, 2001:2::1); servers started with --server are at
-/// the other end, 198.18.0.2 and 2001:2::2 (also in $FULLPIPE_SERVER). Rate, queue and loss lie on the
-/// way from client to server and, unless said otherwise, on the way back.
+/// The program runs at the client end (198.18.0.1, 2001:2::1). Servers started with --server run at the other end,
+/// 198.18.0.2 and 2001:2::2 (also in $FULLPIPE_SERVER). Rate, queue and loss apply from client to server and, unless
+/// set otherwise, to the reverse path.
 ///
-/// Shells nest: one in another, without a --server of its own, has the same server behind both paths, and
-/// its client is 198.18.1.1 (also in $FULLPIPE_CLIENT).
+/// Shells nest: an inner shell without a --server of its own reaches the outer server over both paths, and its client
+/// is 198.18.1.1 (also in $FULLPIPE_CLIENT).
 #[derive(clap::Args)]
 struct ShellArgs {
-    /// The path, packet size and seed of this scenario file, instead of the options for them.
+    /// Scenario file to take the path, packet size and seed from, instead of the options below
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath,
           conflicts_with_all = ["rate", "down_rate", "rtt", "buffer", "loss", "mtu", "seed"])]
     path: Option<PathBuf>,
-    /// Rate of the path, both ways (`50mbit`); none: no limit.
+    /// Rate of the path in both directions, such as `50mbit` [default: unlimited]
     #[arg(long)]
     rate: Option<Rate>,
-    /// Rate from server to client, if different.
+    /// Rate from server to client [default: --rate]
     #[arg(long, value_name = "RATE")]
     down_rate: Option<Rate>,
-    /// Two-way propagation delay.
+    /// Round-trip propagation delay
     #[arg(long, default_value = "40ms")]
     rtt: Span,
-    /// Limit of the queue before each rate: `1bdp`, `64k`, `100p`, `20ms`.
+    /// Limit of the queue before each rate: `1bdp`, `64k` (bytes), `100p` (packets), `20ms`
     #[arg(long, default_value = "1bdp")]
     buffer: Limit,
-    /// Random loss, both ways: `1%`.
+    /// Probability of random packet loss in each direction, such as `1%`
     #[arg(long, default_value = "0")]
     loss: Fraction,
-    /// Largest packet, bytes of L3.
+    /// Largest packet in bytes, including the IP header
     #[arg(long, default_value = "1500")]
     mtu: Bytes,
-    /// Seed of everything random.
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run this command line at the server's end meanwhile; may be repeated.
+    /// Command line to run at the server end meanwhile; may be repeated
     #[arg(long = "server", value_name = "COMMAND")]
     servers: Vec<String>,
-    /// Write captures of both ends to PREFIX-client.pcap and PREFIX-server.pcap.
+    /// Capture both ends to PREFIX-client.pcap and PREFIX-server.pcap
     #[arg(long, value_name = "PREFIX")]
     pcap: Option<PathBuf>,
-    /// Print the summary as JSON, on stderr.
+    /// Print the summary as JSON on stderr
     #[arg(long)]
     json: bool,
-    /// The program and its arguments; none: your shell.
+    /// Program and its arguments [default: $SHELL]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -98,8 +101,8 @@ impl ShellArgs {
 
     fn shell(self) -> Result<Shell, Failure> {
         let (path, mtu, seed) = match &self.path {
-            Some(file) => path_of_file(file)?,
-            None => (self.path_of_options(), self.mtu()?, self.seed),
+            Some(file) => path_from_file(file)?,
+            None => (self.path_from_options(), self.mtu()?, self.seed),
         };
         let command = if self.command.is_empty() {
             vec![std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into())]
@@ -110,8 +113,8 @@ impl ShellArgs {
         Ok(Shell { forward, reverse, mtu, seed, command, servers: self.servers, pcap: self.pcap })
     }
 
-    /// The path that the options stand for.
-    fn path_of_options(&self) -> PathSpec {
+    /// The path that the options describe.
+    fn path_from_options(&self) -> PathSpec {
         let link = |rate: Option<Rate>, delay: Span| LinkSpec {
             rate,
             delay,
@@ -119,27 +122,27 @@ impl ShellArgs {
             loss: (self.loss != Fraction::ZERO).then(|| LossSpec::from(self.loss)),
             ..LinkSpec::default()
         };
-        let there = self.rtt / 2;
+        let forward = self.rtt / 2;
         PathSpec {
-            forward: vec![link(self.rate, there)],
-            reverse: vec![link(self.down_rate.or(self.rate), self.rtt - there)],
+            forward: vec![link(self.rate, forward)],
+            reverse: vec![link(self.down_rate.or(self.rate), self.rtt - forward)],
         }
     }
 
     fn mtu(&self) -> Result<u32, Failure> {
         u32::try_from(self.mtu.0).ok().filter(|m| (68..=65_535).contains(m)).ok_or_else(|| {
-            Failure::usage(format!("--mtu {}: an IP packet has 68 to 65535 bytes", self.mtu.0))
+            Failure::usage(format!("--mtu must be between 68 and 65535 bytes, got {}", self.mtu.0))
         })
     }
 }
 
 /// The path, packet size and seed of a scenario file.
-fn path_of_file(file: &Path) -> Result<(PathSpec, u32, u64), Failure> {
+fn path_from_file(file: &Path) -> Result<(PathSpec, u32, u64), Failure> {
     let wrong = |what: &str| Failure::usage(format!("--path {}: {what}", file.display()));
     let cases = runs::read(file, &[Engine::Lab])?;
-    let first = &cases.first().ok_or_else(|| wrong("holds no run"))?.scenario;
+    let first = &cases.first().ok_or_else(|| wrong("contains no run"))?.scenario;
     if !cases.iter().all(|case| case.scenario.path == first.path && case.scenario.mtu == first.mtu) {
-        return Err(wrong("its sweep makes several paths; take what changes the path out of [sweep]"));
+        return Err(wrong("[sweep] varies the path, and a shell needs one path; remove what changes it"));
     }
     Ok((first.path.clone(), first.mtu, first.seed))
 }
@@ -160,14 +163,14 @@ fn summary(report: &ShellReport) -> String {
     }
     let health = &report.health;
     text += &format!(
-        "  emulator   late by {:.0} us (p50), {:.0} us (p99), {:.0} us (most); {:.0} % of a processor\n",
+        "  emulator   lateness {:.0} us p50, {:.0} us p99, {:.0} us max; {:.0} % of a CPU\n",
         health.lateness_p50_us,
         health.lateness_p99_us,
         health.lateness_max_us,
         health.emulator_cpu * 100.0
     );
     for reason in &report.invalid_because {
-        text += &format!("  NOT VALID: {reason}\n");
+        text += &format!("  INVALID: {reason}\n");
     }
     text
 }

@@ -1,15 +1,14 @@
-//! `fullpipe man`: manual pages, from the same source as --help.
+//! `fullpipe man`: manual pages, generated from the same definition as --help.
 
 use crate::failure::Failure;
 use std::fs;
 use std::path::PathBuf;
 
-/// Write the manual pages, one a command, into a directory.
-///
-/// For example: `fullpipe man /usr/local/share/man/man1`.
+/// Write the manual pages into a directory
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe man /usr/local/share/man/man1")]
 pub struct Args {
-    /// Where to; made if it is not there.
+    /// Directory to write to; created if missing
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     directory: PathBuf,
 }

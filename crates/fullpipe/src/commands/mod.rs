@@ -1,4 +1,4 @@
-//! One module a command: its arguments, and the call into the crate that does the work.
+//! One module per command: its arguments, and the call into the crate that does the work.
 
 #[cfg(feature = "net")]
 mod advise;
@@ -24,7 +24,6 @@ mod host;
 mod kernel;
 pub mod lab;
 mod man;
-mod merge;
 mod plan;
 #[cfg(feature = "mesh")]
 mod probe;
@@ -58,7 +57,6 @@ use clap::Subcommand;
 pub enum Command {
     Race(race::Args),
     Run(run::Args),
-    Merge(merge::Args),
     Figure(figure::Args),
     Conformance(conformance::Args),
     #[cfg(feature = "ebpf")]
@@ -108,7 +106,6 @@ impl Command {
         match self {
             Command::Race(args) => args.run(),
             Command::Run(args) => args.run(),
-            Command::Merge(args) => args.run(),
             Command::Figure(args) => args.run(),
             Command::Conformance(args) => args.run(),
             #[cfg(feature = "ebpf")]

@@ -1,4 +1,4 @@
-//! `fullpipe plan`: what would change, exactly.
+//! `fullpipe plan`: the changes that `apply` would make.
 
 use super::host::{Target, failure};
 use crate::failure::Failure;
@@ -8,59 +8,60 @@ use fullpipe_host::plan::{self, QdiscChoice, Request};
 use fullpipe_host::screen::{self, Style};
 use fullpipe_units::{Rate, Span};
 
-/// Show exactly what putting a controller in force would change, and why. Changes nothing
+/// Show exactly what `apply` would change, and why
+///
+/// Changes nothing.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe plan bbr --rate 1gbit --rtt 80ms")]
 pub struct Args {
     #[command(flatten)]
     wanted: Wanted,
-    /// For machines
+    /// Print the plan as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: Target,
 }
 
-/// What a plan and an apply are asked.
+/// The controller and the options of `plan`.
 #[derive(clap::Args)]
 pub struct Wanted {
-    /// The controller: bbr, hybla, cubic, reno, or fp_… when it is loaded
+    /// Controller: bbr, hybla, cubic, reno, or fp_… if it is loaded
     #[arg(default_value = "bbr", value_name = "CC")]
     pub controller: String,
     #[command(flatten)]
-    pub how: How,
+    pub options: Options,
 }
 
+/// The options that `plan` and `apply` share.
 #[derive(clap::Args)]
-pub struct How {
-    /// The queueing discipline of devices that still have the kernel's default [default: fq for bbr where the kernel has it, else keep]
+pub struct Options {
+    /// Queueing discipline for devices that still have the kernel's default [default: fq for bbr if available, else keep]
     #[arg(long, value_name = "KIND", value_parser = ["fq", "fq_pie", "fq_codel", "cake", "keep"])]
     qdisc: Option<String>,
-    /// Also replace the discipline that someone chose for DEV
+    /// Also replace a queueing discipline that was set on DEV by hand
     #[arg(long, value_name = "DEV", value_delimiter = ',')]
     replace: Vec<String>,
-    /// The rate that a connection should reach; with --rtt: raise the buffer limits to what that path needs
+    /// Rate that one connection should reach; with --rtt, raises the buffer limits to what that path needs
     #[arg(long, requires = "rtt", value_name = "RATE")]
     rate: Option<Rate>,
-    /// The round-trip time of that path
+    /// Round-trip time of that path
     #[arg(long, requires = "rate", value_name = "TIME")]
     rtt: Option<Span>,
-    /// What --rate and --rtt ask for by themselves
-    #[arg(long, value_name = "auto", value_parser = ["auto"], requires = "rate", hide = true)]
-    buffers: Option<String>,
-    /// Change only the running kernel: a restart takes it back
+    /// Change only the running kernel; a restart undoes it
     #[arg(long)]
     live_only: bool,
-    /// Try the controller on connections to PREFIX alone
+    /// Use the controller only for connections to PREFIX, as a trial
     #[arg(long, value_name = "PREFIX")]
     canary: Option<String>,
-    /// Use the controller for connections to PREFIX alone, by a route, whatever the default is; may be repeated. What is in
-    /// force already stays
+    /// Use the controller only for connections to PREFIX, by a route; may be repeated. The default and earlier changes
+    /// stay as they are
     #[arg(long, value_name = "PREFIX", value_delimiter = ',', conflicts_with_all = ["canary", "qdisc", "replace", "rate", "live_only"])]
     to: Vec<String>,
 }
 
-impl How {
-    /// What is asked for some destinations alone.
+impl Options {
+    /// The change for some destinations only, if --to is given.
     pub fn towards(&self, controller: &str) -> Option<Destinations> {
         let (controller, prefixes) = (controller.to_owned(), self.to.clone());
         (!prefixes.is_empty()).then_some(Destinations { controller, prefixes })
@@ -82,7 +83,7 @@ impl How {
     }
 }
 
-/// Where this program is, for a boot unit that starts it.
+/// The path of this program, for boot units that start it.
 pub fn program() -> String {
     let path = std::env::current_exe().ok().and_then(|p| p.into_os_string().into_string().ok());
     path.unwrap_or_else(|| "/usr/local/bin/fullpipe".into())
@@ -92,9 +93,9 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, _) = self.target.open()?;
         let controller = self.wanted.controller.clone();
-        let plan = match self.wanted.how.towards(&self.wanted.controller) {
+        let plan = match self.wanted.options.towards(&self.wanted.controller) {
             Some(towards) => destinations::plan(&*host, &towards),
-            None => plan::make(&*host, &self.wanted.how.request(self.wanted.controller), &program()),
+            None => plan::make(&*host, &self.wanted.options.request(self.wanted.controller), &program()),
         };
         let plan = plan.map_err(failure)?;
         if self.json {
@@ -107,7 +108,7 @@ impl Args {
             let revert = identity.as_root("revert");
             let style = Style::for_stdout();
             let text = format!(
-                "Nothing was changed. {apply} with the same options does this, {revert} takes it back."
+                "Nothing was changed. {apply} with the same options makes these changes, {revert} undoes them."
             );
             print!("\n{}", style.wrap("", 0, &text));
         }

@@ -1,4 +1,4 @@
-//! `fullpipe probe`: a mesh of standing connections between sites.
+//! `fullpipe probe`: a mesh of probers between sites.
 
 mod check;
 mod collect;
@@ -16,19 +16,20 @@ use fullpipe_mesh::key::Keys;
 use fullpipe_mesh::record::SiteId;
 use std::path::{Path, PathBuf};
 
-/// Measure the paths between sites all day, by standing connections of each controller side by side
+/// Probe the paths between sites continuously
 ///
-/// Each site runs `fullpipe probe run` with the same mesh file: it sends to all others and is sent to, a transfer a period, and
-/// writes down what each came to.
+/// Each site runs `fullpipe probe run` with the same mesh file. In each period, it makes one transfer to every other site
+/// with each controller and records the results.
 #[derive(ClapArgs)]
+#[command(after_help = "Example: fullpipe probe check mesh.toml")]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// Check a mesh file, and say what it will do: who sends when, and how much a day
+enum Command {
+    /// Check a mesh file, and show its schedule and bytes per day
     Check(check::Args),
     Key(key::Args),
     Run(run::Args),
@@ -40,28 +41,28 @@ enum What {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        match self.what {
-            What::Check(args) => args.run(),
-            What::Key(args) => args.run(),
-            What::Run(args) => args.run(),
-            What::Collect(args) => args.run(),
-            What::Export(args) => args.run(),
-            What::Report(args) => args.run(),
-            What::Simulate(args) => args.run(),
+        match self.command {
+            Command::Check(args) => args.run(),
+            Command::Key(args) => args.run(),
+            Command::Run(args) => args.run(),
+            Command::Collect(args) => args.run(),
+            Command::Export(args) => args.run(),
+            Command::Report(args) => args.run(),
+            Command::Simulate(args) => args.run(),
         }
     }
 }
 
-/// A site that takes part itself.
+/// Options of commands that act as a site of the mesh.
 #[derive(ClapArgs)]
 struct Member {
     /// The mesh file
     #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
     mesh: PathBuf,
-    /// Which site this is [default: the one whose address is this machine's]
+    /// Name of this site [default: the one whose address is this machine's]
     #[arg(long, value_name = "NAME")]
     site: Option<String>,
-    /// Directory for its own records and the account of its bytes
+    /// Directory of this site's records and byte counts
     #[arg(long, value_name = "DIR", default_value = STORE, value_hint = clap::ValueHint::DirPath)]
     store: PathBuf,
     /// Key file [default: the mesh file's `key_file`]
@@ -78,11 +79,11 @@ impl Member {
     }
 }
 
-/// Where a node's records are, unless it is told: the state directory of its unit.
+/// The default directory of a node's records: the state directory of its unit.
 const STORE: &str = "/var/lib/fullpipe-probe";
 
-fn site(mesh: &Mesh, named: Option<&str>) -> Result<SiteId, Failure> {
-    match named {
+fn site(mesh: &Mesh, name: Option<&str>) -> Result<SiteId, Failure> {
+    match name {
         Some(name) => mesh.find_site(name).map_err(|reason| Failure::usage(format!("--site: {reason}"))),
         None => run::own_site(mesh),
     }

@@ -1,4 +1,4 @@
-//! `fullpipe report`: what records of connections come to.
+//! `fullpipe report`: recordings again, and distributions of connection records.
 
 use crate::failure::Failure;
 use crate::print::print;
@@ -8,28 +8,34 @@ use fullpipe_report::records::{Distributions, GroupBy, page, read, text};
 use fullpipe_report::{About, AtomicFile};
 use std::path::{Path, PathBuf};
 
-/// Show recordings again and side by side, or what records of connections come to
+/// Show, compare and convert recordings and connection records
 ///
-/// Recordings are what `--out FILE.json` of `race`, `run` and `test` writes: drawn again in any form, and several as one. Records of
-/// connections are what `fullpipe records` writes (.jsonl, .parquet) and what `fullpipe trace --json` prints; - is standard input.
+/// Recordings are written by `--out FILE.json` of `race`, `run` and `test`. They are converted to any report format,
+/// several of them as one report. Connection records are written by `fullpipe records` (.jsonl, .parquet) and printed by
+/// `fullpipe trace --json`; of these, distributions are reported. `-` reads records from standard input.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe report before.json after.json --out compared.html")]
 pub struct Args {
-    /// Recordings (.json), or the records; of files that take turns name all: closed*.jsonl
+    /// Recordings (.json), or connection records; name all files of a rotation: closed*.jsonl
     #[arg(value_name = "RECORDS", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// By what connections are told apart; may be repeated. By default by each
-    #[arg(long, value_enum, value_name = "WHAT")]
-    by: Vec<What>,
-    /// Also write a report to FILE: of recordings in any form, by its ending; of records a page, .html. May be repeated
+    /// Property to group connection records by; may be repeated [default: all of them]
+    #[arg(long, value_enum, value_name = "PROPERTY")]
+    by: Vec<Group>,
+    /// Also write a report to FILE: for recordings in the format of its extension, for records as .html; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum What {
+enum Group {
+    /// Congestion controller
     Controller,
+    /// Prefix of the remote address: /24, or /48 for IPv6
     Prefix,
+    /// Port of the server
     Port,
+    /// Hour at which the connection began (UTC)
     Hour,
 }
 
@@ -40,56 +46,54 @@ impl Args {
         match recordings.iter().filter(|found| found.is_some()).count() {
             0 => self.records(),
             n if n < recordings.len() => {
-                Err(Failure::usage("recordings and records of connections do not make one report"))
+                Err(Failure::usage("recordings and connection records cannot be mixed in one report"))
             }
             _ => self.recordings(recordings.into_iter().flatten().collect()),
         }
     }
 
-    /// Draws recordings again.
+    /// Reports on recordings.
     fn recordings(self, all: Vec<Results>) -> Result<(), Failure> {
         if !self.by.is_empty() {
-            return Err(Failure::usage(
-                "--by tells records of connections apart; recordings have their runs",
-            ));
+            return Err(Failure::usage("--by groups connection records; it does not apply to recordings"));
         }
         let outputs = Outputs::open(&self.out, false)?;
         let names = distinct_names(&self.files);
         let title = names.join(" and ");
-        let results = together(all, &names);
+        let results = merged(all, &names);
         let about = About { title, command: command_line() };
-        outputs.tell(&results, &about, false)
+        outputs.report(&results, &about, false)
     }
 
     fn records(self) -> Result<(), Failure> {
         let out = match self.out.as_slice() {
             [] => None,
             [one] => Some(one),
-            _ => return Err(Failure::usage("--out: a report on records is one page, .html")),
+            _ => return Err(Failure::usage("--out: a report on connection records is one .html file")),
         };
         let is_page = |path: &PathBuf| path.extension().is_some_and(|e| e == "html" || e == "htm");
         if let Some(out) = out.filter(|path| !is_page(path)) {
             return Err(Failure::usage(format!(
-                "--out {}: a report on records is a page, .html",
+                "--out {}: a report on connection records is an .html file",
                 out.display()
             )));
         }
-        // Before anything is read: what cannot be written must not be noticed at the end.
+        // Opened before anything is read, so that an unwritable file is reported at once.
         let output = out.map(|path| AtomicFile::open(path)).transpose().map_err(Failure::usage)?;
         let mut all = Distributions::default();
         for file in &self.files {
-            let found = read(file, &mut all).map_err(Failure::usage)?;
-            if found.cut {
-                eprintln!("{}: its last line is cut, and left out", file.display());
+            let outcome = read(file, &mut all).map_err(Failure::usage)?;
+            if outcome.cut {
+                eprintln!("{}: skipping the last line, which is incomplete", file.display());
             }
         }
         let kinds: Vec<GroupBy> = match self.by.as_slice() {
             [] => GroupBy::ALL.to_vec(),
-            some => some.iter().map(|what| what.by()).collect(),
+            some => some.iter().map(|group| group.by()).collect(),
         };
         print(text(&all, &kinds))?;
         if let (Some(output), Some(path)) = (output, out) {
-            let about = About { title: "Connections that closed".to_owned(), command: command_line() };
+            let about = About { title: "Closed connections".to_owned(), command: command_line() };
             output.write_with(|out| page(&all, &kinds, &about, out)).map_err(Failure::usage)?;
             eprintln!("wrote {}", path.display());
         }
@@ -97,7 +101,7 @@ impl Args {
     }
 }
 
-/// The recording in a file; none if it holds something else. Of that, whatever reads records says what is wrong.
+/// The recording in a file; none if it contains something else, which the reader of records then judges.
 fn recording(file: &Path) -> Result<Option<Results>, Failure> {
     if file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("json")) {
         return Ok(None);
@@ -108,15 +112,15 @@ fn recording(file: &Path) -> Result<Option<Results>, Failure> {
         return Ok(None);
     }
     let results: Results = serde_json::from_str(&text)
-        .map_err(|e| Failure::usage(format!("{shown}: no recording that this version reads: {e}")))?;
+        .map_err(|e| Failure::usage(format!("{shown}: not a recording that this version reads: {e}")))?;
     if results.schema != SCHEMA {
         let schema = &results.schema;
-        return Err(Failure::usage(format!("{shown}: its form is {schema}; this version reads {SCHEMA}")));
+        return Err(Failure::usage(format!("{shown}: its schema is {schema}; this version reads {SCHEMA}")));
     }
     Ok(Some(results))
 }
 
-/// What tells files apart: their names without ending, or their paths where those are the same.
+/// Distinct names of files: without extension, or their paths where those names are the same.
 fn distinct_names(files: &[PathBuf]) -> Vec<String> {
     let name = |file: &PathBuf| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let names: Vec<String> = files.iter().map(name).collect();
@@ -124,8 +128,8 @@ fn distinct_names(files: &[PathBuf]) -> Vec<String> {
     if alike { files.iter().map(|file| file.display().to_string()).collect() } else { names }
 }
 
-/// Several recordings as one, each run with the name of its file before its own. A single one stays as it is.
-fn together(mut all: Vec<Results>, names: &[String]) -> Results {
+/// Several recordings as one, each run labelled with the name of its file. A single one is unchanged.
+fn merged(mut all: Vec<Results>, names: &[String]) -> Results {
     if all.len() == 1 {
         return all.remove(0);
     }
@@ -139,13 +143,13 @@ fn together(mut all: Vec<Results>, names: &[String]) -> Results {
     Results::new(runs.collect())
 }
 
-impl What {
+impl Group {
     fn by(self) -> GroupBy {
         match self {
-            What::Controller => GroupBy::Controller,
-            What::Prefix => GroupBy::Prefix,
-            What::Port => GroupBy::Port,
-            What::Hour => GroupBy::Hour,
+            Group::Controller => GroupBy::Controller,
+            Group::Prefix => GroupBy::Prefix,
+            Group::Port => GroupBy::Port,
+            Group::Hour => GroupBy::Hour,
         }
     }
 }

@@ -1,23 +1,24 @@
-//! `fullpipe revert`: put the host back exactly as it was.
+//! `fullpipe revert`: restores the host exactly as it was.
 
 use super::host::{Target, failure};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
 #[cfg(feature = "ebpf")]
-use crate::runs::hanging;
+use crate::runs::print_hanging;
 use fullpipe_host::revert::{self, Options};
 use fullpipe_host::screen::{self, Style};
 
-/// Put everything back exactly as it was before `apply`
+/// Restore the host exactly as it was before `apply`
 #[derive(clap::Args)]
+#[command(after_help = "Example: sudo fullpipe revert")]
 pub struct Args {
-    /// Overwrite what someone changed since
+    /// Overwrite settings that were changed by hand since
     #[arg(long, conflicts_with = "keep_changed")]
     force: bool,
-    /// Leave what someone changed since, undo the rest
+    /// Leave settings that were changed by hand since, and undo the rest
     #[arg(long)]
     keep_changed: bool,
-    /// For machines
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -35,12 +36,12 @@ impl Args {
         print!("{}", screen::reverted(Style::for_stdout(), &reverted));
         #[cfg(feature = "ebpf")]
         if self.target.is_this_machine() {
-            // Of another network namespace's journal, or an older fullpipe's.
-            for split in super::split::in_short() {
-                hanging(
+            // Splits of another network namespace's journal, or of an older fullpipe.
+            for split in super::split::summaries() {
+                print_hanging(
                     "",
                     0,
-                    &format!("{split}: it is in another journal than this; `fullpipe split stop` ends it"),
+                    &format!("{split}; it is in another journal; end it with `fullpipe split stop`"),
                 );
             }
         }

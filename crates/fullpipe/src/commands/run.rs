@@ -1,31 +1,49 @@
 //! `fullpipe run`: a scenario file.
 
+mod merge;
+
 use crate::failure::Failure;
 use crate::runs::{self, Reporting};
 use fullpipe_run::Shard;
 use std::path::PathBuf;
 
-/// Run a scenario file, with all its sweeps, repeats and checks.
+/// Run a scenario file with its sweeps, repeats and checks
 ///
-/// `fullpipe schema scenario` describes the file; an error in it is shown at its place, and nothing is run.
+/// `fullpipe schema scenario` describes the file. An error in it is reported with its line, and nothing is run. A file
+/// that is called `merge` is named `./merge`.
 #[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Example: fullpipe run scenarios/lossy-wan.toml --jobs 4 --out lossy.html"
+)]
 pub struct Args {
-    /// The scenario file (TOML); `-` reads it from standard input, and the files that it names from the working directory.
-    #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
-    /// Make only the N-th of M parts of the runs, for as many machines: every M-th run. `fullpipe merge` puts the parts,
-    /// written as JSON, together again.
+    /// Scenario file (TOML); `-` reads standard input, and files named in it from the working directory
+    #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+    /// Run only part N of M: every M-th run, to divide the work between machines. `fullpipe run merge` merges the parts
     #[arg(long, value_name = "N/M")]
     shard: Option<Shard>,
     #[command(flatten)]
     reporting: Reporting,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    Merge(merge::Args),
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let cases = runs::read(&self.file, self.reporting.engine().engines())?;
+        if let Some(Command::Merge(args)) = self.command {
+            return args.run();
+        }
+        let file = self.file.ok_or_else(|| Failure::usage("name a scenario FILE"))?;
+        let cases = runs::read(&file, self.reporting.engine().engines())?;
         let title = cases.first().map(|c| c.scenario.title.clone()).filter(|t| !t.is_empty());
-        let name = || match self.file.file_stem() {
+        let name = || match file.file_stem() {
             Some(stem) if stem != "-" => stem.to_string_lossy().into_owned(),
             _ => "Scenario".to_owned(),
         };

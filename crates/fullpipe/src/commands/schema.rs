@@ -3,35 +3,38 @@
 use crate::failure::Failure;
 use crate::print::print_json;
 
-/// Print the JSON Schema of a scenario file, of a recording, of the record of a connection, or of what is watched.
+/// Print the JSON Schema of a file format
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe schema scenario > scenario.schema.json")]
 pub struct Args {
-    /// Which.
-    #[arg(value_enum)]
-    of: Of,
+    /// Format to describe
+    #[arg(value_enum, value_name = "FORMAT")]
+    format: Format,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Of {
-    /// What `fullpipe run` reads (TOML with this structure)
+enum Format {
+    /// Scenario file of `fullpipe run` (TOML with this structure)
     Scenario,
-    /// What --json and --out FILE.json write
+    /// Output of --json and --out FILE.json
     Recording,
-    /// What `fullpipe trace --json` writes
+    /// Output of `fullpipe trace --json` and records of `fullpipe records`
     Connection,
-    /// What `fullpipe watch --json` writes in each line
+    /// Each line of `fullpipe watch --json`
     #[cfg(feature = "live")]
     Watch,
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        print_json(&match self.of {
-            Of::Scenario => fullpipe_experiment::scenario::schema(),
-            Of::Recording => schemars::schema_for!(fullpipe_experiment::Results).to_value(),
-            Of::Connection => schemars::schema_for!(fullpipe_experiment::connection::Connections).to_value(),
+        print_json(&match self.format {
+            Format::Scenario => fullpipe_experiment::scenario::schema(),
+            Format::Recording => schemars::schema_for!(fullpipe_experiment::Results).to_value(),
+            Format::Connection => {
+                schemars::schema_for!(fullpipe_experiment::connection::Connections).to_value()
+            }
             #[cfg(feature = "live")]
-            Of::Watch => fullpipe_live::Snapshot::schema(),
+            Format::Watch => fullpipe_live::Snapshot::schema(),
         })
     }
 }

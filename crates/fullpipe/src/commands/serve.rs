@@ -11,62 +11,62 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Serve stock iperf3 clients, `fullpipe test`, curl, wget and browsers, on one port and all at once
+/// Serve iperf3 clients, `fullpipe test`, curl and browsers
 ///
-/// iperf3 -c HOST, fullpipe test HOST, and
-/// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr' all work against it; a browser finds a speed test at
-/// http://HOST:5201/.
+/// All clients share one port and run concurrently: iperf3 -c HOST, fullpipe test HOST,
+/// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr', and a speed test for browsers at http://HOST:5201/.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe serve --max-rate 1gbit --max-time 60s --allow 192.0.2.0/24")]
 pub struct Args {
-    /// Port for everything; 0 takes a free one and says which
+    /// Port to listen on, TCP and UDP; 0 selects a free one and prints it
     #[arg(short, long, default_value_t = 5201)]
     port: u16,
-    /// Address to listen on [default: all, IPv4 and IPv6]
+    /// Address to listen on [default: all IPv4 and IPv6 addresses]
     #[arg(short = 'B', long, value_name = "IP")]
     bind: Option<IpAddr>,
-    /// End after one test
+    /// Exit after one test
     #[arg(short = '1', long)]
     one_off: bool,
-    /// Controller of connections whose client does not ask for one [default: the system's]
+    /// Congestion controller for clients that request none [default: the system's]
     #[arg(short = 'C', long, value_name = "CC")]
     congestion: Option<String>,
-    /// Tests and transfers at once; more are told that the server is busy
+    /// Maximum number of concurrent tests and transfers; others are rejected as busy
     #[arg(long, default_value_t = 1024, value_name = "N")]
     max_clients: usize,
-    /// Connections from one address (IPv6: from one /64) at once
+    /// Maximum number of concurrent connections per address (per /64 for IPv6)
     #[arg(long, default_value_t = 1024, value_name = "N")]
     max_connections_per_address: usize,
-    /// Streams of a test, per direction
+    /// Maximum number of streams per test and direction
     #[arg(long, default_value_t = 128, value_name = "N")]
     max_streams: u32,
-    /// Rate of a client, each way, such as `1gbit`
+    /// Maximum rate per client and direction, such as `1gbit` [default: unlimited]
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
-    /// Length of a test or transfer
+    /// Maximum duration of a test or transfer
     #[arg(long, default_value = "24h", value_name = "TIME")]
     max_time: Span,
-    /// Size of a test or transfer, each way, such as `10g`
+    /// Maximum bytes per test or transfer and direction, such as `10g` [default: unlimited]
     #[arg(long, value_name = "SIZE")]
     max_bytes: Option<Bytes>,
-    /// A client that moves nothing for this long is dropped
+    /// Timeout after which a client without data transfer is disconnected
     #[arg(long, default_value = "60s", value_name = "TIME")]
     idle_timeout: Span,
-    /// A client gets this long for each step before and after its data
+    /// Timeout for each protocol step before and after the data transfer
     #[arg(long, default_value = "15s", value_name = "TIME")]
     step_timeout: Span,
-    /// File that holds a secret clients must know (`fullpipe test --secret-file`; HTTP: `Authorization: Bearer`)
+    /// File with a secret that clients must present (`fullpipe test --secret-file`; HTTP: `Authorization: Bearer`)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Network that may connect, such as `192.0.2.0/24`; may be repeated [default: all]
+    /// Network that may connect, such as `192.0.2.0/24`; may be repeated [default: all networks]
     #[arg(long, value_name = "NET", value_delimiter = ',')]
     allow: Vec<Network>,
-    /// User to become once the port is open [default: nobody, where root starts it]
+    /// User to switch to once the port is open [default: nobody, if started by root]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Write events to this file and not to stderr, where each line begins with `serve:`
+    /// File to write events to [default: stderr, with lines prefixed `serve:`]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// Events as JSON, one a line
+    /// Write events as JSON, one per line
     #[arg(long)]
     json: bool,
 }
@@ -74,9 +74,9 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         if self.max_rate == Some(Rate::ZERO) {
-            return Err(Failure::usage("--max-rate: at least 8bit, a byte per second"));
+            return Err(Failure::usage("--max-rate must be at least 8bit, one byte per second"));
         }
-        // Every connection is a descriptor. Where the system does not allow more, the server takes fewer.
+        // Every connection takes a file descriptor. Where the limit cannot be raised, the server accepts fewer.
         let _ = server::raise_descriptor_limit();
         let secret = self.secret_file.as_deref().map(crate::secret::read).transpose()?;
         let config = Config {
@@ -100,10 +100,10 @@ impl Args {
         };
         let mut server = Server::bind(config, logger(self.log, self.json)?)
             .map_err(|e| Failure::Impossible(format!("cannot listen on port {}: {e}", self.port)))?;
-        // Before there is another thread, which would keep what this one gives up.
+        // Before other threads are started, since those would keep the privileges.
         server.confine(self.user.as_deref()).map_err(|e| match self.user {
             Some(_) => Failure::usage(format!("--user: {e}")),
-            None => Failure::Impossible(format!("cannot give up privileges: {e}")),
+            None => Failure::Impossible(format!("cannot drop privileges: {e}")),
         })?;
         let handle = server.handle();
         signals::on_termination(move || handle.stop()).map_err(|e| Failure::Impossible(e.to_string()))?;
@@ -111,7 +111,7 @@ impl Args {
     }
 }
 
-/// Writes each event as a line. A log that cannot be written does not stop the server.
+/// Writes each event as a line. A log that becomes unwritable does not stop the server.
 fn logger(file: Option<PathBuf>, json: bool) -> Result<impl Fn(&Event) + Send + Sync + 'static, Failure> {
     let file = file
         .map(|path| {
@@ -119,7 +119,7 @@ fn logger(file: Option<PathBuf>, json: bool) -> Result<impl Fn(&Event) + Send + 
                 .append(true)
                 .create(true)
                 .open(&path)
-                .map_err(|e| Failure::usage(format!("cannot write the log {}: {e}", path.display())))
+                .map_err(|e| Failure::usage(format!("cannot open --log {}: {e}", path.display())))
         })
         .transpose()?
         .map(Mutex::new);
@@ -129,7 +129,7 @@ fn logger(file: Option<PathBuf>, json: bool) -> Result<impl Fn(&Event) + Send + 
         let _ = match &file {
             Some(file) => file.lock().map_or(Ok(()), |mut f| f.write_all(line.as_bytes())),
             None if json => std::io::stderr().write_all(line.as_bytes()),
-            // A terminal may be shared with what a client prints.
+            // The prefix tells the server's lines from those of a client on the same terminal.
             None => std::io::stderr().write_all(format!("serve: {line}").as_bytes()),
         };
     })

@@ -1,4 +1,4 @@
-//! `fullpipe status`: where the host stands.
+//! `fullpipe status`: the state of the host.
 
 use super::host::{Target, failure, settle};
 #[cfg(feature = "live")]
@@ -6,7 +6,7 @@ use super::traffic::{self, Traffic};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
 #[cfg(any(feature = "live", feature = "ebpf"))]
-use crate::runs::hanging;
+use crate::runs::print_hanging;
 use fullpipe_host::screen::{self, Style};
 use fullpipe_host::status;
 use std::fs::OpenOptions;
@@ -15,16 +15,19 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What is in force, what will be after a restart, and what live connections use
+/// Show what is enabled now and after a restart
+///
+/// Also shows what live connections use. Exits with 1 if journal, boot files and kernel disagree.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe status --watch")]
 pub struct Args {
-    /// Show it again every two seconds
+    /// Refresh every two seconds
     #[arg(long)]
     watch: bool,
-    /// For machines
+    /// Print the status as JSON
     #[arg(long)]
     json: bool,
-    /// Write it to FILE in Prometheus' text format, for node_exporter's textfile collector
+    /// File to write in Prometheus' text format, for node_exporter's textfile collector
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
     #[command(flatten)]
@@ -34,30 +37,30 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
-        // A file for a collector is written at once, and has no rates.
+        // A file for a collector is written at once and has no rates, which take two samples.
         #[cfg(feature = "live")]
         let mut traffic =
             (self.target.is_this_machine() && self.prometheus.is_none()).then(Traffic::open).flatten();
         loop {
             settle(&*host, &store)?;
             let mut status = status::status(&*host, &store).map_err(failure)?;
-            // Its time was up in between.
+            // The trial expired in between.
             if status.confirm_within == Some(0) {
                 settle(&*host, &store)?;
                 status = status::status(&*host, &store).map_err(failure)?;
             }
             if let Some(file) = &self.prometheus {
-                // The collector may read at any moment: it finds the old text or the new one.
+                // The collector may read at any moment: it finds either the old or the new text.
                 replace(file, &status::prometheus(&status))
                     .map_err(|e| Failure::usage(format_args!("--prometheus {}: {e}", file.display())))?;
             }
             #[cfg(feature = "live")]
-            let seen = traffic.as_mut().and_then(Traffic::look);
+            let snapshot = traffic.as_mut().and_then(Traffic::sample);
             if self.json {
-                let value = Told {
+                let value = Output {
                     status: &status,
                     #[cfg(feature = "live")]
-                    traffic: seen.map(|seen| seen.totals),
+                    traffic: snapshot.map(|snapshot| snapshot.totals),
                     #[cfg(feature = "ebpf")]
                     splits: if self.target.is_this_machine() { super::split::all() } else { Vec::new() },
                 };
@@ -68,12 +71,12 @@ impl Args {
                 }
                 print!("{}", screen::status(Style::for_stdout(), &status));
                 #[cfg(feature = "live")]
-                for line in seen.iter().flat_map(traffic::lines) {
-                    hanging("  ", 10, &line);
+                for line in snapshot.iter().flat_map(traffic::lines) {
+                    print_hanging("  ", 10, &line);
                 }
                 #[cfg(feature = "ebpf")]
                 if self.target.is_this_machine() {
-                    super::split::in_short().iter().for_each(|split| hanging("", 0, split));
+                    super::split::summaries().iter().for_each(|split| print_hanging("", 0, split));
                 }
             }
             if !self.watch {
@@ -84,27 +87,27 @@ impl Args {
     }
 }
 
-/// The host's state, and what its connections do.
+/// The JSON output.
 #[derive(serde::Serialize)]
-struct Told<'a> {
+struct Output<'a> {
     #[serde(flatten)]
     status: &'a status::Status,
-    /// By controller, beyond loopback, of half a second.
+    /// Totals by controller over half a second, without loopback.
     #[cfg(feature = "live")]
     #[serde(skip_serializing_if = "Option::is_none")]
     traffic: Option<Vec<fullpipe_live::Total>>,
-    /// Those that run, whoever's journal has them.
+    /// The splits that run, of all journals.
     #[cfg(feature = "ebpf")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    splits: Vec<super::split::Told>,
+    splits: Vec<super::split::Status>,
 }
 
-/// Puts a file with this text at `path` at once. Textfile collectors read directories that others may write: what is
-/// prepared has a name that nobody can have taken (`O_EXCL` follows no link either), and a link at `path` is replaced, not
+/// Replaces the file at `path` atomically. Other users may be able to write to a textfile collector's directory: the
+/// temporary file is created exclusively (`O_EXCL` follows no link either), and a link at `path` is replaced, not
 /// followed.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-    let mut refused = io::Error::from(io::ErrorKind::AlreadyExists);
+    let mut exists = io::Error::from(io::ErrorKind::AlreadyExists);
     for attempt in 0..100 {
         let mut new = std::ffi::OsString::from(".");
         new.push(name);
@@ -113,16 +116,16 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
         let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                refused = e;
+                exists = e;
                 continue;
             }
             Err(e) => return Err(e),
         };
         let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&new, path));
         return written.inspect_err(|_| {
-            // The first error is the one to tell.
+            // The first error is the one to report.
             let _ = std::fs::remove_file(&new);
         });
     }
-    Err(refused)
+    Err(exists)
 }

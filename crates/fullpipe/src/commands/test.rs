@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::print;
-use crate::runs::{command_line, hanging, listed, opened, width};
+use crate::runs::{command_line, listed, open_outputs, print_hanging, width};
 use fullpipe_experiment::Results;
 use fullpipe_net::client::{self, ClientError, Config, Family, Interval, table};
 use fullpipe_net::compare::{CompareError, Plan};
@@ -17,104 +17,108 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Measure throughput, RTT and retransmits against `fullpipe serve` or a stock iperf3 server
+/// Measure throughput, RTT and retransmissions to a server
 ///
-/// Options mean what they mean to iperf3. With our server, `-R` shows the sending server's socket live.
+/// The server is `fullpipe serve` or a stock iperf3. Options have the same meaning as for iperf3. With `fullpipe serve`,
+/// -R also reports the state of the sending server's socket.
 #[derive(clap::Args)]
-#[command(disable_version_flag = true)]
+#[command(
+    disable_version_flag = true,
+    after_help = "Example: fullpipe test example.org --compare bbr,cubic --rounds 10"
+)]
 pub struct Args {
-    /// The server
+    /// Host name or address of the server
     host: String,
-    /// Its port
+    /// Port of the server
     #[arg(short, long, default_value_t = 5201)]
     port: u16,
-    /// Seconds to measure
+    /// Time to measure, in seconds or with a unit
     #[arg(short, long, default_value = "10", value_parser = seconds, value_name = "TIME")]
     time: f64,
-    /// Bytes to send instead of a time, such as `1g`
+    /// Bytes to transfer, such as `1g`, instead of --time
     #[arg(short = 'n', long, value_name = "SIZE", conflicts_with = "time")]
     bytes: Option<Bytes>,
-    /// Blocks to send instead of a time
+    /// Blocks of --length bytes to transfer, instead of --time
     #[arg(short = 'k', long, value_name = "N", conflicts_with_all = ["time", "bytes"])]
     blockcount: Option<u64>,
-    /// Seconds between lines
+    /// Time between reported intervals, in seconds or with a unit
     #[arg(short, long, default_value = "1", value_parser = seconds, value_name = "TIME")]
     interval: f64,
-    /// Streams at once
+    /// Number of parallel streams
     #[arg(short = 'P', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=128))]
     parallel: u32,
-    /// The server sends
+    /// Reverse the direction: the server sends
     #[arg(short = 'R', long, conflicts_with = "bidir")]
     reverse: bool,
-    /// Both send
+    /// Send in both directions at once
     #[arg(long)]
     bidir: bool,
-    /// The sender's congestion controller
+    /// Congestion controller of the sender [default: the system's]
     #[arg(short = 'C', long, value_name = "CC")]
     congestion: Option<String>,
-    /// Rate per stream: `100M` as iperf3 has it, or `100mbit` [default: unlimited, UDP 1 Mbit/s]
+    /// Rate limit per stream: `100mbit`, or `100M` as for iperf3 [default: unlimited; UDP 1mbit]
     #[arg(short, long, value_parser = bitrate, value_name = "RATE")]
     bitrate: Option<Rate>,
-    /// Seconds to leave out at the beginning
+    /// Initial time to exclude from the results, in seconds or with a unit
     #[arg(short = 'O', long, default_value = "0", value_parser = seconds, value_name = "TIME")]
     omit: f64,
-    /// Socket buffers, such as `256k`
+    /// Size of the socket buffers in bytes, such as `256k` [default: the system's]
     #[arg(short, long, value_name = "SIZE")]
     window: Option<Bytes>,
-    /// Bytes per write, or per datagram
+    /// Bytes per write, or per UDP datagram [default: 128k for TCP]
     #[arg(short, long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// Maximum segment size
+    /// Maximum segment size in bytes [default: the system's]
     #[arg(short = 'M', long, value_name = "BYTES")]
     set_mss: Option<u32>,
-    /// Do not wait to fill segments
+    /// Disable Nagle's algorithm (TCP_NODELAY)
     #[arg(short = 'N', long)]
     no_delay: bool,
-    /// IP type-of-service byte
+    /// IP type-of-service byte, 0 to 255 [default: 0]
     #[arg(short = 'S', long, value_name = "BYTE")]
     tos: Option<u8>,
-    /// UDP
+    /// Use UDP instead of TCP
     #[arg(short, long)]
     udp: bool,
-    /// IPv4 only
+    /// Use IPv4 only
     #[arg(short = '4', conflicts_with = "ipv6")]
     ipv4: bool,
-    /// IPv6 only
+    /// Use IPv6 only
     #[arg(short = '6')]
     ipv6: bool,
-    /// Local address
+    /// Local address to bind to
     #[arg(short = 'B', long, value_name = "IP")]
     bind: Option<IpAddr>,
-    /// Give up connecting after this time
+    /// Timeout for connecting
     #[arg(long, default_value = "10s", value_name = "TIME")]
     connect_timeout: Span,
-    /// Ask the server for what it prints
+    /// Also show the server's output
     #[arg(long)]
     get_server_output: bool,
-    /// File that holds the server's secret
+    /// File with the server's secret in its first line
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Measure these controllers in interleaved rounds and say which is better here: `bbr,cubic`; may be repeated
+    /// Controllers to compare in interleaved rounds, such as `bbr,cubic`; may be repeated
     #[arg(long, value_name = "CC,CC", conflicts_with = "congestion")]
     compare: Option<Vec<String>>,
-    /// Rounds of a comparison; each measures every controller once
+    /// Rounds of a comparison; each round measures every controller once
     #[arg(long, default_value_t = 10, value_name = "N", requires = "compare")]
     rounds: usize,
-    /// What the others are compared with [default: cubic if it takes part, else the last]
+    /// Controller that the others are compared with [default: cubic if compared, else the last]
     #[arg(long, value_name = "CC", requires = "compare")]
     baseline: Option<String>,
-    /// Seed of the comparison's bootstrap
+    /// Seed of the comparison's bootstrap statistics
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Also write a report: .html, .json, .csv, .svg, .png … by its ending; may be repeated
+    /// Also write a report to FILE, in the format of its extension: .html, .json, .csv, .svg, .png, …; may be repeated
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
-    /// Print JSON, as iperf3 does unless --compare is given
+    /// Print JSON, in iperf3's format unless --compare is given
     #[arg(short = 'J', long)]
     json: bool,
 }
 
-/// Where the figures of a test's summary begin.
+/// Column at which the numbers of a test's summary begin.
 const HEAD: usize = 14;
 
 /// Seconds as iperf3 users write them, `10` or `0.5`, or with a unit.
@@ -126,13 +130,13 @@ pub fn seconds(text: &str) -> Result<f64, ParseError> {
     if (0.0..=86_400.0).contains(&value) {
         Ok(value)
     } else {
-        Err(ParseError::new(text, "must lie between 0 and 86400 seconds"))
+        Err(ParseError::new(text, "must be between 0 and 86400 seconds"))
     }
 }
 
-/// A rate as iperf3 users write it: without a unit, too.
+/// A rate as iperf3 users write it, also without a unit.
 fn bitrate(text: &str) -> Result<Rate, ParseError> {
-    // A number alone is in bit/s to iperf3, and so in scripts.
+    // iperf3 takes a number without a unit as bit/s, and scripts rely on it.
     let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     if is_number { format!("{text}bit").parse() } else { text.parse() }
 }
@@ -144,7 +148,7 @@ impl Args {
         let flag = Arc::clone(&interrupt);
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
-        let output = opened(&self.out)?;
+        let output = open_outputs(&self.out)?;
         if self.compare.is_some() {
             return self.compare(config, &interrupt, output);
         }
@@ -160,7 +164,7 @@ impl Args {
             println!("{:#}", client::iperf3_json(&outcome));
         } else {
             for line in table::summary(&outcome).lines() {
-                hanging("", HEAD, line);
+                print_hanging("", HEAD, line);
             }
             if let Some(text) = &outcome.server_output {
                 print!("\nserver: {text}");
@@ -172,7 +176,7 @@ impl Args {
     }
 
     fn compare(self, mut config: Config, interrupt: &AtomicBool, output: Vec<Output>) -> Result<(), Failure> {
-        // The beginning of a test says how fast a controller starts, not how fast it is.
+        // The beginning of a test shows slow start, not the steady rate.
         if config.params.omit == 0 && config.params.byte_budget().is_none() {
             config.params.omit = (config.params.seconds / 5).clamp(1, 5);
         }
@@ -181,23 +185,23 @@ impl Args {
             Plan::new(config, controllers, self.baseline, self.rounds, self.seed).map_err(Failure::usage)?;
         let (p, total) = (&plan.config.params, plan.rounds * plan.controllers.len());
         if p.byte_budget().is_none() {
-            let moving = total as u64 * u64::from(p.seconds + p.omit);
+            let transfer_s = total as u64 * u64::from(p.seconds + p.omit);
             eprintln!(
-                "{total} tests of {} s, of each the first {} s left out: {moving} s of data, and some round trips and 0.5 s more each to \
-                 connect, probe and end",
+                "{total} tests of {} s after {} s of warm-up each: {transfer_s} s of transfers, plus about 0.5 s and some round trips \
+                 each to connect, probe and close",
                 p.seconds, p.omit
             );
         }
         let began = Instant::now();
         let mut tests = 0;
-        let mut begun = |round: usize, name: &str| {
+        let mut on_start = |round: usize, name: &str| {
             let left =
                 began.elapsed().as_secs_f64() / f64::from(tests.max(1)) * f64::from(total as u32 - tests);
             let left = if tests == 0 { String::new() } else { format!(", about {left:.0} s left") };
             eprintln!("round {} of {}: {name}{left}", round + 1, plan.rounds);
             tests += 1;
         };
-        let comparison = plan.run(interrupt, &mut begun, &mut |_| {}).map_err(|e| match e {
+        let comparison = plan.run(interrupt, &mut on_start, &mut |_| {}).map_err(|e| match e {
             CompareError::Plan(_) => Failure::usage(e),
             CompareError::Round { source: ClientError::Pin(_), .. } => Failure::usage(e),
             _ => Failure::Impossible(e.to_string()),
@@ -219,7 +223,9 @@ impl Args {
             if value.fract() == 0.0 {
                 Ok(value as u32)
             } else {
-                Err(Failure::usage(format!("{name} {value}: iperf3's protocol knows whole seconds only")))
+                Err(Failure::usage(format!(
+                    "{name} {value}: must be whole seconds, as iperf3's protocol has no fractions"
+                )))
             }
         };
         let rate = match (self.bitrate, self.udp) {
@@ -231,14 +237,14 @@ impl Args {
         let block = self.length.map_or(u64::from(DEFAULT_TCP_BLOCK), |b| b.0);
         let window = self.window.map_or(0, |b| b.0);
         if window > 512 << 20 {
-            return Err(Failure::usage("--window: at most 512m"));
+            return Err(Failure::usage("--window must be at most 512m"));
         }
-        let (least, most) = if self.udp { (16, 65_507) } else { (1, 1 << 20) };
-        if self.length.is_some() && !(least..=most).contains(&block) {
-            return Err(Failure::usage(format!("--length: {least} to {most} bytes")));
+        let (min, max) = if self.udp { (16, 65_507) } else { (1, 1 << 20) };
+        if self.length.is_some() && !(min..=max).contains(&block) {
+            return Err(Failure::usage(format!("--length must be between {min} and {max} bytes")));
         }
         if self.interval < 0.01 {
-            return Err(Failure::usage("--interval: at least 0.01"));
+            return Err(Failure::usage("--interval must be at least 0.01"));
         }
         let params = Params {
             protocol: if self.udp { Protocol::Udp } else { Protocol::Tcp },
@@ -276,13 +282,13 @@ impl Args {
     }
 }
 
-/// Writes the reports that are wanted.
+/// Writes the reports.
 fn write(outputs: Vec<Output>, results: Results, host: &str) -> Result<(), Failure> {
     let about = About { title: format!("Measured against {host}"), command: command_line() };
     outputs.into_iter().try_for_each(|output| output.write(&results, &about)).map_err(Failure::usage)
 }
 
-/// What the user asked for that cannot be is bad input; what the machine or the network lacks is not.
+/// The failure for an error of the client: bad input, or something that the machine or the network lacks.
 pub fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Resolve { .. } | ClientError::Pin(_) | ClientError::SecretWanted => {

@@ -1,7 +1,7 @@
-//! `fullpipe trace`: captures.
+//! `fullpipe trace`: analyses packet captures.
 
 use crate::failure::Failure;
-use crate::print::{columns, in_lines, print, print_json};
+use crate::print::{columns, print, print_json, wrapped_to_stdout};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::connection::{Connection, Connections, Point};
 use fullpipe_kernel::signals;
@@ -17,75 +17,77 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Connections that the table shows; the rest are counted.
-const SHOWN: usize = 30;
+/// The number of connections in the table; the rest are counted.
+const MAX_ROWS: usize = 30;
 
-/// Say of a capture what the path of each connection was, what limited it, and which controller sent
+/// Analyse captures: path, limits and controller of each connection
 ///
-/// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. Where the capture was taken is
-/// concluded from it and told; --at overrules that.
+/// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. The capture point is inferred and
+/// reported; --at overrides it.
 ///
-/// The controller is concluded by simulating each that is known on the path that the connection shows, and only for a
-/// connection that is told in full: it takes a second or more. --controllers asks it of all.
+/// The sender's controller is inferred by simulating each known controller on the path that the connection shows. This
+/// takes a second or more, so it is done only for a connection reported in full, or for all with --controllers.
 ///
-/// --live looks at an interface instead of a file, for a while, and tells the same. Packets that it could not keep up with
-/// are counted and told. Nothing of the host is changed.
+/// --live captures from an interface instead of a file. Packets dropped under load are counted. Changes nothing on the
+/// host.
 ///
-/// Two captures are compared besides, before and after: the connections with most data of each.
+/// With two captures, also compares the connections with most data of each, as before and after.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe trace capture.pcap.gz --conn 3 --out connection.html")]
 pub struct Args {
-    /// The captures
+    /// Capture files
     #[arg(value_name = "FILE", required_unless_present = "live", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// Instead of files: the packets that pass this interface, or `any`, from now on. Takes CAP_NET_RAW. Ctrl-C ends it,
-    /// and tells what was seen
+    /// Interface to capture from instead of files, or `any`; needs CAP_NET_RAW. Ctrl-C ends the capture and reports
     #[arg(long, value_name = "INTERFACE", conflicts_with = "files")]
     live: Option<String>,
-    /// How long --live looks
+    /// Duration of the --live capture
     #[arg(long = "for", value_name = "TIME", default_value = "30s", requires = "live")]
     length: Span,
-    /// Only connections of these: `host ADDRESS`, `net PREFIX/LENGTH`, `port NUMBER`, joined by `and`
+    /// Connections to analyse: `host ADDRESS`, `net PREFIX/LENGTH`, `port NUMBER`, joined by `and` [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: Filter,
-    /// Only this connection, in full
+    /// Number of the only connection to report, in full
     #[arg(long, value_name = "N")]
     conn: Option<u32>,
-    /// Conclude the controller of every connection, not only of one that is told in full
+    /// Infer the controller of every connection, not only of one reported in full
     #[arg(long)]
     controllers: bool,
-    /// Where the capture was taken
+    /// Point at which the capture was taken [default: inferred]
     #[arg(long, value_enum, value_name = "PLACE")]
     at: Option<At>,
-    /// Print JSON (`fullpipe schema connection` describes it)
+    /// Print the connections as JSON (see `fullpipe schema connection`)
     #[arg(long)]
     json: bool,
-    /// Also write a report on the connection to FILE; its extension tells the form: html, json, csv, parquet (if
-    /// built in), png, svg, qlog, xpl (for xplot). Of several connections, on the one with most data. May be repeated
+    /// Also write a report on the connection with most data to FILE, in the format of its extension: html, json, csv,
+    /// parquet (if built in), png, svg, qlog, xpl (for xplot); may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum At {
-    /// At the end that opened the connections
+    /// At the end that opened the connections (SYN)
     Client,
-    /// At the end that was asked
+    /// At the end that accepted the connections
     Server,
-    /// On the way
+    /// Between the ends
     Between,
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         if !self.out.is_empty() && self.files.len() > 2 {
-            return Err(Failure::usage("--out reports on one capture or compares two: name one FILE or two"));
+            return Err(Failure::usage(
+                "--out reports on one capture or compares two: name one or two files",
+            ));
         }
         let mut all = Vec::new();
         let mut bulks = Vec::new();
         let live = self.live.as_ref().map(PathBuf::from);
         for file in self.files.iter().chain(&live) {
             let (heading, analysed) = match &self.live {
-                Some(interface) => self.look(interface)?,
+                Some(interface) => self.capture(interface)?,
                 None => self.read(file, self.conn)?,
             };
             let mut shown: Vec<TracedConnection> = analysed.connections;
@@ -96,16 +98,16 @@ impl Args {
             if let (Some(n), true) = (self.conn, shown.is_empty()) {
                 let file = file.display();
                 return Err(Failure::usage(format!(
-                    "{file} has no connection {n}: without --conn all are listed"
+                    "{file} has no connection {n}: run without --conn to list all"
                 )));
             }
             if self.json {
                 all.extend(shown.iter().map(|c| c.record.clone()));
             } else {
                 let records: Vec<&Connection> = shown.iter().map(|c| &c.record).collect();
-                print(in_lines(&heading) + &show(&records))?;
+                print(wrapped_to_stdout(&heading) + &show(&records))?;
             }
-            bulks.extend(shown.into_iter().max_by_key(bytes).map(|most| (file.as_path(), most)));
+            bulks.extend(shown.into_iter().max_by_key(bytes).map(|largest| (file.as_path(), largest)));
         }
         if let ([(a, before), (b, after)], false) = (&bulks[..], self.json) {
             let (a, b) = (a.display().to_string(), b.display().to_string());
@@ -117,7 +119,7 @@ impl Args {
         if self.json { print_json(&Connections::new(all)) } else { Ok(()) }
     }
 
-    /// Reads `file`; of connection `detailed`, packet by packet.
+    /// Reads `file`, with the packets of connection `detailed`.
     fn read(&self, file: &Path, detailed: Option<u32>) -> Result<(String, Analysis), Failure> {
         let stdin = file.as_os_str() == "-";
         let name = if stdin { "standard input".to_owned() } else { file.display().to_string() };
@@ -137,7 +139,7 @@ impl Args {
         Ok((heading, analysed))
     }
 
-    /// How captures are read; of connection `detailed`, packet by packet.
+    /// The options of the analysis, with the packets of connection `detailed`.
     fn options(&self, detailed: Option<u32>) -> Options {
         let at = self.at.map(|at| match at {
             At::Client => Point::Client,
@@ -148,18 +150,18 @@ impl Args {
         Options { at, plots, packets_of: detailed.filter(|_| plots), filter: self.filter.clone() }
     }
 
-    /// Looks at the packets that pass `interface`, until the time is over or a signal comes.
-    fn look(&self, interface: &str) -> Result<(String, Analysis), Failure> {
+    /// Captures the packets on `interface` until the time is over or a signal arrives.
+    fn capture(&self, interface: &str) -> Result<(String, Analysis), Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
         let length = Duration::from(self.length);
         let mut began = None;
-        // Asked for the first time once the socket is there.
+        // First called once the socket is open.
         let ended = || {
             let since: &Instant = began.get_or_insert_with(|| {
-                eprintln!("looking at {interface} for {}; Ctrl-C ends it earlier", self.length);
+                eprintln!("capturing on {interface} for {}; press Ctrl-C to end earlier", self.length);
                 Instant::now()
             });
             stop.load(Relaxed) || since.elapsed() >= length
@@ -181,11 +183,11 @@ impl Args {
     /// Writes the reports on the connection with most data of each capture.
     fn report(&self, bulks: Vec<(&Path, TracedConnection)>) -> Result<(), Failure> {
         if bulks.is_empty() {
-            return Err(Failure::usage("there is no TCP connection to report on"));
+            return Err(Failure::usage("no TCP connection to report on"));
         }
         let mut shown = Vec::new();
-        for (file, most) in bulks {
-            shown.push((file, self.in_packets(file, most)?));
+        for (file, largest) in bulks {
+            shown.push((file, self.with_packets(file, largest)?));
         }
         let several = shown.len() > 1;
         let title = |(file, c): &(&Path, TracedConnection)| {
@@ -201,19 +203,19 @@ impl Args {
         }
         let about = About { title: shown.iter().map(title).collect::<Vec<_>>().join("; "), command };
         let mut runs = Vec::new();
-        let mut words = Vec::new();
-        for (file, most) in &shown {
-            let mut run = most.recording();
-            let bulk = most.record.bulk().0;
+        let mut notes = Vec::new();
+        for (file, largest) in &shown {
+            let mut run = largest.recording();
+            let bulk = largest.record.bulk().0;
             if several {
                 run.label = file.display().to_string();
-                words.push(format!("{}:", run.label));
+                notes.push(format!("{}:", run.label));
             }
-            words.extend(text::conclusions(bulk));
+            notes.extend(text::conclusions(bulk));
             runs.push(run);
         }
         let results = Results::new(runs);
-        // Of two, the page has no room for how each controller was concluded: the text has.
+        // A page on two connections has no room for how each controller was inferred; the text output shows it.
         let sender = shown.first().filter(|_| !several).and_then(|(_, c)| c.record.bulk().0.sender.as_ref());
         let sequences: Vec<_> = shown.iter().flat_map(|(_, c)| c.sequences.iter().cloned()).collect();
         for path in &self.out {
@@ -224,7 +226,7 @@ impl Args {
                 let output = Output::open(path).map_err(Failure::usage)?;
                 let written = match output.format() {
                     Format::Html => output
-                        .write_with(|out| write_capture(&results, &about, &words, sender, &sequences, out)),
+                        .write_with(|out| write_capture(&results, &about, &notes, sender, &sequences, out)),
                     _ => output.write(&results, &about),
                 };
                 written.map_err(Failure::usage)?;
@@ -234,18 +236,18 @@ impl Args {
         Ok(())
     }
 
-    /// `most` with its packets. Which connection it would be was not known as its file was read: it is read again.
-    fn in_packets(&self, file: &Path, most: TracedConnection) -> Result<TracedConnection, Failure> {
-        // What came from a pipe or an interface cannot be.
-        if !most.sequences.is_empty() || file.as_os_str() == "-" || self.live.is_some() {
-            return Ok(most);
+    /// `largest` with its packets. The first pass could not know which connection it would be: the file is read again.
+    fn with_packets(&self, file: &Path, largest: TracedConnection) -> Result<TracedConnection, Failure> {
+        // Standard input and interfaces cannot be read again.
+        if !largest.sequences.is_empty() || file.as_os_str() == "-" || self.live.is_some() {
+            return Ok(largest);
         }
-        let again = self.read(file, Some(most.record.number))?.1;
+        let again = self.read(file, Some(largest.record.number))?.1;
         let mut connections = again.connections.into_iter();
-        let Some(mut found) = connections.find(|c| c.record.number == most.record.number) else {
-            return Ok(most);
+        let Some(mut found) = connections.find(|c| c.record.number == largest.record.number) else {
+            return Ok(largest);
         };
-        match most.record.bulk().0.sender.clone() {
+        match largest.record.bulk().0.sender.clone() {
             Some(sender) => found.record.bulk_mut().sender = Some(sender),
             None => found.identify(),
         }
@@ -260,18 +262,18 @@ fn bytes(c: &TracedConnection) -> u64 {
 /// One connection in full, several as a table, those with most data first.
 fn show(records: &[&Connection]) -> String {
     if let [one] = records {
-        return in_lines(&text::detail(one));
+        return wrapped_to_stdout(&text::detail(one));
     }
     let mut order = records.to_vec();
     order.sort_by_key(|c| std::cmp::Reverse(c.to_server.bytes + c.to_client.bytes));
-    let rest = order.len().saturating_sub(SHOWN);
-    order.truncate(SHOWN);
+    let rest = order.len().saturating_sub(MAX_ROWS);
+    order.truncate(MAX_ROWS);
     let mut out = text::table(order, columns());
     if rest > 0 {
-        out += &format!("and {rest} connections with less data: --json has them all\n");
+        out += &format!("and {rest} connections with less data: --json lists all\n");
     }
     if !records.is_empty() {
-        out += "--conn N tells all of one\n";
+        out += "--conn N reports one in full\n";
     }
     out
 }

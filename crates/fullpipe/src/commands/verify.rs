@@ -1,4 +1,4 @@
-//! `fullpipe verify`: is what was applied in force?
+//! `fullpipe verify`: whether the applied changes are in effect.
 
 use super::host::{Target, failure};
 use crate::failure::Failure;
@@ -8,31 +8,33 @@ use fullpipe_host::verify::{self, Check, Outcome, Question, Verified};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-/// How long a peer may take to answer.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How long a peer may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Is what was applied in force: now, at the next boot, and for a new connection? For after an apply and after a restart. Changes
-/// nothing
+/// Verify that what was applied is in effect
 ///
-/// Exit code 0: all of it is in force. 1: something is not, or nothing was applied. 3: it could not be seen.
+/// Checks the running kernel, the next boot and a new connection; run it after `apply` and after a restart. Changes
+/// nothing. Exits with 0 if everything is in effect, with 1 if something is not or nothing was applied, and with 3 if it
+/// cannot be determined.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe verify --to example.org:443")]
 pub struct Args {
-    /// Also open a connection to a peer that listens there, over the routes that real traffic takes
+    /// Listening peer to open a connection to, over the routes of real traffic
     #[arg(long, value_name = "HOST:PORT")]
     to: Option<String>,
-    /// The running kernel alone, as `apply --live-only`
+    /// Check only the running kernel, as after `apply --live-only`
     #[arg(long)]
     live_only: bool,
-    /// For machines
+    /// Print the checks as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: Target,
 }
 
-/// What machines are told.
+/// The JSON output.
 #[derive(serde::Serialize)]
-struct Told<'a> {
+struct Output<'a> {
     passed: bool,
     #[serde(flatten)]
     verified: &'a Verified,
@@ -42,7 +44,7 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         if self.to.is_some() && !self.target.is_this_machine() {
             return Err(Failure::usage(
-                "--to opens a connection of this machine: leave out --root and --state",
+                "--to opens a connection from this machine; remove --root and --state",
             ));
         }
         let (host, store) = self.target.open()?;
@@ -53,8 +55,8 @@ impl Args {
         }
         let worst = verified.worst();
         if self.json {
-            let told = Told { passed: worst >= Outcome::Skipped, verified: &verified };
-            print_json(&Document { schema: "fullpipe/verify/1", value: &told })?;
+            let output = Output { passed: worst >= Outcome::Skipped, verified: &verified };
+            print_json(&Document { schema: "fullpipe/verify/1", value: &output })?;
         } else {
             print!("{}", screen::verified(Style::for_stdout(), &verified));
         }
@@ -66,25 +68,21 @@ impl Args {
     }
 }
 
-/// Which controller a connection to `peer` gets.
+/// Checks which controller a connection to `peer` gets.
 fn connection_to(peer: &str, wanted: &str) -> Check {
-    let seen = peer.to_socket_addrs().and_then(|mut found| {
-        let address = found.next().ok_or(std::io::ErrorKind::NotFound)?;
-        fullpipe_kernel::tcp_info::controller(&TcpStream::connect_timeout(&address, CONNECT)?)
+    let actual = peer.to_socket_addrs().and_then(|mut addresses| {
+        let address = addresses.next().ok_or(std::io::ErrorKind::NotFound)?;
+        fullpipe_kernel::tcp_info::controller(&TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?)
     });
-    match seen {
-        Ok(seen) if seen == wanted => {
-            Check::new("connection-to", Outcome::Passed, format!("a new connection to {peer} uses {seen}"))
+    match actual {
+        Ok(actual) if actual == wanted => {
+            Check::new("connection-to", Outcome::Passed, format!("a new connection to {peer} uses {actual}"))
         }
-        Ok(seen) => Check::new(
+        Ok(actual) => Check::new(
             "connection-to",
             Outcome::Failed,
-            format!("a new connection to {peer} uses {seen}, not {wanted}"),
+            format!("a new connection to {peer} uses {actual}, not {wanted}"),
         ),
-        Err(e) => Check::new(
-            "connection-to",
-            Outcome::Unknown,
-            format!("no connection to {peer} could be opened: {e}"),
-        ),
+        Err(e) => Check::new("connection-to", Outcome::Unknown, format!("cannot connect to {peer}: {e}")),
     }
 }

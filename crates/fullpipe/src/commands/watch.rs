@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::{columns, print, print_json_line};
-use crate::runs::{opened, write};
+use crate::runs::{open_outputs, write};
 use fullpipe_kernel::signals;
 use fullpipe_live::table::Order;
 use fullpipe_live::view::{self, ViewError};
@@ -15,58 +15,65 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Watch the host's connections: which controller drives each, what it believes, what limits it
+/// Watch this host's connections: controller, model state and limits
 ///
-/// FILTER is as for ss, and knows a few words more: 'dport = :443', 'dst 10.0.0.0/8 and not state close-wait',
-/// 'controller bbr', 'process nginx', 'unit nginx.service'. Nothing is changed, and no root is needed for one's own
-/// network namespace; as root also the processes of other users are named.
+/// FILTER has the syntax of ss with some additions: 'dport = :443', 'dst 10.0.0.0/8 and not state close-wait',
+/// 'controller bbr', 'process nginx', 'unit nginx.service'. Changes nothing and needs no root for your own network
+/// namespace; root is needed to name the processes of other users.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe watch 'dport = :443 and controller bbr'")]
 pub struct Args {
-    /// Only these connections
+    /// Connections to show [default: all]
     #[arg(value_name = "FILTER")]
     filter: Vec<String>,
-    /// Look twice, an interval apart, print what there is, and end
+    /// Print one report over one interval and exit
     #[arg(long)]
     once: bool,
-    /// Print JSON: a line a look
+    /// Print JSON, one line per sample
     #[arg(long)]
     json: bool,
-    /// Also write a recording to FILE at the end; its extension tells the form: html, json, csv, parquet (if built
-    /// in), png, svg, qlog. May be repeated
+    /// Also write a recording to FILE at the end, in the format of its extension: html, json, csv, parquet (if built
+    /// in), png, svg, qlog; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     record: Vec<PathBuf>,
-    /// Time between two looks
+    /// Time between samples
     #[arg(long, value_name = "TIME", default_value = "1s")]
     interval: Span,
-    /// End after this time
+    /// Exit after this time [default: run until Ctrl-C]
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Span>,
-    /// Order of the rows
+    /// Sort order of the rows
     #[arg(long, value_enum, value_name = "ORDER", default_value = "rate")]
-    order: By,
-    /// Rows that --once prints
+    order: SortBy,
+    /// Maximum number of rows that --once prints
     #[arg(long, value_name = "N", default_value_t = 40)]
     rows: usize,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum By {
+enum SortBy {
+    /// Delivery rate
     Rate,
+    /// Smoothed round-trip time
     Rtt,
+    /// Queueing delay: RTT above its minimum
     Queueing,
+    /// Retransmitted segments
     Retransmissions,
+    /// Congestion window
     Cwnd,
+    /// Age of the connection
     Age,
 }
 
-/// A shorter time between two looks would only make the host busy.
-const SHORTEST: Span = Span::from_millis(50);
+/// Sampling more often would mostly load the host.
+const MIN_INTERVAL: Span = Span::from_millis(50);
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        if self.interval < SHORTEST {
+        if self.interval < MIN_INTERVAL {
             return Err(Failure::usage(
-                "--interval: at least 50ms: each look goes through all sockets of the host",
+                "--interval must be at least 50ms, since each sample reads all sockets of the host",
             ));
         }
         let typed = self.filter.join(" ");
@@ -75,8 +82,8 @@ impl Args {
         {
             reader = reader.with_beliefs(Box::<super::beliefs::Loaded>::default());
         }
-        // Before anything is watched: what cannot be written must not be noticed at the end.
-        let outputs = opened(&self.record)?;
+        // Opened before anything is sampled, so that an unwritable file is reported at once.
+        let outputs = open_outputs(&self.record)?;
         let mut recorder = (!outputs.is_empty()).then(Recorder::new);
 
         let stop = Arc::new(AtomicBool::new(false));
@@ -89,12 +96,12 @@ impl Args {
 
         let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
         let every = Duration::from(self.interval);
-        // What was recorded is written however the watching ended.
+        // The recording is written even if sampling ends with an error.
         let outcome = (|| {
             if self.json {
                 self.lines(&mut reader, recorder.as_mut(), &ended)?;
             } else if self.once || (!terminal && recorder.is_none()) {
-                let snapshot = after(&mut reader, every, recorder.as_mut(), &ended)?;
+                let snapshot = sample_after(&mut reader, every, recorder.as_mut(), &ended)?;
                 print(text::once(&snapshot, self.order.order(), width(), self.rows))?;
             } else if terminal {
                 let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
@@ -120,13 +127,13 @@ impl Args {
             let left_out = recorder.left_out();
             write(outputs, &recorder.results(), &about)?;
             if left_out > 0 {
-                eprintln!("{left_out} more connections are not in it: a filter of fewer keeps them");
+                eprintln!("the recording omits {left_out} connections: use a narrower filter to keep them");
             }
         }
         outcome
     }
 
-    /// A line of JSON a look, the first one included: what happened before it is not known, and it says so by silence.
+    /// Prints one line of JSON per sample. The first has no rates, since there is no earlier sample to compare with.
     fn lines(
         &self,
         reader: &mut Reader,
@@ -135,7 +142,7 @@ impl Args {
     ) -> Result<(), Failure> {
         let every = Duration::from(self.interval);
         if self.once {
-            let snapshot = after(reader, every, recorder, ended)?;
+            let snapshot = sample_after(reader, every, recorder, ended)?;
             return print_json_line(&snapshot).map(drop);
         }
         while !ended() {
@@ -152,43 +159,43 @@ impl Args {
     }
 }
 
-impl By {
+impl SortBy {
     fn order(self) -> Order {
         match self {
-            By::Rate => Order::Rate,
-            By::Rtt => Order::RoundTrip,
-            By::Queueing => Order::Queueing,
-            By::Retransmissions => Order::Retransmitted,
-            By::Cwnd => Order::Cwnd,
-            By::Age => Order::Age,
+            SortBy::Rate => Order::Rate,
+            SortBy::Rtt => Order::RoundTrip,
+            SortBy::Queueing => Order::Queueing,
+            SortBy::Retransmissions => Order::Retransmitted,
+            SortBy::Cwnd => Order::Cwnd,
+            SortBy::Age => Order::Age,
         }
     }
 }
 
-/// What is there after `every`, so that what happened meanwhile is known.
-fn after(
+/// The connections after `every`, with rates over that time.
+fn sample_after(
     reader: &mut Reader,
     every: Duration,
     mut recorder: Option<&mut Recorder>,
     ended: &dyn Fn() -> bool,
 ) -> Result<Snapshot, Failure> {
-    let mut look = || {
+    let mut sample = || {
         let snapshot = reader.look().map_err(impossible)?;
         if let Some(recorder) = recorder.as_deref_mut() {
             recorder.add(&snapshot);
         }
         Ok(snapshot)
     };
-    let first = look()?;
+    let first = sample()?;
     wait(every, ended);
     if ended() {
         return Ok(first);
     }
     drop(first);
-    look()
+    sample()
 }
 
-/// Sleeps, in pieces short enough to end soon when asked to.
+/// Sleeps in short steps, so that it ends soon after `ended` is true.
 fn wait(length: Duration, ended: &dyn Fn() -> bool) {
     let until = Instant::now() + length;
     while !ended() {
@@ -200,7 +207,7 @@ fn wait(length: Duration, ended: &dyn Fn() -> bool) {
     }
 }
 
-/// Columns there are to print in.
+/// The width of the output in columns.
 fn width() -> u16 {
     columns().and_then(|columns| columns.try_into().ok()).unwrap_or(120)
 }

@@ -1,21 +1,21 @@
-//! Which engines the user chose.
+//! The choice of engines.
 
 use fullpipe_run::Engine;
 
-/// What the user may choose.
+/// The values of --engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum Choice {
-    /// Simulated TCP in virtual time: quick, deterministic, nothing needed
+    /// Simulated TCP in virtual time: fast and deterministic
     #[default]
     Sim,
-    /// The running kernel's TCP over an emulated path, in real time; needs no root
+    /// Kernel TCP over an emulated path in real time, without root
     Lab,
-    /// Each run in both
+    /// Both engines
     Both,
 }
 
 impl Choice {
-    /// The engines, in the order in which each case is run by them.
+    /// The engines, in the order in which each case runs in them.
     pub fn engines(self) -> &'static [Engine] {
         match self {
             Choice::Sim => &[Engine::Sim],

@@ -1,4 +1,4 @@
-//! Scenario files to cases, and the files beside them.
+//! Reads scenario files, and the files that they name, into cases.
 
 use crate::failure::Failure;
 use fullpipe_experiment::scenario::{Case, Vocabulary, parse};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::stdin;
 use std::path::Path;
 
-/// Whether a controller may be named where `engines` run it.
+/// Checks that `engines` know a controller.
 pub fn check_controller(name: &str, engines: &[Engine]) -> Result<(), Failure> {
     vocabulary(engines).check_controller(name).map_err(|fault| match fault.help {
         Some(help) => Failure::Usage(format!("{}\n  help: {help}", fault.reason)),
@@ -15,13 +15,13 @@ pub fn check_controller(name: &str, engines: &[Engine]) -> Result<(), Failure> {
     })
 }
 
-/// The words of a list, however it was written: `a b`, `a,b`, or `a, b` in quotes.
+/// The words of a list with any separators: `a b`, `a,b`, or `a, b` in quotes.
 pub fn listed(given: &[String]) -> Vec<String> {
     let words = given.iter().flat_map(|text| text.split(|c: char| c == ',' || c.is_whitespace()));
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// The same of controllers with their settings, between which commas stand, too: `cubic:hystart=off,beta=0.7,bbr`.
+/// The same for controllers, whose settings are separated by commas, too: `cubic:hystart=off,beta=0.7,bbr`.
 pub fn contestants(given: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for text in given {
@@ -42,13 +42,13 @@ pub fn contestants(given: &[String]) -> Vec<String> {
     all
 }
 
-/// The cases of the scenario file at `path`, which `engines` are to run; `-` is what comes by standard input. Files that it names lie
-/// beside it, those of standard input in the working directory.
+/// The cases of the scenario file at `path` for `engines`; `-` is standard input. Files that it names are relative to its
+/// directory, or for standard input to the working directory.
 pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
     read_as(path, &vocabulary(engines))
 }
 
-/// The same, of what `vocabulary` has words for.
+/// The same, with `vocabulary` as the allowed controllers and options.
 pub fn read_as(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Case>, Failure> {
     let (name, text) = if path == Path::new("-") {
         ("standard input".to_owned(), scenario_text("standard input", stdin().lock()))
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_the_same_with_commas_spaces_or_both() {
+    fn lists_accept_commas_spaces_or_both() {
         for given in
             [&["bbr", "cubic"][..], &["bbr,cubic"], &["bbr, cubic"], &["bbr cubic"], &["bbr,", "cubic"]]
         {
@@ -85,7 +85,7 @@ mod tests {
         let given = words(&["bbr,cubic:hystart=off,beta=0.7,bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
         let all = contestants(&given);
         assert_eq!(all, ["bbr", "cubic:hystart=off,beta=0.7", "bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
-        // A controller that is none is told as such, not taken for a setting.
+        // `x=1` without a controller is reported as an unknown controller, not taken for a setting.
         assert_eq!(contestants(&words(&["bbr,x=1"])), ["bbr", "x=1"]);
     }
 }

@@ -1,21 +1,20 @@
-//! Ctrl-C: the first asks the runs to stop, so that what is finished can be reported; the second ends
-//! the program at once.
+//! Ctrl-C: the first stops the runs, so that finished ones can be reported; the second exits at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on Ctrl-C asks first. To be called once, by the command that runs something long.
+/// Installs the handler. Call it once, in commands that run for long.
 pub fn watch() {
-    // Without a handler Ctrl-C ends the program at once, which is still Ctrl-C.
+    // If this fails, Ctrl-C exits at once, which is acceptable.
     let _ = ctrlc::set_handler(|| {
-        if ASKED.swap(true, Ordering::Relaxed) {
+        if REQUESTED.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
     });
 }
 
-/// Whether the user wants to stop.
-pub fn asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
+/// Whether Ctrl-C was pressed.
+pub fn requested() -> bool {
+    REQUESTED.load(Ordering::Relaxed)
 }

@@ -1,4 +1,4 @@
-//! What the commands that run scenarios share of the terminal: choice of engine, files, progress, Ctrl-C, results.
+//! What the commands that run scenarios share: choice of engine, files, progress, Ctrl-C, results.
 
 mod choice;
 mod input;
@@ -13,15 +13,15 @@ pub use lent::{LENT, give_back, kernel_offers, reenter};
 pub use progress::Progress;
 #[cfg(feature = "net")]
 pub use reporting::width;
-pub use reporting::{Outputs, Reporting, command_line, hanging, quoted, verdict};
+pub use reporting::{Outputs, Reporting, command_line, print_hanging, quoted, verdict};
 #[cfg(any(feature = "net", feature = "live"))]
-pub use reporting::{opened, write};
+pub use reporting::{open_outputs, write};
 
 use crate::failure::Failure;
 use fullpipe_lab::LabError;
 use fullpipe_run::RunError;
 
-/// How an error of a run ends the command.
+/// The failure for an error of a run.
 pub fn failure(error: RunError) -> Failure {
     match error {
         RunError::Lab(error) => in_lab(error),
@@ -31,7 +31,7 @@ pub fn failure(error: RunError) -> Failure {
     }
 }
 
-/// How an error of the lab ends the command.
+/// The failure for an error of the lab.
 pub fn in_lab(error: LabError) -> Failure {
     match error {
         LabError::Impossible(_) | LabError::Failed(_) => Failure::Impossible(error.to_string()),

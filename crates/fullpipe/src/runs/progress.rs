@@ -1,4 +1,4 @@
-//! A bar on stderr, if that is a terminal and the runs take more than a moment.
+//! A progress bar on stderr, if that is a terminal.
 
 use super::interrupt;
 use fullpipe_run::{Job, Watch};
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Shows how far a batch is; Ctrl-C asks it to stop.
+/// Shows the progress of a batch; Ctrl-C stops it.
 pub struct Progress {
     bar: ProgressBar,
     runs: usize,
@@ -15,8 +15,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Of these runs, none of which has begun.
-    pub fn of(jobs: &[Job]) -> Progress {
+    /// Starts to show the progress of `jobs`.
+    pub fn new(jobs: &[Job]) -> Progress {
         interrupt::watch();
         let total: f64 = jobs.iter().map(|j| j.case.scenario.duration.as_millis_f64()).sum();
         let bar = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr_with_hz(10));
@@ -24,12 +24,12 @@ impl Progress {
             bar.set_style(style);
         }
         let progress = Progress { bar, runs: jobs.len(), finished: AtomicUsize::new(0) };
-        progress.tell();
+        progress.update();
         progress.bar.enable_steady_tick(Duration::from_millis(500));
         progress
     }
 
-    fn tell(&self) {
+    fn update(&self) {
         let done = self.finished.load(Ordering::Relaxed);
         self.bar.set_message(format!("{done} of {} runs", self.runs));
     }
@@ -37,7 +37,7 @@ impl Progress {
 
 impl Watch for Progress {
     fn interrupted(&self) -> bool {
-        interrupt::asked()
+        interrupt::requested()
     }
 
     fn advanced(&self, by: Span) {
@@ -47,13 +47,13 @@ impl Watch for Progress {
     fn finished(&self, left: Span) {
         self.advanced(left);
         self.finished.fetch_add(1, Ordering::Relaxed);
-        self.tell();
+        self.update();
     }
 
     fn again(&self, long: Span) {
         self.bar.inc_length(long.as_millis_f64() as u64);
         self.finished.fetch_sub(1, Ordering::Relaxed);
-        self.tell();
+        self.update();
     }
 }
 

@@ -1,8 +1,8 @@
-//! What a command says of its runs: on the terminal, as JSON, in files.
+//! The output of runs: on the terminal, as JSON, in files.
 
 use super::{Choice, LENT, Progress};
 use crate::failure::Failure;
-use crate::print::{columns, hung, print, print_as_json, print_bytes};
+use crate::print::{columns, hanging_indent, print, print_as_json, print_bytes};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_report::{About, Format, Output, table};
@@ -10,55 +10,54 @@ use fullpipe_run::{Batch, InRealTime, Job, Shard};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
-/// How runs are made and told of.
+/// Options of running and reporting.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Engine and output")]
 pub struct Reporting {
-    /// What runs it.
+    /// Engine that makes the runs
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
-    /// Simulations at a time; by default one a core.
+    /// Number of parallel simulations [default: number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Runs in the lab whose rates are low enough share the machine, instead of one after another.
+    /// Run lab runs of low rates in parallel instead of one after another
     #[arg(long)]
     side_by_side: bool,
-    /// How often a run of the lab that came out not valid, because the machine was busy, is made again, the last
-    /// time alone.
+    /// Maximum number of repeats of a lab run that is invalid because the machine was busy; the last runs alone
     #[arg(long, value_name = "N", default_value_t = InRealTime::AGAIN)]
     again: u32,
-    /// Capture both ends of each run of the lab: PREFIX-client.pcap and PREFIX-server.pcap, with the number of the
-    /// run after PREFIX if there are several.
+    /// Capture both ends of each lab run to PREFIX-client.pcap and PREFIX-server.pcap; with several runs, the number of
+    /// the run follows PREFIX
     #[arg(long, value_name = "PREFIX")]
     pcap: Option<PathBuf>,
-    /// Print figures as JSON instead of the table (`fullpipe schema recording` describes it); files written
-    /// by --out have the time series too.
+    /// Print the summary as JSON instead of a table (see `fullpipe schema recording`); --out FILE.json also has the time
+    /// series
     #[arg(long)]
     json: bool,
-    /// Also write a report to FILE; its extension tells the form: html, json, csv (a row a sample), summary.csv (a row a
-    /// run), parquet (if built in), png, svg, qlog. `-` is the standard output in place of the table, as JSON, and
-    /// `--out=-.csv` or any other ending in that form. May be repeated.
+    /// Also write a report to FILE, in the format of its extension: html, json, csv (one row per sample), summary.csv (one
+    /// row per run), parquet (if built in), png, svg, qlog. `-` prints JSON to standard output instead of the table, and
+    /// `--out=-.csv` prints CSV; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
 
-/// Without a file to write, more runs than this keep their figures only.
-const SERIES_KEPT: usize = 64;
+/// Without a file to write, batches of more runs than this keep no time series.
+const MAX_RUNS_WITH_SERIES: usize = 64;
 
 impl Reporting {
-    /// What runs it.
+    /// The chosen engine.
     pub fn engine(&self) -> Choice {
         self.engine
     }
 
-    /// Runs `cases`, or the `shard` of them, and tells what came of them.
+    /// Runs `cases`, or a `shard` of them, and reports the results.
     ///
     /// # Errors
-    /// A report that cannot be written (known before anything runs), a run that failed, an invalid run, a
-    /// check that did not hold, an interruption.
+    /// A report that cannot be written (noticed before anything runs), a failed or invalid run, a failed check, an
+    /// interruption.
     pub fn run(self, title: String, cases: Vec<Case>, shard: Option<Shard>) -> Result<(), Failure> {
         if self.pcap.is_some() && self.engine == Choice::Sim {
-            return Err(Failure::usage("--pcap captures packets of the lab: add --engine lab"));
+            return Err(Failure::usage("--pcap requires --engine lab"));
         }
         let outputs = Outputs::open(&self.out, self.json)?;
         let engines = self.engine.engines();
@@ -69,9 +68,9 @@ impl Reporting {
         let each = |case: Case| engines.iter().map(move |&engine| Job { engine, case: case.clone() });
         let jobs: Vec<Job> = cases.into_iter().flat_map(each).collect();
         let total = jobs.len();
-        let series =
-            outputs.have_series() || (!self.json && outputs.stdout.is_none() && total <= SERIES_KEPT);
-        let progress = Progress::of(&jobs);
+        let series = outputs.have_series()
+            || (!self.json && outputs.stdout.is_none() && total <= MAX_RUNS_WITH_SERIES);
+        let progress = Progress::new(&jobs);
         let lab = InRealTime {
             together: self.side_by_side,
             again: self.again,
@@ -86,10 +85,10 @@ impl Reporting {
         let results = Results { part, ..outcome.results };
         let about = About { title, command: command_line() };
         if !results.runs.is_empty() {
-            outputs.tell(&results, &about, self.json)?;
+            outputs.report(&results, &about, self.json)?;
         }
         if outcome.interrupted {
-            eprintln!("fullpipe: interrupted: {} of {total} runs are finished", results.runs.len());
+            eprintln!("fullpipe: interrupted after {} of {total} runs", results.runs.len());
             return Err(Failure::Passed(130));
         }
         let mut failures = outcome.failures.into_iter().map(super::failure);
@@ -103,44 +102,45 @@ impl Reporting {
     }
 }
 
-/// Reports on their way. One may go to the standard output, which then has nothing else.
+/// Reports to write. One may go to standard output, which then has no other output.
 pub struct Outputs {
     files: Vec<Output>,
     stdout: Option<Format>,
 }
 
 impl Outputs {
-    /// Makes sure that they can be written, before anything runs. `json` tells whether the standard output is taken.
+    /// Opens the files before anything runs, so that an unwritable file is reported at once. With `json`, standard output is
+    /// in use.
     pub fn open(paths: &[PathBuf], json: bool) -> Result<Outputs, Failure> {
         let (mut files, mut stdout) = (Vec::new(), None);
         for path in paths {
-            let Some(format) = of_stdout(path)? else {
+            let Some(format) = stdout_format(path)? else {
                 files.push(path);
                 continue;
             };
             if json || stdout.replace(format).is_some() {
                 return Err(Failure::usage(format!(
-                    "--out {}: the standard output can have one report, and not --json besides",
+                    "--out {}: standard output takes one report, and none with --json",
                     path.display()
                 )));
             }
         }
-        Ok(Outputs { files: opened(files)?, stdout })
+        Ok(Outputs { files: open_outputs(files)?, stdout })
     }
 
-    /// Whether one of them has the time series.
+    /// Whether one of the formats has the time series.
     pub fn have_series(&self) -> bool {
         self.files.iter().map(Output::format).chain(self.stdout).any(Format::has_series)
     }
 
-    /// Prints what came of runs, unless a report takes its place, and writes the reports.
-    pub fn tell(self, results: &Results, about: &About, json: bool) -> Result<(), Failure> {
+    /// Prints the results, unless a report replaces them, and writes the reports.
+    pub fn report(self, results: &Results, about: &About, json: bool) -> Result<(), Failure> {
         match self.stdout {
             None => show(results, about, json)?,
             Some(format) => {
                 let mut report = Vec::new();
                 format.write(results, about, &mut report).map_err(Failure::usage)?;
-                // At a terminal, labels are written out that it would obey.
+                // On a terminal, control characters in labels are escaped.
                 if io::stdout().is_terminal() { print(report)? } else { print_bytes(&report)? }
             }
         }
@@ -148,7 +148,7 @@ impl Outputs {
     }
 }
 
-/// Writes reports to their files, and says so.
+/// Writes reports to their files.
 pub fn write(files: Vec<Output>, results: &Results, about: &About) -> Result<(), Failure> {
     for file in files {
         let path = file.path().display().to_string();
@@ -158,24 +158,24 @@ pub fn write(files: Vec<Output>, results: &Results, about: &About) -> Result<(),
     Ok(())
 }
 
-/// The form of a report for the standard output: `-` for JSON, `-.csv` for CSV; a file of such a name is `./-.csv`.
-fn of_stdout(path: &Path) -> Result<Option<Format>, Failure> {
+/// The format of a report for standard output: `-` for JSON, `-.csv` for CSV; a file of such a name is `./-.csv`.
+fn stdout_format(path: &Path) -> Result<Option<Format>, Failure> {
     match path.to_str().and_then(|name| name.strip_prefix('-')) {
         Some("") => Ok(Some(Format::Json)),
-        Some(ending) if ending.starts_with('.') && !ending.contains('/') => {
-            let format = Format::from_path(Path::new(&format!("stdout{ending}")));
+        Some(extension) if extension.starts_with('.') && !extension.contains('/') => {
+            let format = Format::from_path(Path::new(&format!("stdout{extension}")));
             format.map(Some).map_err(|e| Failure::usage(format!("--out {}: {e}", path.display())))
         }
         _ => Ok(None),
     }
 }
 
-/// Prints what came of runs: figures as JSON, or the table.
+/// Prints the results as JSON without series, or as a table.
 pub fn show(results: &Results, about: &About, json: bool) -> Result<(), Failure> {
     if json {
-        let figures = results.clone().without_series();
+        let summary = results.clone().without_series();
         let mut text = Vec::new();
-        Format::Json.write(&figures, about, &mut text).map_err(Failure::usage)?;
+        Format::Json.write(&summary, about, &mut text).map_err(Failure::usage)?;
         return print_as_json(&String::from_utf8_lossy(&text));
     }
     let terminal = io::stdout().is_terminal();
@@ -185,23 +185,23 @@ pub fn show(results: &Results, about: &About, json: bool) -> Result<(), Failure>
     print(table(results, &style))
 }
 
-/// The files of `--out`, before anything runs: what cannot be written must not be noticed at the end.
-pub fn opened<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<Vec<Output>, Failure> {
+/// Opens the files of `--out` before anything runs, so that an unwritable file is reported at once.
+pub fn open_outputs<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<Vec<Output>, Failure> {
     paths.into_iter().map(|path| Output::open(path).map_err(Failure::usage)).collect()
 }
 
-/// Prints `text` after `lead`, its further lines below its first word. The first `head` characters of the text belong to the lead.
-pub fn hanging(lead: &str, head: usize, text: &str) {
+/// Prints `text` after `lead`, with a hanging indent. The first `head` characters of the text belong to the lead.
+pub fn print_hanging(lead: &str, head: usize, text: &str) {
     let (begin, rest) = text.split_at(text.char_indices().nth(head).map_or(text.len(), |(at, _)| at));
-    print!("{}", hung(&format!("{lead}{begin}"), rest, width()));
+    print!("{}", hanging_indent(&format!("{lead}{begin}"), rest, width()));
 }
 
-/// Columns there are to print in.
+/// The width of the output in columns.
 pub fn width() -> usize {
     columns().unwrap_or(100)
 }
 
-/// Whether all that was to hold held.
+/// Fails if a run is invalid or a check failed.
 pub fn verdict(results: &Results) -> Result<(), Failure> {
     let invalid = results.runs.iter().filter(|r| !r.valid).count();
     let checks = || results.runs.iter().flat_map(|r| &r.checks);
@@ -209,11 +209,11 @@ pub fn verdict(results: &Results) -> Result<(), Failure> {
     match (invalid, failed) {
         (0, 0) => Ok(()),
         (0, n) => Err(Failure::Check(format!("{n} of {} checks failed", checks().count()))),
-        (n, _) => Err(Failure::Check(format!("{n} of {} runs are not valid", results.runs.len()))),
+        (n, _) => Err(Failure::Check(format!("{n} of {} runs are invalid", results.runs.len()))),
     }
 }
 
-/// A word as a shell takes it.
+/// A word, quoted for a shell if necessary.
 pub fn quoted(word: &str) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+%@".contains(c);
     if !word.is_empty() && word.chars().all(safe) {
@@ -223,7 +223,7 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-/// The command as it was given, for a shell.
+/// The command line of this process, quoted for a shell.
 pub fn command_line() -> String {
     let args = std::env::args_os().skip(1).map(|a| quoted(&a.to_string_lossy()));
     std::iter::once("fullpipe".to_owned()).chain(args).collect::<Vec<_>>().join(" ")

@@ -1,8 +1,8 @@
-//! `fullpipe cc settings` and `cc tune`: what can be varied in a controller, and varying it while it is loaded.
+//! `fullpipe cc settings` and `cc tune`: shows the settings of a controller, and changes them while it is loaded.
 
 use super::failure;
 use crate::failure::Failure;
-use crate::runs::hanging;
+use crate::runs::print_hanging;
 use fullpipe_ebpf::settings::{self, Setting};
 use fullpipe_ebpf::{Controller, lifecycle};
 use fullpipe_host::assign;
@@ -11,57 +11,57 @@ use fullpipe_host::assign;
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
-        _ => Err("a setting is given as KEY=VALUE".to_owned()),
+        _ => Err("expected KEY=VALUE".to_owned()),
     }
 }
 
-/// What is not what it is if not set, by key and value.
-pub fn differing(all: &[Setting]) -> Vec<(String, String)> {
-    let differing = all.iter().filter(|one| !one.is_default());
-    differing.map(|one| (one.about.key.to_owned(), one.value.clone())).collect()
+/// The settings that differ from their defaults, as keys and values.
+pub fn non_default(all: &[Setting]) -> Vec<(String, String)> {
+    let changed = all.iter().filter(|one| !one.is_default());
+    changed.map(|one| (one.about.key.to_owned(), one.value.clone())).collect()
 }
 
-/// The same in words: `beta_percent=80, ecn=off`.
+/// The same as text: `beta_percent=80, ecn=off`.
 pub fn changed(all: &[Setting]) -> Option<String> {
     let changed: Vec<String> =
-        differing(all).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        non_default(all).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
     (!changed.is_empty()).then(|| changed.join(", "))
 }
 
-/// Prints what can be set in a controller.
+/// Prints the settings of a controller.
 pub fn show(controller: Controller) {
     let all = settings::for_controller(controller);
     if all.is_empty() {
-        println!("{controller} has no settings: it computes exactly what the kernel's bbr does");
+        println!("{controller} has no settings: it computes exactly what the kernel's bbr computes");
     }
     for one in all {
-        hanging(&format!("{:<24} ", one.key), 0, one.about);
-        hanging(&format!("{:<24} ", ""), 0, &format!("{}; {} if not set", one.values, one.default));
+        print_hanging(&format!("{:<24} ", one.key), 0, one.about);
+        print_hanging(&format!("{:<24} ", ""), 0, &format!("{}; default {}", one.values, one.default));
     }
 }
 
 /// Changes settings of the loaded controller `name`, and prints them all.
 pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<(), Failure> {
-    // `bbr3` for `fp_bbr3`, as elsewhere; any other name is one that was chosen at the load.
+    // `bbr3` means `fp_bbr3`, as elsewhere; any other name was chosen when loading.
     let name = name.parse().map_or(name, |controller: Controller| controller.name());
     let all = lifecycle::tune(name, pairs).map_err(failure)?;
     for one in &all {
         let default =
-            if one.is_default() { String::new() } else { format!("   ({} if not set)", one.about.default) };
+            if one.is_default() { String::new() } else { format!("   (default {})", one.about.default) };
         println!("{:<24} {}{default}", one.about.key, one.value);
     }
     if !pairs.is_empty() {
         let unit = assign::boot_unit(name);
-        if std::fs::read_to_string(&unit).is_ok_and(|text| !is_set_by(&text, &differing(&all))) {
+        if std::fs::read_to_string(&unit).is_ok_and(|text| !is_set_by(&text, &non_default(&all))) {
             println!(
-                "{unit} loads it at boot with other settings; `fullpipe cc load … --persist` writes these into it"
+                "{unit} loads it at boot with other settings; `fullpipe cc load … --persist` stores these in the unit"
             );
         }
     }
     Ok(())
 }
 
-/// Whether a unit sets these, and no others.
+/// Whether a unit has exactly these settings.
 fn is_set_by(unit: &str, settings: &[(String, String)]) -> bool {
     let line = unit.lines().find(|line| line.starts_with("ExecStart=")).unwrap_or_default();
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_unit_sets_is_compared_with_what_is_set() {
+    fn settings_of_a_unit_are_compared_exactly() {
         let unit = "[Service]\nExecStart=/usr/bin/fullpipe cc load bbr3 --set ecn=off --default\n";
         let set = |value: &str| [("ecn".to_owned(), value.to_owned())];
         assert!(is_set_by(unit, &set("off")));

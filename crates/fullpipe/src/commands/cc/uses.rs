@@ -1,7 +1,7 @@
-//! `fullpipe cc load` and `cc unload`: what a loaded controller is used for is changed by the host's writer, which has the
-//! journal; loading itself leaves nothing but what unloading takes away.
+//! `fullpipe cc load` and `cc unload`. The uses of a controller are changes of the host, which `fullpipe-host` makes and
+//! journals; loading itself leaves nothing behind that unloading does not remove.
 
-use super::{failure, say, settings};
+use super::{failure, print_outcome, settings};
 use crate::commands::host;
 use crate::failure::Failure;
 use fullpipe_ebpf::pins::Pins;
@@ -17,30 +17,30 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long calls are counted.
-pub const CALLS_FOR: Duration = Duration::from_secs(2);
-/// What that means for the controllers.
-const CALLS_MISSED: &str = ": its programs carry on from what the connection counts; see docs/explanation/bbr3-on-stock-kernels.md, \"Skipped BPF calls\"";
-/// How long to wait until what was loaded in vain is out again.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const COUNT_DURATION: Duration = Duration::from_secs(2);
+/// The effect of skipped calls on the controllers.
+const CALLS_SKIPPED: &str = ": the controllers compensate from the connection's own counters; see docs/explanation/bbr3-on-stock-kernels.md, \"Skipped BPF calls\"";
+/// How long to wait for sockets when a failed load is rolled back.
+const UNLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a controller is to be used once it is loaded.
 pub struct Uses {
     /// Send a test transfer, and count calls.
     pub verify: bool,
-    /// As the default of this network namespace.
+    /// Make it the default of this network namespace.
     pub default: bool,
-    /// For this control group.
+    /// The control group that uses it.
     pub cgroup: Option<PathBuf>,
-    /// On the route to this destination.
+    /// The destination of the route that uses it.
     pub route: Option<String>,
     /// Load it at every boot.
     pub persist: bool,
-    /// What is varied in it.
+    /// Settings to change.
     pub set: Vec<(String, String)>,
 }
 
 impl Uses {
-    /// Whether the host is to be changed, and not only the controller.
+    /// Whether the host is changed, and not only the controller.
     fn any(&self) -> bool {
         self.default || self.cgroup.is_some() || self.route.is_some() || self.persist
     }
@@ -52,28 +52,29 @@ impl From<Error> for Failure {
     }
 }
 
-/// This machine as the network namespace of this thread has it, and the journal of that.
-fn here() -> (Machine, Store) {
+/// This machine as seen from the network namespace of this thread, and its journal.
+fn this_machine() -> (Machine, Store) {
     let machine = Machine::new();
     let store = Store::for_scope(&Scope::detect(&machine, &machine.identity()));
     (machine, store)
 }
 
-/// Loads a controller and puts it to use: all that is asked for, or nothing of it.
+/// Loads a controller and sets up its uses: all of them, or none.
 pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result<(), Failure> {
-    let (machine, store) = here();
-    let program = std::env::current_exe()
-        .map_err(|error| Failure::Impossible(format!("this program's path is not known: {error}")))?;
+    let (machine, store) = this_machine();
+    let program = std::env::current_exe().map_err(|error| {
+        Failure::Impossible(format!("cannot determine the path of this program: {error}"))
+    })?;
     let program = program.to_str().ok_or_else(|| {
         Failure::Impossible(format!(
-            "this program's path is not text: {}; install it elsewhere",
+            "the path of this program is not UTF-8: {}; install it elsewhere",
             program.display()
         ))
     })?;
     let registered = name.unwrap_or(controller.name());
     if let Some(other) = Controller::ALL.into_iter().find(|c| *c != controller && c.name() == registered) {
         return Err(Failure::usage(format_args!(
-            "--name {registered} is what {other} is registered under, at boot too: give another name"
+            "--name {registered} is reserved for {other}: choose another name"
         )));
     }
     let mut which = controller.name().trim_start_matches("fp_").to_owned();
@@ -92,30 +93,30 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
     }
     let before = settings_of(registered, wanted)?;
     let outcome = lifecycle::load_with(controller, name, &wanted.set)?;
-    say(registered, outcome);
-    let Err(error) = put_to_use(&machine, &store, registered, wanted, boot) else { return Ok(()) };
-    let (what, undone) = match outcome {
+    print_outcome(registered, outcome);
+    let Err(error) = set_up_uses(&machine, &store, registered, wanted, boot) else { return Ok(()) };
+    let (what, rolled_back) = match outcome {
         lifecycle::Outcome::Loaded => {
             let end = || -> Result<String, Failure> { Ok(retire(registered, Part::Live)?.default) };
-            ("not all of it could be taken back", lifecycle::unload(registered, PATIENCE, &end))
+            ("rolling back failed", lifecycle::unload(registered, UNLOAD_TIMEOUT, &end))
         }
-        // What was there before stays, as it was set.
+        // A controller that was loaded before stays, with its earlier settings.
         lifecycle::Outcome::Replaced(carried) if !carried.settings => return Err(error),
         _ if before.is_empty() => return Err(error),
         _ => {
-            let back = lifecycle::tune(registered, &before).map(drop);
-            ("its settings could not be put back", back.map_err(Failure::from))
+            let restored = lifecycle::tune(registered, &before).map(drop);
+            ("restoring its settings failed", restored.map_err(Failure::from))
         }
     };
-    Err(match undone {
+    Err(match rolled_back {
         Ok(()) => error,
         Err(left) => Failure::Impossible(format!("{error}\nand {what}: {left}")),
     })
 }
 
-/// What is set in a controller of that name that is there already, if settings are asked for: to be read before it is
-/// loaded, for a build that takes another's place has them from the first. Nothing where that is a build of which this one
-/// does not know them, and takes none over.
+/// The current settings of a loaded controller of that name, if settings are to be changed. Read before loading, since a
+/// build that replaces another starts with the new ones. Empty if this build does not know the settings of the other,
+/// and so carries none over.
 fn settings_of(name: &str, wanted: &Uses) -> Result<Vec<(String, String)>, Failure> {
     if wanted.set.is_empty() || !lifecycle::is_loaded(name)? {
         return Ok(Vec::new());
@@ -124,8 +125,8 @@ fn settings_of(name: &str, wanted: &Uses) -> Result<Vec<(String, String)>, Failu
     Ok(all.into_iter().map(|one| (one.about.key.to_owned(), one.value)).collect())
 }
 
-/// Does what is asked for besides loading.
-fn put_to_use(
+/// Does everything besides loading.
+fn set_up_uses(
     machine: &Machine,
     store: &Store,
     name: &str,
@@ -134,16 +135,13 @@ fn put_to_use(
 ) -> Result<(), Failure> {
     if wanted.verify || wanted.default {
         lifecycle::verify(name)?;
-        println!("a test transfer went through");
+        println!("the test transfer succeeded");
         if wanted.verify {
-            match calls::count_calls(CALLS_FOR) {
-                Ok(calls) => println!("{calls}{}", if calls.all_made() { "" } else { CALLS_MISSED }),
-                // The counter paces, which a controller that is not BBR need not.
+            match calls::count_calls(COUNT_DURATION) {
+                Ok(calls) => println!("{calls}{}", if calls.all_made() { "" } else { CALLS_SKIPPED }),
+                // The counter needs pacing, which not every controller does.
                 Err(Error::MissingFeature { feature, .. }) => {
-                    println!(
-                        "whether the kernel makes all calls cannot be counted: it has no {}",
-                        feature.about()
-                    );
+                    println!("cannot check that the kernel makes all calls: it lacks {}", feature.about());
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -157,8 +155,8 @@ fn put_to_use(
         None => Ok(()),
     };
     let text = |path: &Path| {
-        let refused = || Failure::usage(format_args!("{} is not text: give another path", path.display()));
-        path.to_str().map(str::to_owned).ok_or_else(refused)
+        let not_utf8 = || Failure::usage(format_args!("{} is not UTF-8: use another path", path.display()));
+        path.to_str().map(str::to_owned).ok_or_else(not_utf8)
     };
     let cgroup = match &cgroup {
         Some((path, pin)) => Some(Cgroup { path: text(path)?, pin: text(pin)?, attach: &attach }),
@@ -166,14 +164,14 @@ fn put_to_use(
     };
     let persists = boot.is_some();
     if !wanted.set.is_empty() {
-        // Those of a new load or of another build in its place are there already; of this very build they are set now.
+        // A new load or another build has them already; for this very build they are set now.
         let all = lifecycle::tune(name, &wanted.set)?;
-        println!("set: {}", settings::changed(&all).unwrap_or_else(|| "nothing that it was not".to_owned()));
+        println!("set: {}", settings::changed(&all).unwrap_or_else(|| "no changes".to_owned()));
     }
     if !wanted.any() {
         return Ok(());
     }
-    let settings = if persists { settings::differing(&lifecycle::tune(name, &[])?) } else { Vec::new() };
+    let settings = if persists { settings::non_default(&lifecycle::tune(name, &[])?) } else { Vec::new() };
     let request = Request {
         controller: name.to_owned(),
         default: wanted.default,
@@ -184,7 +182,7 @@ fn put_to_use(
     };
     assign::assign(machine, store, &request).map_err(host::failure)?;
     if wanted.default {
-        println!("it is the default of this network namespace");
+        println!("it is now the default of this network namespace");
     }
     if let Some(path) = &wanted.cgroup {
         println!("new connections of processes in {} use it", path.display());
@@ -198,7 +196,7 @@ fn put_to_use(
     Ok(())
 }
 
-/// A control group's path, and where its program is pinned.
+/// A control group's path, and the path of the pin of its program.
 fn group(path: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failure> {
     let pin = usage::cgroup_pin(&Pins::lock()?, path, name)?;
     let path = path
@@ -209,12 +207,12 @@ fn group(path: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failure> {
 
 /// Ends the uses of a controller in the network namespace of this thread.
 fn retire(name: &str, part: Part) -> Result<Unassigned, Failure> {
-    let (machine, store) = here();
+    let (machine, store) = this_machine();
     assign::unassign(&machine, &store, name, part).map_err(host::failure)
 }
 
-/// Takes a controller out, wherever it is in use; with `until_boot` it is loaded again at the next boot.
-pub fn unload(name: &str, patience: Duration, until_boot: bool) -> Result<(), Failure> {
+/// Unloads a controller and ends all its uses; with `until_boot`, the next boot loads it again.
+pub fn unload(name: &str, timeout: Duration, until_boot: bool) -> Result<(), Failure> {
     let part = if until_boot { Part::Live } else { Part::Whole };
     let was_loaded_at_boot = AtomicBool::new(false);
     let end = || -> Result<Unassigned, Failure> {
@@ -226,12 +224,12 @@ pub fn unload(name: &str, patience: Duration, until_boot: bool) -> Result<(), Fa
         Ok(retired)
     };
     let is_loaded = lifecycle::is_loaded(name)?;
-    // What a restart or a kill left of its uses ends without it, too.
+    // Uses that a restart or a killed process left behind end even if it is not loaded.
     if is_loaded || end()?.is_nothing() {
-        lifecycle::unload(name, patience, &|| Ok::<_, Failure>(end()?.default))?;
+        lifecycle::unload(name, timeout, &|| Ok::<_, Failure>(end()?.default))?;
     }
-    let is = if is_loaded { "is unloaded" } else { "was not loaded" };
-    let no_more = if was_loaded_at_boot.into_inner() { ", and not loaded at boot any more" } else { "" };
-    println!("{name} {is}{no_more}");
+    let state = if is_loaded { "is unloaded" } else { "was not loaded" };
+    let boot = if was_loaded_at_boot.into_inner() { ", and no longer loaded at boot" } else { "" };
+    println!("{name} {state}{boot}");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `fullpipe probe check`: what a mesh file means, before anything is sent.
+//! `fullpipe probe check`: the schedule of a mesh file.
 
 use crate::failure::Failure;
 use crate::print::prose;
@@ -19,15 +19,15 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mesh = super::read(&self.mesh)?;
-        prose(&reported(&mesh));
+        prose(&schedule_text(&mesh));
         let short = mesh.sites.iter().filter(|s| s.budget < mesh.planned_bytes_per_day());
         let short: Vec<&str> = short.map(|s| s.name.as_str()).collect();
         if short.is_empty() {
             return Ok(());
         }
         Err(Failure::Check(format!(
-            "the budget of {} is less than the plan of {}: transfers will be left out once it is spent; a longer `period`, a smaller \
-             `size` or a larger `budget` puts it right",
+            "the budget of {} is below the scheduled {}: transfers are skipped once it is used up; increase `period` or \
+             `budget`, or decrease `size`",
             short.join(", "),
             gigabytes(mesh.planned_bytes_per_day())
         )))
@@ -41,7 +41,7 @@ fn gigabytes(bytes: u64) -> String {
     }
 }
 
-fn reported(mesh: &Mesh) -> String {
+fn schedule_text(mesh: &Mesh) -> String {
     let schedule = Schedule::new(mesh);
     let mut out = String::new();
     let pairs = mesh.sites.len() * (mesh.sites.len() - 1);
@@ -55,15 +55,12 @@ fn reported(mesh: &Mesh) -> String {
         mesh.period
     );
     let width = mesh.sites.iter().map(|s| s.name.len()).max().unwrap_or(0);
-    let _ = writeln!(
-        out,
-        "\nplan of a site: {} sent and received together",
-        gigabytes(mesh.planned_bytes_per_day())
-    );
+    let _ =
+        writeln!(out, "\nscheduled per site: {}, sent and received", gigabytes(mesh.planned_bytes_per_day()));
     let fits = schedule.min_rate(mesh.size);
     for site in &mesh.sites {
         let slow = match site.rate {
-            Some(rate) if rate < fits => "; its link is too slow for its slots: transfers will queue",
+            Some(rate) if rate < fits => "; its link is too slow for its slots, transfers will queue",
             _ => "",
         };
         let _ = writeln!(
@@ -77,12 +74,12 @@ fn reported(mesh: &Mesh) -> String {
     }
     let _ = writeln!(
         out,
-        "\nslots of {:.3} s: transfers end within theirs from {:.1} mbit on, slower ones queue; each may take {} s",
+        "\nslots of {:.3} s: transfers fit from {:.1} Mbit/s on, slower ones queue; time limit per transfer {} s",
         schedule.slot_length().as_secs_f64(),
         to_mbit(fits),
         significant(mesh.limit.as_secs_f64(), 3)
     );
-    // Where controllers change places the even periods stand for all.
+    // Controllers alternate between even and odd periods; the even ones are shown.
     for slot in schedule.slots(0) {
         let name = |id: u16| &mesh.sites[usize::from(id)].name;
         let _ = writeln!(

@@ -1,4 +1,4 @@
-//! `fullpipe probe collect`: all sites' records in one store.
+//! `fullpipe probe collect`: copies the records of all sites into one store.
 
 use crate::failure::Failure;
 use fullpipe_mesh::clock::{self, Clock};
@@ -7,14 +7,14 @@ use fullpipe_mesh::record::SiteId;
 use fullpipe_mesh::store::Store;
 use std::path::PathBuf;
 
-/// Pull what is new from every site's node into one store, over the mesh's own protocol
+/// Collect new records of all sites into one store
 ///
-/// It goes on where the last time ended, however that ended.
+/// Uses the protocol of the mesh. Resumes where the last collection ended, even if it was interrupted.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     member: super::Member,
-    /// Directory of the store that is to hold all; not one that a node runs with
+    /// Directory of the store to collect into; must not be the store of a running node
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     into: PathBuf,
 }
@@ -29,7 +29,7 @@ impl Args {
         };
         if same(&self.into, &self.member.store) {
             return Err(Failure::usage(
-                "--into is the node's own store: two that write into it would not know of each other",
+                "--into is the store of this site's node, which must be its only writer: choose another directory",
             ));
         }
         let names = mesh.sites.iter().map(|s| s.name.as_str());
@@ -39,20 +39,20 @@ impl Args {
         let mut missing = Vec::new();
         for id in 0..mesh.sites.len() as SiteId {
             let name = &mesh.sites[usize::from(id)].name;
-            let pulled = if id == own {
+            let collected = if id == own {
                 Store::read(&self.member.store)
                     .map_err(Into::into)
                     .and_then(|from| copy(&from, name, &mut store))
             } else {
                 collect(&mesh, own, id, &keys, &mut store, clock::SystemClock::default().now().wall_ms)
             };
-            match pulled {
-                Ok(pulled) => {
-                    println!("{name}: {} new records", pulled.records);
-                    if pulled.later > 0 {
+            match collected {
+                Ok(collected) => {
+                    println!("{name}: {} new records", collected.records);
+                    if collected.later > 0 {
                         eprintln!(
-                            "note: {name}: {} records of days to come are left out; is its clock right?",
-                            pulled.later
+                            "warning: {name}: skipping {} records dated in the future; check its clock",
+                            collected.later
                         );
                     }
                 }
@@ -65,6 +65,6 @@ impl Args {
         if missing.is_empty() {
             return Ok(());
         }
-        Err(Failure::Check(format!("not all that is new: {} had no records to give", missing.join(", "))))
+        Err(Failure::Check(format!("incomplete: cannot collect from {}", missing.join(", "))))
     }
 }

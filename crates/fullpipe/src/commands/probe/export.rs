@@ -1,4 +1,4 @@
-//! `fullpipe probe export`: records as a table in a file.
+//! `fullpipe probe export`: writes records as a table.
 
 use crate::failure::Failure;
 use fullpipe_mesh::export;
@@ -8,36 +8,36 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-/// Write records as Parquet or CSV, by the file's extension
+/// Export records as Parquet or CSV
 #[derive(clap::Args)]
 pub struct Args {
-    /// Directory or file of a store
+    /// Store to read: a directory or a file of it
     #[arg(value_name = "STORE", value_hint = clap::ValueHint::AnyPath)]
     store: PathBuf,
-    /// The file to write
+    /// File to write: .parquet or .csv
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
-    /// Which records
-    #[arg(long, value_enum, default_value = "transfers")]
-    what: What,
+    /// Table to export
+    #[arg(long = "what", value_enum, value_name = "TABLE", default_value = "transfers")]
+    table: TableName,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum What {
-    /// A row a transfer
+enum TableName {
+    /// One row per transfer
     Transfers,
-    /// A row a minute of small probes
+    /// One row per minute of small probes
     Minutes,
-    /// A row a route
+    /// One row per route
     Routes,
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let table = match self.what {
-            What::Transfers => Table::Transfers,
-            What::Minutes => Table::Minutes,
-            What::Routes => Table::Routes,
+        let table = match self.table {
+            TableName::Transfers => Table::Transfers,
+            TableName::Minutes => Table::Minutes,
+            TableName::Routes => Table::Routes,
         };
         let write = match self.out.extension().and_then(|e| e.to_str()) {
             Some("csv") => export::csv,
@@ -46,12 +46,12 @@ impl Args {
             #[cfg(not(feature = "parquet"))]
             Some("parquet") => {
                 return Err(Failure::Impossible(
-                    "this program was built without the feature parquet".to_owned(),
+                    "this fullpipe was built without the feature `parquet`".to_owned(),
                 ));
             }
             _ => {
                 return Err(Failure::usage(format!(
-                    "--out {}: end it in .parquet or .csv",
+                    "--out {}: the extension must be .parquet or .csv",
                     self.out.display()
                 )));
             }

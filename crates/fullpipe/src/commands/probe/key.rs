@@ -1,19 +1,21 @@
-//! `fullpipe probe key`: a mesh's key, and what a site is given of it.
+//! `fullpipe probe key`: the key of a mesh, and the keys of its sites.
 
 use crate::failure::Failure;
 use fullpipe_mesh::key::Keys;
 use std::path::PathBuf;
 
-/// Make a mesh's key; or of it the keys of one site, which cannot speak for others with them
+/// Generate the key of a mesh, or derive the keys of one site from it
+///
+/// With its own keys, a site cannot impersonate others.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file to write, which only its owner may read
+    /// File to write, readable only by its owner
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
-    /// The mesh file, whose `key_file` is the mesh's key
+    /// Mesh file, whose `key_file` is the key of the mesh
     #[arg(value_name = "MESH", requires = "site", value_hint = clap::ValueHint::FilePath)]
     mesh: Option<PathBuf>,
-    /// The site that the keys are for
+    /// Site to derive the keys for
     #[arg(long, value_name = "NAME", requires = "mesh")]
     site: Option<String>,
 }

@@ -1,47 +1,44 @@
-//! What a node has seen, as metrics: by pair and controller.
+//! The counts of a node as metrics, by pair and controller.
 
 use fullpipe_live::export::{Family, Metric, Sample};
 use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::node::{PairTally, ProbeTally, Tally};
 use fullpipe_mesh::record::{Measurement, SiteId};
 
-const DONE: Metric = Metric::counter("fullpipe_probe_transfers_done", "Transfers that arrived.", "");
-const FAILED: Metric = Metric::counter(
-    "fullpipe_probe_transfers_failed",
-    "Transfers that did not arrive, by what was wrong.",
-    "",
-);
-const UP: Metric = Metric::gauge("fullpipe_probe_up", "Whether the last transfer arrived.", "");
+const DONE: Metric = Metric::counter("fullpipe_probe_transfers_done", "Transfers that succeeded.", "");
+const FAILED: Metric =
+    Metric::counter("fullpipe_probe_transfers_failed", "Transfers that failed, by reason.", "");
+const UP: Metric = Metric::gauge("fullpipe_probe_up", "Whether the last transfer succeeded.", "");
 const PROBE_RTT: Metric = Metric::gauge(
     "fullpipe_probe_small_rtt_seconds",
-    "Round trips of the last minute's small probes.",
+    "RTT of the small probes of the last minute.",
     "seconds",
 );
 
-/// A metric, and its value of what was seen.
-type MetricOf<T, N> = (Metric, fn(&T) -> N);
+/// A metric, and how to read its value.
+type Reading<T, N> = (Metric, fn(&T) -> N);
 
-/// Of the transfers to a site by a controller.
-const TRANSFER_METRICS: [MetricOf<PairTally, u64>; 3] = [
-    (Metric::counter("fullpipe_probe_payload_bytes", "Payload of transfers that arrived.", "bytes"), |of| {
-        of.bytes
-    }),
-    (Metric::counter("fullpipe_probe_segments", "Segments sent.", ""), |of| of.segments),
-    (Metric::counter("fullpipe_probe_segments_retransmitted", "Segments sent again.", ""), |of| {
-        of.retransmitted
+/// Totals of the transfers to a site by a controller.
+const TRANSFERS: [Reading<PairTally, u64>; 3] = [
+    (
+        Metric::counter(
+            "fullpipe_probe_payload_bytes",
+            "Payload bytes of transfers that succeeded.",
+            "bytes",
+        ),
+        |pair| pair.bytes,
+    ),
+    (Metric::counter("fullpipe_probe_segments", "Segments sent.", ""), |pair| pair.segments),
+    (Metric::counter("fullpipe_probe_segments_retransmitted", "Segments retransmitted.", ""), |pair| {
+        pair.retransmitted
     }),
 ];
 
-/// Of the last transfer that arrived.
-const LAST_TRANSFER_METRICS: [MetricOf<Measurement, Option<f64>>; 5] = [
-    (
-        Metric::gauge(
-            "fullpipe_probe_goodput_bits_per_second",
-            "Payload of the last transfer over its time.",
-            "",
-        ),
-        |m| Some(m.goodput().as_bits_per_sec_f64()),
-    ),
+/// Results of the last transfer that succeeded.
+const LAST_TRANSFER_METRICS: [Reading<Measurement, Option<f64>>; 5] = [
+    (Metric::gauge("fullpipe_probe_goodput_bits_per_second", "Goodput of the last transfer.", ""), |m| {
+        Some(m.goodput().as_bits_per_sec_f64())
+    }),
     (
         Metric::gauge(
             "fullpipe_probe_delivery_rate_bits_per_second",
@@ -50,84 +47,77 @@ const LAST_TRANSFER_METRICS: [MetricOf<Measurement, Option<f64>>; 5] = [
         ),
         |m| m.delivery_rate.map(|rate| rate.as_bits_per_sec_f64()),
     ),
-    (Metric::gauge("fullpipe_probe_duration_seconds", "Time that the last transfer took.", "seconds"), |m| {
+    (Metric::gauge("fullpipe_probe_duration_seconds", "Duration of the last transfer.", "seconds"), |m| {
         Some(m.duration.as_secs_f64())
     }),
-    (
-        Metric::gauge("fullpipe_probe_rtt_seconds", "Round trip at the end of the last transfer.", "seconds"),
-        |m| Some(m.rtt.as_secs_f64()),
-    ),
-    (
-        Metric::gauge("fullpipe_probe_min_rtt_seconds", "Least round trip of the connection.", "seconds"),
-        |m| Some(m.min_rtt.as_secs_f64()),
-    ),
-];
-
-/// Of the small probes to a site.
-const PROBE_METRICS: [MetricOf<ProbeTally, u64>; 3] = [
-    (Metric::counter("fullpipe_probe_small_sent", "Small probes sent.", ""), |of| of.sent),
-    (Metric::counter("fullpipe_probe_small_arrived", "Small probes that arrived.", ""), |of| of.arrived),
-    (Metric::counter("fullpipe_probe_small_answered", "Small probes whose answer came back.", ""), |of| {
-        of.answered
+    (Metric::gauge("fullpipe_probe_rtt_seconds", "RTT at the end of the last transfer.", "seconds"), |m| {
+        Some(m.rtt.as_secs_f64())
+    }),
+    (Metric::gauge("fullpipe_probe_min_rtt_seconds", "Minimum RTT of the connection.", "seconds"), |m| {
+        Some(m.min_rtt.as_secs_f64())
     }),
 ];
 
-/// Of the node itself.
-const NODE_METRICS: [MetricOf<Tally, u64>; 4] = [
-    (Metric::gauge("fullpipe_probe_budget_bytes", "Bytes that may be moved in a day.", "bytes"), |tally| {
-        tally.budget
+/// Totals of the small probes to a site.
+const PROBE_METRICS: [Reading<ProbeTally, u64>; 3] = [
+    (Metric::counter("fullpipe_probe_small_sent", "Small probes sent.", ""), |probes| probes.sent),
+    (Metric::counter("fullpipe_probe_small_arrived", "Small probes that arrived.", ""), |probes| {
+        probes.arrived
     }),
-    (Metric::gauge("fullpipe_probe_spent_bytes", "Bytes of the day that were moved.", "bytes"), |tally| {
+    (Metric::counter("fullpipe_probe_small_answered", "Small probes whose reply arrived.", ""), |probes| {
+        probes.answered
+    }),
+];
+
+/// Totals of the node itself.
+const NODE: [Reading<Tally, u64>; 4] = [
+    (Metric::gauge("fullpipe_probe_budget_bytes", "Byte budget per day.", "bytes"), |tally| tally.budget),
+    (Metric::gauge("fullpipe_probe_spent_bytes", "Bytes of the budget used today.", "bytes"), |tally| {
         tally.spent
     }),
-    (Metric::counter("fullpipe_probe_records_lost", "Records that could not be kept.", ""), |tally| {
+    (Metric::counter("fullpipe_probe_records_lost", "Records that could not be stored.", ""), |tally| {
         tally.lost
     }),
-    (Metric::counter("fullpipe_probe_callers_rejected", "Connections that were not let in.", ""), |tally| {
-        tally.rejected
-    }),
+    (Metric::counter("fullpipe_probe_callers_rejected", "Connections rejected.", ""), |tally| tally.rejected),
 ];
 
 pub fn families(mesh: &Mesh, site: SiteId, tally: &Tally) -> Vec<Family> {
-    let labelled = Labelled { mesh, site, tally };
+    let view = View { mesh, site, tally };
     let mut families = vec![
-        DONE.of(labelled.by_transfer(|of| Some(of.done as f64))),
-        FAILED.of(labelled.failed()),
-        UP.of(labelled.by_transfer(|of| {
-            (of.last.is_some() || of.error.is_some()).then(|| f64::from(u8::from(of.error.is_none())))
+        DONE.of(view.by_transfer(|pair| Some(pair.done as f64))),
+        FAILED.of(view.failed()),
+        UP.of(view.by_transfer(|pair| {
+            (pair.last.is_some() || pair.error.is_some()).then(|| f64::from(u8::from(pair.error.is_none())))
         })),
     ];
     families.extend(
-        TRANSFER_METRICS
-            .iter()
-            .map(|(metric, of)| metric.of(labelled.by_transfer(|pair| Some(of(pair) as f64)))),
+        TRANSFERS.iter().map(|(metric, read)| metric.of(view.by_transfer(|pair| Some(read(pair) as f64)))),
     );
     families.extend(
         LAST_TRANSFER_METRICS
             .iter()
-            .map(|(metric, of)| metric.of(labelled.by_transfer(|pair| pair.last.as_ref().and_then(of)))),
+            .map(|(metric, read)| metric.of(view.by_transfer(|pair| pair.last.as_ref().and_then(read)))),
     );
-    families.extend(PROBE_METRICS.iter().map(|(metric, of)| {
-        metric
-            .of(tally.probes.iter().map(|(to, probes)| Sample::number(labelled.ends(*to), of(probes) as f64)))
+    families.extend(PROBE_METRICS.iter().map(|(metric, read)| {
+        metric.of(tally.probes.iter().map(|(to, probes)| Sample::number(view.ends(*to), read(probes) as f64)))
     }));
-    families.push(PROBE_RTT.of(labelled.probe_rtts()));
+    families.push(PROBE_RTT.of(view.probe_rtts()));
     families.extend(
-        NODE_METRICS.iter().map(|(metric, of)| metric.of([Sample::number(Vec::new(), of(tally) as f64)])),
+        NODE.iter().map(|(metric, read)| metric.of([Sample::number(Vec::new(), read(tally) as f64)])),
     );
     families
 }
 
 type Labels = Vec<(&'static str, String)>;
 
-/// What a node has seen, and what its sites and controllers are called.
-struct Labelled<'a> {
+/// The counts of a node, with the names of sites and controllers.
+struct View<'a> {
     mesh: &'a Mesh,
     site: SiteId,
     tally: &'a Tally,
 }
 
-impl Labelled<'_> {
+impl View<'_> {
     fn ends(&self, to: SiteId) -> Labels {
         let name = |id: SiteId| self.mesh.sites[usize::from(id)].name.clone();
         vec![("from", name(self.site)), ("to", name(to))]
@@ -139,15 +129,16 @@ impl Labelled<'_> {
         labels
     }
 
-    /// A number of the transfers to each site by each controller, where there is one.
+    /// A value per destination and controller, where there is one.
     fn by_transfer(&self, value: impl Fn(&PairTally) -> Option<f64>) -> impl Iterator<Item = Sample> {
         let transfers = self.tally.transfers.iter();
-        transfers.filter_map(move |((to, cc), of)| Some(Sample::number(self.labels(*to, *cc), value(of)?)))
+        transfers
+            .filter_map(move |((to, cc), pair)| Some(Sample::number(self.labels(*to, *cc), value(pair)?)))
     }
 
     fn failed(&self) -> impl Iterator<Item = Sample> {
-        self.tally.transfers.iter().flat_map(|((to, cc), of)| {
-            of.failed.iter().map(|(error, n)| {
+        self.tally.transfers.iter().flat_map(|((to, cc), pair)| {
+            pair.failed.iter().map(|(error, n)| {
                 let mut labels = self.labels(*to, *cc);
                 labels.push(("error", error.name().to_owned()));
                 Sample::number(labels, *n as f64)
@@ -156,7 +147,7 @@ impl Labelled<'_> {
     }
 
     fn probe_rtts(&self) -> impl Iterator<Item = Sample> {
-        self.tally.probes.iter().filter_map(|(to, of)| Some((*to, of.rtt?))).flat_map(|(to, band)| {
+        self.tally.probes.iter().filter_map(|(to, probes)| Some((*to, probes.rtt?))).flat_map(|(to, band)| {
             [("0", band.min), ("0.5", band.p50), ("0.95", band.p95), ("1", band.max)].map(
                 |(quantile, span)| {
                     let mut labels = self.ends(to);

@@ -1,7 +1,7 @@
-//! `fullpipe probe report`: what a mesh saw.
+//! `fullpipe probe report`: the results of a mesh.
 
 use crate::failure::Failure;
-use crate::print::{in_lines, print, print_json};
+use crate::print::{print, print_json, wrapped_to_stdout};
 use crate::runs::command_line;
 use fullpipe_mesh::record::History;
 use fullpipe_mesh::report::{Report, figure, page, terminal};
@@ -9,57 +9,59 @@ use fullpipe_mesh::store::Store;
 use fullpipe_report::{About, AtomicFile};
 use std::path::{Path, PathBuf};
 
-/// Tell what a mesh saw: how the controllers compare on each path, what changed, where, and what each path should give
+/// Report on the records of a mesh
+///
+/// Compares the controllers on each path, shows changes and where they happened, and the rate that each path should give.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Directory of a store: of a node, or what `fullpipe probe collect` pulled together
+    /// Store to read: the directory of a node or of `fullpipe probe collect`
     #[arg(value_name = "STORE", default_value = super::STORE, value_hint = clap::ValueHint::DirPath)]
     store: PathBuf,
-    /// Only what is newer, counted back from the newest record [default: all]
+    /// Time span to report on, counted back from the newest record [default: all]
     #[arg(long, value_name = "TIME")]
     last: Option<fullpipe_units::Span>,
     #[command(flatten)]
-    how: How,
+    format: FormatOptions,
 }
 
-/// In which form it is told.
+/// The formats of a report.
 #[derive(clap::Args)]
-pub struct How {
-    /// Also write it as a page to FILE.html; FILE.svg and FILE.png are how many paths gain how much, as figure 7 of the
-    /// paper. May be repeated
+pub struct FormatOptions {
+    /// Also write the report to FILE.html, or the distribution of gains over paths (figure 7 of the BBR paper) to FILE.svg
+    /// or FILE.png; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
-    /// Do not simulate what each path should give, which takes seconds
+    /// Skip the simulation of what each path should give, which takes seconds
     #[arg(long)]
     no_simulation: bool,
-    /// For machines
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What is written to a file.
-enum Form {
+/// The format of a file.
+enum FileFormat {
     Page,
     Svg,
     Png,
 }
 
-/// By the end of a file's name.
-fn form(path: &Path) -> Option<Form> {
+/// The format by a file's extension.
+fn file_format(path: &Path) -> Option<FileFormat> {
     match path.extension()?.to_str()? {
-        "html" | "htm" => Some(Form::Page),
-        "svg" => Some(Form::Svg),
-        "png" => Some(Form::Png),
+        "html" | "htm" => Some(FileFormat::Page),
+        "svg" => Some(FileFormat::Svg),
+        "png" => Some(FileFormat::Png),
         _ => None,
     }
 }
 
-impl How {
-    /// The files, before anything is read: what cannot be written must not be noticed at the end.
+impl FormatOptions {
+    /// Opens the files before anything is read, so that an unwritable file is reported at once.
     pub fn open(&self) -> Result<Vec<AtomicFile>, Failure> {
-        if let Some(out) = self.out.iter().find(|out| form(out).is_none()) {
+        if let Some(out) = self.out.iter().find(|out| file_format(out).is_none()) {
             return Err(Failure::usage(format!(
-                "--out {}: a page is .html, a picture .svg or .png",
+                "--out {}: the extension must be .html, .svg or .png",
                 out.display()
             )));
         }
@@ -69,40 +71,40 @@ impl How {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let to = self.how.open()?;
+        let outputs = self.format.open()?;
         let store = Store::read(&self.store).map_err(Failure::usage)?;
         let mut history = store.history(i64::MIN..i64::MAX).map_err(Failure::usage)?;
         if let Some(last) = self.last {
             let newest =
                 history.transfers.iter().map(|t| t.at_ms).chain(history.minutes.iter().map(|m| m.at_ms));
-            let long = i64::try_from(last.as_nanos() / 1_000_000).unwrap_or(i64::MAX);
-            let from = newest.max().unwrap_or(0).saturating_sub(long);
+            let span_ms = i64::try_from(last.as_nanos() / 1_000_000).unwrap_or(i64::MAX);
+            let from = newest.max().unwrap_or(0).saturating_sub(span_ms);
             history.transfers.retain(|transfer| transfer.at_ms >= from);
             history.minutes.retain(|minute| minute.at_ms >= from);
         }
         let title = format!("Mesh of {} sites", history.sites.len());
-        show(&history, &title, &command_line(), &self.how, to)
+        show(&history, &title, &command_line(), &self.format, outputs)
     }
 }
 
-/// Tells what a history says.
+/// Prints and writes the report on a history.
 pub fn show(
     history: &History,
     title: &str,
     command: &str,
-    how: &How,
-    to: Vec<AtomicFile>,
+    format: &FormatOptions,
+    outputs: Vec<AtomicFile>,
 ) -> Result<(), Failure> {
-    let report = Report::new(history, !how.no_simulation);
-    for (to, path) in to.into_iter().zip(&how.out) {
+    let report = Report::new(history, !format.no_simulation);
+    for (output, path) in outputs.into_iter().zip(&format.out) {
         let about = About { title: title.to_owned(), command: command.to_owned() };
-        let bytes = match form(path) {
-            Some(Form::Svg) => figure(history, &report).svg().into_bytes(),
-            Some(Form::Png) => figure(history, &report).png().map_err(Failure::usage)?,
+        let bytes = match file_format(path) {
+            Some(FileFormat::Svg) => figure(history, &report).svg().into_bytes(),
+            Some(FileFormat::Png) => figure(history, &report).png().map_err(Failure::usage)?,
             _ => page(history, &report, &about).into_bytes(),
         };
-        to.write_with(|out| out.write_all(&bytes)).map_err(Failure::usage)?;
+        output.write_with(|out| out.write_all(&bytes)).map_err(Failure::usage)?;
         eprintln!("wrote {}", path.display());
     }
-    if how.json { print_json(&report) } else { print(in_lines(&terminal(&report))) }
+    if format.json { print_json(&report) } else { print(wrapped_to_stdout(&terminal(&report))) }
 }

@@ -1,4 +1,4 @@
-//! `fullpipe probe run`: a site's node.
+//! `fullpipe probe run`: the node of a site.
 
 use super::metrics;
 use crate::confined::confine;
@@ -22,30 +22,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Run this site of a mesh: send to all others, be sent to by them, and keep what each transfer came to
+/// Run this site's probe
+///
+/// Sends to all other sites, receives from them, and records every transfer.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     member: super::Member,
-    /// Address to take transfers and probes at [default: all, IPv4 and IPv6]
+    /// Address to receive transfers and probes on [default: all IPv4 and IPv6 addresses]
     #[arg(short = 'B', long, value_name = "IP")]
     bind: Option<IpAddr>,
-    /// Serve metrics for Prometheus at this address, and a page of the last day
+    /// Address to serve Prometheus metrics and a page on the last day at [default: none]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
-    /// File with a bearer token in its first line, which whoever asks for metrics must show
+    /// File with a bearer token in its first line, which scrapers must present
     #[arg(long, value_name = "FILE", requires = "listen", value_hint = clap::ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// User to become once the ports are open [default: the store's owner, or nobody, where root starts it]
+    /// User to switch to once the ports are open [default: the store's owner or nobody, if started by root]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
-    /// Also say what arrives, and not only what is wrong
+    /// Log successful transfers too, not only failures
     #[arg(long)]
     verbose: bool,
 }
 
-/// Between two renewals of the metrics.
-const RENEWED: Duration = Duration::from_secs(5);
+/// Time between updates of the metrics.
+const UPDATE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
@@ -55,7 +57,7 @@ impl Args {
         let sockets = Sockets::bind(&mesh, site, self.bind).map_err(failure)?;
         let metrics = self.listen.map(|address| Server::bind(address, &settings)).transpose();
         let metrics = metrics.map_err(Failure::usage)?;
-        let store = own_directory(&self.member.store, self.user.as_deref())?;
+        let store = prepare_store(&self.member.store, self.user.as_deref())?;
 
         let config = Config {
             mesh: mesh.clone(),
@@ -66,25 +68,25 @@ impl Args {
             log: Box::new(log(self.verbose)),
         };
         let node = Node::open(config, sockets).map_err(failure)?;
-        // Before there is another thread, which would go on as it was.
-        confined(&store)?;
-        let (handle, ends) = (node.handle(), node.handle());
-        signals::on_termination(move || ends.stop()).map_err(|e| Failure::Impossible(e.to_string()))?;
+        // Before other threads are started, since those would keep the privileges.
+        drop_privileges(&store)?;
+        let (handle, stopping) = (node.handle(), node.handle());
+        signals::on_termination(move || stopping.stop()).map_err(|e| Failure::Impossible(e.to_string()))?;
         let Some(server) = metrics else { return node.run().map_err(failure) };
         let address = server.address().map_err(|e| Failure::Impossible(e.to_string()))?;
-        eprintln!("metrics at http://{address}/metrics, what the last day was like at http://{address}/");
+        eprintln!("metrics at http://{address}/metrics, report on the last day at http://{address}/");
         let stopper = server.stopper();
         let name = mesh.name.clone();
         let pages = Pages::default().with_front(move || last_day(&store, &name).into_bytes());
         publish(&pages, &mesh, site, &handle);
         std::thread::scope(|scope| {
-            let renews = || {
-                while handle.sleep(RENEWED) {
+            let update = || {
+                while handle.sleep(UPDATE_INTERVAL) {
                     publish(&pages, &mesh, site, &handle);
                 }
                 stopper.stop();
             };
-            scope.spawn(renews);
+            scope.spawn(update);
             let served = scope.spawn(|| {
                 let served = server.run(&pages);
                 handle.stop();
@@ -100,7 +102,7 @@ impl Args {
     }
 }
 
-/// The newest day of the store as a page; if it cannot be read, why.
+/// The report on the last day as a page, or the reason why the store cannot be read.
 fn last_day(store: &Path, mesh: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let from = i64::try_from(now.as_millis()).unwrap_or(i64::MAX) - 86_400_000;
@@ -124,23 +126,23 @@ fn failure(error: StartError) -> Failure {
     }
 }
 
-/// Between two times that it is said that transfers queue.
-const QUEUED_EVERY: Duration = Duration::from_secs(3600);
+/// Time between messages that transfers queue.
+const QUEUED_MESSAGE_INTERVAL: Duration = Duration::from_secs(3600);
 
-/// Events on stderr. Of a row of failures the first is said, and that it is over.
+/// Logs events on stderr. Of consecutive equal failures, logs the first and the recovery.
 fn log(verbose: bool) -> impl Fn(&Event) + Send + Sync {
-    /// What is known already.
+    /// What has been logged.
     #[derive(Default)]
-    struct Said {
-        /// By receiver and controller.
+    struct Logged {
+        /// The last failure by receiver and controller.
         troubles: HashMap<(String, String), TransferError>,
         queued: Option<Instant>,
     }
-    let said: Mutex<Said> = Mutex::default();
+    let logged: Mutex<Logged> = Mutex::default();
     move |event| {
-        let mut said = said.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Said { troubles, queued } = &mut *said;
-        let news = match event {
+        let mut logged = logged.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Logged { troubles, queued } = &mut *logged;
+        let is_new = match event {
             Event::Failed { to, controller, error } => {
                 troubles.insert((to.clone(), controller.clone()), *error) != Some(*error)
             }
@@ -148,22 +150,22 @@ fn log(verbose: bool) -> impl Fn(&Event) + Send + Sync {
                 troubles.remove(&(to.clone(), controller.clone())).is_some()
             }
             Event::Late { .. } => {
-                let news = queued.is_none_or(|at| at.elapsed() >= QUEUED_EVERY);
-                if news {
+                let is_new = queued.is_none_or(|at| at.elapsed() >= QUEUED_MESSAGE_INTERVAL);
+                if is_new {
                     *queued = Some(Instant::now());
                 }
-                news
+                is_new
             }
             _ => true,
         };
-        if news || verbose {
+        if is_new || verbose {
             eprintln!("{event}");
         }
     }
 }
 
-/// The directory of the store, made if there is none; and, where root runs this, whoever it belongs to is become.
-fn own_directory(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
+/// Creates the directory of the store if needed. If started by root, switches to the user who owns it.
+fn prepare_store(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
     let failed = |e: &dyn std::fmt::Display| Failure::usage(format!("--store {}: {e}", path.display()));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| failed(&e))?;
     let path = path.canonicalize().map_err(|e| failed(&e))?;
@@ -176,16 +178,16 @@ fn own_directory(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
         None if owner != 0 => User::from_uid(Uid::from_raw(owner)),
         None => User::from_name("nobody"),
     };
-    let named = user.unwrap_or("the user to run as");
+    let name = user.unwrap_or("the user to run as");
     let found = match found {
         Ok(Some(found)) => (found.uid, found.gid),
-        // An owner without a name is one all the same.
+        // An owner without a name is valid.
         Ok(None) if user.is_none() && owner != 0 => (Uid::from_raw(owner), Gid::from_raw(owner)),
-        Ok(None) => return Err(Failure::usage(format!("--user {named}: there is no such user"))),
-        Err(e) => return Err(Failure::usage(format!("--user {named}: {e}"))),
+        Ok(None) => return Err(Failure::usage(format!("--user {name}: unknown user"))),
+        Err(e) => return Err(Failure::usage(format!("--user {name}: {e}"))),
     };
     let (uid, gid) = found;
-    let give = || -> std::io::Result<()> {
+    let change_owner = || -> std::io::Result<()> {
         chown(&path, Some(uid.as_raw()), Some(gid.as_raw()))?;
         for entry in std::fs::read_dir(&path)? {
             let entry = entry?;
@@ -195,21 +197,21 @@ fn own_directory(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
         }
         Ok(())
     };
-    if let Err(e) = give().and_then(|()| become_user(uid, gid)) {
+    if let Err(e) = change_owner().and_then(|()| become_user(uid, gid)) {
         if user.is_some() {
-            return Err(Failure::usage(format!("--user {named}: cannot become it: {e}")));
+            return Err(Failure::usage(format!("--user {name}: cannot switch to this user: {e}")));
         }
-        // In a user namespace with no other user, root is nobody outside.
-        eprintln!("note: it stays root: {e}");
+        // In a user namespace that maps no other user, root has no privileges outside.
+        eprintln!("note: still running as root: {e}");
     }
     Ok(path)
 }
 
-/// Gives up all but its store, its network, and looking up hosts.
-fn confined(store: &Path) -> Result<(), Failure> {
+/// Drops everything but the store, the network, and name resolution.
+fn drop_privileges(store: &Path) -> Result<(), Failure> {
     let readable = ["/etc", "/run/systemd/resolve", "/proc/sys/net/ipv4"].map(Path::new);
     let confinement = Confinement {
-        // For controllers that are kept from users.
+        // For controllers that only root may use.
         capabilities: &[Capability::NetAdmin],
         access: FileAccess::Peer { readable: &readable, writable: &[store] },
     };
@@ -222,10 +224,8 @@ pub(super) fn own_site(mesh: &Mesh) -> Result<SiteId, Failure> {
     match local[..] {
         [one] => Ok(one as SiteId),
         [] => Err(Failure::usage(
-            "no site's address is this machine's: --site NAME says which it is (behind a translated address it always has to)",
+            "no site has an address of this machine: name this site with --site (always needed behind NAT)",
         )),
-        _ => Err(Failure::usage(
-            "the addresses of several sites are this machine's: --site NAME says which it is",
-        )),
+        _ => Err(Failure::usage("several sites have addresses of this machine: name this site with --site")),
     }
 }

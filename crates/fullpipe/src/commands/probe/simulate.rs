@@ -1,4 +1,4 @@
-//! `fullpipe probe simulate`: what a mesh would tell.
+//! `fullpipe probe simulate`: the report of a simulated mesh.
 
 use super::report::show;
 use crate::failure::Failure;
@@ -9,31 +9,31 @@ use fullpipe_mesh::simulate::SimulatedMesh;
 use fullpipe_units::Span;
 use std::path::PathBuf;
 
-/// Simulate a mesh before it is deployed: what it would tell of given paths when something goes wrong on them
+/// Simulate a mesh and its report before deploying it
 ///
-/// Each state of each path is simulated alone, some transfers of each controller, and the time is woven from these: what
-/// transfers of different pairs do to each other is not in it.
+/// Simulates some transfers of each controller in each state of each path, and composes the history from these.
+/// Interactions between transfers of different pairs are not simulated.
 #[derive(clap::Args)]
 pub struct Args {
     /// The mesh file
     #[arg(value_name = "MESH", value_hint = clap::ValueHint::FilePath)]
     mesh: PathBuf,
-    /// What the paths are like and what goes wrong on them, as docs/reference/mesh-reports.md describes it
+    /// File that describes the paths and their faults, see docs/reference/mesh-reports.md
     #[arg(value_name = "PATHS", value_hint = clap::ValueHint::FilePath)]
     paths: PathBuf,
-    /// How long the mesh runs
+    /// Simulated duration
     #[arg(long, value_name = "TIME", default_value = "24h")]
     duration: Span,
-    /// Of all that is random
+    /// Seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    how: super::report::How,
+    format: super::report::FormatOptions,
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let to = self.how.open()?;
+        let outputs = self.format.open()?;
         let mesh = super::read(&self.mesh)?;
         let name = self.paths.display().to_string();
         let text = regular_file::read_text(&self.paths, MAX_FILE_BYTES)
@@ -41,6 +41,6 @@ impl Args {
         let world =
             SimulatedMesh::parse(&mesh, &name, &text, self.duration, self.seed).map_err(Failure::usage)?;
         let history = world.history().map_err(|e| Failure::usage(format!("{name}: {e}")))?;
-        show(&history, &format!("{}, simulated", mesh.name), &command_line(), &self.how, to)
+        show(&history, &format!("{}, simulated", mesh.name), &command_line(), &self.format, outputs)
     }
 }

@@ -1,4 +1,4 @@
-//! What is loaded into the running kernel, for a moment.
+//! Programs loaded into the running kernel for a moment.
 
 use super::outcome::Outcome;
 
@@ -24,52 +24,52 @@ mod loaded {
     use fullpipe_kernel::facts;
     use std::time::Duration;
 
-    /// How long calls are counted: a kernel that skips some does so within a few thousand.
-    const CALLS_FOR: Duration = Duration::from_millis(300);
+    /// How long calls are counted: a kernel that skips calls does so within a few thousand.
+    const COUNT_DURATION: Duration = Duration::from_millis(300);
 
-    /// The kernel's verifier takes each, and one that counts its calls is registered and sends over loopback.
+    /// Has the kernel's verifier check each controller, and counts the calls of one over loopback.
     pub fn controllers() -> Outcome {
         let kernel = match Kernel::detect() {
             Ok(kernel) => kernel,
             Err(e) => return refused(e),
         };
-        let (mut names, mut lacking) = (Vec::new(), Vec::new());
+        let (mut names, mut unsupported) = (Vec::new(), Vec::new());
         for controller in Controller::ALL {
             match loader::verify(controller, &kernel) {
                 Ok(()) => names.push(controller.name()),
-                Err(Error::MissingFeature { feature, .. }) => lacking.push((controller, feature)),
+                Err(Error::MissingFeature { feature, .. }) => unsupported.push((controller, feature)),
                 Err(e) => return refused(e),
             }
         }
         if names.is_empty()
-            && let Some(&(controller, feature)) = lacking.first()
+            && let Some(&(controller, feature)) = unsupported.first()
         {
             return refused(Error::MissingFeature { what: controller.name().to_owned(), feature });
         }
-        let lacking = lacking.iter().map(|(controller, feature)| {
-            format!(", not {controller} (Linux has what it needs since {})", feature.since())
-        });
-        let names = names.join(", ") + &lacking.collect::<String>();
-        match calls::count_calls(CALLS_FOR) {
+        let unsupported = unsupported
+            .iter()
+            .map(|(controller, feature)| format!(", not {controller} (needs Linux {})", feature.since()));
+        let names = names.join(", ") + &unsupported.collect::<String>();
+        match calls::count_calls(COUNT_DURATION) {
             Ok(calls) if calls.all_made() => Outcome::works(format!("{names} load; {calls}")),
             Ok(calls) => Outcome {
                 help: Some(
-                    "docs/explanation/bbr3-on-stock-kernels.md says what that means; `cc load --verify` counts for longer"
+                    "see docs/explanation/bbr3-on-stock-kernels.md; `fullpipe cc load --verify` counts for longer"
                         .to_owned(),
                 ),
                 ..Outcome::works(format!("{names} load; {calls}"))
             },
-            // The counter paces, which a controller that is not BBR need not.
+            // The counter needs pacing, which not every controller does.
             Err(Error::MissingFeature { .. }) => Outcome::works(format!("{names} load; calls cannot be counted")),
             Err(e) => refused(e),
         }
     }
 
-    /// The programs that see connections close, attached and taken away.
+    /// Attaches and detaches the programs that record closing connections.
     pub fn records() -> Outcome {
         let settings = Settings { namespace: facts::network_namespace().ok(), ring_bytes: 4096 };
         match Closings::start(&settings).and_then(|closings| closings.counts()) {
-            Ok(_) => Outcome::works("connections can be seen as they close"),
+            Ok(_) => Outcome::works("connections can be recorded as they close"),
             Err(e) => refused(e),
         }
     }

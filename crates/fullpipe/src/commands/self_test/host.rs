@@ -1,4 +1,4 @@
-//! The host as `doctor` and `apply` see it.
+//! The host as `doctor` and `apply` read it.
 
 use super::outcome::Outcome;
 use crate::commands::plan::program;
@@ -7,12 +7,12 @@ use fullpipe_host::checks::{self, Question, Verdict};
 use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_host::plan::{self, Request};
 
-/// What to say where the kernel's settings are not in sight, as in a bare chroot.
+/// The outcome where the kernel's settings are not readable, as in a bare chroot.
 fn unreadable(host: &Machine) -> Option<Outcome> {
     host.sysctl("net.ipv4.tcp_congestion_control").is_none().then(|| {
         Outcome::impossible(
             "/proc/sys/net/ipv4/tcp_congestion_control cannot be read",
-            "`mount -t proc proc /proc` in this root, or run it outside of the chroot or sandbox",
+            "run `mount -t proc proc /proc` in this root, or run fullpipe outside of the chroot or sandbox",
         )
     })
 }
@@ -24,20 +24,20 @@ pub fn doctor() -> Outcome {
         return unreadable;
     }
     let report = checks::examine(&host, &Question { controller: "bbr".to_owned(), path: None });
-    let of = |verdict| report.findings.iter().filter(|finding| finding.verdict == verdict).count();
-    let unknown = of(Verdict::Unknown);
-    let (failing, warnings) = (of(Verdict::Fail), of(Verdict::Warn));
-    let told = format!(
-        "{}: of {} checks for bbr {failing} fail, {warnings} warn, {unknown} cannot be read",
+    let count = |verdict| report.findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let unknown = count(Verdict::Unknown);
+    let (failing, warnings) = (count(Verdict::Fail), count(Verdict::Warn));
+    let found = format!(
+        "{}: {} checks for bbr: {failing} failed, {warnings} warnings, {unknown} unknown",
         if report.system.is_empty() { "an unknown system" } else { &report.system },
         report.findings.len()
     );
-    let help = (failing + warnings + unknown > 0)
-        .then(|| "`fullpipe doctor` tells which, and what to do".to_owned());
-    Outcome { help, ..Outcome::works(told) }
+    let help =
+        (failing + warnings + unknown > 0).then(|| "see `fullpipe doctor` for details and advice".to_owned());
+    Outcome { help, ..Outcome::works(found) }
 }
 
-/// Whether a change could be made. None is.
+/// Whether a change could be made. Changes nothing.
 pub fn apply() -> Outcome {
     let host = Machine::new();
     if let Some(unreadable) = unreadable(&host) {
@@ -45,11 +45,11 @@ pub fn apply() -> Outcome {
     }
     match plan::make(&host, &Request::new("bbr"), &program()) {
         Ok(_) if !host.identity().privileged => Outcome::impossible(
-            "bbr could be put in force, but not by this user",
-            "run it as root; `fullpipe plan` shows the change without",
+            "bbr can be enabled, but not by this user",
+            "run it as root; `fullpipe plan` shows the change without root",
         ),
-        Ok(plan) if plan.is_empty() => Outcome::works("bbr is in force already"),
-        Ok(_) => Outcome::works("bbr can be put in force; `fullpipe plan` shows how"),
+        Ok(plan) if plan.is_empty() => Outcome::works("bbr is already enabled"),
+        Ok(_) => Outcome::works("bbr can be enabled; `fullpipe plan` shows the change"),
         Err(Error::Impossible(reason) | Error::Check(reason) | Error::Usage(reason)) => {
             Outcome::impossible_because(reason)
         }

@@ -1,4 +1,4 @@
-//! `fullpipe self-test`: what works on this machine.
+//! `fullpipe self-test`: checks which parts work on this machine.
 
 mod bpf;
 mod host;
@@ -15,33 +15,34 @@ use fullpipe_host::screen::Style;
 use outcome::{Checked, Outcome, Verdict};
 use std::time::Instant;
 
-/// What works on this machine, and what would make the rest work
+/// Check which parts of fullpipe work on this machine
 ///
-/// Takes a few seconds and needs no root; as root it also loads the eBPF controllers for a moment. Nothing stays: no
-/// setting is changed, no file is written, and traffic goes over loopback and a path in namespaces of its own.
+/// Takes a few seconds and needs no root; as root it also loads the eBPF controllers for a moment. Changes no setting and
+/// writes no file; traffic stays on loopback and on an emulated path in namespaces of its own.
 ///
-/// Ends with 0 if everything that was asked for works, 1 if something failed that ought to work, 3 if something is not
-/// possible on this machine. What a busy machine could not show counts as neither.
+/// Exits with 0 if every checked part works, with 1 if a part failed that should work, and with 3 if a part is not
+/// possible on this machine. Parts that a busy machine left inconclusive do not count.
 #[derive(clap::Args)]
+#[command(after_help = "Example: fullpipe self-test lab serve")]
 pub struct Args {
-    /// Only these [default: all]
+    /// Parts to check [default: all]
     #[arg(value_enum, value_name = "PART", value_delimiter = ',')]
     parts: Vec<Part>,
-    /// For machines
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What can be examined, in the order in which it is.
+/// The parts that can be checked, in the order of the checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Part {
-    /// TCP in virtual time
+    /// Simulated TCP in virtual time
     Simulator,
-    /// Every form of report that this build can write
+    /// Every report format of this build
     Reports,
-    /// The kernel's TCP over an emulated path
+    /// Kernel TCP over an emulated path
     Lab,
-    /// The server and a test of it over loopback
+    /// The measuring server, over loopback
     Serve,
     /// The kernel's list of connections
     Watch,
@@ -49,13 +50,13 @@ enum Part {
     Ebpf,
     /// Records of connections as they close
     Records,
-    /// What `doctor` reads of this host
+    /// The host facts that `doctor` reads
     Host,
-    /// Whether BBR could be put in force here
+    /// Whether `apply` could enable BBR here
     Apply,
 }
 
-/// What the commands print as JSON.
+/// The JSON output.
 #[derive(serde::Serialize)]
 struct Report {
     schema: &'static str,
@@ -80,7 +81,7 @@ impl Part {
         }
     }
 
-    fn examine(self) -> Outcome {
+    fn check(self) -> Outcome {
         match self {
             Part::Simulator => paths::simulator(),
             Part::Reports => paths::reports(),
@@ -99,18 +100,18 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let identity = Machine::new().identity();
         let style = Style::for_stdout();
-        let wanted = |part: &&Part| self.parts.is_empty() || self.parts.contains(part);
+        let is_selected = |part: &&Part| self.parts.is_empty() || self.parts.contains(part);
         let mut checks = Vec::new();
-        for part in Part::value_variants().iter().filter(wanted) {
+        for part in Part::value_variants().iter().filter(is_selected) {
             let began = Instant::now();
-            let outcome = part.examine();
+            let outcome = part.check();
             let checked = Checked { part: part.name(), outcome, seconds: began.elapsed().as_secs_f64() };
             if !self.json {
                 print!("{}", checked.text(style));
             }
             checks.push(checked);
         }
-        let verdict = end(&checks);
+        let verdict = exit_status(&checks);
         if self.json {
             print_json(&Report {
                 schema: "fullpipe/self-test/1",
@@ -126,22 +127,22 @@ impl Args {
     }
 }
 
-/// How many came out how.
+/// The number of parts per verdict.
 fn tally(checks: &[Checked]) -> String {
     let words = [
         (Verdict::Works, "work"),
-        (Verdict::NotShown, "not shown"),
+        (Verdict::Inconclusive, "inconclusive"),
         (Verdict::Impossible, "not possible here"),
         (Verdict::Failed, "failed"),
     ];
-    let of = |verdict| checks.iter().filter(|checked| checked.outcome.verdict == verdict).count();
-    let parts = words.map(|(verdict, word)| (of(verdict), word));
-    let told = parts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}"));
-    told.collect::<Vec<_>>().join(", ")
+    let count = |verdict| checks.iter().filter(|checked| checked.outcome.verdict == verdict).count();
+    let counts = words.map(|(verdict, word)| (count(verdict), word));
+    let texts = counts.iter().filter(|(n, _)| *n > 0).map(|(n, word)| format!("{n} {word}"));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
-/// The exit code. What it stands for is on the screen already.
-fn end(checks: &[Checked]) -> Result<(), Failure> {
+/// The exit code. The reasons have been printed.
+fn exit_status(checks: &[Checked]) -> Result<(), Failure> {
     let any = |verdict| checks.iter().any(|checked| checked.outcome.verdict == verdict);
     if any(Verdict::Failed) {
         Err(Failure::Passed(1))
@@ -161,7 +162,7 @@ mod tests {
     }
 
     fn code(outcomes: Vec<Outcome>) -> u8 {
-        match end(&checks(outcomes)) {
+        match exit_status(&checks(outcomes)) {
             Ok(()) => 0,
             Err(Failure::Passed(code)) => code,
             Err(other) => panic!("{other}"),
@@ -169,22 +170,22 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_outweighs_what_is_not_possible() {
+    fn a_failed_part_outweighs_an_impossible_one() {
         let works = || Outcome::works("as it should");
         assert_eq!(code(vec![works(), works()]), 0);
-        assert_eq!(code(vec![works(), Outcome::not_shown("the machine was busy")]), 0);
+        assert_eq!(code(vec![works(), Outcome::inconclusive("the machine was busy")]), 0);
         assert_eq!(code(vec![works(), Outcome::impossible("no root", "run as root")]), 3);
         assert_eq!(code(vec![Outcome::impossible("no root", "run as root"), Outcome::failed("wrong")]), 1);
     }
 
     #[test]
-    fn the_last_line_counts() {
+    fn tally_counts_parts_per_verdict() {
         let some = vec![Outcome::works("a"), Outcome::works("b"), Outcome::impossible("c", "d")];
         assert_eq!(tally(&checks(some)), "2 work, 1 not possible here");
     }
 
     #[test]
-    fn parts_are_named_as_they_are_asked_for() {
+    fn part_names_equal_the_command_line_values() {
         for part in Part::value_variants() {
             let value = part.to_possible_value().unwrap();
             assert_eq!(value.get_name(), part.name());

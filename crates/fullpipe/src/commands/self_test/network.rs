@@ -21,9 +21,9 @@ mod loopback {
     use std::sync::mpsc::{RecvTimeoutError, channel};
     use std::time::Duration;
 
-    /// What is carried. Any machine that is not stuck carries it within [`LIMIT`].
+    /// Bytes to transfer. Any machine that is not stuck transfers them within [`TIMEOUT`].
     const BYTES: u64 = 20_000_000;
-    const LIMIT: Duration = Duration::from_secs(15);
+    const TIMEOUT: Duration = Duration::from_secs(15);
 
     pub fn serve() -> Outcome {
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -41,30 +41,29 @@ mod loopback {
             let (done, ended) = channel::<()>();
             let late = &late;
             scope.spawn(move || {
-                if ended.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout) {
+                if ended.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                     late.store(true, Relaxed);
                 }
             });
             let outcome = client::run(&config, late, &mut |_| {});
             drop(done);
             handle.stop();
-            // Only the listening socket could fail, and the test would have told.
+            // Only the listening socket can fail, which the test has noticed.
             let _ = serving.join();
             outcome
         });
         match outcome {
             _ if late.load(Relaxed) => {
-                Outcome::not_shown(format!("20 MB over loopback took more than {} s", LIMIT.as_secs()))
+                Outcome::inconclusive(format!("20 MB over loopback took more than {} s", TIMEOUT.as_secs()))
             }
             Ok(outcome) => {
                 let received = outcome.sum(true).map_or(0, |sum| sum.received);
                 let controller = outcome.streams.iter().find_map(|stream| stream.controller.clone());
                 if received != BYTES {
-                    return Outcome::failed(format!("of {BYTES} bytes over loopback {received} arrived"));
+                    return Outcome::failed(format!("{received} of {BYTES} bytes over loopback arrived"));
                 }
-                let controller =
-                    controller.as_deref().unwrap_or("a controller that the kernel does not tell");
-                Outcome::works(format!("20 MB over loopback, by {controller}"))
+                let controller = controller.as_deref().unwrap_or("an unknown controller");
+                Outcome::works(format!("20 MB over loopback with {controller}"))
             }
             Err(e) => Outcome::failed(e.to_string()),
         }
@@ -73,7 +72,7 @@ mod loopback {
     fn no_loopback(error: &dyn std::fmt::Display) -> Outcome {
         Outcome::impossible(
             format!("cannot listen on 127.0.0.1: {error}"),
-            "`ip link set lo up`, outside of a sandbox",
+            "run `ip link set lo up`, or run fullpipe outside of the sandbox",
         )
     }
 }

@@ -1,30 +1,30 @@
-//! How the examination of one part came out, and how that reads.
+//! The outcome of checking one part, and its text.
 
 use fullpipe_host::screen::Style;
 use fullpipe_kernel::printable::wrap;
 use serde::Serialize;
 
-/// What is said of a part.
+/// The verdict on a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It was used, and did what it should.
+    /// It was used and worked.
     Works,
-    /// It was used, and the machine was too busy to tell.
-    NotShown,
+    /// It was used, but the machine was too busy to judge it.
+    Inconclusive,
     /// This machine, this user or this build lacks something.
     Impossible,
-    /// It ought to work and did not.
+    /// It should work and did not.
     Failed,
 }
 
-/// A verdict and its grounds.
+/// A verdict and its reasons.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Outcome {
     pub verdict: Verdict,
-    /// What was seen.
+    /// What was observed.
     pub found: String,
-    /// What would make it work, or work better.
+    /// What to do to make it work, or work better.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub help: Option<String>,
 }
@@ -35,7 +35,7 @@ pub struct Checked {
     pub part: &'static str,
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// What it took.
+    /// Duration of the check.
     pub seconds: f64,
 }
 
@@ -44,33 +44,32 @@ impl Outcome {
         Outcome { verdict: Verdict::Works, found: found.into(), help: None }
     }
 
-    pub fn not_shown(found: impl Into<String>) -> Outcome {
+    pub fn inconclusive(found: impl Into<String>) -> Outcome {
         let help = Some("try again on a quieter machine".to_owned());
-        Outcome { verdict: Verdict::NotShown, found: found.into(), help }
+        Outcome { verdict: Verdict::Inconclusive, found: found.into(), help }
     }
 
     pub fn impossible(found: impl Into<String>, help: impl Into<String>) -> Outcome {
         Outcome { verdict: Verdict::Impossible, found: found.into(), help: Some(help.into()) }
     }
 
-    /// Where the reason tells what to do as well.
+    /// Impossible, with a reason that includes what to do.
     pub fn impossible_because(reason: impl Into<String>) -> Outcome {
         Outcome { verdict: Verdict::Impossible, found: reason.into(), help: None }
     }
 
-    /// Not in this build.
+    /// Impossible because the feature is not built in.
     #[cfg(not(all(feature = "ebpf", feature = "live", feature = "net")))]
     pub fn not_built_in(feature: &str) -> Outcome {
         Outcome::impossible(
             format!("this fullpipe was built without the feature `{feature}`"),
-            "build it with `--features full`",
+            "build it with `cargo build --features full`",
         )
     }
 
     pub fn failed(found: impl Into<String>) -> Outcome {
-        let help = Some(
-            "this ought to work: please report it, with the output of `fullpipe self-test --json`".into(),
-        );
+        let help =
+            Some("this should work: please report it with the output of `fullpipe self-test --json`".into());
         Outcome { verdict: Verdict::Failed, found: found.into(), help }
     }
 }
@@ -79,7 +78,7 @@ impl Verdict {
     fn word(self) -> &'static str {
         match self {
             Verdict::Works => "works",
-            Verdict::NotShown => "not shown",
+            Verdict::Inconclusive => "unclear",
             Verdict::Impossible => "not here",
             Verdict::Failed => "FAILED",
         }
@@ -88,7 +87,7 @@ impl Verdict {
     fn colour(self) -> &'static str {
         match self {
             Verdict::Works => "32",
-            Verdict::NotShown => "35",
+            Verdict::Inconclusive => "35",
             Verdict::Impossible => "33",
             Verdict::Failed => "1;31",
         }
@@ -96,7 +95,7 @@ impl Verdict {
 }
 
 impl Checked {
-    /// Lines for a person.
+    /// The result as lines of text.
     pub fn text(&self, style: Style) -> String {
         let Outcome { verdict, found, help } = &self.outcome;
         let word = format!("{:<10}", verdict.word());
@@ -121,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_grounds_are_wrapped_beside_the_verdict() {
+    fn long_reasons_are_wrapped_beside_the_verdict() {
         let outcome = Outcome::impossible("may not load BPF programs", "run it as root");
         let checked = Checked { part: "ebpf", outcome, seconds: 0.1 };
         let text = checked.text(Style { colour: false, width: 42 });
@@ -132,11 +131,11 @@ mod tests {
     }
 
     #[test]
-    fn machines_get_the_verdict_by_name() {
-        let checked = Checked { part: "lab", outcome: Outcome::not_shown("late"), seconds: 0.5 };
+    fn json_names_the_verdict() {
+        let checked = Checked { part: "lab", outcome: Outcome::inconclusive("late"), seconds: 0.5 };
         let json = serde_json::to_value(&checked).unwrap();
         assert_eq!(json["part"], "lab");
-        assert_eq!(json["verdict"], "not-shown");
+        assert_eq!(json["verdict"], "inconclusive");
         assert_eq!(json["found"], "late");
     }
 }

@@ -1,4 +1,4 @@
-//! Runs over a path, simulated and real, and reports of them.
+//! Runs over a simulated and an emulated path, and reports of them.
 
 use super::outcome::Outcome;
 use fullpipe_experiment::{Recording, Results};
@@ -8,28 +8,28 @@ use fullpipe_run::race::{Contestant, Race};
 use fullpipe_run::{Batch, Engine, InRealTime, Job, Nothing, RunError};
 use fullpipe_units::{Fraction, Rate, Span};
 
-/// The case that BBR was made for: at a loss of 1 % it carries tens of times what CUBIC does (README).
+/// Random loss of 1 %, where BBR delivers tens of times as much as CUBIC (README).
 pub fn simulator() -> Outcome {
-    let raced =
+    let run =
         || race(&["bbr", "cubic"], &Race { duration: Span::from_secs(10), ..Race::default() }, Engine::Sim);
-    let (first, second) = match (raced(), raced()) {
+    let (first, second) = match (run(), run()) {
         (Ok(first), Ok(second)) => (first, second),
         (Err(e), _) | (_, Err(e)) => return Outcome::failed(e.to_string()),
     };
-    // As text: a sample that there is none of equals nothing, not even itself.
+    // Compared as text, since missing samples are NaN, which equals nothing.
     if text(&first) != text(&second) {
         return Outcome::failed("two runs with the same seed differ");
     }
     let rates = first.iter().map(|run| run.summary.goodput_bps / 1e6).collect::<Vec<_>>();
-    let told =
+    let found =
         format!("bbr {:.1} and cubic {:.2} Mbit/s on 100 Mbit/s, 100 ms, 1 % loss", rates[0], rates[1]);
     if rates[0] < 5.0 * rates[1] {
-        return Outcome::failed(format!("{told}: bbr should carry many times what cubic does"));
+        return Outcome::failed(format!("{found}: bbr should be many times as fast as cubic"));
     }
-    Outcome::works(told)
+    Outcome::works(found)
 }
 
-/// Each form, of a run with its series.
+/// Every report format, of a run with its time series.
 pub fn reports() -> Outcome {
     let short = Race { duration: Span::from_secs(2), ..Race::default() };
     let results = match race(&["bbr"], &short, Engine::Sim) {
@@ -49,8 +49,10 @@ pub fn reports() -> Outcome {
         if *format == Format::Json {
             match serde_json::from_slice::<Results>(&bytes) {
                 Ok(read) if text(&read) == text(&results) => {}
-                Ok(_) => return Outcome::failed("json: what is read is not what was written"),
-                Err(e) => return Outcome::failed(format!("json: what was written cannot be read: {e}")),
+                Ok(_) => {
+                    return Outcome::failed("json: reading it back gives other results than were written");
+                }
+                Err(e) => return Outcome::failed(format!("json: cannot read it back: {e}")),
             }
         }
         written.push(name);
@@ -73,13 +75,18 @@ pub fn lab() -> Outcome {
         Err(e) => return Outcome::failed(e.to_string()),
     };
     if !run.valid {
-        return Outcome::not_shown(format!("it runs, but not in time: {}", run.invalid_because.join("; ")));
+        return Outcome::inconclusive(format!(
+            "it runs, but the run is invalid: {}",
+            run.invalid_because.join("; ")
+        ));
     }
     if run.summary.bytes_delivered == 0 {
         return Outcome::failed("the kernel's reno delivered nothing over an emulated path");
     }
     let rate = run.summary.goodput_bps / 1e6;
-    Outcome::works(format!("the kernel's reno carried {rate:.1} Mbit/s over an emulated 20 Mbit/s, 20 ms"))
+    Outcome::works(format!(
+        "the kernel's reno reached {rate:.1} Mbit/s over an emulated path of 20 Mbit/s, 20 ms"
+    ))
 }
 
 fn text(value: &impl serde::Serialize) -> String {
@@ -89,9 +96,11 @@ fn text(value: &impl serde::Serialize) -> String {
 /// The runs of `names` one after another.
 fn race(names: &[&str], race: &Race, engine: Engine) -> Result<Vec<Recording>, RunError> {
     let engines = [engine];
-    let contestants: Vec<Contestant> =
-        names.iter().map(|name| Contestant::parse(name, &engines).expect("known to every engine")).collect();
-    let cases = race.cases(&contestants, &engines).expect("a path as any other");
+    let contestants: Vec<Contestant> = names
+        .iter()
+        .map(|name| Contestant::parse(name, &engines).expect("a controller that every engine knows"))
+        .collect();
+    let cases = race.cases(&contestants, &engines).expect("a valid race");
     let jobs = cases.into_iter().map(|case| Job { engine, case }).collect();
     let lab = InRealTime { together: false, again: 1, pcap: None, lend: &Nothing };
     Batch::new(jobs).in_real_time(lab).run(&()).all()

@@ -10,19 +10,19 @@ pub fn watch() -> Outcome {
 #[cfg(feature = "live")]
 pub fn watch() -> Outcome {
     use fullpipe_live::{Filter, Reader};
-    let everything = Filter::parse("").expect("an empty filter is one");
+    let everything = Filter::parse("").expect("an empty filter is valid");
     match Reader::open(everything).and_then(|mut reader| reader.look()) {
-        Ok(seen) => {
-            let controllers: Vec<String> = seen
+        Ok(snapshot) => {
+            let controllers: Vec<String> = snapshot
                 .totals
                 .iter()
                 .map(|total| format!("{} {}", total.connections, total.controller))
                 .collect();
             let by =
                 if controllers.is_empty() { String::new() } else { format!(": {}", controllers.join(", ")) };
-            let outcome = Outcome::works(format!("{} connections{by}", seen.connections.len()));
-            // As that only root sees whose they are.
-            Outcome { help: (!seen.unseen.is_empty()).then(|| seen.unseen.join("; ")), ..outcome }
+            let outcome = Outcome::works(format!("{} connections{by}", snapshot.connections.len()));
+            // For example, only root can see the processes of other users.
+            Outcome { help: (!snapshot.unseen.is_empty()).then(|| snapshot.unseen.join("; ")), ..outcome }
         }
         Err(e) => Outcome::impossible_because(e.to_string()),
     }

@@ -1,8 +1,8 @@
-//! `split calibrate`: what a split would say where its arms share a bottleneck, beside what a roll-out brings.
+//! `split calibrate`: the result of a split whose arms share a bottleneck, compared with a full roll-out.
 
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use crate::runs::{Choice, LENT, Progress, hanging};
+use crate::runs::{Choice, LENT, Progress, print_hanging};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::{self, Case};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
@@ -12,68 +12,68 @@ use fullpipe_split::{Bias, Level};
 use fullpipe_units::{Fraction, Rate, Span};
 use std::path::PathBuf;
 
-/// How far splits of all shares are from whole roll-outs where arms meet at one bottleneck
+/// Estimate the bias of a split whose arms share a bottleneck
 ///
-/// Runs long transfers that share a path, a part of them by the one controller and the rest by the other, and all of them
-/// by either: simulated, on this kernel, or both, and then how well the simulator says beforehand what the kernel shows.
+/// Runs long transfers that share a path, with some of them in each arm, and with all of them in either arm. They run in
+/// the simulator, on this kernel, or in both, which also shows how well the simulator predicts the kernel.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The arm's controller, as race takes it
+    /// Controller of the arm, as for `fullpipe race`
     #[arg(default_value = "bbr")]
     arm: String,
-    /// The control's
+    /// Controller of the control arm
     #[arg(default_value = "cubic")]
     control: String,
     #[command(flatten)]
     bottleneck: Bottleneck,
-    /// What runs it. In the lab each share takes the time of a run, one after another: name few
+    /// Engine that makes the runs; the lab runs the shares one after another in real time
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
-    /// The arm's shares of the connections [default: 1, 5, 10, 25, 50, 75, 90, 95, 99 %]
+    /// Shares of the connections in the arm [default: 1%,5%,10%,25%,50%,75%,90%,95%,99%]
     #[arg(long, value_name = "SHARE,…", value_delimiter = ',')]
     shares: Vec<Fraction>,
-    /// Runs of each, with seeds counting up; from two on, bias is told with its standard error
+    /// Number of runs per share, with consecutive seeds; two or more give a standard error
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: u32,
-    /// Also draw it: a picture as SVG
+    /// Also write a picture as SVG to FILE
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     svg: Option<PathBuf>,
-    /// For machines
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What connections of both arms share.
+/// The bottleneck that connections of both arms share.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Bottleneck {
     /// Rate of the bottleneck
     #[arg(long, default_value = "100mbit")]
     pub rate: Rate,
-    /// Two-way propagation delay
+    /// Round-trip propagation delay
     #[arg(long, default_value = "40ms")]
     pub rtt: Span,
-    /// Limit of the bottleneck's queue: 1bdp, 64k, 100p, 20ms
+    /// Limit of the bottleneck's queue: `1bdp`, `64k` (bytes), `100p` (packets), `20ms`
     #[arg(long, default_value = "1bdp")]
     pub buffer: String,
-    /// Random loss
+    /// Probability of random packet loss
     #[arg(long, default_value = "0")]
     pub loss: Fraction,
-    /// Connections that share the path
+    /// Number of connections that share the path, 2 to 1000
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pub flows: u32,
-    /// Length of a run
+    /// Duration of a run
     #[arg(long, default_value = "60s")]
     pub duration: Span,
-    /// Of everything random
+    /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }
 
-/// Shares that are tried, in percent.
+/// The default shares, in percent.
 const SHARES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
 
 impl Bottleneck {
-    /// Simulates splits with these numbers of connections in the arm, and whole roll-outs.
+    /// Simulates splits with these numbers of connections in the arm, and full roll-outs.
     pub fn bias(&self, arm: &str, control: &str, counts: &[u32]) -> Result<Bias, Failure> {
         let cases = self.cases(arm, control, counts, &[Engine::Sim])?;
         let jobs = cases.into_iter().map(|case| Job { engine: Engine::Sim, case }).collect();
@@ -81,7 +81,7 @@ impl Bottleneck {
         self.bias_of(arm, control, counts, &runs)
     }
 
-    /// A run of nothing in the arm, of each count, and of everything in it.
+    /// One run without the arm, one per count, and one with all connections in the arm.
     fn cases(
         &self,
         arm: &str,
@@ -93,11 +93,11 @@ impl Bottleneck {
         counts.map(|count| self.case(arm, control, count, engines)).collect()
     }
 
-    /// What the runs of [`Bottleneck::cases`] show.
+    /// The bias according to the runs of [`Bottleneck::cases`].
     fn bias_of(&self, arm: &str, control: &str, counts: &[u32], runs: &[Recording]) -> Result<Bias, Failure> {
         let levels: Vec<_> = runs.iter().map(|run| (level(run, arm), level(run, control))).collect();
         let [(_, Some(all_control)), splits @ .., (Some(all_arm), _)] = &levels[..] else {
-            return Err(Failure::Impossible("not all runs were made".to_owned()));
+            return Err(Failure::Impossible("some runs are missing".to_owned()));
         };
         let points: Vec<(f64, Level, Level)> = counts
             .iter()
@@ -109,7 +109,7 @@ impl Bottleneck {
         Ok(Bias::new(*all_arm, *all_control, &points))
     }
 
-    /// So many of the connections by the arm's controller. JSON's strings are strings of TOML, too.
+    /// A run with `count` connections in the arm. Strings of JSON are valid strings of TOML.
     fn case(&self, arm: &str, control: &str, count: u32, engines: &[Engine]) -> Result<Case, Failure> {
         let mut text = format!(
             "duration = \"{}\"\nwarmup = \"{}\"\nseed = {}\n[path]\nrate = \"{}\"\nrtt = \"{}\"\nbuffer = {}\nloss = \"{}\"\n",
@@ -123,27 +123,27 @@ impl Bottleneck {
         );
         for (cc, count) in [(arm, count), (control, self.flows - count)] {
             if count > 0 {
-                // Apart by something that is no multiple of anything, so that they do not move in step.
+                // A stagger that is no multiple of the RTT, so that the flows do not synchronise.
                 text += &format!(
                     "[[flow]]\ncc = {}\ncount = {count}\nstagger = \"37ms\"\n",
                     serde_json::Value::from(cc)
                 );
             }
         }
-        let no_files = |name: &str| Err(format!("no file `{name}`"));
+        let no_files = |name: &str| Err(format!("unknown file `{name}`"));
         let cases = scenario::parse("split calibrate", &text, &vocabulary(engines), &no_files)
             .map_err(Failure::usage)?;
         cases.into_iter().next().ok_or_else(|| Failure::usage("nothing to run"))
     }
 }
 
-/// Few points, joined by lines.
+/// A curve of few points, joined by lines.
 fn dotted(label: &str, colour: [u8; 3], points: Vec<(f64, f64)>) -> Curve {
     Curve { stroke: Stroke::DottedLine, ..Curve::line(label, colour, points) }
 }
 
-/// How an engine is told of.
-fn by(engine: Engine) -> &'static str {
+/// The engine as text.
+fn engine_text(engine: Engine) -> &'static str {
     match engine {
         Engine::Sim => "simulated",
         Engine::Lab => "this kernel's TCP",
@@ -151,7 +151,7 @@ fn by(engine: Engine) -> &'static str {
 }
 
 fn level(run: &Recording, cc: &str) -> Option<Level> {
-    let of: Vec<_> = run
+    let flows: Vec<_> = run
         .flows
         .iter()
         .filter(|flow| flow.cc == cc)
@@ -160,13 +160,13 @@ fn level(run: &Recording, cc: &str) -> Option<Level> {
             (s.goodput_bps, s.rtt_ms.p50.unwrap_or_default(), s.packets_retransmitted, s.packets_sent)
         })
         .collect();
-    Level::of(&of)
+    Level::of(&flows)
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         if self.arm == self.control {
-            return Err(Failure::usage("two different controllers, such as bbr cubic"));
+            return Err(Failure::usage("name two different controllers, such as bbr cubic"));
         }
         let flows = self.bottleneck.flows;
         let count = |share: f64| ((f64::from(flows) * share).ceil() as u32).clamp(1, flows - 1);
@@ -177,13 +177,13 @@ impl Args {
         counts.sort_unstable();
         counts.dedup();
         let picture = self.svg.as_deref().map(AtomicFile::open).transpose().map_err(Failure::usage)?;
-        let (found, left_out) = self.found(&counts)?;
-        if let (Some(picture), Some((engine, bias))) = (picture, found.first()) {
+        let (biases, excluded) = self.measure(&counts)?;
+        if let (Some(picture), Some((engine, bias))) = (picture, biases.first()) {
             let drawn = self.picture(*engine, bias).svg();
             picture.write_with(|out| out.write_all(drawn.as_bytes())).map_err(Failure::usage)?;
         }
         if self.json {
-            match &found[..] {
+            match &biases[..] {
                 [(_, bias)] => print_json(&Document { schema: "fullpipe/split-bias/1", value: bias })?,
                 all => {
                     let named = all.iter().map(|(engine, bias)| (engine.name(), bias));
@@ -192,14 +192,14 @@ impl Args {
                 }
             }
         } else {
-            for (place, (engine, bias)) in found.iter().enumerate() {
+            for (place, (engine, bias)) in biases.iter().enumerate() {
                 self.show(if place > 0 { "\n" } else { "" }, *engine, bias);
             }
-            if let [(_, predicted), (_, seen)] = &found[..] {
-                println!("\nThe split is off by, as the simulator says and as the kernel shows:");
-                for (p, s) in predicted.points.iter().zip(&seen.points) {
+            if let [(_, predicted), (_, measured)] = &biases[..] {
+                println!("\nBias of the split, predicted by the simulator and measured on the kernel:");
+                for (p, s) in predicted.points.iter().zip(&measured.points) {
                     println!(
-                        "{:>8} {:>9} {:>9}  the prediction is off by {:+.0} %",
+                        "{:>8} {:>9} {:>9}  prediction off by {:+.0} %",
                         format!("{:.0} %", p.share * 100.0),
                         format!("×{:.2}", p.bias),
                         format!("×{:.2}", s.bias),
@@ -208,17 +208,17 @@ impl Args {
                 }
             }
         }
-        match left_out {
+        match excluded {
             0 => Ok(()),
             n => Err(Failure::Check(format!(
-                "{n} of {} repeats in the lab are left out: a run of theirs is not valid, since the machine was busy",
+                "{n} of {} repeats in the lab are excluded, since one of their runs is invalid: the machine was busy",
                 self.repeats
             ))),
         }
     }
 
-    /// What each engine shows, and how many repeats of the lab show nothing because one of their runs is not valid.
-    fn found(&self, counts: &[u32]) -> Result<(Vec<(Engine, Bias)>, u32), Failure> {
+    /// The bias per engine, and the number of repeats in the lab that are excluded because one of their runs is invalid.
+    fn measure(&self, counts: &[u32]) -> Result<(Vec<(Engine, Bias)>, u32), Failure> {
         let engines = self.engine.engines();
         let (mut jobs, mut ends) = (Vec::new(), Vec::new());
         for &engine in engines {
@@ -230,41 +230,39 @@ impl Args {
                 ends.push((engine, jobs.len()));
             }
         }
-        let progress = Progress::of(&jobs);
+        let progress = Progress::new(&jobs);
         let batch = Batch::new(jobs).keep_series(false);
         let lab = InRealTime { lend: LENT, ..InRealTime::default() };
         let runs = batch.in_real_time(lab).run(&progress).all().map_err(crate::runs::failure)?;
         drop(progress);
-        let (mut repeats, mut left_out) = (Vec::new(), 0);
+        let (mut repeats, mut excluded) = (Vec::new(), 0);
         let mut begin = 0;
         for (engine, end) in ends {
-            let of_one = &runs[begin..end];
+            let one = &runs[begin..end];
             begin = end;
-            if of_one.iter().all(|run| run.valid) {
-                repeats.push((engine, self.bottleneck.bias_of(&self.arm, &self.control, counts, of_one)?));
+            if one.iter().all(|run| run.valid) {
+                repeats.push((engine, self.bottleneck.bias_of(&self.arm, &self.control, counts, one)?));
             } else {
-                left_out += 1;
+                excluded += 1;
             }
         }
-        let mut found = Vec::new();
+        let mut biases = Vec::new();
         for &engine in engines {
-            let of_it: Vec<Bias> =
+            let of_engine: Vec<Bias> =
                 repeats.iter().filter(|(by, _)| *by == engine).map(|(_, bias)| bias.clone()).collect();
-            let bias = Bias::of_repeats(&of_it).ok_or_else(|| {
-                Failure::Check(
-                    "no repeat in the lab is valid: the machine was busy. Nothing is shown".to_owned(),
-                )
+            let bias = Bias::of_repeats(&of_engine).ok_or_else(|| {
+                Failure::Check("no repeat in the lab is valid: the machine was busy".to_owned())
             })?;
-            found.push((engine, bias));
+            biases.push((engine, bias));
         }
-        Ok((found, left_out))
+        Ok((biases, excluded))
     }
 
-    /// What a split of each share shows, and what a roll-out brings.
+    /// The result of a split of each share, and of a full roll-out.
     fn picture(&self, engine: Engine, bias: &Bias) -> Picture {
         let path = &self.bottleneck;
         Picture {
-            title: "A split on a shared bottleneck is not a roll-out".to_owned(),
+            title: "A split on a shared bottleneck differs from a roll-out".to_owned(),
             subtitle: format!(
                 "{} long transfers share {}, {}, a buffer of {}, loss {}; {}, seed {}",
                 path.flows,
@@ -272,48 +270,49 @@ impl Args {
                 path.rtt,
                 path.buffer,
                 path.loss,
-                by(engine),
+                engine_text(engine),
                 path.seed
             ),
             panels: vec![
                 self.ratios(bias),
-                self.levels(bias, "Goodput of a connection", Axis::log("Mbit/s"), |level| {
+                self.levels(bias, "Goodput per connection", Axis::log("Mbit/s"), |level| {
                     level.goodput_bps / 1e6
                 }),
-                self.levels(bias, "Sent again", Axis::log("%"), |level| level.retransmitted * 100.0),
-                self.levels(bias, "Median round-trip time", Axis::linear("ms"), |level| level.rtt_ms),
+                self.levels(bias, "Retransmitted", Axis::log("%"), |level| level.retransmitted * 100.0),
+                self.levels(bias, "RTT p50", Axis::linear("ms"), |level| level.rtt_ms),
             ],
             columns: 2,
             ..Picture::default()
         }
     }
 
-    /// By how much the arm is ahead at each share, beside what a roll-out brings.
+    /// The goodput ratio of the arms at each share, and of a full roll-out.
     fn ratios(&self, bias: &Bias) -> Panel {
         const GREY: [u8; 3] = [0x5c, 0x67, 0x73];
         let ratios = bias.points.iter().map(|p| p.goodput_ratio).chain([bias.goodput_ratio]);
         let ends = ratios.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), x| (low.min(x), high.max(x)));
-        let shown = bias.points.iter().map(|p| (p.share * 100.0, p.goodput_ratio));
-        let brought = [0.0, 100.0].map(|share| (share, bias.goodput_ratio));
+        let splits = bias.points.iter().map(|p| (p.share * 100.0, p.goodput_ratio));
+        let rollout = [0.0, 100.0].map(|share| (share, bias.goodput_ratio));
         Panel {
             title: format!("Goodput of {} over {}", self.arm, self.control),
             x: self.shares(),
             y: Axis::log("ratio").with_range(ends.0 / 1.5, ends.1 * 1.5),
             curves: vec![
-                dotted("what the split shows", controller_colour(&self.arm).light, shown.collect()),
-                Curve { dash: 1, ..Curve::line("what a roll-out brings", GREY, brought) },
+                dotted("split", controller_colour(&self.arm).light, splits.collect()),
+                Curve { dash: 1, ..Curve::line("full roll-out", GREY, rollout) },
             ],
             marks: Vec::new(),
         }
     }
 
-    /// A figure of either at each share; a whole roll-out is a split of nothing or of everything.
-    fn levels(&self, bias: &Bias, title: &str, y: Axis, of: fn(&Level) -> f64) -> Panel {
+    /// A level of both arms at each share; a full roll-out is a split with all connections in one arm.
+    fn levels(&self, bias: &Bias, title: &str, y: Axis, value: fn(&Level) -> f64) -> Panel {
         let points = bias.points.iter();
-        let arms = points.clone().map(|p| (p.share * 100.0, of(&p.arm))).chain([(100.0, of(&bias.all_arm))]);
-        let controls = [(0.0, of(&bias.all_control))]
+        let arms =
+            points.clone().map(|p| (p.share * 100.0, value(&p.arm))).chain([(100.0, value(&bias.all_arm))]);
+        let controls = [(0.0, value(&bias.all_control))]
             .into_iter()
-            .chain(points.map(|p| (p.share * 100.0, of(&p.control))));
+            .chain(points.map(|p| (p.share * 100.0, value(&p.control))));
         Panel {
             title: title.to_owned(),
             x: self.shares(),
@@ -341,13 +340,13 @@ impl Args {
             path.loss,
             self.arm,
             self.control,
-            by(engine)
+            engine_text(engine)
         );
         print!("{before}");
-        hanging("", 0, &title);
+        print_hanging("", 0, &title);
         println!(
             "{:>8} {:>9} {:>9} {:>8} {:>12} {:>13} {:>13}",
-            "share", self.arm, self.control, "ratio", "bias", "RTT ms", "sent again %"
+            "share", self.arm, self.control, "ratio", "bias", "RTT p50 ms", "retr %"
         );
         let mbit = |level: &Level| format!("{:.2}", level.goodput_bps / 1e6);
         let row = |share: String, arm: &Level, control: &Level, ratio: f64, off: String| {
@@ -368,7 +367,7 @@ impl Args {
         row("roll-out".to_owned(), &bias.all_arm, &bias.all_control, bias.goodput_ratio, String::new());
         if let Some(worst) = bias.worst() {
             println!(
-                "\nA split of {:.0} % says ×{:.2}; a roll-out brings ×{:.2}.",
+                "\nA split of {:.0} % shows ×{:.2}; a full roll-out gives ×{:.2}.",
                 worst.share * 100.0,
                 worst.goodput_ratio,
                 bias.goodput_ratio

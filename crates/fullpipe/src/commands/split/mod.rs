@@ -1,57 +1,58 @@
-//! `fullpipe split`: production traffic divided between controllers.
+//! `fullpipe split`: A/B tests of controllers on production traffic.
 
 mod calibrate;
-mod needs;
+mod plan;
 mod report;
 mod session;
 mod start;
 mod status;
 
-pub use status::{Told, all, in_short};
+pub use status::{Status, all, summaries};
 
 use crate::failure::Failure;
 use clap::{Args as ClapArgs, Subcommand};
 use fullpipe_ebpf::Error;
 use fullpipe_split::SplitError;
 
-/// Divide production traffic between controllers, and say which is better, how surely, and when to stop
+/// Divide production traffic between controllers and compare them
 ///
-/// New connections get the controller of their arm as they open; sockets whose program or whose route chose one are left
-/// alone. It runs in the foreground: when it ends, however it ends, new connections get what they got before.
+/// New connections get the controller of their arm as they open, except sockets whose program or route selects one. The
+/// split runs in the foreground. When it ends, for any reason, new connections get their previous controller.
 #[derive(ClapArgs)]
+#[command(after_help = "Example: sudo fullpipe split start bbr=50% cubic=50% --for 1h")]
 pub struct Args {
     #[command(subcommand)]
-    what: What,
+    command: Command,
 }
 
 #[derive(Subcommand)]
-enum What {
-    /// Run a split until it is stopped, and write down what each connection came to
+enum Command {
+    /// Start a split, and record the outcome of each connection
     Start(start::Args),
-    /// The splits that run on this machine
+    /// Show the splits that run on this machine
     Status(status::StatusArgs),
-    /// Change the shares of a split that runs
+    /// Change the shares of a running split
     Change(status::ChangeArgs),
-    /// End a split that runs
+    /// Stop a running split
     Stop(status::StopArgs),
-    /// What a split found, at any moment
+    /// Report the results of a split, finished or running
     Report(report::Args),
-    /// How many connections it takes to see an effect
-    Plan(needs::Args),
-    /// How far splits of all shares are from whole roll-outs where arms meet at one bottleneck
+    /// Estimate how many connections it takes to detect an effect
+    Plan(plan::Args),
+    /// Estimate the bias of a split whose arms share a bottleneck
     Calibrate(calibrate::Args),
 }
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        match self.what {
-            What::Start(args) => args.run(),
-            What::Status(args) => args.run(),
-            What::Change(args) => args.run(),
-            What::Stop(args) => args.run(),
-            What::Report(args) => args.run(),
-            What::Plan(args) => args.run(),
-            What::Calibrate(args) => args.run(),
+        match self.command {
+            Command::Start(args) => args.run(),
+            Command::Status(args) => args.run(),
+            Command::Change(args) => args.run(),
+            Command::Stop(args) => args.run(),
+            Command::Report(args) => args.run(),
+            Command::Plan(args) => args.run(),
+            Command::Calibrate(args) => args.run(),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! `split report`: what a split found.
+//! `split report`: the results of a split.
 
 use super::calibrate::Bottleneck;
 use super::usage;
 use crate::failure::Failure;
-use crate::print::{in_lines, print, print_json};
+use crate::print::{print, print_json, wrapped_to_stdout};
 use fullpipe_report::{About, AtomicFile, write_page};
 use fullpipe_run::{Engine, vocabulary};
 use fullpipe_split::{Log, Reader, Report, Simulated, SplitError, page, terminal};
@@ -14,56 +14,56 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The file that `split start` wrote, or writes
+    /// File of `split start`, finished or still being written
     #[arg(value_name = "FILE", default_value = "split.jsonl", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Compare what an application's log says of the connections: lines of CSV with a head, or of JSON, each with `cookie`,
-    /// the socket's SO_COOKIE, and figures
+    /// Application log with metrics to compare: CSV with a header, or lines of JSON, with the socket's SO_COOKIE as `cookie`
     #[arg(long, value_name = "LOG", value_hint = clap::ValueHint::FilePath)]
     join: Option<PathBuf>,
-    /// Also write it as a page
-    #[arg(long, value_name = "PAGE", value_hint = clap::ValueHint::FilePath)]
+    /// Also write the report as an HTML file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     html: Option<PathBuf>,
-    /// Do not simulate how far off the differences may be where arms met
+    /// Skip the simulation of the bias between arms that share a bottleneck
     #[arg(long)]
     no_simulation: bool,
-    /// For machines
+    /// Print the report as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// Connections at the bottleneck that is simulated.
+/// The number of connections at the simulated bottleneck.
 const FLOWS: u32 = 10;
-/// More would take long, and bias depends on the buffer in bandwidth-delay products, hardly on the rate.
-const MOST_RATE: f64 = 200e6;
+/// Higher rates take long to simulate, and the bias depends on the buffer in bandwidth-delay products, hardly on the rate.
+const MAX_RATE: f64 = 200e6;
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        let at = |path: &Path| {
+        let error_in = |path: &Path| {
             let name = path.display().to_string();
             move |e: &dyn std::fmt::Display| Failure::usage(format_args!("{name}: {e}"))
         };
-        let named = at(&self.file);
-        let to = self.html.as_deref().map(AtomicFile::open).transpose().map_err(Failure::usage)?;
+        let in_file = error_in(&self.file);
+        let output = self.html.as_deref().map(AtomicFile::open).transpose().map_err(Failure::usage)?;
         let log = match &self.join {
             None => None,
             Some(path) => {
-                let named = at(path);
-                let file = File::open(path).map_err(|e| named(&e))?;
-                Some(Log::read(BufReader::new(file)).map_err(|e| named(&e))?)
+                let in_log = error_in(path);
+                let file = File::open(path).map_err(|e| in_log(&e))?;
+                Some(Log::read(BufReader::new(file)).map_err(|e| in_log(&e))?)
             }
         };
-        let file = File::open(&self.file).map_err(|e| named(&e))?;
-        let mut reader = Reader::new(BufReader::new(file)).map_err(|e| named(&e))?;
+        let file = File::open(&self.file).map_err(|e| in_file(&e))?;
+        let mut reader = Reader::new(BufReader::new(file)).map_err(|e| in_file(&e))?;
         let plan = reader.plan().clone();
         plan.check().map_err(usage)?;
-        let mut report = Report::with(&plan, &mut reader, log.as_ref()).map_err(|e: SplitError| named(&e))?;
+        let mut report =
+            Report::with(&plan, &mut reader, log.as_ref()).map_err(|e: SplitError| in_file(&e))?;
         if report.is_shared() && !self.no_simulation {
             for simulated in simulate(&report) {
                 report.add_simulated(simulated);
             }
         }
-        if let Some(to) = to {
+        if let Some(output) = output {
             let others = plan.arms.all().iter().filter(|arm| arm.label != plan.control);
             let others: Vec<&str> = others.map(|arm| arm.label.as_str()).collect();
             let about = About {
@@ -72,16 +72,16 @@ impl Args {
             };
             let subtitle = format!("{} · {} of {}", self.file.display(), plan.by, plan.cgroup);
             let body = page(&report);
-            to.write_with(|out| write_page(&about, &subtitle, &body, out)).map_err(Failure::usage)?;
+            output.write_with(|out| write_page(&about, &subtitle, &body, out)).map_err(Failure::usage)?;
         }
         if self.json {
             return print_json(&report);
         }
-        print(in_lines(&terminal(&report)))
+        print(wrapped_to_stdout(&terminal(&report)))
     }
 }
 
-/// What the simulator has of a controller.
+/// The name of a controller in the simulator.
 fn simulated_name(controller: &str) -> &str {
     match controller {
         "fp_bbr1" => "bbr",
@@ -89,8 +89,7 @@ fn simulated_name(controller: &str) -> &str {
     }
 }
 
-/// Splits like this one at a bottleneck for ten connections like the control's; none of arms that the simulator does not
-/// have.
+/// Simulates this split at a bottleneck for ten connections like the control's; omits arms that the simulator lacks.
 fn simulate(report: &Report) -> Vec<Simulated> {
     let plan = &report.plan;
     let place = plan.control_place();
@@ -105,7 +104,7 @@ fn simulate(report: &Report) -> Vec<Simulated> {
     else {
         return Vec::new();
     };
-    let rate = (goodput * f64::from(FLOWS)).clamp(1e6, MOST_RATE);
+    let rate = (goodput * f64::from(FLOWS)).clamp(1e6, MAX_RATE);
     let rtt_ms = rtt_ms.clamp(1.0, 500.0);
     let bottleneck = Bottleneck {
         rate: Rate::from_bits_per_sec(rate as u64),
@@ -117,7 +116,7 @@ fn simulate(report: &Report) -> Vec<Simulated> {
         seed: 1,
     };
     let path = format!(
-        "{FLOWS} long transfers that share {:.0} Mbit/s, {rtt_ms:.1} ms and a buffer of one bandwidth-delay product",
+        "{FLOWS} long transfers sharing {:.0} Mbit/s, {rtt_ms:.1} ms and a buffer of one bandwidth-delay product",
         rate / 1e6
     );
     let shares = plan.arms.shares();

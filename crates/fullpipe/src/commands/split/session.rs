@@ -1,4 +1,4 @@
-//! A split from its beginning to its end, between the kernel and the file.
+//! The owner's loop of a split, between the kernel and the file.
 
 use fullpipe_ebpf::Error;
 use fullpipe_ebpf::split::{CgroupState, Closed, Counts as Raw, SplitProgram, Table};
@@ -11,24 +11,24 @@ use nix::time::{ClockId, clock_gettime};
 use std::io::{self, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Why a split ended before its time.
+/// Why a split ended early.
 #[derive(Debug)]
-pub enum Trouble {
-    /// The kernel refused.
+pub enum SessionError {
+    /// An operation of the kernel failed.
     Kernel(Error),
     /// The file could not be written.
     File(io::Error),
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for SessionError {
     fn from(error: Error) -> Self {
-        Trouble::Kernel(error)
+        SessionError::Kernel(error)
     }
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for SessionError {
     fn from(error: io::Error) -> Self {
-        Trouble::File(error)
+        SessionError::File(error)
     }
 }
 
@@ -38,34 +38,34 @@ pub struct Session<W: Write> {
     shares: Vec<Fraction>,
     generation: u64,
     period: Option<u64>,
-    /// What the machine had done when the wash-out of the period was over; none where the period is not measured to its end.
-    mark: Option<Mark>,
-    /// The period that is not measured because its arm changed while it went on.
+    /// State of the machine at the end of the period's wash-out; none if the period is not measured to its end.
+    start: Option<PeriodStart>,
+    /// The period that is not measured because the shares changed during it.
     spoiled: Option<u64>,
     assigner: Assigner,
     ledger: Ledger,
     writer: Writer<W>,
     clocks: Clocks,
     crossed: Option<String>,
-    /// The control group has gone and nobody has made another.
+    /// Whether the control group is gone and has not been created again.
     is_gone: bool,
     plan: Plan,
 }
 
-/// How often the lease is renewed and the file handed on.
-const BEAT: Duration = Duration::from_secs(1);
-/// How long connections are assigned though the owner does nothing: long enough for a machine that is busy.
+/// How often the lease is renewed and the file flushed.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
+/// How long connections are assigned without a heartbeat of the owner; long enough for a busy machine.
 pub const LEASE: Duration = Duration::from_secs(15);
-/// How often the guard judges and what was counted is written.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often the guard is checked and counts are written.
+const GUARD_INTERVAL: Duration = Duration::from_secs(5);
 
 fn unix_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// The beginning of what is measured of a period.
+/// The state of the machine at the start of a period's measurement.
 #[derive(Clone, Copy)]
-struct Mark {
+struct PeriodStart {
     number: u64,
     arm: usize,
     unix_s: f64,
@@ -73,16 +73,16 @@ struct Mark {
     acked_bytes: u64,
 }
 
-/// Bytes acknowledged to connections that closed, of all arms.
-fn acked(counts: &Raw) -> u64 {
+/// Bytes acknowledged on closed connections of all arms.
+fn acked_bytes(counts: &Raw) -> u64 {
     counts.bytes_acked.iter().fold(0, |sum, n| sum.saturating_add(*n))
 }
 
-/// What turns the kernel's times into those of a file.
+/// Converts the kernel's times to wall-clock times.
 struct Clocks {
-    /// The wall clock at the monotonic clock's zero, s.
+    /// The wall clock at zero of the monotonic clock, in seconds.
     zero_unix_s: f64,
-    /// Jiffies a second.
+    /// Jiffies per second.
     ticks: f64,
 }
 
@@ -103,7 +103,7 @@ impl<W: Write> Session<W> {
             arms: plan.arms.clone(),
             generation: 0,
             period: None,
-            mark: None,
+            start: None,
             spoiled: None,
             assigner: Assigner::new(plan.seed, plan.by),
             ledger: Ledger::new(&plan),
@@ -115,13 +115,13 @@ impl<W: Write> Session<W> {
         }
     }
 
-    /// The shares as the program has them at a moment.
+    /// The table of shares for the BPF program at a time.
     pub fn table(&mut self, unix_s: f64) -> Table {
         let mut cuts = cuts(&self.shares);
         if let Some((number, _)) = self.plan.period(unix_s) {
             self.period = Some(number);
             let turn = self.turn(number);
-            // All hashes are that arm's; none where the period is outside the experiment.
+            // All hashes belong to that arm, or to none if the period is outside the experiment.
             for (place, cut) in cuts.iter_mut().enumerate() {
                 *cut = if turn.is_some_and(|turn| place >= turn) { 1 << 32 } else { 0 };
             }
@@ -134,22 +134,22 @@ impl<W: Write> Session<W> {
         Table::new(self.generation, &arms)
     }
 
-    /// The arm that has a period; none where it is outside the experiment.
+    /// The arm of a period; none if the period is outside the experiment.
     fn turn(&self, period: u64) -> Option<usize> {
         pick(&cuts(&self.shares), self.assigner.hash_of_period(period))
     }
 
-    /// Runs until it is asked to end, or for a time. Gives why the guard stopped it, if it did.
+    /// Runs until `asked` is true, or for a time. Returns the reason if the guard stopped it.
     pub fn run(
         &mut self,
         running: &SplitProgram,
-        most: Option<Duration>,
+        limit: Option<Duration>,
         asked: &dyn Fn() -> bool,
-    ) -> Result<Option<String>, Trouble> {
+    ) -> Result<Option<String>, SessionError> {
         let began = Instant::now();
-        let (mut beat, mut look) = (began, began);
+        let (mut renewed, mut judged) = (began, began);
         let mut why = None;
-        running.collect(|closed| -> Result<bool, Trouble> {
+        running.collect(|closed| -> Result<bool, SessionError> {
             for one in closed.drain(..) {
                 let outcome = self.outcome(&one);
                 self.writer.write(&Line::Connection(outcome.clone()))?;
@@ -158,8 +158,8 @@ impl<W: Write> Session<W> {
             if why.is_some() {
                 return Ok(false);
             }
-            if beat.elapsed() >= BEAT {
-                beat = Instant::now();
+            if renewed.elapsed() >= HEARTBEAT_INTERVAL {
+                renewed = Instant::now();
                 self.clocks = Clocks::now();
                 running.renew(LEASE)?;
                 self.follow(running)?;
@@ -168,24 +168,24 @@ impl<W: Write> Session<W> {
             if let Some(shares) = running.requested_shares()? {
                 self.change(running, &shares)?;
             }
-            if look.elapsed() >= LOOK {
-                look = Instant::now();
+            if judged.elapsed() >= GUARD_INTERVAL {
+                judged = Instant::now();
                 self.count(running)?;
                 self.judge(running)?;
             }
             if let By::Time { .. } = self.plan.by {
                 let now = unix_s();
                 if self.plan.period(now).map(|(number, _)| number) != self.period {
-                    self.measured(running)?;
+                    self.finish_period(running)?;
                     let table = self.table(now);
                     running.set_shares(&table)?;
                 }
-                self.measure(running, now)?;
+                self.start_period(running, now)?;
             }
             if asked() {
                 why = Some("asked to end");
-            } else if most.is_some_and(|most| began.elapsed() >= most) {
-                why = Some("its time is over");
+            } else if limit.is_some_and(|limit| began.elapsed() >= limit) {
+                why = Some("the time limit was reached");
             }
             Ok(why.is_none())
         })?;
@@ -196,50 +196,48 @@ impl<W: Write> Session<W> {
         Ok(self.crossed.take())
     }
 
-    /// Begins to measure a period once its wash-out is over.
-    fn measure(&mut self, running: &SplitProgram, now: f64) -> Result<(), Trouble> {
+    /// Starts to measure a period once its wash-out is over.
+    fn start_period(&mut self, running: &SplitProgram, now: f64) -> Result<(), SessionError> {
         let Some((number, false)) = self.plan.period(now) else { return Ok(()) };
-        if self.mark.is_some() || self.spoiled == Some(number) {
+        if self.start.is_some() || self.spoiled == Some(number) {
             return Ok(());
         }
         let Some(arm) = self.turn(number) else { return Ok(()) };
-        let (processors, acked_bytes) = (CpuTimes::now()?, acked(&running.counts()?));
-        self.mark = Some(Mark { number, arm, unix_s: unix_s(), processors, acked_bytes });
+        let (processors, acked_bytes) = (CpuTimes::now()?, acked_bytes(&running.counts()?));
+        self.start = Some(PeriodStart { number, arm, unix_s: unix_s(), processors, acked_bytes });
         Ok(())
     }
 
-    /// Tells what the machine did in the period that is over.
-    fn measured(&mut self, running: &SplitProgram) -> Result<(), Trouble> {
-        let Some(mark) = self.mark.take() else { return Ok(()) };
-        // Together, so that a machine that stands still in between is no work.
+    /// Records the period that is over.
+    fn finish_period(&mut self, running: &SplitProgram) -> Result<(), SessionError> {
+        let Some(start) = self.start.take() else { return Ok(()) };
+        // Read together, so that a pause of the machine in between does not count as work.
         let (processors, now) = (CpuTimes::now()?, unix_s());
         let period = Period {
-            number: mark.number,
-            arm: mark.arm as u8,
+            number: start.number,
+            arm: start.arm as u8,
             unix_s: now,
-            duration_s: (now - mark.unix_s).max(0.0),
-            processor_s: processors.busy_since(&mark.processors).as_secs_f64(),
-            acked_bytes: acked(&running.counts()?).saturating_sub(mark.acked_bytes),
+            duration_s: (now - start.unix_s).max(0.0),
+            processor_s: processors.busy_since(&start.processors).as_secs_f64(),
+            acked_bytes: acked_bytes(&running.counts()?).saturating_sub(start.acked_bytes),
         };
         self.ledger.add_period(&period);
         Ok(self.writer.write(&Line::Period(period))?)
     }
 
-    /// Stays with a unit that is restarted, and says so.
-    fn follow(&mut self, running: &SplitProgram) -> Result<(), Trouble> {
+    /// Follows a unit that is restarted, and reports it.
+    fn follow(&mut self, running: &SplitProgram) -> Result<(), SessionError> {
         let group = &self.plan.cgroup;
         match running.reattach()? {
             CgroupState::Same => {}
             CgroupState::Replaced => {
                 eprintln!(
-                    "the control group {group} is another one now: its new connections are divided, too"
+                    "the control group {group} was created again: its new connections are divided, too"
                 );
                 self.is_gone = false;
             }
             CgroupState::Gone if !self.is_gone => {
-                eprintln!(
-                    "the control group {group} is gone: the split waits until there is one of that name"
-                );
+                eprintln!("the control group {group} is gone: the split waits until it exists again");
                 self.is_gone = true;
             }
             CgroupState::Gone => {}
@@ -247,54 +245,59 @@ impl<W: Write> Session<W> {
         Ok(())
     }
 
-    /// Somebody asked for other shares.
-    fn change(&mut self, running: &SplitProgram, billionths: &[u32]) -> Result<(), Trouble> {
+    /// Applies the shares that `split change` requests.
+    fn change(&mut self, running: &SplitProgram, billionths: &[u32]) -> Result<(), SessionError> {
         let shares: Vec<Fraction> = billionths
             .iter()
             .take(self.shares.len())
             .map(|billionths| Fraction::from_billionths(*billionths))
             .collect();
         if self.crossed.is_some() {
-            eprintln!("other shares were asked for, but the guard has stopped this split");
+            eprintln!("ignoring the requested shares: the guard has stopped this split");
             return Ok(());
         }
-        self.reshare(running, shares, "asked for by fullpipe split change")
+        self.reshare(running, shares, "requested by fullpipe split change")
     }
 
-    fn reshare(&mut self, running: &SplitProgram, shares: Vec<Fraction>, why: &str) -> Result<(), Trouble> {
+    fn reshare(
+        &mut self,
+        running: &SplitProgram,
+        shares: Vec<Fraction>,
+        why: &str,
+    ) -> Result<(), SessionError> {
         let now = unix_s();
         self.generation += 1;
-        self.mark = None;
+        self.start = None;
         self.spoiled = self.plan.period(now).map(|(number, _)| number);
         self.shares.clone_from(&shares);
         let table = self.table(now);
         running.set_shares(&table)?;
         self.ledger.reshare(self.generation, &shares);
-        let told: Vec<String> = self
+        let texts: Vec<String> = self
             .arms
             .all()
             .iter()
             .zip(&shares)
             .map(|(arm, share)| format!("{} {share}", arm.label))
             .collect();
-        eprintln!("shares are now {}: {why}", told.join(", "));
+        eprintln!("shares are now {}: {why}", texts.join(", "));
         let line = Line::Shares { generation: self.generation, shares, unix_s: now, why: why.to_owned() };
         self.writer.write(&line)?;
         Ok(self.writer.flush()?)
     }
 
-    fn count(&mut self, running: &SplitProgram) -> Result<(), Trouble> {
+    fn count(&mut self, running: &SplitProgram) -> Result<(), SessionError> {
         let counts = counts(&running.counts()?, self.arms.all().len());
         Ok(self.writer.write(&Line::Counts(counts))?)
     }
 
-    /// Moves new connections to the control, the first time that an arm is worse than a bound allows.
-    fn judge(&mut self, running: &SplitProgram) -> Result<(), Trouble> {
+    /// Moves new connections to the control arm once another arm is worse than a bound allows.
+    fn judge(&mut self, running: &SplitProgram) -> Result<(), SessionError> {
         if self.crossed.is_some() {
             return Ok(());
         }
         let Some(crossed) = self.plan.guard.judge(&self.ledger) else { return Ok(()) };
-        let why = self.words(&crossed);
+        let why = self.guard_text(&crossed);
         let control = self.plan.control_place();
         let all =
             (0..self.shares.len()).map(|place| if place == control { Fraction::ONE } else { Fraction::ZERO });
@@ -303,11 +306,11 @@ impl<W: Write> Session<W> {
         Ok(())
     }
 
-    fn words(&self, crossed: &Crossed) -> String {
+    fn guard_text(&self, crossed: &Crossed) -> String {
         let metric = crossed.bound.metric;
         let difference = |value| metric.comparison().difference(value);
         format!(
-            "the guard {} is crossed: {} has {} against {} of {}, a difference of {} ({} … {})",
+            "the guard {} is violated: {} has {}, {} of {}; difference {} ({} … {})",
             crossed.bound,
             self.arms.all()[crossed.arm].label,
             metric.level(crossed.contrast.arm),
@@ -336,14 +339,14 @@ impl<W: Write> Session<W> {
             local: closed.local.into(),
             remote: closed.remote.into(),
             active: closed.active != 0,
-            // What was acknowledged, without SYN and FIN, which count for a byte each.
+            // Acknowledged bytes without SYN and FIN, which count as one byte each.
             delivered_bytes: closed.bytes_acked.min(closed.bytes_sent.saturating_sub(closed.bytes_retrans)),
             received_bytes: closed.bytes_received,
             sent_bytes: closed.bytes_sent,
             resent_bytes: closed.bytes_retrans,
             segments: closed.data_segs_out.into(),
             resent_segments: closed.total_retrans.into(),
-            // A jiffy is the finest that there is: less than one is half of one, and no more than it lasted.
+            // The resolution is one jiffy: less than one counts as half of one, but not as more than the duration.
             busy_s: (f64::from(closed.busy_ticks).max(0.5) / self.clocks.ticks).min(duration_s),
             rtt_ms: (closed.rtt_samples > 0)
                 .then(|| closed.rtt_sum_us as f64 / f64::from(closed.rtt_samples) * 1e-3),
@@ -357,17 +360,17 @@ impl<W: Write> Session<W> {
     }
 }
 
-/// The counts of a file.
+/// The counts as the file has them.
 pub fn counts(raw: &Raw, arms: usize) -> Counts {
-    let of = |all: &[u64]| all[..arms.min(all.len())].to_vec();
+    let per_arm = |all: &[u64]| all[..arms.min(all.len())].to_vec();
     Counts {
         unix_s: unix_s(),
-        opened: of(&raw.opened),
-        closed: of(&raw.closed),
-        acked_bytes: of(&raw.bytes_acked),
-        resent_bytes: of(&raw.bytes_retrans),
-        resent_segments: of(&raw.total_retrans),
-        refused: of(&raw.refused),
+        opened: per_arm(&raw.opened),
+        closed: per_arm(&raw.closed),
+        acked_bytes: per_arm(&raw.bytes_acked),
+        resent_bytes: per_arm(&raw.bytes_retrans),
+        resent_segments: per_arm(&raw.total_retrans),
+        refused: per_arm(&raw.refused),
         program_chose: raw.program,
         route_chose: raw.route,
         outside: raw.outside,

@@ -1,6 +1,6 @@
-"""Confirms what the module put on trial: over a new connection, and after the play's own check.
+"""Confirms the change that the module has on trial, over a new connection and after the play's own check.
 
-A host whose network the change broke is not reached, is not confirmed, and puts everything back by itself.
+If the change breaks the host's network, the confirmation cannot reach it, and the host rolls everything back by itself.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 
-# The control node's own check must not outlast every trial.
+# Limits the control node's own check, which must not outlast every trial.
 VERIFY_SECONDS = 600
 
 
@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
             if wrong:
                 return self.unconfirmed(result, f"not confirmed: verify {wrong}")
         try:
-            # A connection that lives from before the change proves nothing.
+            # A connection from before the change would prove nothing.
             self._connection.reset()
         except (NotImplementedError, AnsibleError, AttributeError):
             pass
@@ -42,16 +42,16 @@ class ActionModule(ActionBase):
 
     @staticmethod
     def unconfirmed(result, why):
-        return dict(result, failed=True, msg=f"{why}; the host puts everything back by itself when the time is over")
+        return dict(result, failed=True, msg=f"{why}; the host rolls everything back by itself at the deadline")
 
     @staticmethod
     def verify(command):
-        """What is wrong with the play's own check, if anything is."""
+        """Returns why the play's own check failed, or None."""
         try:
             done = subprocess.run(command, shell=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=VERIFY_SECONDS, check=False)
         except subprocess.TimeoutExpired:
-            return f"did not end within {VERIFY_SECONDS} s"
+            return f"timed out after {VERIFY_SECONDS} s"
         if done.returncode == 0:
             return None
-        words = (done.stderr or done.stdout).strip().splitlines()
-        return f"ended with {done.returncode}" + (f": {words[-1]}" if words else "")
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        return f"exited with {done.returncode}" + (f": {lines[-1]}" if lines else "")

@@ -7,10 +7,10 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   program:
-    description: The program on the host.
+    description: Path of the program on the host.
     type: path
     default: fullpipe
   root:
-    description: Take this directory for the root of the host, an image.
+    description: Root directory of the host, for an image.
     type: path
 """

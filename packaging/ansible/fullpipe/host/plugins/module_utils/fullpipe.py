@@ -1,4 +1,4 @@
-"""How the modules call the program, and what they take from its answers."""
+"""Calls the program and reads its output."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class Fullpipe:
         return [self.program, *words, *self.target]
 
     def json(self, *words, codes=(0,)):
-        """What a command prints with --json. Ends the task with its own words if it fails."""
+        """Returns the JSON output of a command. If it fails, fails the task with its error message."""
         code, out, err = self.module.run_command(self.command(*words, "--json"))
         if code not in codes:
-            self.module.fail_json(msg=err.strip() or f"fullpipe {words[0]} ended with {code}", rc=code, stdout=out)
+            self.module.fail_json(msg=err.strip() or f"fullpipe {words[0]} exited with {code}", rc=code, stdout=out)
         try:
             return json.loads(out)
         except ValueError as error:
             self.module.fail_json(msg=f"fullpipe {words[0]} --json: {error}", stdout=out, stderr=err)
 
     def status(self):
-        # 1: what is in force is not as it was left, which the answer tells.
+        # Exit code 1 means that the host differs from what was applied, which the output shows.
         return self.json("status", codes=(0, 1))
 
 
-def in_force(status):
-    """Whether fullpipe holds a way back on this host."""
+def is_applied(status):
+    """Whether changes made by fullpipe are applied on this host."""
     return "phase" in status or bool(status.get("uses"))
 
 

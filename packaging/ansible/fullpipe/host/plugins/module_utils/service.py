@@ -1,4 +1,4 @@
-"""A service of the package: its options, and whether it is enabled and runs."""
+"""Manages a service of the package: its options, and whether it is enabled and running."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
-# Where the lines of the play begin. They follow what was there, which they win over and which comes back byte for byte.
+# Marks the lines of the play. They follow and override the existing ones, which are restored byte for byte.
 HEAD = "\n# Written by Ansible (fullpipe.host).\n"
 
 
@@ -31,7 +31,7 @@ def main(name):
     params, unit = module.params, f"fullpipe-{name}.service"
     root = params["root"] or "/"
     path = os.path.join(root, f"etc/fullpipe/{name}.env")
-    # A link in an image may lead out of it, to this host's own files.
+    # A link in an image may lead to files of this host.
     if not os.path.realpath(path).startswith(os.path.join(os.path.realpath(root), "")):
         module.fail_json(msg=f"{path} leads out of {root}")
     if any(c in params["options"] for c in "\n\r\"'\\"):
@@ -41,7 +41,7 @@ def main(name):
     def systemctl(*words, codes=(0,)):
         code, out, err = module.run_command(["systemctl", *offline, *words])
         if code not in codes and None not in codes:
-            module.fail_json(msg=(err or out).strip() or f"systemctl {' '.join(words)} ended with {code}", rc=code)
+            module.fail_json(msg=(err or out).strip() or f"systemctl {' '.join(words)} exited with {code}", rc=code)
         return out.strip()
 
     present = params["state"] == "present"

@@ -3,42 +3,42 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: controller
-short_description: A congestion controller in force on a host, or all of it taken back
+short_description: Enable a congestion controller on a host, or revert all changes
 description:
-  - Puts a controller in force by C(fullpipe apply), on trial. It is kept only if the control node reaches the host again over a new
-    connection, and if I(verify) succeeds there; otherwise the host puts everything back by itself when I(confirm) is over.
-  - With I(state=absent) C(fullpipe revert) takes back everything that fullpipe changed, byte for byte.
-  - In check mode the plan is returned and nothing is changed; in diff mode the files and settings are shown.
+  - Enables a controller by C(fullpipe apply), on trial. It is kept only if the control node reaches the host over a new connection,
+    and if I(verify) succeeds; otherwise the host rolls everything back by itself after I(confirm).
+  - With I(state=absent), C(fullpipe revert) undoes all changes made by fullpipe, byte for byte.
+  - In check mode, returns the plan and changes nothing; in diff mode, shows the files and settings.
 options:
   name:
-    description: The controller, C(bbr), C(fp_bbr3), C(hybla), C(cubic), C(reno).
+    description: Controller to enable, C(bbr), C(fp_bbr3), C(hybla), C(cubic), C(reno).
     type: str
     default: bbr
   state:
-    description: Whether a controller shall be in force through fullpipe.
+    description: Whether fullpipe enables a controller (C(present)) or reverts its changes (C(absent)).
     type: str
     choices: [present, absent]
     default: present
   confirm:
-    description: How long the host waits to be confirmed before it puts everything back. C(0s) applies for good at once.
+    description: Time that the host waits for the confirmation before it rolls everything back. C(0s) applies without a trial.
     type: str
     default: 60s
   verify:
     description:
-      - A command that the control node runs between the change and its confirmation, such as a request to the service on the host. If it
-        fails, nothing is confirmed.
+      - Command that the control node runs between the change and its confirmation, such as a request to a service of the host. If it
+        fails, the change is not confirmed.
     type: str
   qdisc:
-    description: The queueing discipline, C(keep) to leave what there is. By default what the controller recommends.
+    description: Queueing discipline, or C(keep) to leave it unchanged. By default, what the controller needs.
     type: str
   rate:
-    description: With I(rtt), raise the limits of the buffers to what such a path needs.
+    description: Rate of a path; with I(rtt), the buffer limits are raised to what the path needs.
     type: str
   rtt:
-    description: See I(rate).
+    description: Round-trip time of the path, see I(rate).
     type: str
   live_only:
-    description: Change the running kernel alone; a restart takes it back.
+    description: Change only the running kernel; a restart undoes it.
     type: bool
     default: false
 extends_documentation_fragment: fullpipe.host.host
@@ -48,28 +48,28 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: BBR, confirmed over a new connection once the service answers
+- name: Enable BBR, confirmed over a new connection once the service responds
   fullpipe.host.controller:
     name: bbr
     verify: curl --fail --silent --max-time 5 https://{{ inventory_hostname }}/health
 
-- name: Everything as it was
+- name: Revert all changes
   fullpipe.host.controller:
     state: absent
 """
 
 RETURN = r"""
 plan:
-  description: What was changed, or would be, form C(fullpipe/plan/1).
+  description: Changes made, or to be made, schema C(fullpipe/plan/1).
   type: dict
   returned: state is present
 undone:
-  description: What was put back.
+  description: Changes that were undone.
   type: list
   elements: str
-  returned: state is absent, and something was in force
+  returned: state is absent, and changes were applied
 status:
-  description: What C(fullpipe status --json) says afterwards.
+  description: Output of C(fullpipe status --json) afterwards.
   type: dict
   returned: not in check mode
 """
@@ -80,25 +80,25 @@ import tempfile
 import time
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.fullpipe.host.plugins.module_utils.fullpipe import ARGUMENTS, Fullpipe, diff, in_force
+from ansible_collections.fullpipe.host.plugins.module_utils.fullpipe import ARGUMENTS, Fullpipe, diff, is_applied
 
 
-def how(params):
+def options(params):
     words = []
     if params["qdisc"]:
         words += ["--qdisc", params["qdisc"]]
     if params["rate"]:
-        words += ["--buffers", "auto", "--rate", params["rate"], "--rtt", params["rtt"]]
+        words += ["--rate", params["rate"], "--rtt", params["rtt"]]
     if params["live_only"]:
         words += ["--live-only"]
     return words
 
 
 def begin_trial(module, fullpipe, words):
-    """Starts `apply --confirm` in a session of its own, which outlives this connection, and returns when the change is made."""
-    with tempfile.TemporaryFile() as told:
-        # Without a terminal or a pipe, whose end would undo the change at once.
-        apply = subprocess.Popen(fullpipe.command(*words, "--json"), stdin=subprocess.DEVNULL, stdout=told, stderr=told, start_new_session=True,
+    """Starts `apply --confirm` in its own session, which outlives this connection, and returns once the change is made."""
+    with tempfile.TemporaryFile() as output:
+        # Standard input must not be a terminal or a pipe, since its end would roll the change back.
+        apply = subprocess.Popen(fullpipe.command(*words, "--json"), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
                                  cwd="/", env=dict(os.environ, LC_ALL="C"))
         until = time.monotonic() + 120
         while apply.poll() is None and time.monotonic() < until:
@@ -106,14 +106,14 @@ def begin_trial(module, fullpipe, words):
             if "confirm_within" in status:
                 return status
             time.sleep(0.2)
-        told.seek(0)
-        words = told.read().decode(errors="replace").strip()
-        module.fail_json(msg=words or "the change was not made within two minutes", rc=apply.poll())
+        output.seek(0)
+        text = output.read().decode(errors="replace").strip()
+        module.fail_json(msg=text or "the change was not made within two minutes", rc=apply.poll())
 
 
 def present(module, fullpipe):
     params = module.params
-    words = [params["name"], *how(params)]
+    words = [params["name"], *options(params)]
     plan = fullpipe.json("plan", *words)
     result = {"changed": bool(plan["steps"]), "plan": plan, "diff": diff(plan)}
     if not result["changed"] or module.check_mode:
@@ -122,13 +122,13 @@ def present(module, fullpipe):
         fullpipe.json("apply", *words)
         return dict(result, status=fullpipe.status())
     status = begin_trial(module, fullpipe, ["apply", *words, "--confirm", params["confirm"]])
-    # The action plugin confirms, from a new connection.
+    # The action plugin confirms over a new connection.
     return dict(result, status=status, on_trial=True)
 
 
 def absent(module, fullpipe):
     status = fullpipe.status()
-    if not in_force(status):
+    if not is_applied(status):
         return {"changed": False, "status": status}
     if module.check_mode:
         return {"changed": True, "diff": {"before": status["summary"] + "\n", "after": "as before fullpipe\n"}}
@@ -157,7 +157,7 @@ def main():
             rate={"type": "str"},
             rtt={"type": "str"},
             live_only={"type": "bool", "default": False},
-            # The action plugin's, for the second call.
+            # Set by the action plugin in its second call.
             _confirms={"type": "bool", "default": False},
         ),
         required_together=[("rate", "rtt")],

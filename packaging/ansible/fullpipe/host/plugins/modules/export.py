@@ -3,9 +3,9 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: export
-short_description: The exporter of a host's TCP connections for Prometheus
+short_description: Manage the Prometheus exporter of a host's TCP connections
 description:
-  - Enables and starts C(fullpipe-export.service) with these options, or stops and disables it. The package brings the unit.
+  - Enables and starts C(fullpipe-export.service) with these options, or stops and disables it. The package installs the unit.
 extends_documentation_fragment: fullpipe.host.service
 """
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: serve
-short_description: The measuring server of a host
+short_description: Manage the measuring server of a host
 description:
-  - Enables and starts C(fullpipe-serve.service) with these options, or stops and disables it. The package brings the unit.
+  - Enables and starts C(fullpipe-serve.service) with these options, or stops and disables it. The package installs the unit.
 extends_documentation_fragment: fullpipe.host.service
 """
 

@@ -1,4 +1,4 @@
-//! `fullpipe merge`: parts of many runs, made apart.
+//! `fullpipe run merge`: the recordings of shards as one.
 
 use crate::failure::Failure;
 use crate::runs::{Outputs, command_line, verdict};
@@ -8,18 +8,19 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// Put the parts of many runs together, made by `fullpipe run FILE --shard N/M --out PART.json`.
+/// Merge the recordings of all shards into one
 ///
-/// The result is what one machine would have made of all runs.
+/// The parts come from `fullpipe run FILE --shard N/M --out PART.json`. The result is the same as if one machine had
+/// made all runs.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The parts (JSON), in any order.
+    /// Recordings of the shards (JSON), in any order
     #[arg(value_name = "PART", required = true, value_hint = clap::ValueHint::FilePath)]
     parts: Vec<PathBuf>,
-    /// Print figures as JSON instead of the table.
+    /// Print the summary as JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Also write a report to FILE; its extension tells the form, as of `fullpipe run`. May be repeated.
+    /// Also write a report to FILE, in the format of its extension, as for `fullpipe run`; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
@@ -30,7 +31,7 @@ impl Args {
         let parts: Vec<Results> = self.parts.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
         let results = fullpipe_run::merge(parts).map_err(Failure::usage)?;
         let about = About { title: "Merged".to_owned(), command: command_line() };
-        outputs.tell(&results, &about, self.json)?;
+        outputs.report(&results, &about, self.json)?;
         verdict(&results)
     }
 }
@@ -39,7 +40,6 @@ impl Args {
 fn read(path: &Path) -> Result<Results, Failure> {
     let name = path.display();
     let file = File::open(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
-    serde_json::from_reader(BufReader::new(file)).map_err(|e| {
-        Failure::usage(format!("{name}: not results in JSON, as `fullpipe run` writes them: {e}"))
-    })
+    serde_json::from_reader(BufReader::new(file))
+        .map_err(|e| Failure::usage(format!("{name}: not a JSON recording of `fullpipe run`: {e}")))
 }
