@@ -1,5 +1,6 @@
-//! Compiles the controllers' C cores for the host: replay and the differential tests run them; and one program, which tests call.
-//! And packs the BPF objects, most of which is type and line information: they weigh a quarter then in the program that carries them.
+//! Compiles the controllers' C cores for the host: replay and the differential tests run them; and
+//! one program, which tests call. And packs the BPF objects, most of which is type and line
+//! information: they weigh a quarter then in the program that carries them.
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;

@@ -1,7 +1,7 @@
-//! Does the running kernel make every call to a controller that it should?
+//! Checks that the running kernel does not skip `struct_ops` callbacks.
 //!
-//! There are kernels on which a `struct_ops` callback is now and then not run, and whoever made the call reads an
-//! undefined value. A controller that only counts tells (`bpf/calls.bpf.c`).
+//! Some kernels occasionally skip a callback, and the caller then reads an undefined return value.
+//! A controller that only counts its calls (`bpf/calls.bpf.c`) detects it.
 
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
@@ -12,19 +12,19 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What was counted.
+/// Counts of callbacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Calls {
-    /// Calls of `cong_control` that ran.
+    /// `cong_control` calls made.
     pub made: u64,
-    /// Times that one or more before them had not.
+    /// Calls preceded by one or more skipped calls.
     pub missed: u64,
-    /// Packets that those would have been told of.
+    /// Packets that the skipped calls would have reported.
     pub packets: u64,
 }
 
 impl Calls {
-    /// Whether the kernel made every call that was counted.
+    /// Whether no call was skipped.
     pub fn all_made(&self) -> bool {
         self.missed == 0
     }
@@ -33,22 +33,22 @@ impl Calls {
 impl std::fmt::Display for Calls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.all_made() {
-            return write!(f, "the kernel made all of {} calls", self.made);
+            return write!(f, "the kernel made all {} calls", self.made);
         }
-        write!(f, "beside {} calls the kernel did not make {} or more", self.made, self.missed)
+        write!(f, "the kernel made {} calls and skipped at least {}", self.made, self.missed)
     }
 }
 
-/// Connections that send at once, each by its own timer.
+/// Concurrent connections, each with its own timers.
 const CONNECTIONS: usize = 4;
 
-/// Sends over loopback for `span` and counts. The counting controller is registered meanwhile, under a name that only this
-/// process has: others may be counting, too.
+/// Sends over loopback for `span` and counts callbacks. The counting controller is registered
+/// meanwhile, under a name unique to this process.
 ///
-/// A kernel that skips calls does so only in certain moments, so that none counted is no proof: the longer, the surer.
+/// A kernel that skips calls does so rarely: the longer the test, the more certain the result.
 ///
 /// # Errors
-/// As for loading any controller; also when loopback is down.
+/// As for loading any controller; also if loopback is down.
 pub fn count_calls(span: Duration) -> Result<Calls> {
     let name = &format!("fp_c{}", std::process::id());
     let object = object!("calls");
@@ -67,7 +67,7 @@ pub fn count_calls(span: Duration) -> Result<Calls> {
         let to = TcpStream::connect(address).map_err(failed)?;
         setsockopt(&to, sockopt::TcpCongestion, &name.as_str().into())
             .map_err(|errno| failed(errno.into()))?;
-        // Of the usual size, and as many small ones as there is time for.
+        // The usual segment size, at as many calls as possible.
         setsockopt(&to, sockopt::TcpMaxSeg, &1448).map_err(|errno| failed(errno.into()))?;
         to.set_write_timeout(Some(span + Duration::from_secs(5))).map_err(failed)?;
         ends.push((to, listener.accept().map_err(failed)?.0));

@@ -1,4 +1,5 @@
-//! The final account of every TCP socket that closes, handed out by programs in the kernel (`bpf/closed.bpf.c`).
+//! The final account of every TCP socket that closes, handed out by programs in the kernel
+//! (`bpf/closed.bpf.c`).
 //!
 //! Nothing is pinned: the programs are gone with the process that attached them, however that ends.
 
@@ -164,7 +165,8 @@ fn text(bytes: &[u8; 16]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// What a program wrote of a socket, on a kernel of so many `ticks` a second; none where it is not that.
+/// What a program wrote of a socket, on a kernel of so many `ticks` a second; none where it is not
+/// that.
 pub fn parse(bytes: &[u8], ticks: u32) -> Option<ClosedSocket> {
     (bytes.len() == size_of::<Raw>()).then(|| bytemuck::pod_read_unaligned::<Raw>(bytes).read(ticks))
 }
@@ -174,8 +176,9 @@ pub fn parse(bytes: &[u8], ticks: u32) -> Option<ClosedSocket> {
 pub struct Settings {
     /// The only network namespace, by its cookie ([`facts::network_namespace`]); none for all.
     pub namespace: Option<u64>,
-    /// Kernel memory for what closed and was not taken yet, in bytes, at least a page: rounded up to a power of two. A
-    /// connection takes 264 bytes of it, and what finds no room is counted as lost.
+    /// Kernel memory for what closed and was not taken yet, in bytes, at least a page: rounded up
+    /// to a power of two. A connection takes 264 bytes of it, and what finds no room is counted
+    /// as lost.
     pub ring_bytes: u32,
 }
 
@@ -189,8 +192,9 @@ pub struct Counts {
     pub closed: u64,
     /// Of these, found the ring full.
     pub lost: u64,
-    /// Times that the kernel did not run the program, because it was running on that processor already. Each may have been a
-    /// socket that closed, or any other change of a connection's state.
+    /// Times that the kernel did not run the program, because it was running on that processor
+    /// already. Each may have been a socket that closed, or any other change of a connection's
+    /// state.
     pub skipped: u64,
 }
 
@@ -256,8 +260,9 @@ impl Closings {
         counts(&self.object)
     }
 
-    /// Hands what closes to `each` until `go_on`, asked some twenty times a second with what was counted so far, says no.
-    /// Then the programs are detached, and what closed before that is handed over as well.
+    /// Hands what closes to `each` until `go_on`, asked some twenty times a second with what was
+    /// counted so far, says no. Then the programs are detached, and what closed before that is
+    /// handed over as well.
     ///
     /// # Errors
     /// When the kernel refuses.

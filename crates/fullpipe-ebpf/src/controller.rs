@@ -1,11 +1,11 @@
-//! The controllers that can be loaded, and the BPF objects they are in.
+//! The loadable controllers and their BPF objects.
 
 use crate::error::{Error, Result};
 
-/// A controller that this crate can put into the running kernel.
+/// A controller that can be loaded into the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
-    /// BBR v1, with exactly the kernel's arithmetic, but without its `min_tso_segs`.
+    /// BBR v1 with the kernel's exact arithmetic, without `min_tso_segs`.
     Bbr1,
     /// BBR v3 of the IETF draft, adapted to stock kernels.
     Bbr3,
@@ -14,10 +14,10 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// All of them, in the order they are listed.
+    /// All, in listing order.
     pub const ALL: [Controller; 3] = [Controller::Bbr3, Controller::Bbr1, Controller::Hybla];
 
-    /// The name the kernel knows it by: for `setsockopt(TCP_CONGESTION)`, sysctls and routes.
+    /// Its name in the kernel, for `setsockopt(TCP_CONGESTION)`, sysctls and routes.
     pub fn name(self) -> &'static str {
         match self {
             Controller::Bbr1 => "fp_bbr1",
@@ -26,18 +26,18 @@ impl Controller {
         }
     }
 
-    /// What it is, in a line.
+    /// A one-line description.
     pub fn about(self) -> &'static str {
         match self {
             Controller::Bbr3 => "BBR v3 of draft-ietf-ccwg-bbr, adapted to stock kernels",
             Controller::Hybla => "Hybla: on a long path, grows as Reno does on a short one",
             Controller::Bbr1 => {
-                "BBR v1, bit for bit the kernel's own, but two segments at once below 1.2 Mbit/s"
+                "BBR v1, bit-identical to the kernel's, but with bursts of two segments below 1.2 Mbit/s"
             }
         }
     }
 
-    /// Whether it keeps its state beside a socket instead of inside.
+    /// Whether its state is in socket storage instead of inside the socket.
     pub(crate) fn has_storage(self) -> bool {
         self == Controller::Bbr3
     }
@@ -51,8 +51,8 @@ impl Controller {
         }
     }
 
-    /// Which build of the object this is: FNV-1a of its bytes. A loaded controller carries the number, so
-    /// that `status` can tell an older build from this one.
+    /// Identifies the build of the object: FNV-1a of its bytes. A loaded controller carries it, so
+    /// that `status` can recognise other builds.
     pub fn build(self) -> u64 {
         self.object().iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_controller_is_found_by_its_kernel_name_and_by_its_short_one() {
+    fn controller_parses_from_its_full_and_short_name() {
         for controller in Controller::ALL {
             assert_eq!(controller.name().parse::<Controller>().unwrap(), controller);
             assert_eq!(controller.name()[3..].parse::<Controller>().unwrap(), controller);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_the_kernels_sixteen_bytes() {
+    fn names_fit_tcp_ca_name_max() {
         for controller in Controller::ALL {
             assert!(controller.name().len() < 16);
         }

@@ -3,79 +3,78 @@
 use crate::features::Feature;
 use std::path::PathBuf;
 
-/// What went wrong, with what would help.
+/// What went wrong, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// This machine or this process cannot do it.
+    /// Not possible on this machine or with these privileges.
     #[error("{what}\n  help: {help}")]
     Impossible {
-        /// The exact thing that is missing.
+        /// What is missing.
         what: String,
-        /// What would provide it.
+        /// The remedy.
         help: String,
     },
     /// The kernel lacks what a controller needs.
-    #[error("{}\n  help: {}", lacks(what, *feature), newer(*feature))]
+    #[error("{}\n  help: {}", missing_feature(what, *feature), newer_kernel(*feature))]
     MissingFeature {
         /// The controller.
         what: String,
-        /// What it needs.
+        /// The missing feature.
         feature: Feature,
     },
-    /// There is no controller of that name here.
-    #[error("there is no controller {name:?}; known: {known}")]
+    /// Unknown controller.
+    #[error("unknown controller {name:?}; known: {known}")]
     Unknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// The names that would have been understood.
+        /// The known names.
         known: String,
     },
-    /// A file or a kernel interface refused.
+    /// A file or kernel interface returned an error.
     #[error("{what} {}: {source}", path.display())]
     Io {
         /// What was being done, such as "cannot read".
         what: &'static str,
-        /// To what.
+        /// The path.
         path: PathBuf,
         /// The system's reason.
         source: std::io::Error,
     },
-    /// A file given to us is not what it should be.
+    /// Invalid input or an invalid file.
     #[error("{0}")]
     Malformed(String),
 }
 
 impl Error {
-    /// Something missing on this machine, and what would help.
+    /// An error about something missing on this machine, with a remedy.
     pub fn impossible(what: impl Into<String>, help: impl Into<String>) -> Self {
         Error::Impossible { what: what.into(), help: help.into() }
     }
 
-    /// What is missing and what would help, where this machine is the reason.
+    /// What is missing and the remedy, if this machine is the cause.
     pub fn missing(&self) -> Option<(String, String)> {
         match self {
             Error::Impossible { what, help } => Some((what.clone(), help.clone())),
-            Error::MissingFeature { what, feature } => Some((lacks(what, *feature), newer(*feature))),
+            Error::MissingFeature { what, feature } => {
+                Some((missing_feature(what, *feature), newer_kernel(*feature)))
+            }
             _ => None,
         }
     }
 
-    /// For `map_err`: names the path and what was tried.
+    /// For `map_err`: adds the path and the attempted action.
     pub fn io(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Error::Io { what, path, source }
     }
 }
 
-fn lacks(what: &str, feature: Feature) -> String {
+fn missing_feature(what: &str, feature: Feature) -> String {
     format!("this kernel has no {}, which {what} needs", feature.about())
 }
 
-fn newer(feature: Feature) -> String {
-    format!(
-        "a newer kernel: Linux has it since {}; docs/reference/kernels.md says which has what",
-        feature.since()
-    )
+fn newer_kernel(feature: Feature) -> String {
+    format!("use a newer kernel: available since Linux {}; see docs/reference/kernels.md", feature.since())
 }
 
 /// The crate's results.

@@ -1,25 +1,27 @@
-//! What the running kernel lets a controller from BPF do, found by having it verify programs that do that alone
-//! (bpf/probes.bpf.c): distributions carry newer BPF to older versions, so that a version tells little.
+//! Detects the BPF features of the running kernel by letting it verify one probe program per
+//! feature (bpf/probes.bpf.c). Distributions backport BPF features, so version numbers are
+//! unreliable.
 
 use crate::controller::Controller;
 use crate::error::Result;
 use crate::loader;
 use libbpf_rs::MapType;
 
-/// Something that a controller needs of the kernel.
+/// A kernel feature that controllers use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// Congestion controllers from BPF at all.
+    /// Congestion controllers as struct_ops programs.
     Controllers,
-    /// They may set the rate that a connection is paced at.
+    /// Writing the pacing rate of a socket.
     Pacing,
-    /// They may mark a connection as application-limited. Without it a controller keeps the mark to itself.
+    /// Writing the application-limited mark of a socket. Without it a controller keeps the mark in
+    /// its own state.
     AppLimitedMark,
-    /// They may keep more of a connection than fits into its socket.
+    /// Socket storage, for state that does not fit into the socket.
     Storage,
-    /// They may have functions that work on structures, each verified by itself.
+    /// Global functions with structure arguments, verified separately.
     StructFunctions,
-    /// They may read the kernel's memory. Without it a controller does not look up which packets were lost.
+    /// Reading kernel memory. Without it a controller does not look up which packets were lost.
     KernelReads,
 }
 
@@ -34,7 +36,7 @@ impl Feature {
         Feature::KernelReads,
     ];
 
-    /// What it is called in JSON.
+    /// Its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Feature::Controllers => "controllers",
@@ -46,7 +48,7 @@ impl Feature {
         }
     }
 
-    /// What it is, with the kernel's own names.
+    /// A description with the kernel's identifiers.
     pub fn about(self) -> &'static str {
         match self {
             Feature::Controllers => "congestion controllers from BPF (struct_ops)",
@@ -64,7 +66,7 @@ impl Feature {
         }
     }
 
-    /// The version of Linux that it came with.
+    /// The Linux version that introduced it.
     pub fn since(self) -> &'static str {
         match self {
             Feature::Controllers => "5.6",
@@ -76,7 +78,7 @@ impl Feature {
         }
     }
 
-    /// The controller in bpf/probes.bpf.c that does nothing else.
+    /// Its probe in bpf/probes.bpf.c.
     fn probe(self) -> &'static str {
         match self {
             Feature::Controllers => "fpp_nothing",
@@ -88,10 +90,11 @@ impl Feature {
         }
     }
 
-    /// Whether the running kernel has it. Nothing is registered by asking.
+    /// Whether the running kernel has it. Nothing is registered.
     ///
     /// # Errors
-    /// When the caller may not load BPF programs, or the kernel takes no controllers from BPF at all.
+    /// If the caller may not load BPF programs, or the kernel does not support controllers from
+    /// BPF.
     pub fn is_available(self) -> Result<bool> {
         if self.verify().is_ok() {
             return Ok(true);
@@ -103,12 +106,12 @@ impl Feature {
         loader::quietly(|| {
             let mut open = libbpf_rs::ObjectBuilder::default().open_memory(object!("probes"))?;
             for mut map in open.maps_mut() {
-                let is_wanted = match map.map_type() {
+                let is_selected = match map.map_type() {
                     MapType::StructOps => map.name() == self.probe(),
                     MapType::SkStorage => self == Feature::Storage,
                     _ => continue,
                 };
-                map.set_autocreate(is_wanted)?;
+                map.set_autocreate(is_selected)?;
             }
             open.load()
         })
@@ -117,7 +120,7 @@ impl Feature {
 }
 
 impl Controller {
-    /// What it cannot do without.
+    /// The features it requires.
     pub fn needs(self) -> &'static [Feature] {
         match self {
             Controller::Bbr3 => {
@@ -129,7 +132,7 @@ impl Controller {
     }
 }
 
-/// The first of them that the running kernel lacks; none also where that cannot be asked.
+/// The first of `needs` that the running kernel lacks; `None` also if that cannot be determined.
 pub(crate) fn first_missing(needs: &[Feature]) -> Option<Feature> {
     needs.iter().copied().find(|need| matches!(need.is_available(), Ok(false)))
 }
@@ -139,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_has_a_probe_of_its_own() {
+    fn every_feature_has_its_own_probe() {
         let mut open = loader::open(object!("probes")).unwrap();
         let mut probes: Vec<String> = open
             .maps_mut()

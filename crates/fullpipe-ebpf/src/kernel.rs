@@ -1,5 +1,4 @@
-//! What the running kernel offers, asked of its type information and its /proc files, never of its
-//! version number.
+//! What the running kernel supports, read from its BTF and /proc, never from its version number.
 
 use crate::error::{Error, Result};
 use libbpf_rs::ReferencesType;
@@ -8,21 +7,22 @@ use libbpf_rs::btf::{Btf, BtfKind};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What a controller's loading depends on.
+/// Kernel properties that loading a controller depends on.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// Parameters of `tcp_congestion_ops::cong_control`: 2 before Linux 6.10, 4 since.
     pub cong_control_args: u32,
     /// The members of `struct tcp_congestion_ops`.
     pub operations: BTreeSet<String>,
-    /// Functions of the kernel's own BBR that programs may call; empty when it is neither built in nor loaded.
+    /// Functions of the kernel's own BBR that programs may call; empty when it is neither built in
+    /// nor loaded.
     pub bbr_functions: BTreeSet<String>,
-    /// Whether a controller can be registered by a link, and so be replaced in one step and be gone with whoever holds it:
-    /// since Linux 6.4. Without it the controller's map is the registration.
+    /// Whether controllers are registered by links, which allow atomic replacement and end with
+    /// their owner: since Linux 6.4. Otherwise the controller's map is the registration.
     pub links: bool,
 }
 
-/// Set, controllers are registered as on a kernel without links: for tests on one that has them.
+/// If set, controllers are registered as on a kernel without links, for tests.
 const WITHOUT_LINKS: &str = "FULLPIPE_TEST_WITHOUT_LINKS";
 /// The type information of the kernel's BBR where it is a module.
 const BBR_MODULE: &str = "/sys/kernel/btf/tcp_bbr";
@@ -30,11 +30,10 @@ const BBR_MODULE: &str = "/sys/kernel/btf/tcp_bbr";
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 impl Kernel {
-    /// Asks the running kernel.
+    /// Inspects the running kernel.
     ///
     /// # Errors
-    /// Says which of the requirements is missing: type information, the BPF compiler, or struct_ops for
-    /// TCP congestion control.
+    /// Names the missing requirement: BTF, the BPF JIT, or struct_ops for TCP congestion control.
     pub fn detect() -> Result<Self> {
         if !Path::new(VMLINUX).exists() {
             return Err(Error::impossible(
@@ -67,19 +66,21 @@ impl Kernel {
             Some(args @ (2 | 4)) => args,
             Some(args) => {
                 return Err(Error::impossible(
-                    format!("this kernel calls cong_control with {args} arguments; 2 and 4 are understood"),
-                    "a newer fullpipe",
+                    format!(
+                        "this kernel calls cong_control with {args} arguments; only 2 and 4 are supported"
+                    ),
+                    "update fullpipe",
                 ));
             }
             None => return Err(too_old()),
         };
-        // Struct_ops wraps tcp_congestion_ops in a value type of its own: it is there from Linux 5.6.
+        // struct_ops wraps tcp_congestion_ops in its own value type, since Linux 5.6.
         if btf.type_by_name::<Struct<'_>>("bpf_struct_ops_tcp_congestion_ops").is_none() {
             return Err(too_old());
         }
         let has = |function: &str| btf.type_by_name::<libbpf_rs::btf::types::Func<'_>>(function).is_some();
         let links = has("bpf_struct_ops_link_create") && std::env::var_os(WITHOUT_LINKS).is_none();
-        // A module's type information goes on from the kernel's: what it names is enough.
+        // A module's BTF extends the kernel's: looking up names in it is enough.
         let module = std::fs::read(BBR_MODULE).unwrap_or_default();
         let names_in_module: BTreeSet<&[u8]> = module.split(|byte| *byte == 0).collect();
         let has_function = |name: &&str| has(name) || names_in_module.contains(name.as_bytes());
@@ -89,7 +90,7 @@ impl Kernel {
 }
 
 impl Kernel {
-    /// The functions of the kernel's BBR that the recorder needs here and does not find.
+    /// The kernel BBR functions that the recorder needs and this kernel lacks.
     pub fn missing_bbr_functions(&self) -> Vec<&'static str> {
         let is_split = self.operations.contains("cwnd_event_tx_start");
         let other = if is_split { "bbr_cwnd_event" } else { "bbr_cwnd_event_tx_start" };
@@ -98,7 +99,8 @@ impl Kernel {
     }
 }
 
-/// The callbacks of the kernel's BBR that the recorder wraps: a kernel has one of those for events.
+/// The callbacks of the kernel's BBR that the recorder wraps; a kernel has one of the two for
+/// events.
 const BBR_FUNCTIONS: [&str; 9] = [
     "bbr_init",
     "bbr_main",
@@ -113,15 +115,15 @@ const BBR_FUNCTIONS: [&str; 9] = [
 
 fn too_old() -> Error {
     Error::impossible(
-        "this kernel cannot take TCP congestion control from BPF (struct_ops)",
+        "this kernel does not support TCP congestion control in BPF (struct_ops)",
         "Linux 5.10 or newer (6.0 for BBR) with CONFIG_BPF_SYSCALL, CONFIG_BPF_JIT and CONFIG_DEBUG_INFO_BTF",
     )
 }
 
-/// The names that `setsockopt(TCP_CONGESTION)` can choose now.
+/// The controllers available to `setsockopt(TCP_CONGESTION)` now.
 ///
 /// # Errors
-/// When /proc is not there.
+/// If /proc is not available.
 pub fn available() -> Result<Vec<String>> {
     fullpipe_kernel::facts::available_controllers()
         .map_err(Error::io("cannot list the controllers of", "the running kernel"))

@@ -1,7 +1,8 @@
 //! Congestion controllers for a stock running kernel, as eBPF struct_ops programs.
 //!
-//! No rebuilt kernel and no reboot: a controller is loaded, chosen by sockets, and unloaded. What a loaded one is used for
-//! (the default, routes, units) is looked at here and changed by `fullpipe-host`, which has the journal.
+//! No kernel rebuild and no reboot: a controller is loaded, selected by sockets, and unloaded. This
+//! crate reads what a loaded controller is used for (default, routes, units); `fullpipe-host`
+//! changes it and keeps the journal.
 //!
 //! ```
 //! use fullpipe_ebpf::Controller;
@@ -12,24 +13,25 @@
 //! ```
 //!
 //! # Cost
-//! `cargo bench -p fullpipe-ebpf --bench kernel`, as root, over an unshaped veth pair between two namespaces, both
-//! ends on one virtual machine of two processors (AMD EPYC, Linux 6.18). Throughput and processor time are ratios
-//! to the kernel's bbr right beside it: medians of 15 or 16 pairs of transfers on a quiet machine, quartiles in
-//! brackets. Kernel bbr itself came to 22.5 Gbit/s, with 65.6 ms of the machine's processor time a gigabit.
+//! `cargo bench -p fullpipe-ebpf --bench kernel`, as root, over an unshaped veth pair between two
+//! namespaces, both ends on one virtual machine of two processors (AMD EPYC, Linux 6.18).
+//! Throughput and processor time are ratios to the kernel's bbr measured alternately: medians of 15
+//! or 16 pairs of transfers on a quiet machine, quartiles in brackets. Kernel bbr reached 22.5
+//! Gbit/s at 65.6 ms of processor time per gigabit.
 //!
 //! | controller | throughput | processor time per gigabit |
 //! |---|---|---|
-//! | kernel bbr, once more | 1.02 \[0.97, 1.04\] | 1.01 \[0.98, 1.04\] |
+//! | kernel bbr (repeat) | 1.02 \[0.97, 1.04\] | 1.01 \[0.98, 1.04\] |
 //! | fp_bbr1 | 1.00 \[0.96, 1.02\] | 1.02 \[0.98, 1.04\] |
 //! | fp_bbr3 | 1.29 \[1.23, 1.36\] | 0.83 \[0.76, 0.84\] |
 //! | kernel cubic | 0.99 \[0.84, 1.22\] | 1.08 \[0.88, 1.49\] |
 //!
-//! A call on each ACK takes, with the two clock readings around it: 272 ns in kernel bbr's
-//! `bbr_main`, 310 ns in fp_bbr1, 325 ns in fp_bbr3; kernel cubic's `cong_avoid` and `pkts_acked` take 78 and 102 ns
-//! (medians of 10 transfers).
+//! The callback per ACK takes, including two clock readings: 272 ns in kernel bbr's
+//! `bbr_main`, 310 ns in fp_bbr1, 325 ns in fp_bbr3; kernel cubic's `cong_avoid` and `pkts_acked`
+//! take 78 and 102 ns (medians of 10 transfers).
 //!
-//! 12 000 connections at once carried data on fp_bbr3; each takes 4.2 kB of kernel memory more than on the
-//! kernel's bbr, which has its state inside the socket, as fp_bbr1 and fp_hybla have theirs.
+//! 12 000 concurrent connections carried data with fp_bbr3; each takes 4.2 kB of kernel memory more
+//! than with the kernel's bbr, fp_bbr1 or fp_hybla, whose state is inside the socket.
 
 #[macro_use]
 mod object;

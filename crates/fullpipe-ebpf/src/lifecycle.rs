@@ -27,8 +27,8 @@ pub enum Outcome {
     Replaced(Preserved),
 }
 
-/// Puts a controller into the kernel, where it stays until [`unload`] or a reboot. With `name` it is
-/// registered under that instead of its own.
+/// Puts a controller into the kernel, where it stays until [`unload`] or a reboot. With `name` it
+/// is registered under that instead of its own.
 ///
 /// A build that is already loaded stays; a different one is replaced in place.
 ///
@@ -38,8 +38,8 @@ pub fn load(controller: Controller, name: Option<&str>) -> Result<Outcome> {
     load_with(controller, name, &[])
 }
 
-/// The same with settings, as pairs of key and value. Where this very build is loaded already, its settings stay: see
-/// [`tune`].
+/// The same with settings, as pairs of key and value. Where this very build is loaded already, its
+/// settings stay: see [`tune`].
 ///
 /// # Errors
 /// As [`load`]; also for a setting that it does not have, or a value that it cannot have.
@@ -114,11 +114,12 @@ pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
     load(controller, name)
 }
 
-/// Changes settings of a loaded controller, given as pairs of key and value; live sockets follow with their next
-/// acknowledgement. Gives all its settings as they are then.
+/// Changes settings of a loaded controller, given as pairs of key and value; live sockets follow
+/// with their next acknowledgement. Gives all its settings as they are then.
 ///
 /// # Errors
-/// When it is not loaded or is another build, for a setting that it does not have, or a value that it cannot have.
+/// When it is not loaded or is another build, for a setting that it does not have, or a value that
+/// it cannot have.
 pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<Vec<Setting>> {
     loader::check_name(name)?;
     let pins = if pairs.is_empty() { Pins::existing() } else { Some(Pins::lock()?) };
@@ -144,7 +145,8 @@ pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<Vec<Setting>> {
 /// Sends data over loopback with the controller, and makes sure that it arrives.
 ///
 /// # Errors
-/// [`Error::Impossible`] when a socket cannot choose it or the data does not arrive within ten seconds.
+/// [`Error::Impossible`] when a socket cannot choose it or the data does not arrive within ten
+/// seconds.
 pub fn verify(name: &str) -> Result<()> {
     const BYTES: usize = 1 << 20;
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -194,7 +196,8 @@ fn not_loaded(name: &str) -> Error {
     Error::impossible(format!("{name} is not loaded"), "`fullpipe cc status` shows what is")
 }
 
-/// The names under which controllers are loaded, and which they are. Empty without the right to look.
+/// The names under which controllers are loaded, and which they are. Empty without the right to
+/// look.
 ///
 /// # Errors
 /// When a pin cannot be used.
@@ -218,9 +221,9 @@ pub fn is_loaded(name: &str) -> Result<bool> {
     Ok(Pins::existing().is_some_and(|pins| pins.path(name).exists()))
 }
 
-/// Takes a controller out of the kernel: has `end` end its uses in each network namespace and say which controller is the
-/// default there now, ends those of control groups, moves live sockets to that default, unregisters it, and waits until
-/// nothing holds it any more.
+/// Takes a controller out of the kernel: has `end` end its uses in each network namespace and say
+/// which controller is the default there now, ends those of control groups, moves live sockets to
+/// that default, unregisters it, and waits until nothing holds it any more.
 ///
 /// # Errors
 /// When it is not loaded, or still held after `patience`; and what `end` says.
@@ -284,7 +287,8 @@ fn take_out(
             if cannot_move.is_none() && !walkers.iter().any(|(to, _)| to == other) {
                 match Walker::load(Some((name, other))) {
                     Ok(walker) => walkers.push((other.clone(), walker)),
-                    // A kernel that has it not for sockets in use has it for closed ones: they let go by themselves.
+                    // A kernel that has it not for sockets in use has it for closed ones: they let go by
+                    // themselves.
                     Err(_) => cannot_move = Some(CANNOT_MOVE),
                 }
             }
@@ -311,7 +315,8 @@ pub struct Status {
     pub controller: Option<&'static str>,
     /// The layout of the state of its sockets: an update to a build of the same one keeps it.
     pub state_layout: Option<u32>,
-    /// What can be varied, and what it is set to; empty when this program does not know that build's.
+    /// What can be varied, and what it is set to; empty when this program does not know that
+    /// build's.
     #[serde(serialize_with = "settings::serialize")]
     pub settings: Vec<Setting>,
     /// The kernel's number of its map.

@@ -1,4 +1,4 @@
-//! What a controller's programs begin with, and what they say of themselves.
+//! Load options of a controller, and the build information in its programs.
 
 use crate::controller::Controller;
 use crate::error::{Error, Result};
@@ -12,44 +12,44 @@ pub(crate) const FORMAT: u32 = 1;
 /// The map of the programs that `struct fp_config` is in.
 const CONFIG_MAP: &str = ".rodata.config";
 
-/// What a controller's programs begin with where it is not the object's.
+/// Values that replace the defaults in the object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoadOptions<'a> {
     /// The words of its settings.
     pub(crate) settings: Option<&'a [u32]>,
-    /// Where another build of the same layout has kept the state of its sockets, to go on with.
+    /// Socket storage of another build with the same layout, to reuse.
     pub(crate) storage: Option<BorrowedFd<'a>>,
-    /// What it says of itself instead of the truth.
+    /// Build information to pretend, for tests.
     pub(crate) claims: Option<BuildInfo>,
 }
 
-/// What a loaded controller says of itself.
+/// Build information of a loaded controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildInfo {
-    /// Which build of its object it is, as [`Controller::build`] counts it.
+    /// Identifies the build, see [`Controller::build`].
     pub build: u64,
-    /// The layout of a socket's state; none of builds that do not tell.
+    /// Version of the per-socket state layout; `None` for builds without one.
     pub state_layout: Option<u32>,
-    /// The form of settings; none of builds that have none.
+    /// Version of the settings format; `None` for builds without settings.
     pub format: Option<u32>,
 }
 
 impl BuildInfo {
-    /// Reads them from `struct fp_config`, of this build or an older one.
+    /// Decodes `struct fp_config` of this or an older build.
     pub(crate) fn read(config: &[u8]) -> Option<Self> {
         let word = |at: usize| config.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let build = config.get(8..16)?.try_into().ok().map(u64::from_ne_bytes)?;
         Some(BuildInfo { build, format: word(16), state_layout: word(20) })
     }
 
-    /// Whether a map of that name has them.
+    /// Whether the map of this name holds the build information.
     pub(crate) fn are_in(map: &str) -> bool {
         map.ends_with(CONFIG_MAP)
     }
 }
 
 impl LoadOptions<'_> {
-    /// Writes it into the opened object.
+    /// Writes the options into the opened object.
     pub(crate) fn prepare(&self, open: &mut OpenObject) -> Result<()> {
         for mut map in open.maps_mut() {
             let map_name = map.name().to_string_lossy().into_owned();
@@ -58,7 +58,7 @@ impl LoadOptions<'_> {
             {
                 map.reuse_fd(storage).map_err(|error| {
                     Error::impossible(
-                        format!("the state of its sockets cannot be carried over: {error}"),
+                        format!("the state of its sockets cannot be reused: {error}"),
                         "unload it and load it again",
                     )
                 })?;
@@ -85,10 +85,10 @@ impl LoadOptions<'_> {
     }
 }
 
-/// The object of a controller, opened but not loaded: what it says of itself, and its settings' words.
+/// Reads the build information and default settings from a controller's object without loading it.
 ///
 /// # Errors
-/// When it is not an object.
+/// If the object is invalid.
 pub(crate) fn inspect(controller: Controller) -> Result<(BuildInfo, Vec<u32>)> {
     let mut open = loader::open(controller.object())?;
     let (mut marks, mut words) = (None, Vec::new());
@@ -101,7 +101,8 @@ pub(crate) fn inspect(controller: Controller) -> Result<(BuildInfo, Vec<u32>)> {
             words = settings::words(value);
         }
     }
-    let marks = marks.ok_or_else(|| Error::Malformed("the BPF object says nothing of itself".to_owned()))?;
+    let marks =
+        marks.ok_or_else(|| Error::Malformed("the BPF object has no build information".to_owned()))?;
     Ok((BuildInfo { build: controller.build(), ..marks }, words))
 }
 
@@ -110,13 +111,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_objects_say_which_form_they_have_and_begin_with_the_defaults() {
+    fn objects_carry_their_format_and_default_settings() {
         for controller in Controller::ALL {
             let (marks, words) = inspect(controller).unwrap();
             assert_eq!(marks.format, Some(FORMAT), "{controller}");
             assert!(marks.state_layout > Some(0), "{controller}");
-            let told = settings::describe(controller, &words).unwrap();
-            assert!(told.iter().all(settings::Setting::is_default), "{told:?}");
+            let described = settings::describe(controller, &words).unwrap();
+            assert!(described.iter().all(settings::Setting::is_default), "{described:?}");
         }
     }
 }

@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, options, the build, the format of this
-/// structure and of the settings, the layout of a socket's state.
+/// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, options, the
+/// build, the format of this structure and of the settings, the layout of a socket's state.
 const CONFIG_SIZE: usize = 24;
 /// Where the name and the function pointers are in the programs' `struct tcp_congestion_ops`.
 const OPERATIONS: [&str; 12] = [
@@ -30,8 +30,9 @@ const OPERATIONS: [&str; 12] = [
     "init",
     "release",
 ];
-/// The event of a connection that begins to send, where the kernel tells it apart from the others: then it is none of those
-/// that `cwnd_event` is called with, and its number there may be another's.
+/// The event of a connection that begins to send, where the kernel tells it apart from the others:
+/// then it is none of those that `cwnd_event` is called with, and its number there may be
+/// another's.
 const TX_START: &str = "cwnd_event_tx_start";
 const NAME_AT: usize = OPERATIONS.len() * 8;
 /// The kernel's TCP_CA_NAME_MAX, with the NUL at the end.
@@ -57,7 +58,8 @@ enum Registration {
     Link {
         _link: Link,
     },
-    /// Without links, unregisters it when it is dropped, or leaves that to those that come after a process which was killed.
+    /// Without links, unregisters it when it is dropped, or leaves that to those that come after a
+    /// process which was killed.
     Place {
         _holding: ProcessPin,
     },
@@ -90,15 +92,16 @@ pub(crate) fn load_from(
     load_prepared(controller.object(), name, kernel, config, controller.needs(), |open| start.prepare(open))
 }
 
-/// A controller that is registered as long as this lives, and gone afterwards: for one run of something.
+/// A controller that is registered as long as this lives, and gone afterwards: for one run of
+/// something.
 #[derive(Debug)]
 pub struct TemporaryController {
     _registered: Registered,
     _loaded: Loaded,
 }
 
-/// Loads and registers a controller under its own name until the result is dropped. Sockets that chose it keep
-/// it until they close.
+/// Loads and registers a controller under its own name until the result is dropped. Sockets that
+/// chose it keep it until they close.
 ///
 /// # Errors
 /// As [`load`] and [`Loaded::attach`].
@@ -107,7 +110,8 @@ pub fn load_temporarily(controller: Controller) -> Result<TemporaryController> {
     Ok(TemporaryController { _registered: loaded.attach()?, _loaded: loaded })
 }
 
-/// Loads and registers the controller of an object until the first of the results is dropped; gives its maps of these names.
+/// Loads and registers the controller of an object until the first of the results is dropped; gives
+/// its maps of these names.
 pub(crate) fn load_object_temporarily(
     object: &[u8],
     name: &str,
@@ -118,7 +122,8 @@ pub(crate) fn load_object_temporarily(
     Ok((TemporaryController { _registered: loaded.attach()?, _loaded: loaded }, maps))
 }
 
-/// Loads the kernel's own `bbr` or `cubic` behind a wrapper, so that its callbacks can be timed as programs are.
+/// Loads the kernel's own `bbr` or `cubic` behind a wrapper, so that its callbacks can be timed as
+/// programs are.
 ///
 /// # Errors
 /// As [`load`]; also when it is neither of the two.
@@ -242,7 +247,8 @@ impl Loaded {
         if self.links {
             return Ok(Registered { _kept: Registration::Link { _link: self.register()? } });
         }
-        // A registration without a link is not gone with its process: the pin is how whoever comes next finds it.
+        // A registration without a link is not gone with its process: the pin is how whoever comes next
+        // finds it.
         let pins = Pins::lock()?;
         let holding = pins.hold(&self.name)?;
         self.pin_map(holding.map())?;
@@ -251,8 +257,9 @@ impl Loaded {
         Ok(Registered { _kept: Registration::Place { _holding: holding } })
     }
 
-    /// Registers the controller until its pin at `path` is taken away by [`crate::lifecycle::unload`]. A process that is killed
-    /// meanwhile leaves nothing registered that is not pinned.
+    /// Registers the controller until its pin at `path` is taken away by
+    /// [`crate::lifecycle::unload`]. A process that is killed meanwhile leaves nothing
+    /// registered that is not pinned.
     pub(crate) fn register_pinned(&mut self, path: &Path) -> Result<()> {
         if self.links {
             let mut link = self.register()?;
@@ -303,18 +310,21 @@ impl Loaded {
         })
     }
 
-    /// Puts this version in the place of the one a link holds: sockets move over with their next callback.
+    /// Puts this version in the place of the one a link holds: sockets move over with their next
+    /// callback.
     ///
     /// # Errors
     /// When the kernel refuses, for instance because the name differs.
     pub fn replace(&self, link: &Link) -> Result<()> {
         let mut maps = self.object.maps();
         let map = maps.find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_controller)?;
-        // libbpf takes any link for one that it made of a map itself, and writes behind the end of one that it opened. It reads
-        // nothing of a link but its descriptor: here that is each word, and there is room for whatever is written.
+        // libbpf takes any link for one that it made of a map itself, and writes behind the end of one that
+        // it opened. It reads nothing of a link but its descriptor: here that is each word, and
+        // there is room for whatever is written.
         let descriptor = u64::from(link.as_fd().as_raw_fd().unsigned_abs());
         let mut room = [descriptor << 32 | descriptor; 32];
-        // SAFETY: the room is larger than any link of libbpf's, aligned, and ours to be written; the map outlives the call.
+        // SAFETY: the room is larger than any link of libbpf's, aligned, and ours to be written; the map
+        // outlives the call.
         let result = unsafe {
             libbpf_sys::bpf_link__update_map(room.as_mut_ptr().cast(), map.as_libbpf_object().as_ptr())
         };
@@ -328,8 +338,8 @@ impl Loaded {
         ))
     }
 
-    /// How many sockets the controller keeps storage for beside them, in all namespaces: 0 when it keeps its
-    /// state inside the socket.
+    /// How many sockets the controller keeps storage for beside them, in all namespaces: 0 when it
+    /// keeps its state inside the socket.
     ///
     /// # Errors
     /// When the storage cannot be walked (Linux before 5.9, or not root).
@@ -372,8 +382,8 @@ pub(crate) fn name_taken(name: &str) -> Error {
     )
 }
 
-/// libbpf and the verifier speak through one process-wide callback: this collects what they say while it
-/// lives. Loads take turns.
+/// libbpf and the verifier speak through one process-wide callback: this collects what they say
+/// while it lives. Loads take turns.
 struct LibbpfLog {
     _turn: std::sync::MutexGuard<'static, ()>,
 }
@@ -427,7 +437,7 @@ fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
     if let Some(helper) = unknown_helper(said) {
         return Error::impossible(
             format!("this kernel has no BPF helper {helper}, which the programs call"),
-            "a newer kernel; docs/reference/kernels.md says which has what",
+            "use a newer kernel; see docs/reference/kernels.md",
         );
     }
     let last: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();

@@ -1,9 +1,9 @@
 //! How close BBR v3's adaptations to stock kernels come to what the draft wants.
 //!
 //! The draft keeps with each packet what was in flight when it was sent, and how much had been lost
-//! (draft-ietf-ccwg-bbr, "Per-packet (P) state"). A stock kernel has no place for that, so `fp_bbr3` looks it up by
-//! other means. A build of it that writes down what it found, beside a program that sees each segment leave, gives
-//! both: the approximation and the truth.
+//! (draft-ietf-ccwg-bbr, "Per-packet (P) state"). A stock kernel has no place for that, so
+//! `fp_bbr3` looks it up by other means. A build of it that writes down what it found, beside a
+//! program that sees each segment leave, gives both: the approximation and the truth.
 
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
@@ -16,7 +16,8 @@ use std::collections::VecDeque;
 /// The name that sockets choose to be measured.
 pub const NAME: &str = "fp_measured";
 
-/// `struct fp_measured` of bpf/measured.h: a segment as it leaves, or an ACK or packets lost as the core sees them.
+/// `struct fp_measured` of bpf/measured.h: a segment as it leaves, or an ACK or packets lost as the
+/// core sees them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Record {
@@ -82,8 +83,8 @@ impl Recorder {
         Ok(probe_losses)
     }
 
-    /// Takes what was written since the last time and before this one. To be called often enough for 32 MiB of it: about 300 000
-    /// segments and ACKs.
+    /// Takes what was written since the last time and before this one. To be called often enough
+    /// for 32 MiB of it: about 300 000 segments and ACKs.
     ///
     /// # Errors
     /// When the ring cannot be read, or some of it was lost.
@@ -119,7 +120,8 @@ impl Agreement {
         self.exact as f64 / self.errors.len().max(1) as f64
     }
 
-    /// The relative error that the share `q` of all does not exceed; of counts relative to one at least.
+    /// The relative error that the share `q` of all does not exceed; of counts relative to one at
+    /// least.
     pub fn error(&self, q: f64) -> f64 {
         let mut sorted = self.errors.clone();
         sorted.sort_by(f64::total_cmp);
@@ -186,13 +188,15 @@ pub struct Comparison {
     pub acked: PacketComparison,
     /// The same, of those ACKs alone whose newest packet had been sent again.
     pub acked_again: PacketComparison,
-    /// Of packets marked lost, as the core was told of them: one by one, or several at once against the last of these, with the
-    /// verdict of any. Known once [`finish`](Self::finish) is called.
+    /// Of packets marked lost, as the core was told of them: one by one, or several at once against
+    /// the last of these, with the verdict of any. Known once [`finish`](Self::finish) is
+    /// called.
     pub lost: PacketComparison,
     /// What the core was told of them.
     told: Vec<Record>,
-    /// Of each packet marked lost, in their order: what was in flight when it was sent, and lost before. They are
-    /// known by being sent again, which happens in the order of their being marked; one that arrived after all is not.
+    /// Of each packet marked lost, in their order: what was in flight when it was sent, and lost
+    /// before. They are known by being sent again, which happens in the order of their being
+    /// marked; one that arrived after all is not.
     marked: Vec<Option<(u64, u32)>>,
     newest: Option<u32>,
 }
@@ -227,7 +231,8 @@ impl Comparison {
         }
     }
 
-    /// What is sent again had been marked lost, unless more has been sent again than lost: a tail loss probe.
+    /// What is sent again had been marked lost, unless more has been sent again than lost: a tail
+    /// loss probe.
     fn note_retransmission(&mut self, record: &Record) {
         let newest = *self.newest.get_or_insert(record.seq);
         let mss = record.mss.max(1);
@@ -274,8 +279,8 @@ impl Comparison {
         Some((last, transmissions.next().is_some()))
     }
 
-    /// `P.tx_in_flight` and `C.lost - P.lost` for the newest packet that `ack` acknowledges, and whether it had been
-    /// sent before: from its last transmission before `ack`.
+    /// `P.tx_in_flight` and `C.lost - P.lost` for the newest packet that `ack` acknowledges, and
+    /// whether it had been sent before: from its last transmission before `ack`.
     fn truth(&self, ack: &Record) -> Option<((u64, u64), bool)> {
         let (last, again) = self.last_sent(ack.end_seq.wrapping_sub(1))?;
         let lost = u64::from(ack.lost.wrapping_sub(last.lost)) * u64::from(ack.mss);

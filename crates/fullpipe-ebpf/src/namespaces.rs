@@ -1,4 +1,4 @@
-//! The network namespaces of this machine, and doing something in each.
+//! Lists and enters the network namespaces of this machine.
 
 use crate::error::Error;
 use nix::sched::{CloneFlags, setns};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// A network namespace, held open.
+/// An open network namespace.
 #[derive(Debug)]
 pub struct Namespace {
     /// Its inode, as in `net:[4026531840]`.
@@ -17,7 +17,7 @@ pub struct Namespace {
     pub is_own: bool,
 }
 
-/// The namespaces that a process is in or that /run/netns names, our own first.
+/// The namespaces used by processes or named in /run/netns, this process's own first.
 pub fn all() -> Vec<Namespace> {
     let own = std::fs::metadata("/proc/self/ns/net").map(|about| about.ino()).unwrap_or(0);
     let mut found: BTreeMap<u64, File> = BTreeMap::new();
@@ -45,17 +45,17 @@ pub fn all() -> Vec<Namespace> {
 }
 
 impl Namespace {
-    /// Runs `what` in this namespace, on a thread of its own. Files under /proc/sys/net and programs started
-    /// there are the namespace's.
+    /// Runs `action` in this namespace, on its own thread. /proc/sys/net and started programs then
+    /// belong to the namespace.
     ///
     /// # Errors
-    /// When the namespace may not be entered, or what `what` says.
+    /// If the namespace cannot be entered; also errors of `action`.
     pub fn enter<T: Send, E: From<Error> + Send>(
         &self,
-        what: impl FnOnce() -> Result<T, E> + Send,
+        action: impl FnOnce() -> Result<T, E> + Send,
     ) -> Result<T, E> {
         if self.is_own {
-            return what();
+            return action();
         }
         std::thread::scope(|scope| {
             scope
@@ -67,10 +67,10 @@ impl Namespace {
                             "run as root",
                         )
                     })?;
-                    what()
+                    action()
                 })
                 .join()
-                .unwrap_or_else(|_| Err(Error::Malformed("a thread ended before its time".to_owned()).into()))
+                .unwrap_or_else(|_| Err(Error::Malformed("a thread panicked".to_owned()).into()))
         })
     }
 }

@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 /// What an update took over from the build that was loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preserved {
-    /// Live sockets; if not, they go on with the build that was loaded until they close, for the kernel wipes what a
-    /// controller keeps inside a socket when it is given another.
+    /// Live sockets; if not, they go on with the build that was loaded until they close, for the
+    /// kernel wipes what a controller keeps inside a socket when it is given another.
     pub sockets: bool,
     /// What the controller knew of each of them; if not, it learns their paths anew.
     pub state: bool,
@@ -77,7 +77,8 @@ impl Pinned {
         Ok(Some(Pinned { keeper: Registration::Link(link), map_id: about.map_id, name: name.to_owned() }))
     }
 
-    /// Whether sockets can choose it. Without links a loader, or one that unloads, may have been killed before it was.
+    /// Whether sockets can choose it. Without links a loader, or one that unloads, may have been
+    /// killed before it was.
     pub(crate) fn is_registered(&self) -> Result<bool> {
         match &self.keeper {
             Registration::Link(_) => Ok(true),
@@ -85,8 +86,8 @@ impl Pinned {
         }
     }
 
-    /// Puts in order what a killed update has left, before anything else is changed. Gives whether it was killed when
-    /// neither build was registered, which only a kernel without links has.
+    /// Puts in order what a killed update has left, before anything else is changed. Gives whether
+    /// it was killed when neither build was registered, which only a kernel without links has.
     pub(crate) fn recover(pins: &Pins, name: &str) -> Result<bool> {
         let next = pins.next_path(name);
         if !next.exists() {
@@ -124,7 +125,8 @@ impl Pinned {
         Ok(words.filter_map(|id| u32::try_from(id).ok()).collect())
     }
 
-    /// Which controller it is, whatever it is called and whichever build: its programs carry its own name.
+    /// Which controller it is, whatever it is called and whichever build: its programs carry its
+    /// own name.
     pub(crate) fn controller(&self) -> Result<Option<Controller>> {
         let of = |program: &AboutProgram| {
             let starts = |name| program.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
@@ -154,7 +156,8 @@ impl Pinned {
         Ok(Some(map.as_ref().and_then(value).map_or_else(Vec::new, |value| settings::words(&value))))
     }
 
-    /// Puts this build in its place. Until the kernel has taken it, nothing is changed; then everything is.
+    /// Puts this build in its place. Until the kernel has taken it, nothing is changed; then
+    /// everything is.
     pub(crate) fn give_way_to(
         &self,
         pins: &Pins,
@@ -192,17 +195,19 @@ impl Pinned {
         Ok(Preserved { sockets: moves, state: !moves || storage.is_some(), settings: old.is_some() })
     }
 
-    /// Without links two builds of a name cannot be there at once: for a moment new sockets cannot choose it. Those that
-    /// have it go on.
+    /// Without links two builds of a name cannot be there at once: for a moment new sockets cannot
+    /// choose it. Those that have it go on.
     fn replace_map(&self, map: &MapHandle, pins: &Pins, loaded: &mut loader::Loaded) -> Result<()> {
         let next = pins.next_path(&self.name);
         loaded.register_pinned_after(&next, || unregister(map, &self.name))?;
         std::fs::rename(&next, pins.path(&self.name)).map_err(Error::io("cannot rename", &next))
     }
 
-    /// Has the namespaces whose default it is give new sockets the build that has the name now. The kernel leaves them the
-    /// one that had it when it became the default (tcp_update_congestion_control changes the list alone). To be called
-    /// before [`Pinned::move_sockets`]: listeners and what they accept would come after it with the old one.
+    /// Has the namespaces whose default it is give new sockets the build that has the name now. The
+    /// kernel leaves them the one that had it when it became the default
+    /// (tcp_update_congestion_control changes the list alone). To be called
+    /// before [`Pinned::move_sockets`]: listeners and what they accept would come after it with the
+    /// old one.
     pub(crate) fn renew_defaults(&self) -> Result<()> {
         namespaces::all()
             .iter()
@@ -218,7 +223,8 @@ impl Pinned {
         {
             // It may go while we look.
             let Ok(map) = MapHandle::from_map_id(about.id) else { continue };
-            // A map that was never registered holds nothing; in any other the name stands somewhere among the pointers.
+            // A map that was never registered holds nothing; in any other the name stands somewhere among the
+            // pointers.
             if value(&map).is_some_and(|value| value.windows(NAME_SIZE).step_by(8).any(|words| words == name))
             {
                 return true;
@@ -227,8 +233,9 @@ impl Pinned {
         false
     }
 
-    /// Gives live sockets the build that has the name now. The kernel leaves them the one that they chose. A listener that no
-    /// program chose for is left to the default, which its connections take: what it is given here would be its choice.
+    /// Gives live sockets the build that has the name now. The kernel leaves them the one that they
+    /// chose. A listener that no program chose for is left to the default, which its
+    /// connections take: what it is given here would be its choice.
     pub(crate) fn move_sockets(&self) -> Result<()> {
         let walker = Walker::load(Some((&self.name, &self.name)))?;
         namespaces::all().iter().try_for_each(|namespace| walker.migrate(namespace))

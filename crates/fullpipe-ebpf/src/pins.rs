@@ -1,12 +1,13 @@
 //! Where loaded controllers are kept: one pinned link each, in a BPF file system.
 //!
-//! A link that nobody holds unregisters its controller, so a pin is the one thing that keeps it: there is
-//! no state in which half of a controller is left behind. Everything else (map, programs, build) is found
-//! from the link.
+//! A link that nobody holds unregisters its controller, so a pin is the one thing that keeps it:
+//! there is no state in which half of a controller is left behind. Everything else (map, programs,
+//! build) is found from the link.
 //!
-//! On a kernel without links (before Linux 6.4) it is the controller's map that is pinned. A registered map stays without
-//! any pin, so it is pinned before it is registered, and its pin removed after that ends: whatever is registered can be
-//! found. A controller that is there for one process has its pin in a directory that the process keeps locked.
+//! On a kernel without links (before Linux 6.4) it is the controller's map that is pinned. A
+//! registered map stays without any pin, so it is pinned before it is registered, and its pin
+//! removed after that ends: whatever is registered can be found. A controller that is there for one
+//! process has its pin in a directory that the process keeps locked.
 
 use crate::error::{Error, Result};
 use libbpf_rs::{MapCore, MapHandle};
@@ -25,7 +26,8 @@ pub(crate) const CGROUPS: &str = "cgroups";
 pub(crate) const HELD: &str = "held";
 /// The pin of the controller in such a directory.
 const HELD_MAP: &str = "map";
-/// What the name of a pin ends with that is to take the place of the one without it. No controller's name can.
+/// What the name of a pin ends with that is to take the place of the one without it. No
+/// controller's name can.
 const NEXT: &str = "@next";
 /// How long to wait for another loader.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,8 +46,8 @@ impl Pins {
         (is_bpffs(Path::new(BPFFS)) && directory.is_dir()).then_some(Pins { directory, _turn: None })
     }
 
-    /// The pins, to change: no other fullpipe changes them while this lives. Mounts the BPF file system when
-    /// nothing else has done it yet, as ip and bpftool do.
+    /// The pins, to change: no other fullpipe changes them while this lives. Mounts the BPF file
+    /// system when nothing else has done it yet, as ip and bpftool do.
     ///
     /// # Errors
     /// [`Error::Impossible`] when it cannot be mounted, or another loader keeps it too long.
@@ -198,7 +200,8 @@ fn held_in(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Takes away what processes that were killed have left registered, which only a kernel without links lets them.
+/// Takes away what processes that were killed have left registered, which only a kernel without
+/// links lets them.
 ///
 /// # Errors
 /// When something that is left cannot be taken away.

@@ -1,8 +1,8 @@
-//! Sockets whose window a program outside of the kernel sets, as it sees fit.
+//! Sockets whose window is set from user space.
 //!
-//! A controller registered for this process alone obeys what is written beside a socket (bpf/policy.bpf.c): on each
-//! ACK the window becomes that, and the pacing rate if there is one. What the kernel tells nobody of the ACKs it adds up
-//! beside the socket.
+//! A controller registered for this process only applies the window and pacing rate stored for a
+//! socket on each ACK (bpf/policy.bpf.c), and accumulates per-ACK statistics that the kernel does
+//! not export otherwise.
 
 use crate::error::{Error, Result};
 use crate::loader::{self, TemporaryController};
@@ -20,87 +20,89 @@ struct RawControl {
     spare: u32,
 }
 
-/// `struct fp_seen` of bpf/policy.bpf.c: what has happened to a socket since it was taken.
+/// `struct fp_seen` of bpf/policy.bpf.c: statistics of a socket since tracking started.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct SocketStats {
-    /// Sum of the round-trip times measured, µs.
+    /// Sum of the measured round-trip times, µs.
     pub rtt_sum_us: u64,
-    /// How many they were.
+    /// Number of round-trip times.
     pub rtts: u32,
     /// ACKs.
     pub acks: u32,
-    /// Packets marked lost on the connection, as of the last ACK.
+    /// Packets marked lost on the connection as of the last ACK.
     pub lost: u32,
     spare: u32,
 }
 
-/// Steers sockets by their descriptors: whoever holds this may do so with its own sockets, without privilege and in any
-/// network namespace. It is two descriptors, of which another process may make it again.
+/// Controls sockets by their descriptors. The owner may use it with its own sockets, unprivileged
+/// and in any network namespace. It consists of two descriptors, which can be passed to another
+/// process.
 #[derive(Debug)]
 pub struct PolicyMaps {
-    orders: OwnedFd,
-    seen: OwnedFd,
+    control: OwnedFd,
+    stats: OwnedFd,
 }
 
-/// The name that the controller of this process has. Another's differs, and so do the orders it obeys.
+/// The controller's name, unique to this process.
 pub fn name() -> String {
     format!("fp_pol{}", std::process::id())
 }
 
-/// Loads the controller under its [`name`] until the first of the two is dropped.
+/// Loads the controller under its [`name`] until the first returned value is dropped.
 ///
 /// # Errors
 /// As [`loader::load`].
 pub fn load() -> Result<(TemporaryController, PolicyMaps)> {
-    let (held, maps) = loader::load_object_temporarily(object!("policy"), &name(), &["orders", "seen"])?;
-    let helm = PolicyMaps::from_descriptors(maps).map_err(|e| Error::Malformed(e.to_string()))?;
-    Ok((held, helm))
+    let (controller, maps) =
+        loader::load_object_temporarily(object!("policy"), &name(), &["orders", "seen"])?;
+    let maps = PolicyMaps::from_descriptors(maps).map_err(|e| Error::Malformed(e.to_string()))?;
+    Ok((controller, maps))
 }
 
 impl PolicyMaps {
-    /// What it is made of, opened once more: for [`from_descriptors`](Self::from_descriptors).
+    /// Duplicates its descriptors, for [`from_descriptors`](Self::from_descriptors).
     ///
     /// # Errors
-    /// When there are too many open files.
+    /// If there are too many open files.
     pub fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
-        [&self.orders, &self.seen].into_iter().map(OwnedFd::try_clone).collect()
+        [&self.control, &self.stats].into_iter().map(OwnedFd::try_clone).collect()
     }
 
-    /// Makes it again from its [`descriptors`](Self::descriptors), in this process or another.
+    /// Restores it from its [`descriptors`](Self::descriptors), in this or another process.
     ///
     /// # Errors
-    /// When there are not as many as it has.
+    /// If the number of descriptors is wrong.
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
-        let [orders, seen] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|got| {
-            let text = format!("a helm is made of two descriptors, not of {}", got.len());
+        let [control, stats] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|got| {
+            let text = format!("expected two descriptors, got {}", got.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
-        Ok(PolicyMaps { orders, seen })
+        Ok(PolicyMaps { control, stats })
     }
 
-    /// Begins to see what happens to a socket.
+    /// Starts tracking a socket.
     ///
     /// # Errors
-    /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
+    /// If the kernel refuses: the descriptor is not a socket, or only root may use BPF.
     pub fn track(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        put(&self.seen, socket, &SocketStats::default())
+        put(&self.stats, socket, &SocketStats::default())
     }
 
-    /// What has happened to a socket that was [taken](Self::track).
+    /// Statistics of a [tracked](Self::track) socket.
     ///
     /// # Errors
-    /// When it was not.
+    /// If it is not tracked.
     pub fn stats(&self, socket: BorrowedFd<'_>) -> io::Result<SocketStats> {
-        get(&self.seen, socket)
+        get(&self.stats, socket)
     }
 
-    /// From the next ACK on the window of a socket is `cwnd` packets, and its pacing rate `pacing_rate` bytes a second,
-    /// where one is given.
+    /// Sets the window in packets and optionally the pacing rate in bytes per second, effective
+    /// from the next ACK.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn set_window(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing_rate: Option<u64>) -> io::Result<()> {
-        put(&self.orders, socket, &RawControl { pacing_rate: pacing_rate.unwrap_or(0), cwnd, spare: 0 })
+        put(&self.control, socket, &RawControl { pacing_rate: pacing_rate.unwrap_or(0), cwnd, spare: 0 })
     }
 }

@@ -1,4 +1,4 @@
-//! Records that programs write to a ring buffer.
+//! Reads records from a BPF ring buffer.
 
 use crate::error::{Error, Result};
 use bytemuck::Pod;
@@ -6,27 +6,27 @@ use libbpf_rs::{AsRawLibbpf, Map, MapCore, MapFlags, Object, RingBuffer, RingBuf
 use std::cell::Cell;
 use std::time::Duration;
 
-/// A loaded object's ring buffer while it is read.
+/// A ring buffer being read.
 ///
-/// Each look at it takes what is there at that moment and no more: left to itself libbpf reads until the ring is
-/// empty, and against programs that write faster than this reads that is never.
+/// Each read consumes only the records present at its start: libbpf reads until the ring is empty,
+/// which never happens if programs write faster than this reads.
 pub(crate) struct Ring<'a> {
     ring: RingBuffer<'a>,
-    /// How many records the present look may still take.
+    /// Records that the current read may still consume.
     left: &'a Cell<u64>,
-    /// Bytes that a record takes in the ring.
+    /// Bytes per record in the ring.
     record: u64,
 }
 
 impl Ring<'_> {
-    /// Waits up to `most` for records, then takes those that were there when this was called, at least one.
-    pub(crate) fn wait(&self, most: Duration) {
+    /// Waits up to `timeout` for records, then consumes those present when called, at least one.
+    pub(crate) fn wait(&self, timeout: Duration) {
         self.left.set(self.available().max(1));
-        // A signal interrupts the wait, and a look that ends before the ring is empty is an error to libbpf: neither is here.
-        let _ = self.ring.poll_raw(most);
+        // libbpf reports signals and an early end of the read as errors; neither matters here.
+        let _ = self.ring.poll_raw(timeout);
     }
 
-    /// Takes the records that are there now.
+    /// Consumes the records present now.
     pub(crate) fn consume(&self) {
         let available = self.available();
         if available > 0 {
@@ -35,9 +35,10 @@ impl Ring<'_> {
         }
     }
 
-    /// How many records the ring holds.
+    /// Records in the ring.
     fn available(&self) -> u64 {
-        // SAFETY: the buffer lives as long as `self.ring`; its ring 0, which was added when it was built, as long as it.
+        // SAFETY: the buffer lives as long as `self.ring`; its ring 0, which was added when it was built,
+        // as long as it.
         let bytes = unsafe {
             libbpf_sys::ring__avail_data_size(libbpf_sys::ring_buffer__ring(
                 self.ring.as_libbpf_object().as_ptr(),
@@ -48,14 +49,15 @@ impl Ring<'_> {
     }
 }
 
-/// `BPF_RINGBUF_HDR_SZ` (linux/bpf.h), in front of each record.
+/// `BPF_RINGBUF_HDR_SZ` (linux/bpf.h), before each record.
 const HEADER: usize = 8;
 
-/// Hands the records in the ring buffer `name` to `each`: those that come while `wait` waits for them, and those that
-/// are there then. Gives how many found the ring full so far, which the programs count first in their `.data.counts`.
+/// Passes the records of the ring buffer `name` to `each` while `wait` runs, then those still
+/// present. Returns how many records were dropped because the ring was full, which the programs
+/// count first in their `.data.counts`.
 ///
 /// # Errors
-/// When the object has no such ring, or the kernel refuses.
+/// If the object has no such ring, or the kernel refuses.
 pub(crate) fn read<R: Pod>(
     object: &Object,
     name: &str,
@@ -63,11 +65,11 @@ pub(crate) fn read<R: Pod>(
     wait: impl FnOnce(&Ring<'_>),
 ) -> Result<u64> {
     follow(object, name, each, wait)?;
-    let [missed] = counts(object)?;
-    Ok(missed)
+    let [dropped] = counts(object)?;
+    Ok(dropped)
 }
 
-/// The same of programs that count elsewhere.
+/// As [`read`], for programs that count elsewhere.
 ///
 /// # Errors
 /// As [`read`].
@@ -86,7 +88,8 @@ pub(crate) fn follow<R: Pod>(
                 each(&bytemuck::pod_read_unaligned(bytes));
             }
             left.set(left.get().saturating_sub(1));
-            // This record is taken in any case (libbpf's ringbuf_process_ring); a negative number ends the look.
+            // This record is consumed in any case (libbpf's ringbuf_process_ring); a negative value ends the
+            // read.
             if left.get() == 0 { -(nix::errno::Errno::ECANCELED as i32) } else { 0 }
         })
         .map_err(unreadable)?;
@@ -98,10 +101,10 @@ pub(crate) fn follow<R: Pod>(
     Ok(())
 }
 
-/// The first words of what a loaded object's programs count in their `.data.counts`.
+/// The first words of a loaded object's `.data.counts`.
 ///
 /// # Errors
-/// When the object counts nothing, or the kernel refuses.
+/// If the object has no counts, or the kernel refuses.
 pub(crate) fn counts<const N: usize>(object: &Object) -> Result<[u64; N]> {
     let bytes =
         map(object, ".data.counts")?.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
@@ -110,7 +113,7 @@ pub(crate) fn counts<const N: usize>(object: &Object) -> Result<[u64; N]> {
     Ok(std::array::from_fn(|_| words.next().unwrap_or(0)))
 }
 
-/// The map whose name ends so: libbpf puts the object's in front of some.
+/// The map whose name ends with `name`: libbpf prefixes some with the object's name.
 pub(crate) fn map<'a>(object: &'a Object, name: &str) -> Result<Map<'a>> {
     let found = object.maps().find(|map| map.name().to_string_lossy().ends_with(name));
     found.ok_or_else(|| Error::Malformed(format!("the object has no map {name}")))

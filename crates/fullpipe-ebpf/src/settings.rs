@@ -1,5 +1,5 @@
-//! What can be varied in a loaded controller: words in a map of its programs, one for all its sockets. The keys, ranges and
-//! units are those of the controllers in Rust.
+//! Settings of a loaded controller: words in a map shared by all its sockets. Keys, ranges and
+//! units are those of the Rust controllers.
 
 use crate::controller::Controller;
 use crate::error::{Error, Result};
@@ -9,23 +9,24 @@ use fullpipe_cc::registry::{self, SettingValue};
 /// The map's name, which is its section's in the object.
 pub(crate) const MAP: &str = ".data.settings";
 
-/// A setting of a controller and what it is set to.
+/// A setting of a controller and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its name, what it may be, what it is if not set, and what it does.
+    /// Its key, range, default and description.
     pub about: &'static registry::Setting,
-    /// What it is set to, as it would be given.
+    /// Its value, in input form.
     pub value: String,
 }
 
 impl Setting {
-    /// Whether it is what it is if not set.
+    /// Whether it has its default value.
     pub fn is_default(&self) -> bool {
         self.value == self.about.default
     }
 }
 
-/// The settings of a controller, in the order of their words; none where it is exactly the kernel's.
+/// The settings of a controller, in the order of their words; empty for fp_bbr1, which equals the
+/// kernel's bbr.
 pub fn for_controller(controller: Controller) -> &'static [registry::Setting] {
     let name = match controller {
         Controller::Bbr1 => return &[],
@@ -35,10 +36,10 @@ pub fn for_controller(controller: Controller) -> &'static [registry::Setting] {
     registry::find(name).map_or(&[], |about| about.settings)
 }
 
-/// What a controller's words say.
+/// Decodes a controller's words.
 ///
 /// # Errors
-/// When there are not as many as it has settings.
+/// If their number differs from the number of settings.
 pub(crate) fn describe(controller: Controller, words: &[u32]) -> Result<Vec<Setting>> {
     let amounts: Vec<SettingValue> = match controller {
         Controller::Bbr3 => params(words)?.setting_values().into_iter().map(|(_, amount)| amount).collect(),
@@ -55,10 +56,10 @@ pub(crate) fn describe(controller: Controller, words: &[u32]) -> Result<Vec<Sett
         .collect())
 }
 
-/// A controller's words with what `pairs` of key and value change in them.
+/// A controller's words with `pairs` of key and value applied.
 ///
 /// # Errors
-/// An unknown key, or a value that its setting cannot have, with what is possible.
+/// An unknown key or an invalid value, with what is accepted.
 pub(crate) fn vary(controller: Controller, words: &[u32], pairs: &[(String, String)]) -> Result<Vec<u32>> {
     let Some((key, _)) = pairs.first() else { return Ok(words.to_vec()) };
     let borrowed: Vec<(&str, &str)> =
@@ -71,13 +72,13 @@ pub(crate) fn vary(controller: Controller, words: &[u32], pairs: &[(String, Stri
             _ => None,
         };
         Error::Malformed(match about {
-            Some(one) => format!("{error}\n  {}: {}; {} if not set", one.key, one.about, one.default),
+            Some(one) => format!("{error}\n  {}: {} [default: {}]", one.key, one.about, one.default),
             None => error.to_string(),
         })
     };
     match controller {
         Controller::Bbr1 => Err(Error::Malformed(format!(
-            "{controller} has no setting `{key}`, and no other: it computes exactly what the kernel's bbr does"
+            "{controller} has no setting `{key}`: it has no settings, because it equals the kernel's bbr"
         ))),
         Controller::Bbr3 => Ok(params(words)?.with(&borrowed).map_err(refused)?.to_words().to_vec()),
         Controller::Hybla => {
@@ -87,7 +88,7 @@ pub(crate) fn vary(controller: Controller, words: &[u32], pairs: &[(String, Stri
     }
 }
 
-/// Settings as a map from keys to numbers, or to true and false.
+/// Serialises settings as a map from keys to numbers or booleans.
 pub(crate) fn serialize<S: serde::Serializer>(
     settings: &[Setting],
     to: S,
@@ -109,17 +110,17 @@ fn params(words: &[u32]) -> Result<v3::Params> {
 
 fn other_count(controller: Controller, count: usize) -> Error {
     Error::Malformed(format!(
-        "{controller} has {} settings, and this build of it {count}",
+        "{controller} has {} settings, but the loaded build has {count}",
         for_controller(controller).len()
     ))
 }
 
-/// The words of a map's value.
+/// Decodes a map's value into words.
 pub(crate) fn words(value: &[u8]) -> Vec<u32> {
     value.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap_or_default())).collect()
 }
 
-/// The value of a map that holds `words`.
+/// Encodes words as a map's value.
 pub(crate) fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
@@ -133,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_changes_and_the_rest_stays() {
+    fn given_settings_change_and_the_rest_stay() {
         let draft = v3::Params::DRAFT.to_words();
         let varied =
             vary(Controller::Bbr3, &draft, &pairs(&[("beta_percent", "80"), ("ecn", "off")])).unwrap();
-        let told = describe(Controller::Bbr3, &varied).unwrap();
-        let others: Vec<_> = told
+        let described = describe(Controller::Bbr3, &varied).unwrap();
+        let others: Vec<_> = described
             .iter()
             .filter(|one| !one.is_default())
             .map(|one| (one.about.key, one.value.as_str()))
@@ -149,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_can() {
+    fn invalid_settings_are_rejected_with_what_is_accepted() {
         let refused = |controller, words: &[u32], key, value| {
             vary(controller, words, &pairs(&[(key, value)])).unwrap_err().to_string()
         };
         let draft = v3::Params::DRAFT.to_words();
-        let said = refused(Controller::Bbr3, &draft, "beta_percent", "170");
-        assert!(said.contains("from 1 to 100") && said.contains("in percent"), "{said}");
-        let said = refused(Controller::Bbr3, &draft, "beta_percnt", "70");
-        assert!(said.contains("did you mean `beta_percent`"), "{said}");
+        let error = refused(Controller::Bbr3, &draft, "beta_percent", "170");
+        assert!(error.contains("from 1 to 100") && error.contains("in percent"), "{error}");
+        let error = refused(Controller::Bbr3, &draft, "beta_percnt", "70");
+        assert!(error.contains("did you mean `beta_percent`"), "{error}");
         assert!(refused(Controller::Hybla, &[25], "rtt0", "0").contains("1 to 10000"));
         assert!(refused(Controller::Bbr1, &[], "beta_percent", "70").contains("no setting"));
     }

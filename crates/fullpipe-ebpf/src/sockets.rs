@@ -1,4 +1,5 @@
-//! The TCP sockets that use our controllers: what they are doing, and moving them to another controller.
+//! The TCP sockets that use our controllers: what they are doing, and moving them to another
+//! controller.
 
 use crate::error::{Error, Result};
 use crate::loader::{self, NAME_SIZE};
@@ -34,7 +35,8 @@ struct Raw {
 pub struct Socket {
     /// The controller's name.
     pub controller: String,
-    /// The kernel's lasting name for it; none before somebody asked for that, as a dump of sock_diag does.
+    /// The kernel's lasting name for it; none before somebody asked for that, as a dump of
+    /// sock_diag does.
     #[serde(skip)]
     pub cookie: Option<NonZeroU64>,
     /// Whether it listens: its connections will inherit the controller.
@@ -214,7 +216,8 @@ impl Walker {
         Ok(bytes.chunks_exact(std::mem::size_of::<Raw>()).map(Socket::parse).collect())
     }
 
-    /// Gives the sockets of a namespace the other controller of the pair that [`load`](Self::load) was told.
+    /// Gives the sockets of a namespace the other controller of the pair that [`load`](Self::load)
+    /// was told.
     ///
     /// # Errors
     /// When the sockets cannot be walked.
@@ -252,8 +255,8 @@ impl Survey {
     }
 }
 
-/// Sockets that are looked at again and again, chosen by their descriptors: whoever holds this may watch its own
-/// sockets and look at them, without privilege and in any network namespace.
+/// Sockets that are looked at again and again, chosen by their descriptors: whoever holds this may
+/// watch its own sockets and look at them, without privilege and in any network namespace.
 ///
 /// It is two descriptors, of which another process may make it again.
 #[derive(Debug)]
@@ -304,7 +307,8 @@ impl Watch {
     /// Watches a socket, until it is closed, under a number of the caller's.
     ///
     /// # Errors
-    /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
+    /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use
+    /// BPF.
     pub fn add(&self, socket: BorrowedFd<'_>, number: u64) -> io::Result<()> {
         put(&self.watched, socket, &number)
     }

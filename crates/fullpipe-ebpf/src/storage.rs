@@ -1,17 +1,18 @@
-//! What is kept beside sockets: maps of the kernel's socket storage, reached by a socket's descriptor.
+//! Access to maps of socket storage by a socket's descriptor.
 
 use bytemuck::Pod;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Puts `value` beside a socket, into a map whose values are of its type.
+/// Stores `value` for a socket in a map with values of its type.
 ///
 /// # Errors
-/// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use BPF.
+/// If the kernel refuses: the descriptor is not a socket, or only root may use BPF.
 pub(crate) fn put<T: Pod>(map: &OwnedFd, socket: BorrowedFd<'_>, value: &T) -> io::Result<()> {
     let key = socket.as_raw_fd().to_ne_bytes();
-    // SAFETY: maps of socket storage have keys of four bytes, and the values of this one the size of what is put into it, by the
-    // caller; it is what the pointers lead to, and both outlive the call.
+    // SAFETY: maps of socket storage have keys of four bytes, and the values of this one the size of
+    // what is put into it, by the caller; it is what the pointers lead to, and both outlive the
+    // call.
     let result = unsafe {
         libbpf_sys::bpf_map_update_elem(
             map.as_raw_fd(),
@@ -23,10 +24,10 @@ pub(crate) fn put<T: Pod>(map: &OwnedFd, socket: BorrowedFd<'_>, value: &T) -> i
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What lies beside a socket, in a map whose values are of this type.
+/// Reads a socket's value from a map with values of this type.
 ///
 /// # Errors
-/// When nothing does.
+/// If there is no value.
 pub(crate) fn get<T: Pod>(map: &OwnedFd, socket: BorrowedFd<'_>) -> io::Result<T> {
     let key = socket.as_raw_fd().to_ne_bytes();
     let mut value = T::zeroed();

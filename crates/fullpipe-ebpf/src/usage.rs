@@ -1,5 +1,6 @@
-//! Where a controller is in use by choice: as a namespace's default, on a route, for a control group. Only looks, but for
-//! the program that gives a control group its controller, and the default that is to be another build of the same name.
+//! Where a controller is in use by choice: as a namespace's default, on a route, for a control
+//! group. Only looks, but for the program that gives a control group its controller, and the
+//! default that is to be another build of the same name.
 
 use crate::error::{Error, Result};
 use crate::loader::{self, NAME_SIZE};
@@ -19,8 +20,8 @@ fn default() -> Result<String> {
     Ok(std::fs::read_to_string(DEFAULT).map_err(Error::io("cannot read", DEFAULT))?.trim().to_owned())
 }
 
-/// Where it is the default of the namespace this runs in, makes it that again: the default is then the build that has the
-/// name now. The host's settings stay as they are.
+/// Where it is the default of the namespace this runs in, makes it that again: the default is then
+/// the build that has the name now. The host's settings stay as they are.
 ///
 /// # Errors
 /// When the default cannot be read or written.
@@ -31,7 +32,8 @@ pub(crate) fn renew_default(name: &str) -> Result<()> {
     std::fs::write(DEFAULT, name).map_err(Error::io("cannot write", DEFAULT))
 }
 
-/// The destinations of this namespace's routes that name the controller; none where the kernel does not say.
+/// The destinations of this namespace's routes that name the controller; none where the kernel does
+/// not say.
 fn routes(name: &str) -> Vec<String> {
     let all = Rtnetlink::open().and_then(|mut link| link.congestion_routes()).unwrap_or_default();
     let named = all.into_iter().filter(|route| route.controller == name);
@@ -53,7 +55,8 @@ pub fn cgroup_pin(pins: &Pins, path: &Path, name: &str) -> Result<PathBuf> {
     pins.cgroup_path(name, about.ino())
 }
 
-/// Has new connections of a control group's processes use the controller, as long as the program is pinned.
+/// Has new connections of a control group's processes use the controller, as long as the program is
+/// pinned.
 ///
 /// # Errors
 /// When it is no control group, or the kernel refuses the program.

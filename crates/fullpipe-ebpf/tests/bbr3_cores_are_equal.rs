@@ -1,5 +1,5 @@
-//! The C core of BBR v3 and the Rust one leave the same window, rate, quantum, gains, bounds and state after
-//! every call, over simulated paths and over streams that no path would give.
+//! The C core of BBR v3 and the Rust one leave the same window, rate, quantum, gains, bounds and
+//! state after every call, over simulated paths and over streams that no path would give.
 
 mod transport;
 
@@ -13,7 +13,8 @@ use fullpipe_units::{Rate, Span, Time};
 use std::collections::BTreeMap;
 use transport::{Path, Random, run};
 
-/// 140 Tbit/s. The C core multiplies rates by gains in 64 bits; beyond 2^54 bytes/s that would not fit.
+/// 140 Tbit/s. The C core multiplies rates by gains in 64 bits; beyond 2^54 bytes/s that would not
+/// fit.
 const FASTEST: Rate = Rate::from_bytes_per_sec(1 << 44);
 
 /// Both cores, fed the same and compared after each call.

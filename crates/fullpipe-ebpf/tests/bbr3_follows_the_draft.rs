@@ -1,5 +1,5 @@
-//! What draft-ietf-ccwg-bbr asks of BBR v3 in places that a simulated path seldom shows, asked of the Rust core and of
-//! the C core alike.
+//! What draft-ietf-ccwg-bbr asks of BBR v3 in places that a simulated path seldom shows, asked of
+//! the Rust core and of the C core alike.
 
 use fullpipe_cc::bbr::v3;
 use fullpipe_cc::{
@@ -15,7 +15,8 @@ const INTERVAL: Span = Span::from_micros(800);
 const RTT: Span = Span::from_millis(40);
 const BDP: u64 = 50_000;
 
-/// A controller whose packets are acknowledged one by one, at a constant rate after a constant time.
+/// A controller whose packets are acknowledged one by one, at a constant rate after a constant
+/// time.
 struct Flow {
     cc: Box<dyn CongestionControl>,
     core: &'static str,
@@ -192,7 +193,8 @@ fn a_round_of_many_marks_ends_startup_and_of_few_does_not() {
     }
 }
 
-/// § Saving State Upon Loss Recovery: what is restored is from the start of the episode that was spurious.
+/// § Saving State Upon Loss Recovery: what is restored is from the start of the episode that was
+/// spurious.
 #[test]
 fn a_mark_saves_nothing_that_a_later_spurious_recovery_would_restore() {
     each(plain(), |flow| {
@@ -238,13 +240,15 @@ fn without_selective_acks_a_loss_in_fast_recovery_ends_startup() {
     }
 }
 
-/// § ProbeRTT Logic: `EnterProbeRTT()` comes before `SaveCwnd()`, which then keeps the larger window of the two.
+/// § ProbeRTT Logic: `EnterProbeRTT()` comes before `SaveCwnd()`, which then keeps the larger
+/// window of the two.
 #[test]
 fn probe_rtt_keeps_the_larger_of_the_window_and_the_one_saved_before() {
     each(plain(), |flow| {
         flow.run_to("ProbeBW_CRUISE");
         let before = flow.cc.cwnd();
-        // A time-out cuts the window, which it saves; the next one to save is ProbeRTT, while the window is still small.
+        // A time-out cuts the window, which it saves; the next one to save is ProbeRTT, while the window is
+        // still small.
         flow.recovery(Recovery::EnterRto);
         flow.recovery(Recovery::Exit);
         for _ in 0..3 {
@@ -274,7 +278,8 @@ fn probe_rtt_keeps_the_larger_of_the_window_and_the_one_saved_before() {
     });
 }
 
-/// § Modulating cwnd in Loss Recovery: at the end of ACK processing the window that was restored is bounded.
+/// § Modulating cwnd in Loss Recovery: at the end of ACK processing the window that was restored is
+/// bounded.
 #[test]
 fn an_ack_without_a_sample_bounds_the_window_that_leaving_recovery_restored() {
     each(plain(), |flow| {
@@ -292,7 +297,8 @@ fn an_ack_without_a_sample_bounds_the_window_that_leaving_recovery_restored() {
     });
 }
 
-/// § ProbeRTT Logic: `HandleProbeRTT()` marks the connection application-limited before it asks whether it is over.
+/// § ProbeRTT Logic: `HandleProbeRTT()` marks the connection application-limited before it asks
+/// whether it is over.
 #[test]
 fn the_ack_that_ends_probe_rtt_still_marks_the_connection_application_limited() {
     each(plain(), |flow| {
@@ -312,8 +318,9 @@ fn the_ack_that_ends_probe_rtt_still_marks_the_connection_application_limited() 
     });
 }
 
-/// § Send Quantum: what the pacing rate sends in a millisecond, two packets at least and 64 KiB at most; and § Offload Budget: three
-/// of them are the least that inflight is bounded by, which on a short path is more than its bandwidth-delay product.
+/// § Send Quantum: what the pacing rate sends in a millisecond, two packets at least and 64 KiB at
+/// most; and § Offload Budget: three of them are the least that inflight is bounded by, which on a
+/// short path is more than its bandwidth-delay product.
 #[test]
 fn the_quantum_is_a_millisecond_of_the_pacing_rate_and_three_of_them_a_short_paths_window() {
     for megabits in [10, 100, 500, 1000, 10_000] {
@@ -340,13 +347,15 @@ fn the_quantum_is_a_millisecond_of_the_pacing_rate_and_three_of_them_a_short_pat
                     quanta.push(quantum);
                     windows.push(flow.cc.cwnd());
                 }
-                // The quantum goes with the gain of the state, and the window follows by what is acknowledged.
+                // The quantum goes with the gain of the state, and the window follows by what is
+                // acknowledged.
                 let [least, most] = [quanta.iter().min(), quanta.iter().max()].map(|q| 3 * q.unwrap());
                 let least = least.max(4 * PACKET);
                 let bdp = rate.as_bytes_per_sec() * rtt.as_nanos() / 1_000_000_000;
                 for window in windows {
                     assert!(window >= least, "{megabits} Mbit/s, {rtt}: {window} of {least}");
-                    // Twice the BDP, in UP 2.25 times and two packets more; a few for what looks like aggregation.
+                    // Twice the BDP, in UP 2.25 times and two packets more; a few for what looks like
+                    // aggregation.
                     let bound = (bdp * 9 / 4).max(most) + 5 * PACKET;
                     assert!(window <= bound, "{megabits} Mbit/s, {rtt}: {window} of {bound}");
                 }

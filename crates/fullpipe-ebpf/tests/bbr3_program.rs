@@ -1,5 +1,5 @@
-//! fp_bbr3's program, called by hand as a kernel calls it: what it makes of a connection that another controller had, and of
-//! calls that are not made (bpf/hosted_bbr3.c).
+//! fp_bbr3's program, called by hand as a kernel calls it: what it makes of a connection that
+//! another controller had, and of calls that are not made (bpf/hosted_bbr3.c).
 
 // The program is in the library's native code.
 use fullpipe_ebpf as _;
@@ -113,7 +113,8 @@ struct Socket {
 }
 
 impl Socket {
-    /// One with this window, which has delivered so many packets on another controller; it has not chosen the program.
+    /// One with this window, which has delivered so many packets on another controller; it has not
+    /// chosen the program.
     fn with(snd_cwnd: u32, delivered: u32) -> Socket {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +198,8 @@ fn the_structure_is_the_c_sides() {
     assert_eq!((seen.has_flow, seen.core_mode, seen.core_delivered), (1, STARTUP, 100 * MSS), "{seen:?}");
 }
 
-/// Rounds go by what the connection has delivered in all, which is what its packets in flight are stamped with.
+/// Rounds go by what the connection has delivered in all, which is what its packets in flight are
+/// stamped with.
 #[test]
 fn a_socket_that_had_another_controller_counts_a_round_a_round_trip() {
     let mut socket = Socket::with(60, 1000);
@@ -219,7 +221,8 @@ fn pacing_ends_when_the_socket_is_given_away() {
     assert_eq!(socket.tcp.is_paced, 0);
 }
 
-/// There are kernels that now and then do not make a call (docs/explanation/bbr3-on-stock-kernels.md, "Skipped BPF calls").
+/// There are kernels that now and then do not make a call
+/// (docs/explanation/bbr3-on-stock-kernels.md, "Skipped BPF calls").
 #[test]
 fn an_ack_that_is_not_told_of_is_made_good_by_the_next() {
     let mut socket = Socket::new();
@@ -267,7 +270,8 @@ fn a_recovery_that_is_not_told_of_is_seen_by_the_next_ack() {
     let mut socket = Socket::new();
     socket.run_to(|mode| PROBE_BW.contains(&mode));
     let before = socket.tcp.snd_cwnd;
-    // The kernel enters recovery, sets its threshold and leaves the window alone; no call comes through.
+    // The kernel enters recovery, sets its threshold and leaves the window alone; no call comes
+    // through.
     socket.tcp.ca_state = RECOVERY;
     socket.tcp.lost += 1;
     socket.ack();
@@ -295,7 +299,8 @@ fn a_window_or_threshold_that_nobody_wrote_is_not_believed() {
     }
 }
 
-/// `ssthresh` is called for CWR, too, which is left without a word: what it saved would be restored by a later recovery.
+/// `ssthresh` is called for CWR, too, which is left without a word: what it saved would be restored
+/// by a later recovery.
 #[test]
 fn a_mark_saves_nothing_and_a_recovery_does() {
     let mut socket = Socket::new();
@@ -327,7 +332,8 @@ fn the_window_before_a_time_out_is_the_one_that_was_last_written() {
     assert_eq!(socket.tcp.core_prior_cwnd, u64::from(before) * MSS);
 }
 
-/// `tcp_process_tlp_ack()` enters CWR and leaves it in one ACK; a mark keeps a connection there for a round trip.
+/// `tcp_process_tlp_ack()` enters CWR and leaves it in one ACK; a mark keeps a connection there for
+/// a round trip.
 #[test]
 fn cwr_that_begins_and_ends_in_one_ack_is_a_loss_that_a_probe_repaired() {
     for (acks, is_loss) in [(0, true), (1, false)] {
@@ -360,7 +366,8 @@ fn the_core_is_told_of_selective_acks_and_of_the_routes_initial_window() {
     socket.ack();
     assert_eq!(socket.tcp.core_has_selective_acks, 0);
     drop(socket);
-    // (window, delivered) when the controller comes, and InitialCwnd in packets: of a connection that has sent it is ten.
+    // (window, delivered) when the controller comes, and InitialCwnd in packets: of a connection that
+    // has sent it is ten.
     for (window, delivered, initial) in [(40, 0, 40), (40, 1, 40), (40, 2, 10), (3, 900, 10)] {
         let mut socket = Socket::with(window, delivered);
         socket.call(Call::Init, 0);
@@ -414,10 +421,12 @@ const SACKED: u32 = 1;
 const RETRANSMITTED: u32 = 2;
 const MARKED: u32 = 4;
 
-/// A connection of some round trips, and what lay between its ACKs: a packet each, sent with ever other numbers in flight.
+/// A connection of some round trips, and what lay between its ACKs: a packet each, sent with ever
+/// other numbers in flight.
 struct Sent {
     socket: Socket,
-    /// The packets that are outstanding, in order, and what was in flight with each, itself included.
+    /// The packets that are outstanding, in order, and what was in flight with each, itself
+    /// included.
     queue: Vec<Segment>,
     tx_in_flight: Vec<u64>,
 }
@@ -458,8 +467,8 @@ impl Sent {
         told
     }
 
-    /// The packet at this place is acknowledged, before those that were sent before it; gives what the core is told of it:
-    /// what was in flight with it, and lost since.
+    /// The packet at this place is acknowledged, before those that were sent before it; gives what
+    /// the core is told of it: what was in flight with it, and lost since.
     fn ack(&mut self, at: usize) -> (u64, u64) {
         let packet = self.queue[at];
         self.socket.acknowledge();
@@ -490,7 +499,8 @@ impl Sent {
 
 const NO_HINT: u32 = u32::MAX;
 
-/// The draft's HandleLostPacket() is called for each packet, with what was in flight when it was sent.
+/// The draft's HandleLostPacket() is called for each packet, with what was in flight when it was
+/// sent.
 #[test]
 fn each_packet_that_an_ack_marks_lost_is_told_with_what_was_in_flight_when_it_left() {
     for hint in [NO_HINT, 0, 9] {
@@ -504,7 +514,8 @@ fn each_packet_that_an_ack_marks_lost_is_told_with_what_was_in_flight_when_it_le
     }
 }
 
-/// A path that reorders: others that were sent later have been acknowledged, and their losses counted.
+/// A path that reorders: others that were sent later have been acknowledged, and their losses
+/// counted.
 #[test]
 fn a_packet_that_was_late_is_told_with_what_was_in_flight_when_it_left() {
     let mut sent = Sent::some();
@@ -552,7 +563,8 @@ fn what_is_not_found_is_told_at_once() {
     assert_eq!((told.len(), told[0].bytes, sent.socket.tcp.core_lost_ranges), (1, 2 * MSS, 1));
 }
 
-/// A timer's losses have left again, and a packet that was sent after them is lost with the next ACK.
+/// A timer's losses have left again, and a packet that was sent after them is lost with the next
+/// ACK.
 #[test]
 fn a_loss_after_a_timers_counts_itself_alone() {
     let mut sent = Sent::some();

@@ -21,7 +21,8 @@ fn measured() -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(stats) }
 }
 
-/// A program that does nothing, at the same tracepoint as long as this lives: what measuring adds to each run.
+/// A program that does nothing, at the same tracepoint as long as this lives: what measuring adds
+/// to each run.
 fn nothing() -> [OwnedFd; 2] {
     let instruction = |code: u8, imm: i32| {
         let mut instruction = libbpf_sys::bpf_insn { code, imm, ..Default::default() };
@@ -30,8 +31,8 @@ fn nothing() -> [OwnedFd; 2] {
     };
     // r0 = 0; exit.
     let program = [instruction(0xb7, 0), instruction(0x95, 0)];
-    // SAFETY: names and license are C strings, and the program as long as is said; all outlive the calls, whose answers are
-    // descriptors of our own or errors.
+    // SAFETY: names and license are C strings, and the program as long as is said; all outlive the
+    // calls, whose answers are descriptors of our own or errors.
     unsafe {
         let loaded = libbpf_sys::bpf_prog_load(
             libbpf_sys::BPF_PROG_TYPE_RAW_TRACEPOINT,
@@ -48,7 +49,8 @@ fn nothing() -> [OwnedFd; 2] {
     }
 }
 
-/// Opens `many` connections one after the other on an address of its own, each with a few bytes both ways, and closes them.
+/// Opens `many` connections one after the other on an address of its own, each with a few bytes
+/// both ways, and closes them.
 fn connect(host: u8, many: usize) {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
     let address = listener.local_addr().unwrap();

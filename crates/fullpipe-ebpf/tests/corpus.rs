@@ -1,5 +1,6 @@
-//! The recorded corpus: callbacks of the kernel's own BBR, which both cores must repeat exactly; that they
-//! cover every branch. (mutants.rs asks whether a core with any one mistake would be caught.)
+//! The recorded corpus: callbacks of the kernel's own BBR, which both cores must repeat exactly;
+//! that they cover every branch. (mutants.rs asks whether a core with any one mistake would be
+//! caught.)
 
 mod corpus_files;
 

@@ -1,4 +1,5 @@
-//! Thousands of connections on fp_bbr3, whose state is beside the socket: each gets its own, and gives it back.
+//! Thousands of connections on fp_bbr3, whose state is beside the socket: each gets its own, and
+//! gives it back.
 
 use fullpipe_ebpf::kernel::Kernel;
 use fullpipe_ebpf::{Controller, loader};
@@ -13,8 +14,8 @@ const CONNECTIONS: usize = 2_000;
 /// Three times a first window, so that every connection has acknowledgements to work on.
 const BYTES: usize = 45_000;
 
-/// Whether controllers can be loaded here; in CI they must. When they can, the calling thread is in a network
-/// namespace of its own afterwards.
+/// Whether controllers can be loaded here; in CI they must. When they can, the calling thread is in
+/// a network namespace of its own afterwards.
 fn can_load() -> bool {
     let can = unshare(CloneFlags::CLONE_NEWNET).is_ok() && Kernel::detect().is_ok();
     assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load controllers");

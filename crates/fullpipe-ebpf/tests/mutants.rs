@@ -1,9 +1,10 @@
-//! Would the recorded corpus show a mistake in the cores of BBR v1? Every condition, sum and constant of the C core and
-//! of the Rust core is changed in turn, and the changed core must leave something else than the kernel did in at least
-//! one record. What survives is argued, one by one, in docs/evidence/bbr1-mutants.md.
+//! Would the recorded corpus show a mistake in the cores of BBR v1? Every condition, sum and
+//! constant of the C core and of the Rust core is changed in turn, and the changed core must leave
+//! something else than the kernel did in at least one record. What survives is argued, one by one,
+//! in docs/evidence/bbr1-mutants.md.
 //!
-//! All mutants of a core are compiled at once: each line becomes a choice between itself and its mutants by a number
-//! that the program is given.
+//! All mutants of a core are compiled at once: each line becomes a choice between itself and its
+//! mutants by a number that the program is given.
 
 mod corpus_files;
 
@@ -225,8 +226,8 @@ fn choice(language: Language, lines: [&str; 3], mutants: &[String], first: usize
     Some(format!("{text}{{ {} }} }}", line.trim()))
 }
 
-/// A source file in which each line may be chosen to be one of its mutants; those are added to `mutants`. `skip` has the
-/// numbers of the lines to leave as they are.
+/// A source file in which each line may be chosen to be one of its mutants; those are added to
+/// `mutants`. `skip` has the numbers of the lines to leave as they are.
 fn mutated(
     language: Language,
     file: &str,
@@ -237,8 +238,8 @@ fn mutated(
     let code = source.split_once("#[cfg(test)]").map_or(source, |(code, _tests)| code);
     let lines = logical_lines(language, code);
     let mut text = String::new();
-    // Not the kernel's: the NULL checks that the verifier wants, and guards against dividing by zero. And what only
-    // moves words to and fro is seen by every record.
+    // Not the kernel's: the NULL checks that the verifier wants, and guards against dividing by zero.
+    // And what only moves words to and fro is seen by every record.
     let left_alone = ["if (!c)", "if (!interval_us)", "switch", "for ", "p->", "s->"];
     for (number, line) in lines.iter().enumerate() {
         let trimmed = line.trim();

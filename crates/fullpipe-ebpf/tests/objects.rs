@@ -1,4 +1,5 @@
-//! The BPF objects that are checked in are what their sources give, and the running kernel's verifier takes them.
+//! The BPF objects that are checked in are what their sources give, and the running kernel's
+//! verifier takes them.
 
 use fullpipe_ebpf::kernel::Kernel;
 use fullpipe_ebpf::{Controller, loader};
@@ -62,8 +63,9 @@ fn the_verifier_takes_every_controller_and_both_wrappers() {
     }
 }
 
-/// Where a kernel does not make a call now and then, whoever called reads an undefined value. These two it acts upon at
-/// once: a whole window leaves as one segment, and the send buffer grows as far as `tcp_wmem` lets it.
+/// Where a kernel does not make a call now and then, whoever called reads an undefined value. These
+/// two it acts upon at once: a whole window leaves as one segment, and the send buffer grows as far
+/// as `tcp_wmem` lets it.
 #[test]
 fn no_controller_answers_where_an_undefined_answer_does_harm() {
     for controller in Controller::ALL {

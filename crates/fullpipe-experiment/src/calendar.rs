@@ -1,6 +1,6 @@
-//! Dates as RFC 3339 writes them.
+//! Formats dates as in RFC 3339.
 
-/// `seconds` since 1970 in universal time, `2026-11-21T20:15:00Z`.
+/// Formats `seconds` since 1970-01-01T00:00:00Z, for example `2026-11-21T20:15:00Z`.
 pub fn rfc3339(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Years counted from March, in eras of 400 years (H. Hinnant, chrono-compatible date algorithms).
@@ -21,7 +21,7 @@ mod tests {
     use super::rfc3339;
 
     #[test]
-    fn dates_are_those_of_date_u() {
+    fn rfc3339_matches_date_u() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(rfc3339(1_795_292_100), "2026-11-21T20:15:00Z");

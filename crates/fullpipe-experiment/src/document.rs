@@ -1,4 +1,4 @@
-//! Files that people write, in TOML: what is wrong with one, with the place, the reason, and what to do.
+//! Errors in TOML files written by hand: the place, the reason and a remedy.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 pub struct FileError {
     /// The file's name as the user gave it.
     pub file: String,
-    /// Line, from 1; 0 if the whole file is meant.
+    /// Line, from 1; 0 if the error concerns the whole file.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
@@ -18,27 +18,28 @@ pub struct FileError {
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
-    /// The line, or what of a long one is around the place.
+    /// The line, or the part of a long line around the place.
     excerpt: String,
-    /// Characters of the excerpt in front of the place, and of the place.
+    /// Characters of the excerpt before the place, and of the place itself.
     ahead: u16,
     marked: u16,
 }
 
-/// Characters of a line that are shown, so that the mark stays below its place on a terminal of 80 columns.
-const EXCERPT: usize = 72;
+/// Characters of a line that are shown: the marker stays below its place in 80 columns.
+const EXCERPT_LENGTH: usize = 72;
 
-/// What of a line is shown around `marked` characters behind the first `ahead` ones; and both as they are in it.
+/// The excerpt of `line` around `marked` characters after the first `ahead`, and both counts
+/// within the excerpt.
 fn excerpt(line: &str, ahead: usize, marked: usize) -> (String, usize, usize) {
     let long = line.chars().count();
-    if long <= EXCERPT {
+    if long <= EXCERPT_LENGTH {
         return (line.to_owned(), ahead, marked);
     }
-    let from = ahead.saturating_sub(EXCERPT / 3).min(long - EXCERPT);
-    let inside: String = line.chars().skip(from).take(EXCERPT).collect();
+    let from = ahead.saturating_sub(EXCERPT_LENGTH / 3).min(long - EXCERPT_LENGTH);
+    let inside: String = line.chars().skip(from).take(EXCERPT_LENGTH).collect();
     let before = if from > 0 { "…" } else { "" };
-    let after = if from + EXCERPT < long { "…" } else { "" };
-    let marked = marked.min((from + EXCERPT).saturating_sub(ahead)).max(1);
+    let after = if from + EXCERPT_LENGTH < long { "…" } else { "" };
+    let marked = marked.min((from + EXCERPT_LENGTH).saturating_sub(ahead)).max(1);
     (format!("{before}{inside}{after}"), ahead - from + before.chars().count(), marked)
 }
 
@@ -77,7 +78,7 @@ impl FileError {
         }
     }
 
-    /// With what to do about it, if that is known.
+    /// Adds a remedy, if one is known.
     #[must_use]
     pub fn with_help(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
@@ -120,7 +121,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The one of `known` that `written` was probably meant to be.
+/// The entry of `known` closest to `written`, if one is close enough.
 pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = written.to_lowercase();
     known
@@ -131,30 +132,30 @@ pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> O
         .map(|(_, k)| k)
 }
 
-/// Something wrong with what a file says, at one of its keys (`flow.0.cc`).
+/// An invalid value in a file, at one of its keys (`flow.0.cc`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// Where, as a dotted path; list entries by number from 0.
+    /// The dotted key; list entries are numbered from 0.
     pub key: String,
-    /// What.
+    /// What is wrong.
     pub reason: String,
-    /// What to do.
+    /// What to do about it.
     pub help: Option<String>,
 }
 
 impl Fault {
-    /// What is wrong with the value at `key`.
+    /// A fault of the value at `key`.
     pub fn new(key: &str, reason: impl Into<String>) -> Self {
         Fault { key: key.to_owned(), reason: reason.into(), help: None }
     }
 
-    /// With what to do about it.
+    /// Adds a remedy.
     pub fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
-    /// The fault of a part, which is at `prefix` in the whole.
+    /// Prefixes the key with `prefix`, for a part nested in a larger document.
     pub fn under(mut self, prefix: &str) -> Self {
         self.key = if self.key.is_empty() { prefix.to_owned() } else { format!("{prefix}.{}", self.key) };
         self
@@ -173,12 +174,12 @@ impl std::fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A file's name and text, to say where in it something is wrong.
+/// A file's name and text, to locate errors in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Document<'a> {
     /// The file's name as the user gave it.
     pub name: &'a str,
-    /// What is in it.
+    /// Its contents.
     pub text: &'a str,
 }
 
@@ -188,7 +189,7 @@ impl Document<'_> {
         FileError::at(self.name, self.text, span, reason)
     }
 
-    /// What the reader of TOML complains of, with the key that was probably meant.
+    /// The TOML parser's error, with the key that was probably meant.
     pub fn toml_error(&self, error: &toml::de::Error) -> FileError {
         let message = error.message().trim().to_owned();
         let help = did_you_mean(&message);
@@ -199,7 +200,7 @@ impl Document<'_> {
         .with_help(help)
     }
 
-    /// Shows a fault where the value that is at fault was written; `more` ends its message.
+    /// Locates a fault at its value in the file; `more` is appended to its message.
     pub fn fault(&self, fault: &Fault, table: &DeTable<'_>, more: &str) -> FileError {
         let message = format!("{}: {}{more}", fault.key, fault.reason);
         match find(table, &fault.key) {
@@ -210,7 +211,7 @@ impl Document<'_> {
     }
 }
 
-/// Where the value of the dotted `key` is written, or of the nearest enclosing key that is.
+/// The span of the value at the dotted `key`, or of the nearest enclosing key present in the file.
 fn find(table: &DeTable<'_>, key: &str) -> Option<Range<usize>> {
     let mut value: Option<&Spanned<DeValue<'_>>> = None;
     for part in key.split('.').filter(|p| !p.is_empty()) {
@@ -241,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_is_shown_with_its_line_and_a_mark() {
+    fn error_shows_the_line_and_marks_the_place() {
         let text = "title = \"ä\"\nrate = \"10mb\"\n";
         let at = text.find("\"10mb\"").unwrap();
         let e =
@@ -253,23 +254,23 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_line_what_is_around_the_place_is_shown() {
+    fn error_in_a_long_line_shows_the_part_around_the_place() {
         let text = format!("{}wrong{}   \n", "ä".repeat(100_000), "b".repeat(100_000));
         for (at, marked) in
             [(0..2, "ä"), (200_000..200_005, "wrong"), (200_004..9_000_000, "g"), (300_006..300_007, "")]
         {
-            let told = FileError::at("a.toml", &text, at, "no").to_string();
-            let lines: Vec<&str> = told.lines().collect();
-            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{told}");
+            let text_shown = FileError::at("a.toml", &text, at, "no").to_string();
+            let lines: Vec<&str> = text_shown.lines().collect();
+            assert!(lines.iter().all(|line| line.chars().count() <= 80), "{text_shown}");
             let [shown, mark] = [lines[2], lines[3]].map(|line| line.chars().collect::<Vec<_>>());
             let from = mark.iter().position(|c| *c == '^').unwrap();
             let below: String = shown.iter().skip(from).take(marked.chars().count()).collect();
-            assert_eq!(below, marked, "{told}");
+            assert_eq!(below, marked, "{text_shown}");
         }
     }
 
     #[test]
-    fn a_near_miss_is_recognised_and_nonsense_is_not() {
+    fn nearest_finds_typos_and_rejects_unrelated_words() {
         assert_eq!(nearest("bbr33", ["bbr", "bbr3", "cubic"]), Some("bbr3"));
         assert_eq!(nearest("Cubik", ["bbr", "cubic"]), Some("cubic"));
         assert_eq!(nearest("xyzzy", ["bbr", "cubic"]), None);

@@ -1,7 +1,7 @@
-//! Numbers as people read them.
+//! Formats numbers for tables and messages.
 
-/// `x` with `digits` significant digits, without an exponent; never fewer digits than its whole part has. A dash for
-/// what is not finite.
+/// Formats `x` with `digits` significant digits and no exponent. The integer part is never
+/// shortened; a value that is not finite becomes a dash.
 pub fn significant(x: f64, digits: i32) -> String {
     if !x.is_finite() {
         return "–".to_owned();
@@ -18,7 +18,7 @@ pub fn significant(x: f64, digits: i32) -> String {
     if carried && decimals > 0 { format!("{x:.0$}", decimals - 1) } else { text }
 }
 
-/// A decimal without needless zeros: `12.40` is `12.4`, `30.0` is `30`.
+/// Removes trailing zeros of a decimal: `12.40` becomes `12.4`, `30.0` becomes `30`.
 pub fn trim_zeros(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
@@ -28,14 +28,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_counted_from_the_first_that_is_not_zero() {
+    fn significant_digits_count_from_the_first_nonzero_digit() {
         let three = |x| significant(x, 3);
         assert_eq!([three(0.01234), three(1.5), three(1234.5)], ["0.0123", "1.50", "1234"]);
         assert_eq!([three(9.996), three(0.0), three(f64::NAN)], ["10.0", "0", "–"]);
     }
 
     #[test]
-    fn only_decimals_are_trimmed() {
+    fn trim_zeros_leaves_integers_alone() {
         assert_eq!(["12.40", "30.0", "100"].map(trim_zeros), ["12.4", "30", "100"]);
     }
 }

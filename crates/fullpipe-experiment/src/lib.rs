@@ -1,5 +1,5 @@
-//! The contract between what runs an experiment and what reports it: a [`Scenario`] goes into an
-//! engine, a [`Recording`] comes out, and neither side knows the other.
+//! The contract between engines and reports: a [`Scenario`] goes into an engine, a
+//! [`Recording`] comes out, and neither side depends on the other.
 //!
 //! ```
 //! use fullpipe_experiment::{Vocabulary, scenario};

@@ -1,6 +1,7 @@
-//! Order statistics of a few numbers, which get sorted. Of many, and in constant memory: [`Histogram`](crate::recording::Histogram).
+//! Order statistics of a few numbers, which are sorted in place. For many samples in constant
+//! memory use [`Histogram`](crate::recording::Histogram).
 
-/// The `q`-quantile (0 to 1) by nearest rank, a value that there is; none of nothing.
+/// The `q`-quantile (0 to 1) by nearest rank; `None` for no values.
 ///
 /// ```
 /// use fullpipe_experiment::statistics::quantile;
@@ -15,7 +16,7 @@ pub fn quantile(values: &mut [f64], q: f64) -> Option<f64> {
     Some(values[((last as f64 * q).round() as usize).min(last)])
 }
 
-/// The median, of an even number the mean of the two in the middle; none of nothing.
+/// The median (for an even count the mean of the middle two); `None` for no values.
 ///
 /// ```
 /// use fullpipe_experiment::statistics::median;

@@ -1,50 +1,51 @@
-//! A network at the wheel of a connection.
+//! Applies a network's decisions to a connection.
 
 use crate::network::{Action, Network};
 use crate::observer::Observer;
 use crate::totals::Step;
 use fullpipe_units::Rate;
 
-/// The least window, in packets.
+/// Minimum window in packets.
 pub const MIN_WINDOW: f64 = 1.0;
-/// The greatest, in packets.
+/// Maximum window in packets.
 pub const MAX_WINDOW: f64 = 1e6;
 
-/// The window (bytes) that an action makes of `cwnd`: 2 to the power of it times as much, the action cut to [-1, 1].
+/// Scales a window by 2 to the power of `action`, which is clamped to [-1, 1].
 pub fn scaled_window(cwnd: f64, action: f64) -> f64 {
     cwnd * libm::exp2(action.clamp(-1.0, 1.0))
 }
 
-/// The pacing rate that an action makes of a window (bytes): 2 to the power of it windows in the mean round trip of the
-/// step, or in the least one known if none was measured, from 1 kbit/s to 1 Tbit/s. None if neither is known.
+/// The pacing rate for a window in bytes: 2 to the power of `action` windows per mean round trip of
+/// the step (or per minimum round trip without a sample), from 1 kbit/s to 1 Tbit/s. `None` if
+/// neither is known.
 pub fn pacing_rate_for(window: f64, step: &Step, action: f64) -> Option<Rate> {
     let rtt = step.rtt.or(step.min_rtt).filter(|rtt| !rtt.is_zero())?;
     let bps = window * 8.0 / rtt.as_secs_f64() * libm::exp2(action.clamp(-1.0, 1.0));
     Some(Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64))
 }
 
-/// What a policy wants.
+/// A policy's decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decision {
     /// Congestion window in bytes.
     pub window: u64,
-    /// None for as fast as the window lets it.
+    /// Pacing rate; `None` for unpaced.
     pub pacing: Option<Rate>,
 }
 
-/// Decides the window of a connection, and if it likes its pacing rate, step by step.
+/// Decides the window, and optionally the pacing rate, of a connection step by step.
 #[derive(Clone, Debug)]
 pub struct Agent {
     network: Network,
     observer: Observer,
     smss: f64,
-    /// In bytes, with what is less than a byte: small steps add up.
+    /// In bytes, fractional so that small steps add up.
     window: f64,
     pacing: Option<Rate>,
 }
 
 impl Agent {
-    /// One that begins with a window of `initial` bytes; segments have `smss`.
+    /// An agent with an initial window of `initial` bytes and segments of `smss` bytes.
     pub fn new(network: Network, initial: u64, smss: u32) -> Self {
         let (smss, window) = (f64::from(smss.max(1)), initial as f64);
         Agent { network, observer: Observer::default(), smss, window, pacing: None }
@@ -55,17 +56,17 @@ impl Agent {
         self.window as u64
     }
 
-    /// The pacing rate; none before the first round trip, or where the policy sets none.
+    /// The pacing rate; `None` before the first round trip or if the policy sets none.
     pub fn pacing(&self) -> Option<Rate> {
         self.pacing
     }
 
-    /// Segments have another size.
+    /// Sets a new segment size.
     pub fn on_mtu(&mut self, smss: u32) {
         self.smss = f64::from(smss.max(1));
     }
 
-    /// What shall be after `step`.
+    /// Decides the window and pacing rate after `step`.
     pub fn decide(&mut self, step: &Step) -> Decision {
         self.observer.record(step);
         let observation = self.observer.observe(step);
@@ -92,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_is_so_many_windows_a_round_trip() {
+    fn pacing_rate_is_in_windows_per_round_trip() {
         let layer = Layer { weights: vec![vec![0.0; 8]; 2], bias: vec![0.0, -1.0] };
         let network = Network::new("", Action::MultiplierPacing, Activation::Tanh, vec![layer]).unwrap();
         let mut agent = Agent::new(network, 10_000, 1000);
@@ -100,14 +101,14 @@ mod tests {
         let step = Step { rtt: Some(Span::from_millis(40)), ..Step::default() };
         let half = Some(Rate::from_bits_per_sec(1_000_000));
         assert_eq!(agent.decide(&step), Decision { window: 10_000, pacing: half });
-        // What nothing was measured in leaves the rate as it is.
+        // A step without samples leaves the rate unchanged.
         assert_eq!(agent.decide(&Step::default()).pacing, half);
         let known = Step { min_rtt: Some(Span::from_millis(20)), ..Step::default() };
         assert_eq!(agent.decide(&known).pacing, Some(Rate::from_bits_per_sec(2_000_000)));
     }
 
     #[test]
-    fn small_steps_add_up_and_large_ones_have_an_end() {
+    fn small_steps_add_up_and_large_ones_are_bounded() {
         let mut slow = agent(1e-5);
         for _ in 0..100_000 {
             slow.decide(&Step::default());

@@ -1,4 +1,4 @@
-//! A network as a congestion controller: it decides once a round trip, at the first ACK after it.
+//! A policy as a congestion controller: it decides once per round trip, on the first ACK after it.
 
 use crate::agent::Agent;
 use crate::network::Network;
@@ -7,13 +7,13 @@ use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span, Time,
 };
 
-/// A congestion controller whose window a [`Network`] sets, and if that likes its pacing rate. It knows no recovery:
-/// whatever happens shows in what it sees.
+/// A congestion controller whose window, and optionally pacing rate, are set by a [`Network`]. It
+/// ignores loss recovery: losses are part of the observation.
 #[derive(Clone, Debug)]
 pub struct PolicyController {
     agent: Agent,
     totals: StepTotals,
-    began: Time,
+    step_start: Time,
     srtt: Option<Span>,
     min_rtt: Option<Span>,
 }
@@ -24,19 +24,19 @@ impl PolicyController {
         PolicyController {
             agent: Agent::new(network, config.initial_cwnd, config.smss),
             totals: StepTotals::default(),
-            began: Time::ZERO,
+            step_start: Time::ZERO,
             srtt: None,
             min_rtt: None,
         }
     }
 
-    /// What its state is called.
+    /// The name of its only state.
     pub const STATE: &'static str = "Policy";
 }
 
 impl CongestionControl for PolicyController {
     fn on_handshake(&mut self, now: Time, rtt: Span) {
-        self.began = now;
+        self.step_start = now;
         self.srtt = Some(rtt);
         self.min_rtt = Some(rtt);
     }
@@ -56,12 +56,12 @@ impl CongestionControl for PolicyController {
             self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
         }
         let Some(srtt) = self.srtt else { return };
-        let duration = ack.now.since(self.began);
+        let duration = ack.now.since(self.step_start);
         if duration >= srtt {
             let step = self.totals.step(duration, self.min_rtt, ack.inflight, self.agent.window());
             self.agent.decide(&step);
             self.totals = StepTotals::default();
-            self.began = ack.now;
+            self.step_start = ack.now;
         }
     }
 
@@ -108,17 +108,17 @@ mod tests {
     use crate::network::{Action, Activation, Layer};
 
     #[test]
-    fn it_decides_once_a_round_trip() {
+    fn policy_decides_once_per_round_trip() {
         let doubling = Layer { weights: vec![vec![0.0; 8]], bias: vec![1.0] };
         let network = Network::new("", Action::Multiplier, Activation::Tanh, vec![doubling]).unwrap();
         let config = Config { smss: 1000, initial_cwnd: 10_000, ..Config::default() };
-        let mut steered = PolicyController::new(network, &config);
-        steered.on_handshake(Time::ZERO, Span::from_millis(40));
+        let mut cc = PolicyController::new(network, &config);
+        cc.on_handshake(Time::ZERO, Span::from_millis(40));
         let mut windows = Vec::new();
         for ms in [10, 39, 40, 41, 79, 85, 120, 125] {
             let ack = Ack { srtt: Some(Span::from_millis(40)), ..Ack::at(Time::from_nanos(ms * 1_000_000)) };
-            steered.on_ack(&ack);
-            windows.push(steered.cwnd() / 1000);
+            cc.on_ack(&ack);
+            windows.push(cc.cwnd() / 1000);
         }
         assert_eq!(windows, [10, 10, 20, 20, 20, 40, 40, 80]);
     }

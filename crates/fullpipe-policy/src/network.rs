@@ -1,4 +1,4 @@
-//! A small network of fully connected layers, as a file.
+//! A small neural network of fully connected layers, stored as JSON.
 
 use crate::observer::OBSERVATIONS;
 use schemars::JsonSchema;
@@ -6,19 +6,20 @@ use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Most weights of a network: it is evaluated each round trip, and written into every recording.
+/// Limit on the weights of a network: it is evaluated each round trip and stored in every
+/// recording.
 pub const MAX_WEIGHTS: usize = 100_000;
 
-/// The only form of file there is so far.
+/// The schema of policy files.
 const SCHEMA: &str = "fullpipe/policy/1";
 
-/// What stands between two layers.
+/// Activation function between two layers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Activation {
     /// The hyperbolic tangent.
     Tanh,
-    /// What is above zero.
+    /// max(x, 0).
     Relu,
     /// x / (1 + |x|).
     Softsign,
@@ -28,7 +29,7 @@ impl Activation {
     /// All of them.
     pub const ALL: [Activation; 3] = [Activation::Tanh, Activation::Relu, Activation::Softsign];
 
-    /// As files call it.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Activation::Tanh => "tanh",
@@ -50,19 +51,19 @@ impl Activation {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// A row for each value that comes out, with a weight for each that goes in.
+    /// One row per output, with one weight per input.
     pub weights: Vec<Vec<f32>>,
-    /// What is added to each value that comes out.
+    /// One bias per output.
     pub bias: Vec<f32>,
 }
 
-/// What is done with the network's values, each cut to [-1, 1].
+/// How the network's outputs are used, each clamped to [-1, 1].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub enum Action {
-    /// One value: the binary logarithm of the factor by which the window changes.
+    /// One output: log2 of the factor applied to the window.
     #[serde(rename = "multiplier")]
     Multiplier,
-    /// A second one: the binary logarithm of the pacing rate in windows a round trip.
+    /// A second output: log2 of the pacing rate in windows per round trip.
     #[serde(rename = "multiplier+pacing")]
     MultiplierPacing,
 }
@@ -71,7 +72,7 @@ impl Action {
     /// All of them.
     pub const ALL: [Action; 2] = [Action::Multiplier, Action::MultiplierPacing];
 
-    /// As files call it.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Action::Multiplier => "multiplier",
@@ -79,7 +80,7 @@ impl Action {
         }
     }
 
-    /// How many values it takes.
+    /// Number of outputs it uses.
     pub fn values(self) -> usize {
         match self {
             Action::Multiplier => 1,
@@ -88,13 +89,13 @@ impl Action {
     }
 }
 
-/// A policy as its file has it.
+/// A policy file.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct File {
     /// `fullpipe/policy/1`.
     schema: String,
-    /// How it came to be.
+    /// How it was trained.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     about: String,
     action: Action,
@@ -102,21 +103,21 @@ struct File {
     layers: Vec<Layer>,
 }
 
-/// A network from the values of an observation to those of an action. A copy shares its weights.
+/// A network from observations to actions. Clones share their weights.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "File", into = "File")]
 pub struct Network(Arc<File>);
 
-/// Why something is no network.
+/// Why a network is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NetworkError(String);
 
 impl Network {
-    /// The network of these layers, with `activation` after each but the last.
+    /// A network of `layers`, with `activation` after each but the last.
     ///
     /// # Errors
-    /// Where sizes do not fit, or a weight is not finite.
+    /// If sizes do not match or a weight is not finite.
     pub fn new(
         about: impl Into<String>,
         action: Action,
@@ -128,7 +129,7 @@ impl Network {
         for (i, layer) in layers.iter().enumerate() {
             let fault = |what: String| Err(NetworkError(format!("layer {i}: {what}")));
             if layer.weights.is_empty() {
-                return fault("it has no rows of weights".to_owned());
+                return fault("no rows of weights".to_owned());
             }
             if layer.weights.len() != layer.bias.len() {
                 return fault(format!(
@@ -138,10 +139,10 @@ impl Network {
                 ));
             }
             if let Some(row) = layer.weights.iter().find(|row| row.len() != wide) {
-                return fault(format!("a row of {} weights where {wide} values go in", row.len()));
+                return fault(format!("a row of {} weights, expected {wide}", row.len()));
             }
             if layer.weights.iter().flatten().chain(&layer.bias).any(|w| !w.is_finite()) {
-                return fault("a weight is not a finite number".to_owned());
+                return fault("a weight is not finite".to_owned());
             }
             weights += layer.weights.len() * wide;
             wide = layer.weights.len();
@@ -151,26 +152,26 @@ impl Network {
         }
         if layers.is_empty() || wide != action.values() {
             let wanted = match action {
-                Action::Multiplier => "one is wanted: the change of the window",
-                Action::MultiplierPacing => "two are wanted: the change of the window, and the pacing rate",
+                Action::Multiplier => "expected 1: the change of the window",
+                Action::MultiplierPacing => "expected 2: the change of the window, and the pacing rate",
             };
-            return Err(NetworkError(format!("{wide} values come out of the last layer where {wanted}")));
+            return Err(NetworkError(format!("the last layer has {wide} outputs, {wanted}")));
         }
         let (schema, about) = (SCHEMA.to_owned(), about.into());
         Ok(Network(Arc::new(File { schema, about, action, activation, layers })))
     }
 
-    /// How it came to be, as its maker tells.
+    /// The description of its training.
     pub fn about(&self) -> &str {
         &self.0.about
     }
 
-    /// What is done with what it says.
+    /// How its outputs are used.
     pub fn action(&self) -> Action {
         self.0.action
     }
 
-    /// What stands between its layers.
+    /// Its activation function.
     pub fn activation(&self) -> Activation {
         self.0.activation
     }
@@ -180,7 +181,8 @@ impl Network {
         &self.0.layers
     }
 
-    /// What it makes of an observation: the values of the action, from -1 to 1, and zero for one that it does not have.
+    /// Evaluates the network: the outputs of the action, from -1 to 1; zero for an output that the
+    /// action does not use.
     pub fn decide(&self, observation: &[f64; OBSERVATIONS.len()]) -> [f64; 2] {
         let mut values = observation.to_vec();
         let File { layers, activation, .. } = &*self.0;
@@ -193,12 +195,12 @@ impl Network {
             });
             values = out.collect();
         }
-        // Sums of large weights may overflow; such a policy keeps its window.
+        // Sums of large weights may overflow to NaN; the window then stays the same.
         let value = |i: usize| values.get(i).copied().filter(|v| !v.is_nan()).unwrap_or(0.0).clamp(-1.0, 1.0);
         [value(0), value(1)]
     }
 
-    /// The file.
+    /// The policy file's contents.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -209,10 +211,7 @@ impl TryFrom<File> for Network {
 
     fn try_from(file: File) -> Result<Self, NetworkError> {
         if file.schema != SCHEMA {
-            return Err(NetworkError(format!(
-                "a policy's schema is \"{SCHEMA}\", this one's \"{}\"",
-                file.schema
-            )));
+            return Err(NetworkError(format!("expected schema \"{SCHEMA}\", got \"{}\"", file.schema)));
         }
         Network::new(file.about, file.action, file.activation, file.layers)
     }
@@ -227,7 +226,7 @@ impl From<Network> for File {
 impl FromStr for Network {
     type Err = NetworkError;
 
-    /// Reads the file's text.
+    /// Parses a policy file.
     fn from_str(text: &str) -> Result<Self, NetworkError> {
         serde_json::from_str(text).map_err(|e| NetworkError(e.to_string()))
     }
@@ -243,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn it_computes_what_its_layers_say() {
+    fn network_evaluates_its_layers() {
         let network = Network::new(
             "",
             Action::Multiplier,
@@ -272,25 +271,25 @@ mod tests {
     }
 
     #[test]
-    fn its_file_makes_it_again() {
+    fn network_survives_json() {
         let layers = vec![layer(3, 8, 0.1), layer(1, 3, -7e-9)];
         let network = Network::new("by hand", Action::Multiplier, Activation::Tanh, layers).unwrap();
         assert_eq!(network.to_json().parse(), Ok(network));
     }
 
     #[test]
-    fn what_does_not_fit_is_told() {
-        let refused =
+    fn invalid_networks_are_rejected() {
+        let error =
             |layers| Network::new("", Action::Multiplier, Activation::Tanh, layers).unwrap_err().to_string();
-        assert_eq!(refused(vec![layer(1, 7, 0.0)]), "layer 0: a row of 7 weights where 8 values go in");
-        assert!(refused(vec![layer(2, 8, 0.0)]).starts_with("2 values come out of the last layer"));
-        assert!(refused(Vec::new()).contains("where one is wanted"));
+        assert_eq!(error(vec![layer(1, 7, 0.0)]), "layer 0: a row of 7 weights, expected 8");
+        assert!(error(vec![layer(2, 8, 0.0)]).starts_with("the last layer has 2 outputs"));
+        assert!(error(Vec::new()).contains("expected 1:"));
         let one = Network::new("", Action::MultiplierPacing, Activation::Tanh, vec![layer(1, 8, 0.0)]);
-        assert!(one.unwrap_err().to_string().contains("where two are wanted"));
-        assert!(refused(vec![layer(1, 8, f32::NAN)]).contains("finite"));
-        assert!(refused(vec![layer(20_000, 8, 0.0), layer(1, 20_000, 0.0)]).contains("more than"));
+        assert!(one.unwrap_err().to_string().contains("expected 2:"));
+        assert!(error(vec![layer(1, 8, f32::NAN)]).contains("finite"));
+        assert!(error(vec![layer(20_000, 8, 0.0), layer(1, 20_000, 0.0)]).contains("more than"));
         let uneven = Layer { weights: vec![vec![0.0; 8]], bias: Vec::new() };
-        assert_eq!(refused(vec![uneven]), "layer 0: 1 rows of weights, but 0 values of bias");
+        assert_eq!(error(vec![uneven]), "layer 0: 1 rows of weights, but 0 values of bias");
         let read = |text: &str| text.parse::<Network>().unwrap_err().to_string();
         assert!(read("{}").contains("missing field `schema`"));
         let file =
@@ -302,9 +301,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_it_sees_it_decides(seen in prop::array::uniform8(any::<f64>()), weight in any::<f32>()) {
-            if let Ok(network) = Network::new("", Action::Multiplier, Activation::Tanh, vec![layer(2, 8, weight), layer(1, 2, weight)]) {
-                prop_assert!(network.decide(&seen).iter().all(|value| (-1.0..=1.0).contains(value)));
+        fn any_observation_gives_a_bounded_decision(
+            observation in prop::array::uniform8(any::<f64>()),
+            weight in any::<f32>(),
+        ) {
+            let layers = vec![layer(2, 8, weight), layer(1, 2, weight)];
+            if let Ok(network) = Network::new("", Action::Multiplier, Activation::Tanh, layers) {
+                prop_assert!(network.decide(&observation).iter().all(|value| (-1.0..=1.0).contains(value)));
             }
         }
     }

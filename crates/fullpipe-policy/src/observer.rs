@@ -1,8 +1,8 @@
-//! From what happened to what a policy sees: numbers without units, near one.
+//! Turns steps into observations: dimensionless numbers near one.
 
 use crate::totals::Step;
 
-/// What an observation holds, in this order, each cut to [-10, 10].
+/// The values of an observation, in this order, each clamped to [-10, 10].
 pub const OBSERVATIONS: [&str; 8] = [
     "delivery rate of the step / greatest of the episode",
     "sending rate of the step / greatest delivery rate of the episode",
@@ -14,10 +14,10 @@ pub const OBSERVATIONS: [&str; 8] = [
     "share of ACKs with a Congestion Experienced mark",
 ];
 
-/// Each value is cut to this.
-const MOST: f64 = 10.0;
+/// Values are clamped to this magnitude.
+const MAX_MAGNITUDE: f64 = 10.0;
 
-/// What is remembered of a connection's path.
+/// What an agent knows of a connection's path.
 #[derive(Clone, Copy, Debug)]
 pub struct Observer {
     max_bps: f64,
@@ -36,17 +36,17 @@ fn share(part: f64, whole: f64) -> f64 {
 }
 
 impl Observer {
-    /// The greatest delivery rate of a step so far, in bit/s; zero before any.
+    /// The highest delivery rate of a step so far, in bit/s; zero before the first.
     pub fn max_bps(&self) -> f64 {
         self.max_bps
     }
 
-    /// The least round-trip time so far, in seconds; infinite before any.
+    /// The minimum round-trip time so far, in seconds; infinite before the first.
     pub fn min_rtt(&self) -> f64 {
         self.min_rtt
     }
 
-    /// Takes record of a step.
+    /// Records a step.
     pub fn record(&mut self, step: &Step) {
         let bps = share(step.acked as f64 * 8.0, step.duration.as_secs_f64());
         self.max_bps = self.max_bps.max(bps);
@@ -55,7 +55,7 @@ impl Observer {
         }
     }
 
-    /// What is seen of the step that was noted last, in the order of [`OBSERVATIONS`].
+    /// The observation of the last recorded step, in the order of [`OBSERVATIONS`].
     pub fn observe(&mut self, step: &Step) -> [f64; OBSERVATIONS.len()] {
         let (rate, least) = (self.max_bps, self.min_rtt);
         let duration = step.duration.as_secs_f64();
@@ -77,7 +77,7 @@ impl Observer {
             if bdp > 0.0 && cwnd > 0.0 { libm::log2(cwnd / bdp) } else { 0.0 },
             share(step.marks as f64, step.acks as f64),
         ];
-        values.map(|value| value.clamp(-MOST, MOST))
+        values.map(|value| value.clamp(-MAX_MAGNITUDE, MAX_MAGNITUDE))
     }
 }
 
@@ -87,7 +87,7 @@ mod tests {
     use fullpipe_units::Span;
 
     #[test]
-    fn what_is_seen_has_no_units() {
+    fn observation_is_dimensionless() {
         let mut observer = Observer::default();
         let ms = Span::from_millis;
         let step = Step {
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_is_nothing() {
+    fn empty_step_gives_a_zero_observation() {
         let mut observer = Observer::default();
         observer.record(&Step::default());
         assert_eq!(observer.observe(&Step::default()), [0.0; 8]);

@@ -1,12 +1,12 @@
-//! What happens to a connection between two decisions.
+//! Totals of a connection between two decisions.
 
 use fullpipe_cc::{Ack, Lost, Sent};
 use fullpipe_units::Span;
 
-/// What a policy is told of a step: amounts are of the step, all else is as it is at its end.
+/// A step between two decisions: counts over the step, and state at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Step {
-    /// How long it was.
+    /// Its length.
     pub duration: Span,
     /// Payload bytes sent, retransmissions included.
     pub sent: u64,
@@ -14,13 +14,13 @@ pub struct Step {
     pub acked: u64,
     /// Payload bytes marked lost.
     pub lost: u64,
-    /// ACKs that came.
+    /// ACKs received.
     pub acks: u64,
     /// Packets reported as marked Congestion Experienced.
     pub marks: u64,
-    /// Mean of the round-trip times measured; none if none was.
+    /// Mean round-trip time; `None` without a sample.
     pub rtt: Option<Span>,
-    /// Least round-trip time of the connection.
+    /// Minimum round-trip time of the connection.
     pub min_rtt: Option<Span>,
     /// Payload bytes in flight.
     pub inflight: u64,
@@ -28,7 +28,7 @@ pub struct Step {
     pub cwnd: u64,
 }
 
-/// Adds up what a controller is told, until it is asked.
+/// Accumulates the events of a connection until the next decision.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StepTotals {
     /// Payload bytes sent.
@@ -43,28 +43,28 @@ pub struct StepTotals {
     pub marks: u64,
     /// Sum of the round-trip times in nanoseconds.
     pub rtt_sum: u128,
-    /// How many there were.
+    /// Number of round-trip times.
     pub rtts: u64,
-    /// The least of them.
+    /// Their minimum.
     pub rtt_min: Option<Span>,
-    /// The greatest.
+    /// Their maximum.
     pub rtt_max: Option<Span>,
-    /// Time-outs.
+    /// Retransmission timeouts.
     pub timeouts: u64,
 }
 
 impl StepTotals {
-    /// A packet left.
+    /// Records a packet sent.
     pub fn on_send(&mut self, sent: &Sent) {
         self.sent += sent.bytes;
     }
 
-    /// One was marked lost.
+    /// Records a packet marked lost.
     pub fn on_lost(&mut self, lost: &Lost) {
         self.lost += lost.bytes;
     }
 
-    /// An ACK came.
+    /// Records an ACK.
     pub fn on_ack(&mut self, ack: &Ack) {
         self.acked += ack.newly_acked;
         self.acks += 1;
@@ -77,13 +77,13 @@ impl StepTotals {
         }
     }
 
-    /// The mean of the round-trip times, if there were any.
+    /// The mean round-trip time, if there are samples.
     pub fn rtt_mean(&self) -> Option<Span> {
         let mean = self.rtt_sum.checked_div(u128::from(self.rtts))?;
         Some(Span::from_nanos(u64::try_from(mean).unwrap_or(u64::MAX)))
     }
 
-    /// What it comes to as a step of that length.
+    /// The totals as a step of the given length.
     pub fn step(&self, duration: Span, min_rtt: Option<Span>, inflight: u64, cwnd: u64) -> Step {
         let StepTotals { sent, acked, lost, acks, marks, .. } = *self;
         Step { duration, sent, acked, lost, acks, marks, rtt: self.rtt_mean(), min_rtt, inflight, cwnd }
@@ -96,7 +96,7 @@ mod tests {
     use fullpipe_units::Time;
 
     #[test]
-    fn amounts_add_up_and_round_trips_are_averaged() {
+    fn counts_add_up_and_round_trips_are_averaged() {
         let mut totals = StepTotals::default();
         for (bytes, rtt) in [(1000, Some(40)), (2000, None), (3000, Some(50))] {
             let rtt = rtt.map(Span::from_millis);

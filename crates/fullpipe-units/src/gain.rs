@@ -1,4 +1,4 @@
-//! Gains as the kernel counts them: multiples of 1/256 (`BBR_UNIT`).
+//! Gains in the kernel's unit of 1/256 (`BBR_UNIT`).
 
 /// A dimensionless factor in units of 1/256.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,7 +18,7 @@ impl Gain {
         self.0
     }
 
-    /// As a number, for plots and tables.
+    /// As a floating-point number, for plots and tables.
     pub fn as_f64(self) -> f64 {
         f64::from(self.0) / 256.0
     }
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gain_of_one_changes_nothing() {
+    fn gain_of_one_is_the_identity() {
         assert_eq!(Gain::UNIT.apply(u64::MAX), u64::MAX);
         assert_eq!(Gain::from_256ths(320).apply(1000), 1250);
     }

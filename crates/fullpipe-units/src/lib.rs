@@ -1,4 +1,4 @@
-//! Quantities of a network path as types that cannot be mixed, and the way people write them.
+//! Quantities of a network path as distinct types, with parsing and formatting (`100mbit`, `40ms`).
 //!
 //! Integers throughout, so a result is the same on every machine: [`Time`] and [`Span`] count
 //! nanoseconds, [`Rate`] counts bytes per second, [`Gain`] counts 1/256.
@@ -13,8 +13,8 @@
 //! assert_eq!(rate.to_string(), "100mbit");
 //! ```
 //!
-//! Without the default feature `std` the crate is `no_std` and only has the types and their
-//! arithmetic; parsing needs `std`, `serde` adds (de)serialisation in the written form.
+//! Without the default feature `std` the crate is `no_std` and has only the types and their
+//! arithmetic; parsing needs `std`, and `serde` adds (de)serialisation in text form.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Quantities as people write them: `100mbit`, `40ms`, `64k`, `1%`.
+//! Parsing and formatting of quantities: `100mbit`, `40ms`, `64k`, `1%`.
 
 use crate::{Rate, Span};
 use core::fmt;
@@ -14,12 +14,12 @@ pub struct Bytes(pub u64);
 pub struct Fraction(u32);
 
 impl Fraction {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Fraction = Fraction(0);
-    /// All of it.
+    /// One (100 %).
     pub const ONE: Fraction = Fraction(1_000_000_000);
 
-    /// `n`·10⁻⁹; more than one becomes one.
+    /// `n`·10⁻⁹; values above one are clamped to one.
     pub const fn from_billionths(n: u32) -> Self {
         Fraction(if n > 1_000_000_000 { 1_000_000_000 } else { n })
     }
@@ -35,7 +35,7 @@ impl Fraction {
     }
 }
 
-/// Why a quantity could not be read: what was written, what is wrong with it, what is possible.
+/// Why a quantity is invalid: the text, the reason and what is accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseError {
     written: String,
@@ -98,7 +98,7 @@ const SIZE_UNITS: &[Unit] = &[
 fn split(text: &str) -> Result<(f64, String), ParseError> {
     let t = text.trim();
     if t.starts_with('-') {
-        return Err(ParseError::new(text, "a negative quantity has no meaning here"));
+        return Err(ParseError::new(text, "must not be negative"));
     }
     let end = t
         .char_indices()
@@ -153,7 +153,8 @@ impl FromStr for Span {
 
 impl FromStr for Rate {
     type Err = ParseError;
-    /// Reads `100mbit`, `1.5gbit`, `128kbit`, `12.5MB/s`, and as iperf3 has it `100M`; `0` needs no unit.
+    /// Reads `100mbit`, `1.5gbit`, `128kbit`, `12.5MB/s`, and as iperf3 has it `100M`; `0` needs no
+    /// unit.
     fn from_str(text: &str) -> Result<Rate, ParseError> {
         quantity(text, "a rate", RATE_UNITS, "100mbit").map(Rate::from_bytes_per_sec)
     }
@@ -169,8 +170,8 @@ impl FromStr for Bytes {
 
 impl FromStr for Fraction {
     type Err = ParseError;
-    /// Reads `1%`, `0.001%`, `0.01`. A bare number from 1 on is refused: who writes `1` for a loss mostly means one percent, and
-    /// would get everything lost.
+    /// Reads `1%`, `0.001%`, `0.01`. A bare number from 1 on is rejected: `1` for a loss usually
+    /// means one percent, but would lose everything.
     fn from_str(text: &str) -> Result<Fraction, ParseError> {
         let (number, unit) = split(text)?;
         let value = match unit.as_str() {
@@ -184,19 +185,18 @@ impl FromStr for Fraction {
             }
         };
         if unit.is_empty() && (1.0..=100.0).contains(&number) {
-            let reason = format!("of 100 or of 1? write `{number}%`, or a share below 1 such as `0.01`");
-            let reason =
-                if number == 1.0 { "one percent or all? write `1%` or `100%`".to_owned() } else { reason };
+            let reason = format!("ambiguous: write `{number}%`, or a share below 1 such as `0.01`");
+            let reason = if number == 1.0 { "ambiguous: write `1%` or `100%`".to_owned() } else { reason };
             return Err(ParseError::new(text, reason));
         }
         if value > 1.0 {
-            return Err(ParseError::new(text, "a share lies between 0 and 1 (0% and 100%)"));
+            return Err(ParseError::new(text, "must be between 0% and 100%"));
         }
         Ok(Fraction((value * 1e9).round() as u32))
     }
 }
 
-/// Writes `value` in the largest of `units` that needs no more than `digits` decimals.
+/// Writes `value` in the largest of `units` that needs few decimals.
 fn write_in(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let (name, size) = units
         .iter()
@@ -267,7 +267,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn quantities_read_as_people_write_them() {
+    fn quantities_parse_in_common_notations() {
         assert_eq!("40ms".parse(), Ok(Span::from_millis(40)));
         assert_eq!("1.5 s".parse(), Ok(Span::from_millis(1500)));
         assert_eq!("1e-3s".parse(), Ok(Span::from_millis(1)));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_text_the_reason_and_a_way_out() {
+    fn errors_name_the_text_the_reason_and_a_remedy() {
         let e = "100".parse::<Rate>().unwrap_err().to_string();
         assert!(e.contains("`100`") && e.contains("100mbit"), "{e}");
         let e = "40fortnights".parse::<Span>().unwrap_err().to_string();
@@ -289,7 +289,7 @@ mod tests {
         assert!("101%".parse::<Fraction>().is_err());
         let e = |text: &str| text.parse::<Fraction>().unwrap_err().to_string();
         assert!(e("1").contains("`1%` or `100%`") && e("1.0").contains("`1%`"), "{}", e("1"));
-        assert!(e("2.5").contains("`2.5%`") && e("1000").contains("between 0 and 1"), "{}", e("2.5"));
+        assert!(e("2.5").contains("`2.5%`") && e("1000").contains("between 0% and 100%"), "{}", e("2.5"));
         assert_eq!(("0".parse(), "100%".parse()), (Ok(Fraction::ZERO), Ok(Fraction::ONE)));
         assert!("1e300gbit".parse::<Rate>().unwrap_err().to_string().contains("too large"));
         assert!("".parse::<Bytes>().is_err());
@@ -298,7 +298,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(ms in 0u64..10_000_000, kbit in 0u64..1_000_000_000, b in 0u64..1 << 40, share in 0u32..=1_000_000_000) {
+        fn formatted_quantities_parse_back(
+            ms in 0u64..10_000_000,
+            kbit in 0u64..1_000_000_000,
+            b in 0u64..1 << 40,
+            share in 0u32..=1_000_000_000,
+        ) {
             let span = Span::from_millis(ms);
             prop_assert_eq!(span.to_string().parse::<Span>(), Ok(span));
             let rate = Rate::from_bits_per_sec(kbit * 1000);
@@ -310,7 +315,8 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in "\\PC{0,20}") {
-            let _ = (text.parse::<Span>(), text.parse::<Rate>(), text.parse::<Bytes>(), text.parse::<Fraction>());
+            let _ = (text.parse::<Span>(), text.parse::<Rate>());
+            let _ = (text.parse::<Bytes>(), text.parse::<Fraction>());
         }
     }
 }

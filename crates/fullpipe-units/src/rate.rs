@@ -4,14 +4,15 @@ use crate::{Gain, Span};
 
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// A data rate in bytes per second, 0 to 1.8·10¹⁹. People read and write it in bits (`100mbit`).
+/// A data rate in bytes per second, 0 to 1.8·10¹⁹. Parsed and formatted in bits per second
+/// (`100mbit`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// Nothing moves.
+    /// Zero.
     pub const ZERO: Rate = Rate(0);
-    /// No limit.
+    /// The largest rate, used for "unlimited".
     pub const MAX: Rate = Rate(u64::MAX);
 
     /// A rate in bytes per second.
@@ -39,7 +40,7 @@ impl Rate {
         self.0 as f64 * 8.0
     }
 
-    /// `bytes` in `span`; an empty span gives [`Rate::MAX`], for no bytes [`Rate::ZERO`].
+    /// The rate of `bytes` in `span`: [`Rate::MAX`] for an empty span, [`Rate::ZERO`] for no bytes.
     pub const fn from_bytes_in(bytes: u64, span: Span) -> Self {
         if bytes == 0 {
             return Rate::ZERO;
@@ -56,7 +57,7 @@ impl Rate {
         Rate(if r > u64::MAX as u128 { u64::MAX } else { r as u64 })
     }
 
-    /// The bytes that pass in `span`, rounded down; saturates.
+    /// Bytes transferred in `span`, rounded down; saturates.
     pub const fn bytes_in(self, span: Span) -> u64 {
         if let Some(product) = self.0.checked_mul(span.as_nanos()) {
             return product / 1_000_000_000;
@@ -65,7 +66,7 @@ impl Rate {
         if b > u64::MAX as u128 { u64::MAX } else { b as u64 }
     }
 
-    /// How long `bytes` take at this rate, rounded up so that a link never exceeds its rate;
+    /// The time to send `bytes` at this rate, rounded up so that a link never exceeds its rate;
     /// [`Span::MAX`] at rate zero.
     pub const fn time_to_send(self, bytes: u64) -> Span {
         if bytes == 0 {
@@ -93,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_takes_its_length_over_the_rate() {
+    fn time_to_send_is_bytes_over_rate() {
         let r = Rate::from_bits_per_sec(128_000);
         assert_eq!(r.time_to_send(1500), Span::from_micros(93_750));
         assert_eq!(Rate::ZERO.time_to_send(1), Span::MAX);
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn large_products_do_not_wrap() {
+    fn large_products_do_not_overflow() {
         let r = Rate::from_bits_per_sec(400_000_000_000);
         assert_eq!(r.bytes_in(Span::from_secs(3600)), 50_000_000_000 * 3600);
         assert_eq!(Rate::MAX.bytes_in(Span::MAX), u64::MAX);
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_interval_has_no_finite_rate_but_no_bytes_are_zero() {
+    fn empty_interval_gives_max_and_zero_bytes_give_zero() {
         assert_eq!(Rate::from_bytes_in(1, Span::ZERO), Rate::MAX);
         assert_eq!(Rate::from_bytes_in(0, Span::ZERO), Rate::ZERO);
     }

@@ -1,8 +1,8 @@
-//! Serde in the written form: `"40ms"` and not a count of nanoseconds.
+//! Serde in text form: `"40ms"` instead of a count of nanoseconds.
 
 use crate::{Bytes, Fraction, Rate, Span};
 
-macro_rules! written {
+macro_rules! impl_text_serde {
     ($type:ident, $example:literal, $pattern:literal) => {
         impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
@@ -51,7 +51,7 @@ macro_rules! written {
     };
 }
 
-written!(Span, "40ms", "^\\s*[0-9][0-9_.eE+-]*\\s*\\S*\\s*$");
-written!(Rate, "100mbit", "^\\s*[0-9][0-9_.eE+-]*\\s*\\S*\\s*$");
-written!(Bytes, "64k", "^\\s*[0-9][0-9_.eE+-]*\\s*\\S*\\s*$");
-written!(Fraction, "1%", "^\\s*[0-9][0-9_.eE+-]*\\s*%?\\s*$");
+impl_text_serde!(Span, "40ms", "^\\s*[0-9][0-9_.eE+-]*\\s*\\S*\\s*$");
+impl_text_serde!(Rate, "100mbit", "^\\s*[0-9][0-9_.eE+-]*\\s*\\S*\\s*$");
+impl_text_serde!(Bytes, "64k", "^\\s*[0-9][0-9_.eE+-]*\\s*\\S*\\s*$");
+impl_text_serde!(Fraction, "1%", "^\\s*[0-9][0-9_.eE+-]*\\s*%?\\s*$");

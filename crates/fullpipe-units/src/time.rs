@@ -1,19 +1,19 @@
-//! Points in time and lengths of time, in nanoseconds.
+//! Points in time and durations, in nanoseconds.
 
 use core::ops::{Add, AddAssign, Div, Mul, Sub, SubAssign};
 
-/// A point in time: nanoseconds since the start of the run (or any origin its owner chose).
+/// A point in time: nanoseconds since the start of the run (or another origin).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time(u64);
 
-/// A length of time in nanoseconds, 0 to 584 years. Arithmetic saturates.
+/// A duration in nanoseconds, 0 to 584 years. Arithmetic saturates.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Span(u64);
 
 impl Time {
     /// The origin.
     pub const ZERO: Time = Time(0);
-    /// Later than anything that happens: "never".
+    /// The latest time, used for "never".
     pub const NEVER: Time = Time(u64::MAX);
 
     /// The point `ns` nanoseconds after the origin.
@@ -26,7 +26,7 @@ impl Time {
         self.0
     }
 
-    /// Whole microseconds since the origin, rounded down as the kernel's clock is.
+    /// Whole microseconds since the origin, rounded down like the kernel's clock.
     pub const fn as_micros(self) -> u64 {
         self.0 / 1_000
     }
@@ -43,7 +43,7 @@ impl Time {
 }
 
 impl Span {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Span = Span(0);
     /// The longest span: 584 years.
     pub const MAX: Span = Span(u64::MAX);
@@ -93,7 +93,7 @@ impl Span {
         self.0 as f64 / 1e6
     }
 
-    /// Whether this is no time at all.
+    /// Whether this is zero.
     pub const fn is_zero(&self) -> bool {
         self.0 == 0
     }

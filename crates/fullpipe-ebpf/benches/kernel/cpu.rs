@@ -5,7 +5,8 @@ use nix::sys::time::TimeVal;
 use nix::unistd::{SysconfVar, sysconf};
 use std::time::{Duration, Instant};
 
-/// Of the whole machine's time, what may go to anything else before a measurement is called disturbed.
+/// Of the whole machine's time, what may go to anything else before a measurement is called
+/// disturbed.
 const QUIET: f64 = 0.05;
 
 /// The clocks at one moment, in seconds; the machine's are of all processors together.
@@ -25,7 +26,8 @@ pub struct Spent {
     pub own: f64,
     /// Not idle, on all processors, whoever it was charged to.
     pub busy: f64,
-    /// Whether other programs ran: they show by their time in user mode, of which we have next to none.
+    /// Whether other programs ran: they show by their time in user mode, of which we have next to
+    /// none.
     pub disturbed: bool,
 }
 
@@ -79,8 +81,9 @@ fn own_seconds() -> (f64, f64) {
     (seconds(usage.user_time()), seconds(usage.system_time()))
 }
 
-/// All processors' seconds in user mode (what the hypervisor took is counted there too), and idle ones. The idle
-/// clock stands while an interrupt is served: timers and packets handled on an idle processor are not idle time.
+/// All processors' seconds in user mode (what the hypervisor took is counted there too), and idle
+/// ones. The idle clock stands while an interrupt is served: timers and packets handled on an idle
+/// processor are not idle time.
 fn machine_seconds() -> (f64, f64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap();
     let fields: Vec<u64> =

@@ -1,21 +1,24 @@
-//! Our controllers against the kernel's own, interleaved in one run, over an unshaped veth pair between two
-//! network namespaces (IPv4): throughput, processor time per gigabit, time of a call per ACK; and ten thousand
-//! sockets at once with the memory of each.
+//! Our controllers against the kernel's own, interleaved in one run, over an unshaped veth pair
+//! between two network namespaces (IPv4): throughput, processor time per gigabit, time of a call
+//! per ACK; and ten thousand sockets at once with the memory of each.
 //!
-//! `cargo bench -p fullpipe-ebpf --bench kernel [-- transfers calls sockets split patience=SECONDS]` as root, on a machine
-//! that does nothing else: a measurement begins when it is quiet, and is taken again when other programs ran
-//! meanwhile. When patience (600 s for each part) ends, fewer count; the least number is then filled up with
-//! disturbed ones, and the output says so.
+//! `cargo bench -p fullpipe-ebpf --bench kernel [-- transfers calls sockets split
+//! patience=SECONDS]` as root, on a machine that does nothing else: a measurement begins when it is
+//! quiet, and is taken again when other programs ran meanwhile. When patience (600 s for each part)
+//! ends, fewer count; the least number is then filled up with disturbed ones, and the output says
+//! so.
 //!
 //! What is counted as processor time per gigabit, sender, path and receiver together:
 //!
-//! - *process*: what the kernel charges to this process, which has both ends. A packet's way through the veth
-//!   pair and the ACK's way back are mostly in the name of the thread that sent or read.
-//! - *machine*: the time in which any processor was not idle. This adds what is charged to nobody, foremost
-//!   pacing timers and the packets they release on an idle processor.
+//! - *process*: what the kernel charges to this process, which has both ends. A packet's way
+//!   through the veth pair and the ACK's way back are mostly in the name of the thread that sent or
+//!   read.
+//! - *machine*: the time in which any processor was not idle. This adds what is charged to nobody,
+//!   foremost pacing timers and the packets they release on an idle processor.
 //!
-//! A controller is measured right before or after kernel bbr, by turns, and its ratio is within that pair. One of
-//! the pairs is kernel bbr with itself: how far that is from 1 is what a difference must exceed to mean something.
+//! A controller is measured right before or after kernel bbr, by turns, and its ratio is within
+//! that pair. One of the pairs is kernel bbr with itself: how far that is from 1 is what a
+//! difference must exceed to mean something.
 
 mod cpu;
 mod sockets;
@@ -128,8 +131,8 @@ fn program_time(name: &str) -> (u64, u64) {
     programs.fold((0, 0), |(calls, ns), program| (calls + program.run_cnt, ns + program.run_time_ns))
 }
 
-/// Time of a callback on each ACK. The kernel's own controllers are called through programs that do nothing else,
-/// so that all are timed by the same two clock readings.
+/// Time of a callback on each ACK. The kernel's own controllers are called through programs that do
+/// nothing else, so that all are timed by the same two clock readings.
 fn calls(receiver: &Receiver, mut quiet: Quiet) {
     let rows = [
         ("kernel bbr, bbr_main", "bench_w_bbr", "w_bbr_main"),
@@ -141,7 +144,8 @@ fn calls(receiver: &Receiver, mut quiet: Quiet) {
     // SAFETY: takes a number.
     let stats = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     assert!(stats >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the descriptor was just made and is owned by nothing else. The kernel counts while it is open.
+    // SAFETY: the descriptor was just made and is owned by nothing else. The kernel counts while it is
+    // open.
     let stats = unsafe { OwnedFd::from_raw_fd(stats) };
     let mut found: [(Vec<f64>, u64); 5] = Default::default();
     for round in 0..ROUNDS {

@@ -1,7 +1,8 @@
 //! Many connections at once over the veth pair, all of them carrying data.
 //!
-//! Counted is the sending end of each connection: only it has the controller. The receiving ends are on the
-//! other namespace's default controller in every case, so that they cancel out in the difference.
+//! Counted is the sending end of each connection: only it has the controller. The receiving ends
+//! are on the other namespace's default controller in every case, so that they cancel out in the
+//! difference.
 
 use crate::transfer::connect;
 use crate::veth::{RECEIVER, Receiver};
@@ -44,8 +45,8 @@ struct Crowd {
     rate: f64,
 }
 
-/// The receiving ends: says where to connect, then each connection that it got, then each turn whose data came;
-/// holds them until `end`.
+/// The receiving ends: says where to connect, then each connection that it got, then each turn
+/// whose data came; holds them until `end`.
 fn receive(address: &mpsc::Sender<SocketAddr>, done: &mpsc::Sender<()>, end: &mpsc::Receiver<()>) {
     let listener = TcpListener::bind((RECEIVER, 0)).unwrap();
     address.send(listener.local_addr().unwrap()).unwrap();
@@ -67,7 +68,8 @@ fn receive(address: &mpsc::Sender<SocketAddr>, done: &mpsc::Sender<()>, end: &mp
     end.recv().unwrap();
 }
 
-/// Opens all connections with `name` on their sending ends, sends through all of them in turns, and closes them.
+/// Opens all connections with `name` on their sending ends, sends through all of them in turns, and
+/// closes them.
 fn crowd(receiver: &Receiver, name: &str, loaded: &Loaded) -> Crowd {
     let before = slab_bytes();
     let ((bound, address), (done, is_done), (end, ending)) =

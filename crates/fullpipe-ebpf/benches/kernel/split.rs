@@ -1,5 +1,5 @@
-//! The program of a split: its time for each event, what a connection costs with it and without, by turns, and whether it
-//! keeps up with as many connections as this machine makes over loopback.
+//! The program of a split: its time for each event, what a connection costs with it and without, by
+//! turns, and whether it keeps up with as many connections as this machine makes over loopback.
 
 use crate::cpu::Moment;
 use crate::{Sorted, program_time};
@@ -145,7 +145,8 @@ pub fn rounds() {
     // SAFETY: takes a number.
     let stats = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
     assert!(stats >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the descriptor was just made and is owned by nothing else. The kernel counts while it is open.
+    // SAFETY: the descriptor was just made and is owned by nothing else. The kernel counts while it is
+    // open.
     let stats = unsafe { OwnedFd::from_raw_fd(stats) };
     let group = Group::enter();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -31,9 +31,10 @@ pub struct Transfer {
     pub disturbed: bool,
 }
 
-/// Connects with the controller `name` from the first packet on. Chosen afterwards, it would follow the default: where
-/// that is kernel bbr, the kernel goes on pacing whatever comes next, and packets that a pacing timer releases on one
-/// processor overtake those sent on another. To controllers that go by loss that reordering is loss.
+/// Connects with the controller `name` from the first packet on. Chosen afterwards, it would follow
+/// the default: where that is kernel bbr, the kernel goes on pacing whatever comes next, and
+/// packets that a pacing timer releases on one processor overtake those sent on another. To
+/// controllers that go by loss that reordering is loss.
 pub fn connect(address: SocketAddr, name: &str) -> TcpStream {
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
     if let Err(error) = setsockopt(&socket, sockopt::TcpCongestion, &name.into()) {
@@ -101,8 +102,8 @@ impl Quiet {
         Quiet { until: Instant::now() + patience, disturbed: 0 }
     }
 
-    /// Sends with each of `names` in turn, close together. When patience is at its end, nothing, or if they are
-    /// `needed`, what they come to all the same.
+    /// Sends with each of `names` in turn, close together. When patience is at its end, nothing, or
+    /// if they are `needed`, what they come to all the same.
     pub fn transfers<const N: usize>(
         &mut self,
         receiver: &Receiver,

@@ -1,7 +1,7 @@
 //! Two network namespaces joined by a veth pair without any shaping.
 //!
-//! Only threads of this process are in the namespaces: when it ends, in whatever way, the kernel removes them
-//! and the pair with them.
+//! Only threads of this process are in the namespaces: when it ends, in whatever way, the kernel
+//! removes them and the pair with them.
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
@@ -11,8 +11,8 @@ use std::sync::mpsc;
 pub const SENDER: &str = "198.18.0.1";
 pub const RECEIVER: &str = "198.18.0.2";
 
-/// A thread in the receiving end's namespace, with a descriptor table of its own, that runs what it is given.
-/// Sockets must not pass between it and other threads.
+/// A thread in the receiving end's namespace, with a descriptor table of its own, that runs what it
+/// is given. Sockets must not pass between it and other threads.
 pub struct Receiver {
     jobs: mpsc::Sender<Box<dyn FnOnce() + Send>>,
 }

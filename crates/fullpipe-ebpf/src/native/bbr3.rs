@@ -1,5 +1,5 @@
-//! The C core of BBR v3 as a controller like any other, so that it can be compared with the Rust one and
-//! raced in the simulator.
+//! The C core of BBR v3 as a controller like any other, so that it can be compared with the Rust
+//! one and raced in the simulator.
 
 use bytemuck::{Pod, Zeroable};
 use fullpipe_cc::bbr::v3::Params;
@@ -158,8 +158,8 @@ impl Bbr3 {
     }
 
     fn call(&mut self, call: Call) {
-        // SAFETY: the state is exclusively borrowed and of the size that the C side expects (a test compares
-        // them); only the call for a lost packet reads the third argument.
+        // SAFETY: the state is exclusively borrowed and of the size that the C side expects (a test
+        // compares them); only the call for a lost packet reads the third argument.
         unsafe { super::fp_native_bbr3(&raw mut self.state, call as u32, std::ptr::null()) }
     }
 

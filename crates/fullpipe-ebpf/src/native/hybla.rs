@@ -1,5 +1,5 @@
-//! The C core of Hybla as the growth of a loss-based controller, so that it can be compared with the Rust one
-//! and raced in the simulator.
+//! The C core of Hybla as the growth of a loss-based controller, so that it can be compared with
+//! the Rust one and raced in the simulator.
 
 use bytemuck::{Pod, Zeroable};
 use fullpipe_cc::loss_based::{Growth, Window};
@@ -55,8 +55,8 @@ impl HyblaGrowth {
         s.snd_cwnd_cnt = window.cwnd_count;
         s.snd_ssthresh = window.ssthresh;
         s.snd_cwnd_clamp = window.clamp;
-        // SAFETY: the state is exclusively borrowed and of the size that the C side expects (a test compares
-        // them).
+        // SAFETY: the state is exclusively borrowed and of the size that the C side expects (a test
+        // compares them).
         unsafe { super::fp_native_hybla(&raw mut *s, call, acked) }
         window.cwnd = s.snd_cwnd;
         window.cwnd_count = s.snd_cwnd_cnt;

@@ -9,8 +9,8 @@ pub use hybla::{HyblaGrowth, HyblaState};
 
 use bytemuck::{Pod, Zeroable};
 
-/// `struct fp_tcp` of bpf/types.h: what a controller may know of its connection in one callback, and what
-/// it may change. Times are in microseconds, counts in packets, rates in bytes a second.
+/// `struct fp_tcp` of bpf/types.h: what a controller may know of its connection in one callback,
+/// and what it may change. Times are in microseconds, counts in packets, rates in bytes a second.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[allow(missing_docs)] // The names are the kernel's; bpf/types.h comments them.
@@ -94,8 +94,8 @@ unsafe extern "C" {
 
 /// Runs one callback of the C core of BBR v1; gives what the callback returns.
 pub fn bbr1(state: &mut Bbr1State, tcp: &mut Tcp, op: Op, argument: u32) -> u32 {
-    // SAFETY: both pointers are to live, exclusively borrowed values of the sizes that the C side expects
-    // (`sizes_agree` tests it), and the core keeps neither.
+    // SAFETY: both pointers are to live, exclusively borrowed values of the sizes that the C side
+    // expects (`sizes_agree` tests it), and the core keeps neither.
     unsafe { fp_native_bbr1(state, tcp, op as u32, argument) }
 }
 

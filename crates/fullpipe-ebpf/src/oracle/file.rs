@@ -7,9 +7,9 @@
 //!   changed      one bit for each 32-bit word that differs from its prediction
 //!   differences  zigzag varint of (word - prediction), for each changed word
 //! ```
-//! The connection's words are predicted by the same socket's record before, the state before a callback by
-//! the state after the last one, and the results by what was there before the callback: so a record costs
-//! about 30 bytes instead of 408.
+//! The connection's words are predicted by the same socket's record before, the state before a
+//! callback by the state after the last one, and the results by what was there before the callback:
+//! so a record costs about 30 bytes instead of 408.
 
 use super::record::{Record, WORDS};
 use crate::error::{Error, Result};
@@ -30,8 +30,8 @@ const BEFORE: usize = TCP + std::mem::size_of::<crate::native::Tcp>() / 4;
 const AFTER: usize = BEFORE + 26;
 const OUTPUTS: usize = AFTER + 26;
 
-/// Fills the words from `from` on of `prediction` that can be known from `last` (the socket's last record)
-/// and from the words of this record before them.
+/// Fills the words from `from` on of `prediction` that can be known from `last` (the socket's last
+/// record) and from the words of this record before them.
 fn predict(last: &[u32; WORDS], this: &[u32; WORDS], word: usize) -> u32 {
     let tcp = |name: usize| this[TCP + name];
     match word {
@@ -119,7 +119,8 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Reads records from a file, one after the other. Sockets are numbered from 0 in order of appearance.
+/// Reads records from a file, one after the other. Sockets are numbered from 0 in order of
+/// appearance.
 pub struct Reader<R: Read> {
     from: BufReader<DeflateDecoder<R>>,
     last: Vec<[u32; WORDS]>,

@@ -1,5 +1,5 @@
-//! The kernel's own BBR as an oracle: recorded callback by callback, kept in a file, and replayed through
-//! the cores that must equal it.
+//! The kernel's own BBR as an oracle: recorded callback by callback, kept in a file, and replayed
+//! through the cores that must equal it.
 
 mod file;
 mod record;

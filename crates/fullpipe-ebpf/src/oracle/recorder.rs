@@ -30,8 +30,8 @@ pub struct Summary {
 }
 
 impl Recorder {
-    /// Registers the wrapper under `name`. With `perturb`, it disturbs BBR's state before some callbacks,
-    /// so that branches are recorded which a path would take only in hours or never.
+    /// Registers the wrapper under `name`. With `perturb`, it disturbs BBR's state before some
+    /// callbacks, so that branches are recorded which a path would take only in hours or never.
     ///
     /// # Errors
     /// When the kernel's BBR is not built in or is of a shape the wrapper does not know.
@@ -57,7 +57,8 @@ impl Recorder {
         Ok(Recorder { loaded, _registered: registered })
     }
 
-    /// Collects records until `done` says so (asked about ten times a second) and hands each to `each`.
+    /// Collects records until `done` says so (asked about ten times a second) and hands each to
+    /// `each`.
     ///
     /// # Errors
     /// What `each` says, or the kernel when the ring cannot be read.

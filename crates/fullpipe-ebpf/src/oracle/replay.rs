@@ -1,12 +1,13 @@
-//! Runs a core over recorded callbacks and compares everything it leaves with what the kernel's BBR left.
+//! Runs a core over recorded callbacks and compares everything it leaves with what the kernel's BBR
+//! left.
 
 use super::record::{Record, field};
 use crate::error::Result;
 use crate::native::{self, Bbr1State, Op, Tcp};
 use std::collections::BTreeMap;
 
-/// Something that must equal the kernel's BBR: takes the state and the connection before a callback, and
-/// leaves both as after it; gives what the callback returns.
+/// Something that must equal the kernel's BBR: takes the state and the connection before a
+/// callback, and leaves both as after it; gives what the callback returns.
 pub type Core<'a> = &'a mut dyn FnMut(u64, &mut Bbr1State, &mut Tcp, Op, u32) -> u32;
 
 /// Where a core left something else than the kernel.
@@ -154,15 +155,16 @@ fn differences(record: &Record, op: Op, ticks: u32, core: Core<'_>) -> Vec<(&'st
     fields
 }
 
-/// The random number for which entering ProbeBW ends at the phase the kernel ended at. The kernel draws one
-/// of seven: the draining phase is never first, so a state that shows it gives no number that leads there.
+/// The random number for which entering ProbeBW ends at the phase the kernel ended at. The kernel
+/// draws one of seven: the draining phase is never first, so a state that shows it gives no number
+/// that leads there.
 pub fn random_that_led_to(record: &Record) -> u32 {
     let draw = u64::from((8 - record.cycle_after()) & 7);
     u32::try_from((draw << 32).div_ceil(7)).unwrap_or(u32::MAX)
 }
 
-/// The fields of the kernel's `struct bbr`: name, 32-bit word, lowest bit, bits. Together they cover all
-/// 104 bytes.
+/// The fields of the kernel's `struct bbr`: name, 32-bit word, lowest bit, bits. Together they
+/// cover all 104 bytes.
 const FIELDS: [(&str, usize, u32, u32); 44] = [
     ("min_rtt_us", 0, 0, 32),
     ("min_rtt_stamp", 1, 0, 32),

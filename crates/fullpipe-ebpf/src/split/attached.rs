@@ -1,4 +1,5 @@
-//! The splits that run, as the kernel knows them: whoever owns them, nothing else has to be believed.
+//! The splits that run, as the kernel knows them: whoever owns them, nothing else has to be
+//! believed.
 
 use super::owner::read;
 use super::raw::{Counts, MAX_ARMS, SplitInfo, Table, Wanted};
@@ -16,7 +17,8 @@ const PROGRAM: &str = "fp_split";
 /// A split that runs.
 #[derive(Debug)]
 pub struct AttachedSplit {
-    /// The inode of the control group whose connections are in it; 0 when that has gone and its owner waits for another.
+    /// The inode of the control group whose connections are in it; 0 when that has gone and its
+    /// owner waits for another.
     pub cgroup: u64,
     /// What its owner says of it.
     pub about: SplitInfo,
@@ -75,7 +77,8 @@ impl AttachedSplit {
             .map_err(|_| Error::Malformed("the split's shares are of another form".to_owned()))
     }
 
-    /// How long connections are still assigned if the owner does nothing; zero when they are not any more.
+    /// How long connections are still assigned if the owner does nothing; zero when they are not
+    /// any more.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -85,8 +88,9 @@ impl AttachedSplit {
         Ok(Duration::from_nanos(until).saturating_sub(now))
     }
 
-    /// Asks the owner for other shares, in billionths by arm; it does it within a fraction of a second, or not at all when it
-    /// hangs: [`AttachedSplit::table`]'s generation is then another.
+    /// Asks the owner for other shares, in billionths by arm; it does it within a fraction of a
+    /// second, or not at all when it hangs: [`AttachedSplit::table`]'s generation is then
+    /// another.
     ///
     /// # Errors
     /// When the kernel refuses.

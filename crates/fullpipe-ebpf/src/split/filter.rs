@@ -1,4 +1,5 @@
-//! Which connections a split is asked to divide, of those that it sees: what the program can decide as one opens.
+//! Which connections a split is asked to divide, of those that it sees: what the program can decide
+//! as one opens.
 
 use super::End;
 use crate::error::{Error, Result};
@@ -59,8 +60,9 @@ impl ConnectionFilter {
         Ok(())
     }
 
-    /// Whether an end of the connection, this host's or the remote one, has an address in a network and a port in a range.
-    /// IPv4 addresses that a socket of IPv6 has (`::ffff:192.0.2.1`) are IPv4.
+    /// Whether an end of the connection, this host's or the remote one, has an address in a network
+    /// and a port in a range. IPv4 addresses that a socket of IPv6 has (`::ffff:192.0.2.1`) are
+    /// IPv4.
     ///
     /// # Errors
     /// When the condition is too long.

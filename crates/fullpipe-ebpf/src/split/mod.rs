@@ -1,8 +1,9 @@
-//! Gives new connections of a control group the controllers of arms, and tells what they came to: the program of
-//! `bpf/split.bpf.c`, its owner, and what others see of it.
+//! Gives new connections of a control group the controllers of arms, and tells what they came to:
+//! the program of `bpf/split.bpf.c`, its owner, and what others see of it.
 //!
-//! Nothing is pinned: the program, its link and its maps are there as long as the owner's process. So whatever ends that
-//! process, connections that open afterwards get what they would have got before.
+//! Nothing is pinned: the program, its link and its maps are there as long as the owner's process.
+//! So whatever ends that process, connections that open afterwards get what they would have got
+//! before.
 
 mod attached;
 mod filter;

@@ -53,7 +53,8 @@ struct Attached {
 pub enum CgroupState {
     /// It is there.
     Same,
-    /// Another one was made in its place, as a unit that is restarted gets one; that has the program now.
+    /// Another one was made in its place, as a unit that is restarted gets one; that has the
+    /// program now.
     Replaced,
     /// There is none: connections that open are in no arm.
     Gone,
@@ -62,10 +63,11 @@ pub enum CgroupState {
 /// What [`SplitProgram::collect`] hands over.
 pub type Batch = Vec<Closed>;
 
-/// How long the ring is left to itself. At 10 000 connections a second it then has 500 records, of the 40 000 that it holds.
+/// How long the ring is left to itself. At 10 000 connections a second it then has 500 records, of
+/// the 40 000 that it holds.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Records that are taken at a time: what comes faster than it is read is lost and counted, and does not keep the owner
-/// from its other duties.
+/// Records that are taken at a time: what comes faster than it is read is lost and counted, and
+/// does not keep the owner from its other duties.
 const MAX_BATCH: usize = 20_000;
 
 /// The clock of `bpf_ktime_get_ns()`.
@@ -134,7 +136,8 @@ impl SplitProgram {
         Ok(running)
     }
 
-    /// Attaches the program to the group that its directory is now, and lets go of what it was attached to.
+    /// Attaches the program to the group that its directory is now, and lets go of what it was
+    /// attached to.
     fn attach(&self) -> Result<()> {
         let reading = Error::io("cannot open the control group", &self.cgroup);
         let (group, inode) = File::open(&self.cgroup)
@@ -160,8 +163,9 @@ impl SplitProgram {
         Ok(())
     }
 
-    /// Attaches the program to the control group that was made in the place of the one it was attached to: that of a unit or
-    /// of a container ends with it, and takes the program out; restarted it has another of the same name.
+    /// Attaches the program to the control group that was made in the place of the one it was
+    /// attached to: that of a unit or of a container ends with it, and takes the program out;
+    /// restarted it has another of the same name.
     ///
     /// # Errors
     /// When the kernel refuses the program for the new group.
@@ -189,7 +193,8 @@ impl SplitProgram {
         self.map(name)?.update(&key.to_ne_bytes(), value, MapFlags::ANY).map_err(unreadable)
     }
 
-    /// Other shares, at once for all processors: the table that does not count is written, and then counts.
+    /// Other shares, at once for all processors: the table that does not count is written, and then
+    /// counts.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -230,14 +235,14 @@ impl SplitProgram {
         read(&self.map(".data.counts")?)
     }
 
-    /// Takes the program out: connections that open from here on get what they would have got without it. Those that are open
-    /// keep their controller, and are not told of any more.
+    /// Takes the program out: connections that open from here on get what they would have got
+    /// without it. Those that are open keep their controller, and are not told of any more.
     pub fn detach(&self) {
         self.link.replace(None);
     }
 
-    /// Hands over what closed, about twenty times a second whether there is anything or not, until `each` says no; then
-    /// takes the program out and hands over what is left.
+    /// Hands over what closed, about twenty times a second whether there is anything or not, until
+    /// `each` says no; then takes the program out and hands over what is left.
     ///
     /// # Errors
     /// What `each` says, or the kernel when the ring cannot be read.

@@ -8,7 +8,8 @@ pub const MAX_ARMS: usize = 8;
 /// `FP_SPLIT_PORTS`.
 pub const MAX_PORTS: usize = 8;
 
-/// `struct fp_split_end`: an address as IPv6 has it, in the order of the wire, and a port in the host's.
+/// `struct fp_split_end`: an address as IPv6 has it, in the order of the wire, and a port in the
+/// host's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct End {
@@ -51,7 +52,8 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// With the local ports that take part, all when there are none; at most [`MAX_PORTS`] are taken.
+    /// With the local ports that take part, all when there are none; at most [`MAX_PORTS`] are
+    /// taken.
     pub fn new(key: [u64; 2], (mask4, mask6): ([u64; 2], [u64; 2]), by: u32, ports: &[u16]) -> Self {
         let mut port = [0; MAX_PORTS];
         port.iter_mut().zip(ports).for_each(|(to, from)| *to = *from);
@@ -73,8 +75,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of arms with their cumulative cuts and controllers; none leaves its connections what they have. At most
-    /// [`MAX_ARMS`] are taken.
+    /// Of arms with their cumulative cuts and controllers; none leaves its connections what they
+    /// have. At most [`MAX_ARMS`] are taken.
     pub fn new(generation: u64, arms: &[(u64, Option<&str>)]) -> Self {
         let mut table = Table { generation, arms: arms.len().min(MAX_ARMS) as u32, ..Table::zeroed() };
         for (place, (cut, controller)) in arms.iter().take(MAX_ARMS).enumerate() {
@@ -226,7 +228,8 @@ unsafe extern "C" {
     fn fp_native_size_of_split(which: u32) -> u32;
 }
 
-/// The hash and the arm that the program in the kernel gives a connection, by the same C code; no arm: outside.
+/// The hash and the arm that the program in the kernel gives a connection, by the same C code; no
+/// arm: outside.
 pub fn arm_for(setup: &Setup, local: SocketAddr, remote: SocketAddr, table: &Table) -> (u64, Option<usize>) {
     let (local, remote) = (End::from(local), End::from(remote));
     let mut hash = 0;
@@ -286,8 +289,8 @@ mod tests {
         );
     }
 
-    /// Written down, so that an assignment is the same in every version: computed by Python's integers from the
-    /// specification of SipHash-2-4.
+    /// Written down, so that an assignment is the same in every version: computed by Python's
+    /// integers from the specification of SipHash-2-4.
     #[test]
     fn known_connections_have_known_hashes() {
         let assigner = Assigner::new(7, By::Connection);

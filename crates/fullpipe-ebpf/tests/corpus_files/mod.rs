@@ -19,7 +19,8 @@ pub fn records() -> impl Iterator<Item = Record> {
     })
 }
 
-/// The corpus as the programs of the tests read it: records one after the other, the random number filled in.
+/// The corpus as the programs of the tests read it: records one after the other, the random number
+/// filled in.
 pub fn raw(directory: &Path) -> PathBuf {
     let path = directory.join("corpus.raw");
     let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
-//! A small sender over a bottleneck in virtual time, enough to lead a controller through all its states:
-//! paced by the controller, first in first out, loss by chance and by a full buffer, reordering, marks,
-//! pauses of the application, fast recovery and time-outs.
+//! A small sender over a bottleneck in virtual time, enough to lead a controller through all its
+//! states: paced by the controller, first in first out, loss by chance and by a full buffer,
+//! reordering, marks, pauses of the application, fast recovery and time-outs.
 
 use fullpipe_cc::{
     Ack, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sampler, Sent, Stamp,

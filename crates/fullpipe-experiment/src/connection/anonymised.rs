@@ -1,12 +1,12 @@
-//! Addresses that stand for others.
+//! Pseudonymous addresses.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Where the hashes of addresses are: the lower half of `100::/64`, which leads nowhere (RFC 6666), so that nobody takes
-/// them for addresses.
+/// Prefix of hashed addresses: the discard-only prefix `100::/64` (RFC 6666), which is never a real
+/// address.
 pub const ANONYMISED_PREFIX: Ipv6Addr = Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0);
 
-/// Whether it stands for another.
+/// Whether `ip` is a hashed address.
 pub fn is_anonymised(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.octets()[..8] == ANONYMISED_PREFIX.octets()[..8])
 }

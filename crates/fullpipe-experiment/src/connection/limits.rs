@@ -5,7 +5,7 @@ use fullpipe_units::Span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What can limit data in one direction.
+/// What can limit the rate of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limitation {
@@ -13,19 +13,19 @@ pub enum Limitation {
     Application,
     /// The receiver's advertised window was full.
     ReceiveWindow,
-    /// The sender held a constant amount in flight, below what receiver and path would have taken: its own buffer, or
-    /// a window that its owner fixed.
+    /// A constant amount in flight, below the receive window and the path's capacity: the sender's
+    /// buffer or a fixed window.
     SendBuffer,
-    /// The congestion window, below what the path would have carried.
+    /// The congestion window, below the path's capacity.
     CongestionWindow,
-    /// The path's bandwidth: it was full.
+    /// The path's bandwidth.
     Bandwidth,
     /// A token bucket that drops what is above its rate.
     Policer,
 }
 
 impl Limitation {
-    /// All, in the order in which they are written.
+    /// All, in the order of output.
     pub const ALL: [Limitation; 6] = [
         Limitation::Application,
         Limitation::ReceiveWindow,
@@ -35,7 +35,7 @@ impl Limitation {
         Limitation::Policer,
     ];
 
-    /// As written in tables and plots.
+    /// Its name in tables and plots.
     pub fn name(self) -> &'static str {
         match self {
             Limitation::Application => "application",
@@ -52,13 +52,13 @@ impl Limitation {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Limits {
-    /// Shares of the time from the first data to the last, the greatest first; they add up to 1. Empty where too
-    /// little was sent to tell.
+    /// Shares of the time from the first data to the last, in descending order; they sum to 1.
+    /// Empty if too little was sent.
     pub shares: Vec<LimitShare>,
-    /// When each held, in order and without gaps.
+    /// Intervals of each limitation, in order and without gaps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
-    /// The same in words that need no knowledge of TCP.
+    /// A plain-language explanation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub words: Vec<String>,
 }
@@ -69,32 +69,32 @@ impl Limits {
         self.shares.iter().find(|s| s.by == by).map_or(0.0, |s| s.share)
     }
 
-    /// What limited most of the time.
+    /// The limitation with the largest share.
     pub fn dominant(&self) -> Option<LimitShare> {
         self.shares.first().copied()
     }
 }
 
-/// A share of the time.
+/// Share of time of one limitation.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LimitShare {
-    /// Of what.
+    /// The limitation.
     pub by: Limitation,
     /// 0 to 1.
     pub share: f64,
 }
 
-/// A stretch of time.
+/// A time interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
-    /// Its beginning, from the connection's first packet.
+    /// Start, from the connection's first packet.
     #[serde(rename = "from_s", with = "s")]
     #[schemars(with = "f64")]
     pub from: Span,
-    /// Its end.
+    /// End.
     #[serde(rename = "to_s", with = "s")]
     #[schemars(with = "f64")]
     pub to: Span,
-    /// What limited.
+    /// The limitation.
     pub by: Limitation,
 }

@@ -1,6 +1,7 @@
-//! The record of one TCP connection, in one form whoever saw it: a capture, a live socket, a test.
+//! The record of one TCP connection, in one format for captures, live sockets and tests.
 //!
-//! What a source cannot know is `None`: a socket sees no captured packets, a capture no congestion window.
+//! Values that a source cannot know are `None`: a socket sees no captured packets, a capture no
+//! congestion window.
 
 mod anonymised;
 mod limits;
@@ -21,10 +22,10 @@ use serde::{Deserialize, Serialize};
 use serde_units::{ms, optional_bps, optional_ms, s};
 use std::net::SocketAddr;
 
-/// Names the form of [`Connections`] and [`Connection`]; changes when a reader would have to.
+/// Schema of [`Connections`] and [`Connection`]; changes when the format becomes incompatible.
 pub const SCHEMA: &str = "fullpipe/connection/1";
 
-/// Connections together, with what may be said of where they were seen.
+/// A list of connections.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Connections {
     /// [`SCHEMA`].
@@ -34,7 +35,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// These connections in the current form.
+    /// Connections in the current schema.
     pub fn new(connections: Vec<Connection>) -> Self {
         Connections { schema: SCHEMA.to_owned(), connections }
     }
@@ -43,11 +44,11 @@ impl Connections {
 /// One TCP connection from its first packet to its last.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Connection {
-    /// Counts the connections of one source from 1.
+    /// Number of the connection within its source, from 1.
     pub number: u32,
-    /// The end that opened the connection, or is believed to have.
+    /// The active opener, known or inferred.
     pub client: SocketAddr,
-    /// The end that was asked.
+    /// The passive opener.
     pub server: SocketAddr,
     /// First packet, in seconds since 1970.
     pub start_s: f64,
@@ -55,31 +56,31 @@ pub struct Connection {
     #[serde(rename = "duration_s", with = "s")]
     #[schemars(with = "f64")]
     pub duration: Span,
-    /// How it began.
+    /// Handshake.
     #[serde(default)]
     pub opening: Opening,
     /// How it ended.
     #[serde(default)]
     pub closing: Closing,
-    /// Where it was seen.
+    /// Where it was observed.
     #[serde(default)]
     pub vantage: Vantage,
-    /// What the client sent.
+    /// Data sent by the client.
     #[serde(default)]
     pub to_server: Direction,
-    /// What the server sent.
+    /// Data sent by the server.
     #[serde(default)]
     pub to_client: Direction,
-    /// What else a reader should know before believing the figures, in words.
+    /// Caveats about the figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What the socket of one end knew besides, where it was asked.
+    /// What the socket of one endpoint reported, if available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<Box<Socket>>,
 }
 
 impl Connection {
-    /// The direction in which more bytes went.
+    /// The direction with more bytes.
     pub fn bulk(&self) -> (&Direction, Heading) {
         if self.to_server.bytes > self.to_client.bytes {
             (&self.to_server, Heading::ToServer)
@@ -88,7 +89,7 @@ impl Connection {
         }
     }
 
-    /// The direction in which more bytes went, to be added to.
+    /// The direction with more bytes, mutable.
     pub fn bulk_mut(&mut self) -> &mut Direction {
         match self.bulk().1 {
             Heading::ToServer => &mut self.to_server,
@@ -105,7 +106,7 @@ impl Connection {
     }
 }
 
-/// Which way data went.
+/// Direction of data within a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Heading {
@@ -115,25 +116,25 @@ pub enum Heading {
     ToClient,
 }
 
-/// How a connection began.
+/// How a connection was opened.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Opening {
-    /// What was seen of the handshake.
+    /// How much of the handshake was observed.
     pub handshake: Handshake,
-    /// SYNs and SYN-ACKs that were sent again.
+    /// Retransmitted SYNs and SYN-ACKs.
     pub retransmitted: u32,
-    /// From the SYN, at the place of capture, to the SYN-ACK: the round trip between here and the server.
+    /// Time from SYN to SYN-ACK at the observation point: round trip to the server.
     #[serde(rename = "to_server_ms", with = "optional_ms", default)]
     #[schemars(with = "Option<f64>")]
     pub to_server: Option<Span>,
-    /// From the SYN-ACK, at the place of capture, to its ACK: the round trip between here and the client.
+    /// Time from SYN-ACK to its ACK at the observation point: round trip to the client.
     #[serde(rename = "to_client_ms", with = "optional_ms", default)]
     #[schemars(with = "Option<f64>")]
     pub to_client: Option<Span>,
 }
 
-/// How much of the handshake was seen.
+/// How much of the handshake was observed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Handshake {
@@ -150,63 +151,63 @@ pub enum Handshake {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Closing {
-    /// It had not ended when the source did.
+    /// Still open when the source ended.
     #[default]
     Open,
-    /// One end closed, the other did not.
+    /// Closed in one direction only.
     HalfClosed,
-    /// Both ends closed.
+    /// Closed in both directions.
     Closed,
-    /// The client reset it.
+    /// Reset by the client.
     ResetByClient,
-    /// The server reset it.
+    /// Reset by the server.
     ResetByServer,
-    /// An end gave it up: nothing that it sent was answered any more.
+    /// Timed out: an endpoint gave up after receiving no more replies.
     TimedOut,
 }
 
-/// Where a connection was seen.
+/// Where a connection was observed.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Vantage {
-    /// The place.
+    /// The observation point.
     pub point: Point,
-    /// What it was concluded from, in words.
+    /// The evidence it was inferred from.
     pub evidence: Vec<String>,
 }
 
-/// Places to see a connection from.
+/// Observation points.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
-    /// At the end that opened it.
+    /// At the client.
     Client,
-    /// At the end that was asked.
+    /// At the server.
     Server,
-    /// On the way.
+    /// In the network between them.
     Between,
-    /// It cannot be told.
+    /// Unknown.
     #[default]
     Unknown,
 }
 
-/// The same as seen from one direction's data.
+/// The observation point relative to one direction's data.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// Where the data is sent.
+    /// At the sender.
     Sender,
-    /// Where it arrives.
+    /// At the receiver.
     Receiver,
-    /// On the way.
+    /// In the network between them.
     Between,
-    /// It cannot be told.
+    /// Unknown.
     #[default]
     Unknown,
 }
 
 impl Point {
-    /// The place of this point for data of one direction.
+    /// This point relative to data of one direction.
     pub fn place(self, heading: Heading) -> Place {
         match (self, heading) {
             (Point::Client, Heading::ToServer) | (Point::Server, Heading::ToClient) => Place::Sender,
@@ -217,27 +218,29 @@ impl Point {
     }
 }
 
-/// The data that one end sent.
+/// The data sent by one endpoint.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Direction {
-    /// Where the source stands for this data.
+    /// The observation point relative to this data.
     pub place: Place,
-    /// Payload bytes that were seen, each counted once however often it was sent.
+    /// Payload bytes observed, each counted once.
     pub bytes: u64,
-    /// Payload bytes that were acknowledged and not seen: the source missed their packets.
+    /// Payload bytes acknowledged but not observed: the capture missed their packets.
     pub bytes_missed: u64,
     /// Payload bytes, retransmissions included.
     pub bytes_sent: u64,
-    /// Packets as captured: segmentation and receive offload make one of many.
+    /// Captured packets: offloads combine several segments into one.
     pub packets: u64,
-    /// Packets with payload as captured.
+    /// Captured packets with payload.
     pub data_packets: u64,
-    /// Data segments as they would be on the wire, retransmissions included: super-packets divided by the segment size.
+    /// Data segments on the wire, retransmissions included: offloaded packets divided by the
+    /// segment size.
     pub segments: u64,
     /// Payload bytes of a full segment.
     pub segment_bytes: Option<u32>,
-    /// From the first data to the last acknowledgment of data, or to the last data if none was seen.
+    /// Time from the first data to the last acknowledgment of data, or to the last data if no
+    /// acknowledgment was observed.
     #[serde(rename = "active_s", with = "s")]
     #[schemars(with = "f64")]
     pub active: Span,
@@ -245,18 +248,18 @@ pub struct Direction {
     #[serde(rename = "goodput_bps", with = "optional_bps")]
     #[schemars(with = "Option<f64>")]
     pub goodput: Option<Rate>,
-    /// What the sender said in its SYN.
+    /// TCP options in the sender's SYN.
     pub options: Options,
-    /// Least round-trip time: the BBR paper's RTprop (§2).
+    /// Minimum round-trip time: RTprop of the BBR paper (§2).
     #[serde(rename = "rtprop_ms", with = "optional_ms")]
     #[schemars(with = "Option<f64>")]
     pub rtprop: Option<Span>,
-    /// Greatest delivery rate that lasted, in payload: the BBR paper's BtlBw (§2). None where nothing but the
-    /// application's pauses was seen.
+    /// Highest sustained delivery rate of payload: BtlBw of the BBR paper (§2). `None` if the
+    /// application was the limit throughout.
     #[serde(rename = "btlbw_bps", with = "optional_bps")]
     #[schemars(with = "Option<f64>")]
     pub btlbw: Option<Rate>,
-    /// The same with the headers of IP and TCP: what a link of that rate is sold as.
+    /// The same including IP and TCP headers, comparable with a link's nominal rate.
     #[serde(rename = "btlbw_on_the_wire_bps", with = "optional_bps")]
     #[schemars(with = "Option<f64>")]
     pub btlbw_on_the_wire: Option<Rate>,
@@ -264,43 +267,44 @@ pub struct Direction {
     pub bdp_bytes: Option<u64>,
     /// Round-trip times.
     pub rtt: RoundTrips,
-    /// Most payload bytes in flight.
+    /// Maximum payload bytes in flight.
     pub inflight_max_bytes: Option<u64>,
-    /// What the receiver allowed.
+    /// The receive window.
     pub window: Window,
-    /// The congestion window was at least this, in bytes: so much was in flight while the receiver would have taken
-    /// more.
+    /// Lower bound of the congestion window in bytes: the maximum in flight while the receive
+    /// window was not the limit.
     pub cwnd_at_least_bytes: Option<u64>,
-    /// How data left, where it was seen leaving.
+    /// Burst sizes, if observed at the sender.
     pub pacing: Option<Pacing>,
-    /// What was sent again.
+    /// Retransmissions.
     pub retransmissions: Retransmissions,
     /// Segments that arrived out of order.
     pub reordering: Reordering,
-    /// Segments that the path lost: retransmitted and not spurious, or missing where they should have passed.
+    /// Segments lost on the path: retransmitted and not spurious, or missing at the observation
+    /// point.
     pub lost_segments: u64,
-    /// Times without data in flight between the first data and the last.
+    /// Idle times between the first and the last data.
     pub idle: Idle,
     /// Explicit congestion notification.
     pub ecn: Ecn,
-    /// What limited it.
+    /// What limited its rate.
     pub limits: Limits,
-    /// Which congestion controller sent it, where that was asked.
+    /// The sender's congestion controller, if identified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sender: Option<Sender>,
 }
 
-/// What an end offered when the connection was opened. `None` where no SYN was seen.
+/// TCP options of an endpoint's SYN. `None` where no SYN was observed.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Options {
-    /// Maximum segment size that it takes.
+    /// Maximum segment size.
     pub mss: Option<u16>,
-    /// Power of two of its windows' unit.
+    /// Window scale (power of two).
     pub window_scale: Option<u8>,
-    /// Whether it takes selective acknowledgments.
+    /// Whether selective acknowledgments are permitted.
     pub sack: Option<bool>,
-    /// Whether it uses timestamps.
+    /// Whether timestamps are used.
     pub timestamps: Option<bool>,
 }
 
@@ -310,7 +314,7 @@ pub struct Options {
 pub struct RoundTrips {
     /// Samples: unambiguous acknowledgments (Karn) and echoed timestamps.
     pub samples: u64,
-    /// Least.
+    /// Minimum.
     #[serde(rename = "min_ms", with = "optional_ms")]
     #[schemars(with = "Option<f64>")]
     pub min: Option<Span>,
@@ -322,7 +326,7 @@ pub struct RoundTrips {
     #[serde(rename = "p95_ms", with = "optional_ms")]
     #[schemars(with = "Option<f64>")]
     pub p95: Option<Span>,
-    /// Most.
+    /// Maximum.
     #[serde(rename = "max_ms", with = "optional_ms")]
     #[schemars(with = "Option<f64>")]
     pub max: Option<Span>,
@@ -332,76 +336,77 @@ pub struct RoundTrips {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Window {
-    /// Least after the handshake.
+    /// Minimum after the handshake.
     pub min_bytes: Option<u64>,
-    /// Most.
+    /// Maximum.
     pub max_bytes: Option<u64>,
-    /// How often it was closed altogether.
+    /// Number of zero-window periods.
     pub zero: u64,
-    /// Whether the scale is not known, so that the figures are lower bounds: they are given at the least scale that
-    /// allows what was in flight.
+    /// Whether the window scale is unknown. The figures are then lower bounds, computed with the
+    /// smallest scale that permits the bytes in flight.
     pub scale_unknown: bool,
 }
 
-/// How data left its sender.
+/// Burst sizes at the sender.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Pacing {
-    /// Bytes that left without a pause between them: median.
+    /// Bytes sent without a pause: median.
     pub burst_p50_bytes: u64,
     /// 95th percentile.
     pub burst_p95_bytes: u64,
-    /// Most.
+    /// Maximum.
     pub burst_max_bytes: u64,
-    /// Share of the bursts that left while no acknowledgment had just come, 0 to 1: high for a paced sender, low for
-    /// one that its ACKs clock.
+    /// Share of bursts not triggered by an acknowledgment, 0 to 1: high for a paced sender, low for
+    /// an ACK-clocked one.
     pub unprompted: f64,
 }
 
-/// What was sent again, in segments as on the wire.
+/// Retransmissions, in segments on the wire.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Retransmissions {
-    /// All.
+    /// Total.
     pub segments: u64,
-    /// Payload bytes of them.
+    /// Their payload bytes.
     pub bytes: u64,
     /// After later data was acknowledged (fast retransmit, RACK).
     pub fast: u64,
-    /// Of the last data, earlier than a time-out: tail loss probes.
+    /// Tail loss probes: of the last data, before a timeout.
     pub tail_loss: u64,
-    /// After a retransmission time-out.
+    /// After a retransmission timeout.
     pub timeout: u64,
-    /// Of data that had arrived: said so by DSACK, or by an ACK that answers the first sending (Eifel).
+    /// Spurious: the data had arrived, as shown by DSACK or by an ACK of the original transmission
+    /// (Eifel).
     pub spurious: u64,
-    /// Of `segments`, how many were concluded from holes that were filled later and not seen as a second sending.
+    /// Of `segments`, those inferred from holes filled later; the original was not observed.
     pub inferred: u64,
 }
 
-/// Segments that were overtaken.
+/// Segments received out of order.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Reordering {
-    /// How many.
+    /// Number of segments.
     pub segments: u64,
-    /// By how many bytes of later data at most.
+    /// Maximum reordering distance in bytes of later data.
     pub extent_bytes: u64,
-    /// By how much time at most.
+    /// Maximum reordering delay.
     #[serde(rename = "extent_ms", with = "ms")]
     #[schemars(with = "f64")]
     pub extent: Span,
 }
 
-/// Pauses.
+/// Idle periods.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Idle {
-    /// How many that were longer than a round trip.
+    /// Number of periods longer than a round trip.
     pub times: u64,
-    /// Together.
+    /// Total time.
     #[serde(rename = "total_s", with = "s")]
     #[schemars(with = "f64")]
     pub total: Span,
-    /// Longest.
+    /// Longest period.
     #[serde(rename = "longest_s", with = "s")]
     #[schemars(with = "f64")]
     pub longest: Span,
@@ -411,13 +416,13 @@ pub struct Idle {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Ecn {
-    /// Whether the handshake agreed on it; none if it was not seen.
+    /// Whether the handshake negotiated it; `None` if not observed.
     pub agreed: Option<bool>,
-    /// Data packets that allowed to be marked.
+    /// ECN-capable data packets (ECT).
     pub capable_packets: u64,
-    /// Data packets that arrived marked.
+    /// Data packets marked Congestion Experienced.
     pub marked_packets: u64,
-    /// Acknowledgments that echoed a mark.
+    /// Acknowledgments with ECE.
     pub echoes: u64,
 }
 
@@ -458,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_survives_json_to_the_nanosecond_and_names_its_units() {
+    fn record_survives_json_to_the_nanosecond() {
         let all = Connections::new(vec![connection()]);
         let text = serde_json::to_string(&all).unwrap();
         for part in [
@@ -475,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schema_names_every_field_of_a_direction() {
+    fn schema_describes_every_field_of_a_direction() {
         let schema = schemars::schema_for!(Connections).to_value();
         let described = schema["$defs"]["Direction"]["properties"].as_object().unwrap();
         let written = serde_json::to_value(connection()).unwrap();
@@ -484,10 +489,11 @@ mod tests {
         }
     }
 
-    /// Whoever writes few of the figures leaves the others out.
+    /// Writers may omit figures they do not have.
     #[test]
-    fn a_record_with_only_what_is_known_is_read() {
-        let sparse = r#"{"number":1,"client":"192.0.2.1:40000","server":"192.0.2.7:443","start_s":1.0,"duration_s":0.5,
+    fn sparse_record_is_read() {
+        let sparse = r#"{"number":1,"client":"192.0.2.1:40000","server":"192.0.2.7:443",
+            "start_s":1.0,"duration_s":0.5,
             "closing":"timed_out","to_server":{"bytes":7,"rtt":{"min_ms":2.5}},
             "socket":{"sends":"to_server","controller":"bbr","owner":{"pid":4},"busy_s":0.25}}"#;
         let read: Connection = serde_json::from_str(sparse).unwrap();
@@ -506,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_follows_from_the_point_and_the_heading() {
+    fn place_follows_from_point_and_heading() {
         assert_eq!(Point::Client.place(Heading::ToServer), Place::Sender);
         assert_eq!(Point::Client.place(Heading::ToClient), Place::Receiver);
         assert_eq!(connection().bulk().1, Heading::ToClient);

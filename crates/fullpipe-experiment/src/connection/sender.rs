@@ -1,25 +1,25 @@
-//! Which congestion controller a sender runs.
+//! The congestion controller of a sender.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a connection says of its sender's congestion controller.
+/// The identified congestion controller of a sender.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Sender {
-    /// The controller; none where nothing is sure enough to be named.
+    /// The controller; `None` if the evidence is insufficient.
     pub name: Option<String>,
-    /// The answer in words, with how sure it is, or why there is none.
+    /// The result with its confidence, or the reason why there is none.
     pub words: String,
-    /// How likely each candidate is, the likeliest first; what none of them explains comes last. Empty where too little
-    /// was seen.
+    /// Likelihood of each candidate in descending order, then of none of them. Empty if too little
+    /// was observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub likelihoods: Vec<Likelihood>,
-    /// What convinced: what was seen beside what the two likeliest would have done.
+    /// Observations compared with the two likeliest candidates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<String>,
 }
 
-/// How likely a controller is.
+/// Likelihood of one controller.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Likelihood {
     /// Its name, or `none of these`.

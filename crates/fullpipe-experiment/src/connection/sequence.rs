@@ -1,17 +1,17 @@
-//! A direction's packets one by one: what a time-sequence plot shows.
+//! The marks of a time-sequence plot.
 
 use fullpipe_units::Span;
 
-/// What one mark of a time-sequence plot is.
+/// The kind of a mark.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MarkKind {
-    /// Data, the first time.
+    /// New data.
     Data,
-    /// Data, not the first time; or what fills a hole.
+    /// Retransmitted data, or data that fills a hole.
     Retransmission,
     /// Everything below `to` is acknowledged.
     Ack,
-    /// The receiver takes everything below `to`.
+    /// The receive window extends to `to`.
     Window,
     /// `from` to `to` are acknowledged selectively.
     Sack,
@@ -26,21 +26,21 @@ impl MarkKind {
 /// One mark of a time-sequence plot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
-    /// When, from the connection's first packet.
+    /// Time since the connection's first packet.
     pub at: Span,
-    /// First payload byte, counted from the first of the direction.
+    /// First payload byte, relative to the start of the direction.
     pub from: u64,
-    /// One after the last; of acknowledgments and windows the only one that counts.
+    /// End of the range (exclusive); the only value used for acknowledgments and windows.
     pub to: u64,
-    /// What.
+    /// Its kind.
     pub kind: MarkKind,
 }
 
-/// The marks of one direction, in the order of time.
+/// The marks of one direction, in time order.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Sequence {
-    /// Whose data.
+    /// Label of the direction.
     pub label: String,
-    /// Its packets.
+    /// The marks.
     pub marks: Vec<Mark>,
 }

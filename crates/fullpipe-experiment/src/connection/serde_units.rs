@@ -1,4 +1,4 @@
-//! How quantities of a connection are written: as numbers whose unit is at the end of the field's name.
+//! Serialisation of quantities as numbers; the field name ends with the unit.
 
 /// A [`fullpipe_units::Span`] as milliseconds.
 pub(super) mod ms {
@@ -13,13 +13,13 @@ pub(super) mod ms {
         Ok(from(f64::deserialize(d)?))
     }
 
-    // Rounded: the nearest double below a whole number of nanoseconds must not lose one.
+    // Rounded, so that a double just below a whole nanosecond does not lose one.
     pub(super) fn from(ms: f64) -> Span {
         Span::from_nanos((ms * 1e6).round() as u64)
     }
 }
 
-/// The same where there may be none.
+/// An optional [`fullpipe_units::Span`] as milliseconds.
 pub(super) mod optional_ms {
     use fullpipe_units::Span;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -47,7 +47,7 @@ pub(super) mod s {
     }
 }
 
-/// A [`fullpipe_units::Rate`] as bits per second, where there is one.
+/// A [`fullpipe_units::Rate`] as bits per second, if present.
 pub(super) mod optional_bps {
     use fullpipe_units::Rate;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};

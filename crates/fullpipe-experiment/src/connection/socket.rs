@@ -1,4 +1,4 @@
-//! What the socket of one end knew, beyond what passes on the wire.
+//! Socket state of one endpoint, beyond what is visible on the wire.
 
 use super::Heading;
 use super::serde_units::{optional_bps, optional_ms, s};
@@ -6,29 +6,29 @@ use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One end's own account of a connection, from its socket as that closed.
+/// Final state of one endpoint's socket when it closed.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Socket {
-    /// The direction whose data it sent.
+    /// The direction it sends.
     pub sends: Heading,
     /// Its last congestion controller.
     pub controller: Option<String>,
-    /// Who held it.
+    /// The owning process.
     #[serde(default)]
     pub owner: Owner,
-    /// The kernel's lasting name for it, where somebody had asked for that.
+    /// The socket cookie, if one was assigned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cookie: Option<u64>,
     /// Its network namespace by inode, as in `net:[4026531840]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<u32>,
-    /// The same by the number that the kernel gives no other namespace (`SO_NETNS_COOKIE`).
+    /// Its network namespace by cookie (`SO_NETNS_COOKIE`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_cookie: Option<u64>,
-    /// Whether its addresses are those of IPv6. Told apart from them, which may have been replaced.
+    /// Whether it uses IPv6. Stored separately because addresses may be anonymised.
     #[serde(default)]
     pub ipv6: bool,
-    /// The error that ended it, by the kernel's number (104 is ECONNRESET, 110 ETIMEDOUT); none where it was closed.
+    /// The errno that ended it (104 is ECONNRESET, 110 ETIMEDOUT); `None` if it was closed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errno: Option<u32>,
     /// Smoothed round-trip time at the end.
@@ -38,62 +38,62 @@ pub struct Socket {
     /// Congestion window at the end, in segments.
     #[serde(default)]
     pub cwnd_segments: u32,
-    /// Slow-start threshold in segments; none if it was never reduced.
+    /// Slow-start threshold in segments; `None` if it was never set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssthresh_segments: Option<u32>,
-    /// The last sample of the delivery rate.
+    /// Last delivery-rate sample.
     #[serde(rename = "delivery_bps", with = "optional_bps", default)]
     #[schemars(with = "Option<f64>")]
     pub delivery: Option<Rate>,
-    /// Whether that was taken while the application had nothing to send.
+    /// Whether that sample was application-limited.
     #[serde(default)]
     pub delivery_app_limited: bool,
     /// Segments delivered.
     #[serde(default)]
     pub delivered_segments: u64,
-    /// Retransmission time-outs.
+    /// Retransmission timeouts.
     #[serde(default)]
     pub timeouts: u64,
-    /// Times that the sender saw reordering.
+    /// Reordering events detected by the sender.
     #[serde(default)]
     pub reordering_seen: u64,
-    /// Time with data to send or outstanding, in the kernel's ticks.
+    /// Time with data queued or outstanding, at the resolution of kernel ticks.
     #[serde(rename = "busy_s", with = "s", default)]
     #[schemars(with = "f64")]
     pub busy: Span,
-    /// Of it, time that the receiver's window was full.
+    /// Part of `busy` limited by the receive window.
     #[serde(rename = "receive_window_limited_s", with = "s", default)]
     #[schemars(with = "f64")]
     pub receive_window_limited: Span,
-    /// Of it, time that the send buffer was.
+    /// Part of `busy` limited by the send buffer.
     #[serde(rename = "send_buffer_limited_s", with = "s", default)]
     #[schemars(with = "f64")]
     pub send_buffer_limited: Span,
 }
 
-/// Who held a socket, as far as it is known. Names are as a terminal may show them.
+/// The owner of a socket, as far as known. Names are escaped for terminals.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Owner {
     /// The process that opened or closed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// What that called itself.
+    /// Its command name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
-    /// The user.
+    /// User ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
-    /// The control group by its path.
+    /// Path of its control group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// The same by inode.
+    /// Inode of its control group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup_id: Option<u64>,
-    /// systemd's unit.
+    /// Its systemd unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// The container by the first twelve digits of its id.
+    /// Its container, by the first twelve digits of the ID.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
 }

@@ -1,32 +1,32 @@
-//! How the checks of a scenario came out.
+//! Results of a scenario's checks.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How a check of the scenario came out.
+/// The result of a check.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct CheckResult {
     /// What was checked, as the scenario wrote it (`goodput >= 85mbit`).
     pub check: String,
-    /// What was measured, in words.
+    /// The measured value, formatted.
     pub measured: String,
-    /// Whether it held.
+    /// Whether it passed.
     pub passed: bool,
-    /// What was bounded; none for states.
+    /// The bounded quantity; `None` for states.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantity: Option<Quantity>,
-    /// What it came to, in `unit`; none if there was nothing to measure.
+    /// The measured value, in `unit`; `None` if nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
     /// The unit of `value` and `bound`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<Unit>,
-    /// Where it had to be.
+    /// The interval it had to be in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Interval>,
 }
 
-/// What a check may bound.
+/// A quantity that a check can bound.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
@@ -38,7 +38,7 @@ pub enum Quantity {
     Loss,
     /// Retransmissions as a share of the data packets sent.
     Retransmitted,
-    /// Least round-trip time.
+    /// Minimum round-trip time.
     RttMin,
     /// Median round-trip time.
     RttP50,
@@ -50,7 +50,7 @@ pub enum Quantity {
     QueueP50,
     /// 95th percentile of the queueing delay.
     QueueP95,
-    /// Longest queueing delay.
+    /// Maximum queueing delay.
     QueueMax,
     /// Jain's index over the flows' goodputs.
     Fairness,
@@ -78,7 +78,7 @@ impl Quantity {
         }
     }
 
-    /// What it is measured in.
+    /// Its unit.
     pub fn unit(self) -> Unit {
         match self {
             Quantity::Goodput => Unit::BitsPerSecond,
@@ -96,7 +96,7 @@ pub enum Unit {
     /// Bits per second.
     #[serde(rename = "bit/s")]
     BitsPerSecond,
-    /// A share of the whole: 1 is all.
+    /// A fraction of 1.
     #[serde(rename = "share")]
     Share,
     /// Milliseconds.
@@ -105,7 +105,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// A number of this unit as people read it.
+    /// Formats `number`, given in this unit.
     pub fn format(self, number: f64) -> String {
         match (self, number) {
             (Unit::BitsPerSecond, bps) if bps >= 1e9 => format!("{:.3} Gbit/s", bps / 1e9),
@@ -118,28 +118,28 @@ impl Unit {
     }
 }
 
-/// Where a number must be.
+/// An interval.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
-    /// Not below.
+    /// Lower bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<Edge>,
-    /// Not above.
+    /// Upper bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<Edge>,
 }
 
-/// An end of an interval.
+/// A bound of an interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Edge {
-    /// Where it is.
+    /// Its value.
     pub at: f64,
-    /// Whether it belongs to the interval.
+    /// Whether the value itself is inside.
     pub inclusive: bool,
 }
 
 impl Interval {
-    /// Whether `value` is in it; what is not a number is in none.
+    /// Whether `value` is inside; NaN never is.
     pub fn contains(&self, value: f64) -> bool {
         let low = self.low.is_none_or(|e| value > e.at || (e.inclusive && value == e.at));
         let high = self.high.is_none_or(|e| value < e.at || (e.inclusive && value == e.at));
@@ -148,7 +148,7 @@ impl Interval {
 }
 
 impl CheckResult {
-    /// What came of a bound on `quantity` written as `check`.
+    /// The result of a bound on `quantity`, written as `check`.
     pub fn for_quantity(check: String, quantity: Quantity, bound: Interval, value: Option<f64>) -> Self {
         let value = value.filter(|v| v.is_finite());
         let unit = quantity.unit();
@@ -163,11 +163,11 @@ impl CheckResult {
         }
     }
 
-    /// What came of a demand on the states that were `seen`.
+    /// The result of a check on states; `seen` are the states entered.
     pub fn for_states(check: String, seen: &[&str], passed: bool) -> Self {
-        const SHOWN: usize = 12;
-        let mut measured = seen[..seen.len().min(SHOWN)].join(" → ");
-        if seen.len() > SHOWN {
+        const MAX_SHOWN: usize = 12;
+        let mut measured = seen[..seen.len().min(MAX_SHOWN)].join(" → ");
+        if seen.len() > MAX_SHOWN {
             measured += &format!(" → … ({} in all)", seen.len());
         }
         CheckResult { check, measured, passed, quantity: None, value: None, unit: None, bound: None }

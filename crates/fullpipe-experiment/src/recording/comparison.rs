@@ -1,36 +1,36 @@
-//! Controllers measured in turns over one path, and what follows.
+//! Interleaved comparison of controllers on one path.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What repeated, interleaved measurements of one path came to. Its runs stand beside it, each with the round it belongs to as
-/// varied key ([`Variation::ROUND`](super::Variation::ROUND)).
+/// Results of repeated, interleaved measurements of one path. The runs are stored separately, each
+/// with its round as a varied key ([`Variation::ROUND`](super::Variation::ROUND)).
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Comparison {
-    /// What the others are held against.
+    /// The controller the others are compared with.
     pub baseline: String,
-    /// How often each was measured.
+    /// Measurements per controller.
     pub rounds: usize,
-    /// Of the intervals' bootstrap.
+    /// Seed of the bootstrap for the intervals.
     pub seed: u64,
-    /// How every median, difference, ratio and interval here was made.
+    /// How medians, differences, ratios and intervals were computed.
     pub estimator: String,
-    /// Where the time went.
+    /// How the time was spent.
     pub time: TimeBreakdown,
-    /// Each controller, in the order asked for.
+    /// The controllers, in the order requested.
     pub controllers: Vec<ControllerRounds>,
-    /// Each controller but the baseline, held against it.
+    /// One verdict per controller other than the baseline.
     pub verdicts: Vec<Verdict>,
 }
 
-/// Where the time of a comparison went, in seconds.
+/// How the time of a comparison was spent, in seconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TimeBreakdown {
-    /// Data moved and counted.
+    /// Transfer time included in the results.
     pub measured_s: f64,
-    /// Data moved at the beginning of tests and were left out, because they say how fast a controller starts.
+    /// Transfer time at the start of tests, excluded because it measures start-up.
     pub left_out_s: f64,
-    /// Connections were made, the idle path was probed, results were exchanged.
+    /// Connection set-up, probing of the idle path and exchange of results.
     pub between_s: f64,
 }
 
@@ -39,15 +39,15 @@ pub struct TimeBreakdown {
 pub struct ControllerRounds {
     /// The controller.
     pub controller: String,
-    /// Bits per second that arrived, by round.
+    /// Goodput in bit/s, per round.
     pub goodput_bps: Vec<f64>,
-    /// Segments retransmitted per hundred sent, by round.
+    /// Retransmitted segments in percent, per round.
     pub retransmits_percent: Vec<f64>,
-    /// Round-trip time under load in milliseconds, by round, where it is known.
+    /// Round-trip time under load in milliseconds, per round, where known.
     pub loaded_rtt_ms: Vec<Option<f64>>,
-    /// The median of the goodputs, bits per second.
+    /// Median goodput in bit/s.
     pub goodput: Estimate,
-    /// The median of the round-trip times under load, milliseconds, where all rounds have one.
+    /// Median round-trip time under load in milliseconds, if every round has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_rtt: Option<Estimate>,
 }
@@ -57,45 +57,45 @@ pub struct ControllerRounds {
 pub struct Verdict {
     /// The controller.
     pub controller: String,
-    /// What it is held against.
+    /// The baseline it is compared with.
     pub baseline: String,
-    /// The controller's median goodput over that of the baseline.
+    /// Median goodput relative to the baseline's.
     pub ratio: Estimate,
-    /// What follows.
+    /// The finding.
     #[serde(flatten)]
     pub finding: Finding,
-    /// Retransmits per hundred segments: the controller's median minus the baseline's.
+    /// Retransmitted segments in percent: median minus the baseline's.
     pub retransmits_added: Estimate,
-    /// RTT under load, milliseconds: the controller's median minus the baseline's.
+    /// RTT under load in milliseconds: median minus the baseline's.
     pub rtt_added_ms: Option<Estimate>,
-    /// In words.
+    /// A one-sentence summary.
     pub words: String,
 }
 
-/// A figure and the interval that covers the true one in 95 % of cases.
+/// An estimate with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
-    /// The figure, made of medians.
+    /// The estimate, computed from medians.
     pub median: f64,
-    /// The interval's low end.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// The interval's high end.
+    /// Upper bound of the interval.
     pub high: f64,
 }
 
-/// What a comparison of a candidate with the baseline comes to.
+/// The outcome of a comparison with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Finding {
-    /// The candidate is faster, and by enough to be worth a change.
+    /// Faster by enough to be worth a change.
     Faster,
-    /// The candidate is slower, and by as much.
+    /// Slower by as much.
     Slower,
-    /// Whatever the difference is, it is not worth a change.
+    /// No difference worth a change.
     Same,
-    /// Too little is known.
+    /// Not enough data.
     Inconclusive {
-        /// Further rounds that would probably flush it.
+        /// Additional rounds that would probably decide it.
         more_rounds: usize,
     },
 }

@@ -1,6 +1,6 @@
 //! Jain's fairness index (Jain, Chiu, Hawe 1984).
 
-/// (Σx)² / (n·Σx²): 1 if all shares are equal, 1/n if one has everything. 1 for no shares or none above zero.
+/// (Σx)² / (n·Σx²): 1 for equal shares, 1/n if one flow has everything; 1 if all shares are zero.
 pub fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|x| x * x).sum();

@@ -1,4 +1,4 @@
-//! The rows that engines write, a field a column.
+//! The rows that engines write, with one field per column.
 
 use super::column;
 
@@ -20,7 +20,7 @@ macro_rules! row {
         }
 
         impl Default for $Row {
-            /// Nothing known.
+            /// All NaN.
             fn default() -> Self {
                 $Row { $($field: f64::NAN),+ }
             }
@@ -29,7 +29,7 @@ macro_rules! row {
 }
 
 row! {
-    /// What there is to know of a flow at one time; NaN where nothing is. The columns are documented in
+    /// A sample of a flow; NaN where a value is not available. The columns are documented in
     /// [`mod@column`].
     FlowRow {
         goodput_bps: GOODPUT_BPS,
@@ -57,7 +57,7 @@ row! {
 }
 
 row! {
-    /// What there is to know of a link at one time; NaN where nothing is.
+    /// A sample of a link; NaN where a value is not available.
     LinkRow {
         queue_bytes: QUEUE_BYTES,
         rate_bps: RATE_BPS,
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_stands_in_the_column_of_its_name() {
+    fn row_fields_map_to_the_columns_of_their_names() {
         let row = FlowRow { cwnd_bytes: 7.0, rounds: 3.0, ..FlowRow::default() };
         let values = row.values();
         let named = |name: &str| values[FlowRow::COLUMNS.iter().position(|c| *c == name).unwrap()];

@@ -1,13 +1,13 @@
-//! Values over time, a column a quantity.
+//! Time series, with one column per quantity.
 
 use schemars::JsonSchema;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// Names of the columns that engines write and reports know, with the unit at the end of each name.
+/// Names of the columns that engines write and reports read; each name ends with its unit.
 pub mod column {
-    /// Payload that reached the receiving end since the last row, in bits per second: in the simulator as it arrived,
-    /// from an application as it was delivered in order.
+    /// Payload received since the last row, in bits per second: in the simulator on arrival, for an
+    /// application when delivered in order.
     pub const GOODPUT_BPS: &str = "goodput_bps";
     /// Latest round-trip time in milliseconds.
     pub const RTT_MS: &str = "rtt_ms";
@@ -23,12 +23,14 @@ pub mod column {
     pub const SSTHRESH_BYTES: &str = "ssthresh_bytes";
     /// Pacing rate in bits per second.
     pub const PACING_BPS: &str = "pacing_bps";
-    /// The controller's bandwidth estimate in bits per second: of payload, as it counts what is delivered, where a link's
-    /// [`RATE_BPS`] is of whole packets (1448 bytes of 1500 at most).
+    /// The controller's bandwidth estimate in bits per second of payload. A link's [`RATE_BPS`]
+    /// counts whole packets, of which at most 1448 of 1500 bytes are payload.
     pub const BW_BPS: &str = "bw_bps";
-    /// BBR v3's `max_bw` in bits per second of payload: the best delivery rate of the last two cycles, which `bw_bps` is at most.
+    /// BBR v3's `max_bw` in bits per second of payload: the highest delivery rate of the last two
+    /// cycles, an upper bound of `bw_bps`.
     pub const MAX_BW_BPS: &str = "max_bw_bps";
-    /// BBR v3's `bw_shortterm` in bits per second of payload: what losses of this cycle bound the estimate to.
+    /// BBR v3's `bw_shortterm` in bits per second of payload: the bound set by losses of this
+    /// cycle.
     pub const BW_SHORTTERM_BPS: &str = "bw_shortterm_bps";
     /// Delivery-rate sample of the latest ACK in bits per second.
     pub const DELIVERY_RATE_BPS: &str = "delivery_rate_bps";
@@ -48,8 +50,8 @@ pub mod column {
     pub const SENT_PACKETS: &str = "sent_packets";
     /// Retransmissions so far.
     pub const RETRANSMITTED_PACKETS: &str = "retransmitted_packets";
-    /// Packets marked lost by the sender so far, some of them wrongly. A summary's `packets_lost` are those that the path
-    /// lost or dropped.
+    /// Packets marked lost by the sender so far, including spurious losses. A summary's
+    /// `packets_lost` counts those that the path lost or dropped.
     pub const LOST_PACKETS: &str = "lost_packets";
     /// Bytes in a link's queue.
     pub const QUEUE_BYTES: &str = "queue_bytes";
@@ -62,25 +64,25 @@ pub mod column {
 /// Values sampled at common times.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, JsonSchema)]
 pub struct Series {
-    /// Times in seconds of the run, rising.
+    /// Times in seconds of the run, ascending.
     pub t_s: Vec<f64>,
-    /// The quantities, each with one value a time.
+    /// The quantities, with one value per time.
     pub columns: Vec<Column>,
 }
 
 /// One quantity over time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Column {
-    /// Its name, one of [`mod@column`] where the quantity is known there; the unit is its last part.
+    /// Its name, from [`mod@column`] if listed there; the last part is the unit.
     pub name: String,
-    /// One value a time; NaN (in JSON: null) where there is none.
+    /// One value per time; NaN (in JSON: null) where there is none.
     #[serde(with = "nullable")]
     #[schemars(with = "Vec<Option<f64>>")]
     pub values: Vec<f64>,
 }
 
 impl Series {
-    /// No rows yet, with these columns.
+    /// An empty series with these columns.
     pub fn with_columns<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let columns = names.into_iter().map(|n| Column { name: n.to_owned(), values: Vec::new() }).collect();
         Series { t_s: Vec::new(), columns }
@@ -91,13 +93,13 @@ impl Series {
         self.t_s.is_empty()
     }
 
-    /// The same without columns that have no value at any time.
+    /// Removes columns without any value.
     pub fn without_empty_columns(mut self) -> Self {
         self.columns.retain(|c| c.values.iter().any(|v| v.is_finite()));
         self
     }
 
-    /// Adds the row at `t_s`, one value a column in their order; missing values become NaN.
+    /// Appends the row at `t_s`, with one value per column; missing values become NaN.
     pub fn push(&mut self, t_s: f64, row: &[f64]) {
         debug_assert_eq!(row.len(), self.columns.len());
         self.t_s.push(t_s);
@@ -106,7 +108,7 @@ impl Series {
         }
     }
 
-    /// The values of the column `name`, if there is one.
+    /// The values of the column `name`, if it exists.
     pub fn get(&self, name: &str) -> Option<&[f64]> {
         self.columns.iter().find(|c| c.name == name).map(|c| c.values.as_slice())
     }
@@ -124,7 +126,8 @@ impl Series {
     }
 }
 
-/// A recording comes from anybody: what reads a series counts on a value for each time, and on times that do not go back.
+/// Recordings may come from untrusted files: readers rely on one value per time and ascending
+/// times.
 impl<'de> Deserialize<'de> for Series {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -138,13 +141,13 @@ impl<'de> Deserialize<'de> for Series {
             return Err(D::Error::custom(format!("column `{name}` has {values} values for {times} times")));
         }
         if !t_s.is_sorted() {
-            return Err(D::Error::custom("the times of a series go back"));
+            return Err(D::Error::custom("the times of a series are not ascending"));
         }
         Ok(Series { t_s, columns })
     }
 }
 
-/// JSON has no NaN: write null, read null.
+/// JSON has no NaN: write and read null instead.
 mod nullable {
     use serde::ser::SerializeSeq;
     use serde::{Deserialize, Deserializer, Serializer};
@@ -168,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_are_finite_and_later_than_from() {
+    fn points_are_finite_and_after_from() {
         let mut s = Series::with_columns([column::RTT_MS]);
         for (t, rtt) in [(0.0, 40.0), (1.0, 41.0), (2.0, f64::NAN), (3.0, 43.0), (4.0, 44.0)] {
             s.push(t, &[rtt]);
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_survives_json() {
+    fn missing_value_survives_json() {
         let mut s = Series::with_columns([column::RTT_MS, column::BW_BPS]);
         s.push(0.0, &[40.0, f64::NAN]);
         let text = serde_json::to_string(&s).unwrap();
@@ -190,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn a_series_without_a_value_for_each_time_is_refused() {
+    fn malformed_series_is_rejected() {
         let read = |text: &str| serde_json::from_str::<Series>(text).map_err(|e| e.to_string());
         let short = read(r#"{"t_s": [0, 1], "columns": [{"name": "rtt_ms", "values": [40]}]}"#);
         assert!(short.unwrap_err().contains("column `rtt_ms` has 1 values for 2 times"));
         let back = read(r#"{"t_s": [1, 0.5], "columns": []}"#);
-        assert!(back.unwrap_err().contains("go back"));
+        assert!(back.unwrap_err().contains("not ascending"));
         assert!(
             read(r#"{"t_s": [0, 1, 1], "columns": [{"name": "rtt_ms", "values": [40, null, 41]}]}"#).is_ok()
         );

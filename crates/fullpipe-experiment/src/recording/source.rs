@@ -1,9 +1,9 @@
-//! Where a recording came from.
+//! The engine that made a recording.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a recording came from.
+/// The engine that made a recording.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -15,17 +15,17 @@ pub enum Source {
     Net,
     /// A capture of packets.
     Trace,
-    /// Connections of a host at work.
+    /// Live connections of a host.
     Live,
 }
 
 impl Source {
-    /// Whether anything in it was drawn from a seed: what was only watched has none.
+    /// Whether it depends on a seed; observed traffic does not.
     pub fn has_seed(self) -> bool {
         !matches!(self, Source::Trace | Source::Live)
     }
 
-    /// As written in tables and JSON.
+    /// Its name in tables and JSON.
     pub fn name(self) -> &'static str {
         match self {
             Source::Sim => "sim",

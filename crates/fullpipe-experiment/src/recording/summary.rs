@@ -1,39 +1,40 @@
-//! A run or a flow in figures.
+//! Figures of a run or a flow.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A run or a flow in figures.
+/// Figures of a run or a flow.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// Length of the measured time in seconds: for a flow, from its start to its end.
+    /// Measured time in seconds; for a flow, from its start to its end.
     pub duration_s: f64,
-    /// Payload that reached the receiving end, each byte once, in bits per second of `duration_s`. Simulator and lab
-    /// count it as it arrives; who measures an application counts it as it is delivered in order.
+    /// Payload received, each byte counted once, in bits per second of `duration_s`. Simulator and
+    /// lab count it on arrival; tests of applications count it when delivered in order.
     pub goodput_bps: f64,
-    /// Goodput as a share of what the bottleneck's rate allows in payload, 0 to 1; none if the path has no known rate.
+    /// Goodput relative to the bottleneck's goodput limit, 0 to 1; `None` if the path has no known
+    /// rate.
     pub utilization: Option<f64>,
-    /// Payload bytes that reached the receiving end, counted as in `goodput_bps`.
+    /// Payload bytes received, counted as in `goodput_bps`.
     pub bytes_delivered: u64,
     /// Data packets sent, retransmissions included.
     pub packets_sent: u64,
     /// Retransmissions.
     pub packets_retransmitted: u64,
-    /// Data packets that the path lost or dropped (ground truth where the engine has it). What the sender took for lost is
-    /// in the series, as `lost_packets`.
+    /// Data packets that the path lost or dropped (ground truth where the engine has it). Losses as
+    /// seen by the sender are in the series, as `lost_packets`.
     pub packets_lost: u64,
-    /// Round-trip times seen by the senders, in milliseconds.
+    /// Round-trip times measured by the senders, in milliseconds.
     pub rtt_ms: Quantiles,
-    /// Time a data packet waited in the bottleneck's queue, in milliseconds.
+    /// Queueing delay of data packets at the bottleneck, in milliseconds.
     pub queue_ms: QueueQuantiles,
-    /// For flows of a given size: from start to the last byte's delivery, in seconds.
+    /// For flows with a `size`: time from the start until the last byte is delivered, in seconds.
     pub completion_s: Option<f64>,
 }
 
 /// A distribution of round-trip times in milliseconds. `None` without a sample.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {
-    /// Least.
+    /// Minimum.
     pub min: Option<f64>,
     /// Median.
     pub p50: Option<f64>,
@@ -50,13 +51,13 @@ pub struct QueueQuantiles {
     pub p50: Option<f64>,
     /// 95th percentile.
     pub p95: Option<f64>,
-    /// Most.
+    /// Maximum.
     pub max: Option<f64>,
 }
 
 impl Summary {
-    /// Several flows together over `duration_s`. How much of the path that is, and the distributions, are not in the
-    /// figures of the flows.
+    /// Sums several flows over `duration_s`. Utilization and distributions cannot be derived from
+    /// the flows' figures and stay empty.
     pub fn total<'a>(flows: impl Iterator<Item = &'a Summary> + Clone, duration_s: f64) -> Summary {
         let sum = |of: fn(&Summary) -> u64| flows.clone().map(of).sum::<u64>();
         let bytes_delivered = sum(|f| f.bytes_delivered);
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_total_is_done_when_its_slowest_flow_is() {
+    fn total_completes_with_its_slowest_flow() {
         let flow =
             |bytes_delivered, completion_s| Summary { bytes_delivered, completion_s, ..Summary::default() };
         let total = |flows: &[Summary]| Summary::total(flows.iter(), 2.0);

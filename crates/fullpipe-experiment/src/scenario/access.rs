@@ -1,4 +1,4 @@
-//! A link of a flow's own: what lies between its sender and the path that it shares with others.
+//! A flow's access link, between its sender and the shared path.
 
 use super::{Fault, FlowSpec, Scenario};
 use fullpipe_path::{BuildError, LinkSpec, Path, QueueSpec, shorthand};
@@ -6,38 +6,39 @@ use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A link that the flow's data meets before the path. ACKs do not: `extra_rtt` is on their way.
+/// An access link that the flow's data crosses before the shared path. ACKs do not cross it; use
+/// `extra_rtt` to delay them.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessSpec {
-    /// Its rate; without one nothing queues.
+    /// Its rate; without a rate it has no queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// Its propagation delay, one way.
+    /// Its one-way propagation delay.
     #[serde(skip_serializing_if = "Span::is_zero")]
     pub delay: Span,
-    /// The queue in front of its rate; a drop-tail queue of 1 BDP of the flow's whole way unless written.
+    /// Its queue; by default drop-tail with 1 BDP of the flow's end-to-end path.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::queue")]
     #[schemars(schema_with = "shorthand::queue_schema")]
     pub queue: Option<QueueSpec>,
 }
 
 impl AccessSpec {
-    /// Whether a packet takes time on it.
+    /// Whether it delays packets at all.
     pub fn has_delay(&self) -> bool {
         self.rate.is_some() || !self.delay.is_zero()
     }
 
-    /// How long a packet of `bytes` takes on it when nothing is in front of it.
+    /// The time a packet of `bytes` takes through an empty queue.
     #[inline]
     pub fn unloaded_delay(&self, bytes: u32) -> Span {
         self.delay + self.rate.map_or(Span::ZERO, |rate| rate.time_to_send(bytes.into()))
     }
 
-    /// It as the connection `number` of `flow` has it, its chances drawn from the run's `seed`.
+    /// Builds the link for connection `number` of `flow`, seeded from the run's `seed`.
     ///
     /// # Errors
-    /// A queue that cannot be, with its key.
+    /// An invalid queue, with its key.
     pub fn build<T>(
         &self,
         scenario: &Scenario,
@@ -45,7 +46,7 @@ impl AccessSpec {
         number: usize,
         seed: u64,
     ) -> Result<Path<T>, BuildError> {
-        // Neighbouring connections must not draw alike, nor as the path does (SplitMix64's increment).
+        // Connections and the path need distinct random streams (SplitMix64's increment).
         let seed = seed.wrapping_add((number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut context = scenario.path.context(flow.direction, scenario.mtu, seed);
         context.base_rtt += self.delay + flow.extra_rtt;
@@ -58,12 +59,12 @@ impl AccessSpec {
     pub(super) fn validate(&self, scenario: &Scenario, flow: &FlowSpec) -> Result<(), Fault> {
         if !self.has_delay() {
             return Err(
-                Fault::new("", "takes no time, so it does nothing").help("give it a `rate` or a `delay`")
+                Fault::new("", "has no effect without `rate` or `delay`").help("set `rate`, `delay` or both")
             );
         }
         if self.queue.is_some() && self.rate.is_none() {
             return Err(
-                Fault::new("queue", "without a rate nothing queues").help("give the access link a `rate`")
+                Fault::new("queue", "has no effect without `rate`").help("give the access link a `rate`")
             );
         }
         self.build::<()>(scenario, flow, 0, 0).map(drop).map_err(|e| Fault::new(&e.key, e.reason))
@@ -85,8 +86,8 @@ mod tests {
         Scenario::new(path, vec![FlowSpec { access, ..FlowSpec::bulk("cubic") }])
     }
 
-    /// Packets that its queue and its rate hold of 200 that come at once.
-    fn held(access: &str) -> usize {
+    /// Packets delivered of 200 that arrive at once: those in the queue and in transmission.
+    fn delivered_of_200(access: &str) -> usize {
         use fullpipe_path::{Outcome, Packet};
         let scenario = scenario(access);
         let flow = &scenario.flows[0];
@@ -100,21 +101,21 @@ mod tests {
     }
 
     #[test]
-    fn its_queue_is_a_bdp_of_the_whole_way_unless_written() {
+    fn default_queue_is_one_bdp_of_the_end_to_end_path() {
         // 12 Mbit/s times 20 and 30 ms are 50 packets; one more is being sent.
-        assert_eq!(held("rate = '12mbit'\ndelay = '30ms'"), 51);
-        assert_eq!(held("rate = '12mbit'\nqueue = '7p'"), 8);
+        assert_eq!(delivered_of_200("rate = '12mbit'\ndelay = '30ms'"), 51);
+        assert_eq!(delivered_of_200("rate = '12mbit'\nqueue = '7p'"), 8);
     }
 
     #[test]
-    fn what_does_nothing_is_refused() {
+    fn access_link_without_effect_is_rejected() {
         let wrong = |access: &str| {
             let scenario = scenario(access);
             let flow = &scenario.flows[0];
             flow.access.as_ref().unwrap().validate(&scenario, flow).unwrap_err().to_string()
         };
-        assert!(wrong("").contains("does nothing"));
-        assert!(wrong("delay = '1ms'\nqueue = '5p'").contains("nothing queues"));
+        assert!(wrong("").contains("no effect without `rate` or `delay`"));
+        assert!(wrong("delay = '1ms'\nqueue = '5p'").contains("no effect without `rate`"));
         assert!(wrong("rate = '1mbit'\nqueue = { kind = 'pie', alpha = -1.0 }").starts_with("queue"));
     }
 }

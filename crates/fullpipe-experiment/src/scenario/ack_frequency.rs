@@ -1,19 +1,19 @@
-//! How often a receiver acknowledges that is asked for it, in the words of draft-ietf-quic-ack-frequency.
+//! ACK frequency of a receiver, in the terms of draft-ietf-quic-ack-frequency.
 
 use super::Fault;
 use fullpipe_units::Span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What an ACK_FREQUENCY frame asks for. What is left out is as RFC 9000 § 13.2 has it without one.
+/// The parameters of an ACK_FREQUENCY frame. Defaults are those of RFC 9000 § 13.2.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AckFrequency {
-    /// Data packets that the receiver may get before it acknowledges: the next one it acknowledges at once.
+    /// Data packets the receiver may receive without acknowledging; the next one triggers an ACK.
     pub ack_eliciting_threshold: u32,
-    /// How long it holds an ACK back at most.
+    /// Longest delay of an ACK, 1 µs to 16384 ms.
     pub max_ack_delay: Span,
-    /// How far beyond a missing packet one must be for an ACK at once; 0: reordering calls for none.
+    /// Distance beyond a missing packet that triggers an immediate ACK; 0 for never.
     pub reordering_threshold: u32,
 }
 
@@ -27,8 +27,8 @@ impl Default for AckFrequency {
     }
 }
 
-/// The longest that a QUIC transport may hold an ACK back: 2¹⁴ ms (RFC 9000 § 18.2).
-const DELAY_MOST: Span = Span::from_millis(1 << 14);
+/// The largest max_ack_delay of QUIC: 2¹⁴ ms (RFC 9000 § 18.2).
+const MAX_ACK_DELAY: Span = Span::from_millis(1 << 14);
 
 impl AckFrequency {
     pub(super) fn validate(&self) -> Result<(), Fault> {
@@ -36,8 +36,8 @@ impl AckFrequency {
             let reason = format!("{} is more than 100000 packets", self.ack_eliciting_threshold);
             return Err(Fault::new("ack_eliciting_threshold", reason));
         }
-        if self.max_ack_delay < Span::from_micros(1) || self.max_ack_delay > DELAY_MOST {
-            let reason = format!("{} is not between 1us and {DELAY_MOST}", self.max_ack_delay);
+        if self.max_ack_delay < Span::from_micros(1) || self.max_ack_delay > MAX_ACK_DELAY {
+            let reason = format!("{} is not between 1us and {MAX_ACK_DELAY}", self.max_ack_delay);
             return Err(Fault::new("max_ack_delay", reason));
         }
         if self.reordering_threshold > 100_000 {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_quics_own() {
+    fn defaults_are_those_of_quic() {
         let read = |text: &str| toml::from_str::<AckFrequency>(text).unwrap();
         assert_eq!(read(""), AckFrequency::default());
         let frequency = read("ack_eliciting_threshold = 9");

@@ -1,4 +1,4 @@
-//! Reading a scenario file, and every run it stands for.
+//! Reads a scenario file and expands it into its runs.
 
 use super::sweep::Sweep;
 use super::{Fault, Scenario, ScenarioError};
@@ -9,20 +9,21 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use toml::de::DeTable;
 
-/// The names a scenario may use, which whoever reads it knows: they are not the file format's.
+/// The controllers a scenario may use and the engine's limitations: supplied by the caller, not
+/// part of the file format.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Vocabulary {
     /// Names of congestion controllers.
     pub controllers: Vec<String>,
-    /// Names that mean something, but not here.
+    /// Controllers that exist but cannot be used here.
     pub unavailable: Vec<UnavailableController>,
-    /// Whether what runs the scenario knows how many packets were lost, but not when.
+    /// Whether the engine counts lost packets per run only, not over time.
     pub whole_run_loss_only: bool,
-    /// Whether the ends are a kernel's, which acknowledges as it sees fit and has ticks of its own.
+    /// Whether the endpoints use a kernel's TCP, with its own ACK policy and timer ticks.
     pub uses_kernel_tcp: bool,
 }
 
-/// A controller that exists, but not where the scenario is to run.
+/// A controller that exists but is not available to the engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnavailableController {
     /// Its name.
@@ -34,16 +35,16 @@ pub struct UnavailableController {
 }
 
 impl Vocabulary {
-    /// These controllers.
+    /// A vocabulary of these controllers.
     pub fn new<S: Into<String>>(controllers: impl IntoIterator<Item = S>) -> Self {
         let controllers = controllers.into_iter().map(Into::into).collect();
         Vocabulary { controllers, ..Vocabulary::default() }
     }
 
-    /// Whether a flow's controller may be `name`.
+    /// Checks that a flow may use the controller `name`.
     ///
     /// # Errors
-    /// Why not, with the name that was meant or the known ones as help.
+    /// Why not, with the nearest name or the list of known names as help.
     pub fn check_controller(&self, name: &str) -> Result<(), Fault> {
         if self.controllers.iter().any(|c| c == name) {
             return Ok(());
@@ -52,8 +53,7 @@ impl Vocabulary {
             return Err(Fault::new("cc", refused.reason.clone()).help(refused.help.clone()));
         }
         if name.trim_end_matches(':') == "policy" {
-            return Err(Fault::new("cc", "a trained controller without its file")
-                .help("a scenario file names it: `cc = \"policy:FILE.json\"`"));
+            return Err(Fault::new("cc", "`policy` needs a file").help("write `cc = \"policy:FILE.json\"`"));
         }
         let known = self.controllers.iter().map(String::as_str);
         let fault = Fault::new("cc", format!("unknown controller `{name}`"));
@@ -64,24 +64,24 @@ impl Vocabulary {
     }
 }
 
-/// One run of a file: the scenario with its sweep and its repeats resolved.
+/// One run of a file, with sweep and repeats resolved.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Case {
     /// The run, with its own seed.
     pub scenario: Scenario,
-    /// What it is of, if its controllers alone do not say it.
+    /// What the run compares, if its controllers alone do not identify it.
     pub contender: Option<String>,
     /// The swept keys and their values in this run, and its seed if it is repeated.
     pub varied: Vec<Variation>,
 }
 
 impl Case {
-    /// What the swept `key` is in this run; none if it is not swept.
+    /// The value of the swept `key` in this run; `None` if the key is not swept.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.varied.iter().find(|v| v.key == key).map(|v| v.value.as_str())
     }
 
-    /// What tells it from the file's other runs (`bbr, rate 10mbit`): what it is of, then what is varied beside it.
+    /// A label that distinguishes it from the file's other runs (`bbr, rate 10mbit`).
     pub fn label(&self) -> String {
         let mut parts = vec![self.contender.clone().unwrap_or_else(|| self.scenario.cc())];
         parts.extend(self.varied.iter().filter(|v| !v.is_cc()).map(Variation::label));
@@ -89,18 +89,17 @@ impl Case {
     }
 }
 
-/// Most runs that one file may stand for.
-const MOST_CASES: usize = 100_000;
+/// Limit on the runs of one file.
+const MAX_CASES: usize = 100_000;
 
-/// Reads the scenario file `name` with the contents `text` and gives its runs: every combination of
-/// the values in `[sweep]`, each repeated with seeds counting up.
+/// Parses the scenario file `name` with the contents `text` into its runs: every combination of
+/// the values in `[sweep]`, each repeated with ascending seeds.
 ///
 /// # Errors
-/// What is wrong, where in the file, and what to do; nothing is run of a file with an error in it. A
-/// check whose `where` fits none of the runs is one.
-///
-/// Files that it names (a path's traces, trained controllers) are read by `open`, which gets the name as written
-/// and says in words why it cannot.
+/// What is wrong, where in the file, and what to do. A check whose `where` matches none of the
+/// runs is an error.
+/// Files named in it (path traces, policies) are read through `open`, which receives the name as
+/// written and returns the reason if it fails.
 pub fn parse(
     name: &str,
     text: &str,
@@ -109,24 +108,24 @@ pub fn parse(
 ) -> Result<Vec<Case>, ScenarioError> {
     let reader = Document { name, text };
     let mut document = DeTable::parse(text).map_err(|e| reader.toml_error(&e))?;
-    let sweep = Sweep::take_from(document.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
-    if sweep.combinations() > MOST_CASES {
+    let sweep = Sweep::extract_from(document.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
+    if sweep.combinations() > MAX_CASES {
         return Err(reader
-            .at(sweep.span(), format!("stands for {} runs, more than {MOST_CASES}", sweep.combinations())));
+            .at(sweep.span(), format!("expands to {} runs, more than {MAX_CASES}", sweep.combinations())));
     }
     let mut cases = Vec::new();
     let (mut checks, mut in_use) = (0, BTreeSet::new());
     for i in 0..sweep.combinations() {
         let mut table = document.clone();
-        // The swept values keep their own place in the file, so errors in them point there.
+        // Swept values keep their span, so errors point at them.
         let varied = sweep.apply(i, table.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
         let deserializer = toml::Deserializer::from(table.clone());
         let mut scenario = Scenario::deserialize(deserializer).map_err(|e| reader.toml_error(&e))?;
         load_files(&mut scenario, open)
-            .map_err(|fault| reader.fault(&fault, table.get_ref(), &in_the_run(&varied)))?;
+            .map_err(|fault| reader.fault(&fault, table.get_ref(), &run_suffix(&varied)))?;
         scenario
             .validate(vocabulary)
-            .map_err(|fault| reader.fault(&fault, table.get_ref(), &in_the_run(&varied)))?;
+            .map_err(|fault| reader.fault(&fault, table.get_ref(), &run_suffix(&varied)))?;
         checks = scenario.checks.len();
         in_use.extend((0..checks).filter(|&n| scenario.checks[n].applies_to(&varied)));
         scenario.checks.retain(|check| check.applies_to(&varied));
@@ -134,9 +133,9 @@ pub fn parse(
             check.case.clear();
         }
         let repeats = std::mem::replace(&mut scenario.repeats, 1);
-        if u64::from(repeats) > (MOST_CASES - cases.len()) as u64 {
-            let fault = Fault::new("repeats", format!("makes more than {MOST_CASES} runs"));
-            return Err(reader.fault(&fault, table.get_ref(), &in_the_run(&varied)));
+        if u64::from(repeats) > (MAX_CASES - cases.len()) as u64 {
+            let fault = Fault::new("repeats", format!("makes more than {MAX_CASES} runs"));
+            return Err(reader.fault(&fault, table.get_ref(), &run_suffix(&varied)));
         }
         for i in 0..repeats {
             let mut one = scenario.clone();
@@ -148,16 +147,16 @@ pub fn parse(
             cases.push(Case { scenario: one, contender: None, varied });
         }
     }
-    // A misspelt value would otherwise turn a check off without a word.
+    // A misspelt value would otherwise disable the check silently.
     if let Some(n) = (0..checks).find(|n| !in_use.contains(n)) {
         let fault = Fault::new(&format!("check.{n}.where"), "no run of the sweep has these values")
-            .help(format!("the sweep has {}", sweep.written()));
+            .help(format!("the sweep has {}", sweep.description()));
         return Err(reader.fault(&fault, document.get_ref(), ""));
     }
     Ok(cases)
 }
 
-/// Puts the contents of trace files in the place of their names, and those of trained controllers beside theirs.
+/// Replaces the names of trace files by their contents, and adds the contents of policy files.
 fn load_files(scenario: &mut Scenario, open: &dyn Fn(&str) -> Result<String, String>) -> Result<(), Fault> {
     struct Unreadable(String);
     impl From<TraceError> for Unreadable {
@@ -186,17 +185,20 @@ pub fn schema() -> serde_json::Value {
         properties.insert(
             "sweep".into(),
             serde_json::json!({
-                "description": "Dotted keys of this file, each with the list of its values, or a range such as `0.01%..10% log 8`; every combination is run",
+                "description": "Dotted keys of this file, each with a list of values or a range such as \
+                    `0.01%..10% log 8`; every combination is run",
                 "type": "object",
-                "additionalProperties": { "anyOf": [{ "type": "array", "minItems": 1 }, { "type": "string" }] }
+                "additionalProperties": {
+                    "anyOf": [{ "type": "array", "minItems": 1 }, { "type": "string" }]
+                }
             }),
         );
     }
     schema
 }
 
-/// Which run of a sweep an error is in, as its message ends.
-fn in_the_run(varied: &[Variation]) -> String {
+/// The suffix of an error message that names the run of the sweep.
+fn run_suffix(varied: &[Variation]) -> String {
     if varied.is_empty() {
         return String::new();
     }
@@ -240,7 +242,7 @@ count = 2
     }
 
     #[test]
-    fn a_file_without_a_sweep_is_one_run() {
+    fn file_without_a_sweep_is_one_run() {
         let cases = read(FILE).unwrap();
         assert_eq!(cases.len(), 1);
         assert_eq!(cases[0].label(), "bbr+cubic");
@@ -251,9 +253,10 @@ count = 2
     }
 
     #[test]
-    fn a_sweep_is_crossed_with_itself_and_with_the_repeats() {
+    fn sweep_runs_every_combination_and_repeat() {
         let text = format!(
-            "repeats = 2\n{FILE}\n[sweep]\n\"path.rate\" = [\"10mbit\", \"20mbit\", \"30mbit\"]\n\"flow.cc\" = [\"reno\", \"cubic\"]\n"
+            "repeats = 2\n{FILE}\n[sweep]\n\
+             \"path.rate\" = [\"10mbit\", \"20mbit\", \"30mbit\"]\n\"flow.cc\" = [\"reno\", \"cubic\"]\n"
         );
         let cases = read(&text).unwrap();
         assert_eq!(cases.len(), 12);
@@ -266,7 +269,7 @@ count = 2
     }
 
     #[test]
-    fn a_range_stands_for_its_values_and_an_error_in_it_is_shown_at_its_place() {
+    fn range_expands_to_its_values_and_reports_errors_in_place() {
         let cases = read(&format!("{FILE}[sweep]\n\"path.rate\" = \"1mbit..100mbit log 3\"\n")).unwrap();
         let rates: Vec<_> = cases.iter().map(|case| case.value("path.rate").unwrap()).collect();
         assert_eq!(rates, ["1mbit", "10mbit", "100mbit"]);
@@ -274,11 +277,11 @@ count = 2
         let e = error(&text);
         assert!(e.message.contains("sweep of `path.rate`") && e.message.contains("FROM..TO log N"), "{e}");
         let e = error(&format!("{FILE}[sweep]\n\"flow.count\" = \"1..8 log 4\"\n"));
-        assert!(e.message.contains("are listed"), "{e}");
+        assert!(e.message.contains("must be a list"), "{e}");
     }
 
     #[test]
-    fn a_key_that_only_the_sweep_gives_need_not_stand_elsewhere() {
+    fn swept_key_may_be_missing_from_the_tables() {
         let cases =
             read("[path]\nrtt='1ms'\n[[flow]]\n[sweep]\n'path.rate'=['1mbit']\n'flow.cc'=['bbr','reno']\n")
                 .unwrap();
@@ -303,7 +306,7 @@ count = 2
     }
 
     #[test]
-    fn an_error_in_a_swept_value_points_into_the_sweep() {
+    fn error_in_a_swept_value_points_into_the_sweep() {
         let text = format!("{FILE}[sweep]\n\"path.rate\" = [\"10mbit\", \"20mbeet\"]\n");
         let e = error(&text);
         assert_eq!((e.line, e.column), (17, 26), "{e}");
@@ -318,18 +321,20 @@ count = 2
     }
 
     #[test]
-    fn a_check_of_one_case_applies_to_that_case() {
+    fn check_with_where_applies_to_matching_runs_only() {
         let text = format!(
-            "{FILE}[[check]]\ngoodput = '>= 1mbit'\nwhere = {{ 'path.rate' = '10mbit' }}\n[sweep]\n'path.rate' = ['10mbit', '20mbit']\n"
+            "{FILE}[[check]]\ngoodput = '>= 1mbit'\nwhere = {{ 'path.rate' = '10mbit' }}\n\
+             [sweep]\n'path.rate' = ['10mbit', '20mbit']\n"
         );
         let counts: Vec<usize> = read(&text).unwrap().iter().map(|c| c.scenario.checks.len()).collect();
         assert_eq!(counts, [1, 0]);
     }
 
     #[test]
-    fn a_check_of_no_case_is_an_error_with_the_cases_there_are() {
+    fn check_that_matches_no_run_is_an_error() {
         let text = format!(
-            "{FILE}[[check]]\ngoodput = '>= 1mbit'\nwhere = {{ 'path.rate' = '10 mbit' }}\n[sweep]\n'path.rate' = ['10mbit', '20mbit']\n"
+            "{FILE}[[check]]\ngoodput = '>= 1mbit'\nwhere = {{ 'path.rate' = '10 mbit' }}\n\
+             [sweep]\n'path.rate' = ['10mbit', '20mbit']\n"
         );
         let e = error(&text);
         assert_eq!((e.line, e.column), (18, 9), "{e}");
@@ -340,14 +345,14 @@ count = 2
     }
 
     #[test]
-    fn what_a_scenario_writes_of_itself_makes_it_again() {
+    fn scenario_survives_a_round_trip_through_toml() {
         let case = &read(FILE).unwrap()[0];
         let again = read(&case.scenario.to_toml()).unwrap();
         assert_eq!(again[0].scenario, case.scenario);
     }
 
     #[test]
-    fn a_trained_controller_comes_from_its_file_once() {
+    fn policy_is_loaded_from_its_file_once() {
         let policy = r#"{"schema": "fullpipe/policy/1", "action": "multiplier", "activation": "tanh",
             "layers": [{"weights": [[0, 0, 0, 0, 0, 0, 0, 0]], "bias": [0.5]}]}"#;
         let open = |file: &str| match file {
@@ -361,23 +366,26 @@ count = 2
         assert_eq!(case.label(), "policy:up.json+cubic");
         let network = case.scenario.flows[0].policy.as_ref().unwrap();
         assert_eq!(network.layers()[0].bias, [0.5]);
-        // What a recording keeps of the scenario needs no file any more.
+        // The scenario in a recording includes the policy, so it needs no file.
         let again = super::tests::read(&case.scenario.to_toml()).unwrap();
         assert_eq!(again[0].scenario, case.scenario);
 
-        let told = |cc: &str| {
+        let error_of = |cc: &str| {
             let e = read(cc).unwrap_err();
             assert_eq!((e.line, e.column), (10, 6), "{e}");
             format!("{} {}", e.message, e.help.unwrap_or_default())
         };
-        assert!(told("policy:none.json").contains("no file `none.json`"));
-        assert!(told("policy:bad.json").contains("bad.json is no policy: layer 0: 1 rows of weights, but 2"));
-        assert!(told("policy").contains("policy:FILE.json"));
-        let e = error(&FILE.replace("cc = \"bbr\"", &format!("cc = \"bbr\"\npolicy = {}", toml_of(policy))));
-        assert!(e.message.contains("bbr is no trained controller"), "{e}");
+        assert!(error_of("policy:none.json").contains("no file `none.json`"));
+        assert!(
+            error_of("policy:bad.json")
+                .contains("bad.json is not a valid policy: layer 0: 1 rows of weights, but 2")
+        );
+        assert!(error_of("policy").contains("policy:FILE.json"));
+        let e = error(&FILE.replace("cc = \"bbr\"", &format!("cc = \"bbr\"\npolicy = {}", as_toml(policy))));
+        assert!(e.message.contains("`policy` needs a `policy:` controller"), "{e}");
     }
 
-    fn toml_of(policy: &str) -> String {
+    fn as_toml(policy: &str) -> String {
         policy.replace("\":", "\" =").replace(['\n'], " ")
     }
 
@@ -396,7 +404,7 @@ count = 2
             ("count = 2", "app = { kind = \"rate\", rate = \"0\" }"),
             ("count = 2", "app = { kind = \"rate\" }"),
             ("count = 2", "[[check]]"),
-            ("count = 2", "[[check]]\nfairness = \">= 0.9\"\nflow = \"nobody\""),
+            ("count = 2", "[[check]]\nfairness = \">= 0.9\"\nflow = \"missing\""),
             ("count = 2", "[[trigger]]\nwhen = { state = \"Drain\", flow = 9 }\nthen = { rate = \"1mbit\" }"),
         ] {
             let e = error(&FILE.replace(from, to));

@@ -1,4 +1,4 @@
-//! A connection, or several alike.
+//! One `[[flow]]`: a connection, or several identical ones.
 
 use super::{AccessSpec, AckFrequency, App, CpuSpec, Direction, Fault, Scenario, Start, Vocabulary};
 use fullpipe_policy::Network;
@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A value of a controller's setting; numbers and booleans may be written as such.
+/// The value of a controller setting; numbers and booleans need no quotes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Setting {
@@ -32,10 +32,10 @@ impl std::fmt::Display for Setting {
     }
 }
 
-/// What the name of a trained controller begins with.
+/// Prefix of `cc` for a policy file.
 const POLICY: &str = "policy:";
 
-/// The file of the trained controller that `cc` names, which is none if only its place is there (`policy:`). None for other controllers.
+/// The file name in `policy:FILE`, which may be empty; `None` for other controllers.
 pub fn policy_file(cc: &str) -> Option<&str> {
     cc.strip_prefix(POLICY)
 }
@@ -44,46 +44,49 @@ pub fn policy_file(cc: &str) -> Option<&str> {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FlowSpec {
-    /// Its congestion controller. `policy:FILE.json` is a trained one, in a file beside the scenario's.
+    /// Congestion controller. `policy:FILE.json` is a trained policy in a file next to the
+    /// scenario.
     pub cc: String,
-    /// The controller's settings.
+    /// Controller settings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, Setting>,
-    /// What a trained controller decides by: the contents of the file that `cc` names.
+    /// The policy's network: the contents of the file that `cc` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Network>,
-    /// What to call it; by default after its controller.
+    /// Label; by default the controller's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// How many connections like this.
+    /// Number of connections.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u32,
     /// Time between the starts of the `count` connections.
     #[serde(default, skip_serializing_if = "Span::is_zero")]
     pub stagger: Span,
-    /// When it starts (the SYN leaves): at a time, or once another connection has ended or has delivered so much.
+    /// When it starts (sends its SYN): at a time, or after another connection has ended or
+    /// delivered a given amount.
     #[serde(default, skip_serializing_if = "Start::is_first")]
     pub start: Start,
     /// When its application stops sending; by default at the end of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Span>,
-    /// How much it sends in all; by default as much as it can.
+    /// Bytes it sends in total; by default unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<Bytes>,
-    /// When the application has something to send; by default always.
+    /// Application pattern; by default it always has data to send.
     #[serde(default, skip_serializing_if = "is_bulk")]
     pub app: App,
     /// The receiver's buffer limit (`tcp_rmem[2]`), up to which the window tunes itself; by default
     /// large enough never to limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<Bytes>,
-    /// Whether the receiver's window is tuned as Linux does it, with the buffers that Linux ships with: from 128 KiB to
-    /// `receive_buffer`, 32 MiB unless given, of which what packets fill with payload is window (Dynamic Right-Sizing,
-    /// `tcp_rcv_space_adjust`, `tcp_rmem`, `scaling_ratio`). By default the simulator's window is half of the buffer and follows what
-    /// arrives by an older rule, and a window without a `receive_buffer` is open from the start, in both engines.
+    /// Whether the receive window is auto-tuned as in Linux, from 128 KiB up to `receive_buffer`
+    /// (by default 32 MiB), counting only the part of the buffer that holds payload (Dynamic
+    /// Right-Sizing, `tcp_rcv_space_adjust`, `tcp_rmem`, `scaling_ratio`). By default the simulator
+    /// advertises half of the buffer and grows it by an older rule; without a `receive_buffer` the
+    /// window is fully open from the start, in both engines.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub auto_tuning: bool,
-    /// What a buffer begins with that `auto_tuning` has grow (`tcp_rmem[1]`); by default 128 KiB.
+    /// Initial receive buffer with `auto_tuning` (`tcp_rmem[1]`); by default 128 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_receive_buffer: Option<Bytes>,
     /// The sender's buffer limit (`tcp_wmem[2]`); by default large enough never to limit.
@@ -92,7 +95,7 @@ pub struct FlowSpec {
     /// Two-way propagation delay of this flow on top of the path's.
     #[serde(default, skip_serializing_if = "Span::is_zero")]
     pub extra_rtt: Span,
-    /// A link of its own that its data meets before the path.
+    /// An access link that its data crosses before the shared path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<AccessSpec>,
     /// Initial congestion window in packets (RFC 6928: 10).
@@ -101,28 +104,31 @@ pub struct FlowSpec {
     /// Whether it negotiates Explicit Congestion Notification (RFC 3168).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ecn: bool,
-    /// Whether its data leaves as Linux sends with segmentation offload (`tcp_tso_autosize`, `tcp_tso_should_defer`): in bursts of up
-    /// to a millisecond, and what would make a small one waits for more of the window; and whether its send buffer holds what Linux's does.
-    /// By default as the engine has it: the lab's kernel does it, the simulator does not. `false` in the lab: nothing waits (`tcp_tso_win_divisor`).
+    /// Whether it sends as Linux does with segmentation offload (`tcp_tso_autosize`,
+    /// `tcp_tso_should_defer`): in bursts of up to a millisecond, deferring small ones until more
+    /// of the window is open, and with Linux's accounting of the send buffer. Default: yes in
+    /// the lab, no in the simulator. `false` in the lab disables deferral
+    /// (`tcp_tso_win_divisor`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tso: Option<bool>,
-    /// Whether a controller that sets no pacing rate is paced as under the `fq` queue discipline: at twice its window a round trip in
-    /// slow start, at 1.2 times it after (`tcp_update_pacing_rate`).
+    /// Whether a controller without a pacing rate is paced as under the `fq` qdisc: at twice the
+    /// window per round trip in slow start, at 1.2 times afterwards (`tcp_update_pacing_rate`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paced: bool,
-    /// Ticks a second of its sender's kernel, by which its timers for retransmissions, probes and reordering go off as Linux's do: with
-    /// the tick after the one that is asked for, and what is 63 ticks away or more with the next eighth or a coarser one
-    /// (`kernel/time/timer.c`). 24 to 1200. By default to the nanosecond. (The simulator only; the lab's kernel has its own.)
+    /// Timer ticks per second of the sender's kernel (`CONFIG_HZ`), 24 to 1200. Retransmission,
+    /// probe and reordering timers then expire as in Linux: one tick late, and rounded up to an
+    /// eighth of their length from 63 ticks on (`kernel/time/timer.c`). By default timers are
+    /// exact. (Simulator only; the lab's kernel has its own ticks.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer_hz: Option<u32>,
-    /// What the processors of its ends take; by default nothing. (The simulator only; the lab's ends are real.)
+    /// CPU cost at its endpoints; by default none. (Simulator only; the lab's endpoints are real.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<CpuSpec>,
-    /// How often its receiver acknowledges, as a QUIC receiver that is asked for it (draft-ietf-quic-ack-frequency); by default
-    /// as Linux's TCP does. (The simulator only.)
+    /// ACK frequency of its receiver, as requested from a QUIC receiver
+    /// (draft-ietf-quic-ack-frequency); by default as Linux's TCP. (Simulator only.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ack_frequency: Option<AckFrequency>,
-    /// Which way its data goes.
+    /// Direction of its data.
     #[serde(default, skip_serializing_if = "is_forward")]
     pub direction: Direction,
 }
@@ -151,7 +157,7 @@ fn is_forward(direction: &Direction) -> bool {
     *direction == Direction::Forward
 }
 
-/// What architectures configure Linux for (`CONFIG_HZ`).
+/// `CONFIG_HZ` of Linux's architectures.
 const TIMER_HZ: std::ops::RangeInclusive<u32> = 24..=1200;
 
 impl FlowSpec {
@@ -185,33 +191,33 @@ impl FlowSpec {
         }
     }
 
-    /// The file of the trained controller that `cc` names.
+    /// The name of the policy file in `cc`, if any.
     pub fn policy_file(&self) -> Option<&str> {
         policy_file(&self.cc).filter(|file| !file.is_empty())
     }
 
-    /// Puts the contents of the trained controller's file beside its name, if they are not there yet.
+    /// Loads the policy file named in `cc`, unless the policy is already present.
     pub(super) fn load_policy(&mut self, open: &dyn Fn(&str) -> Result<String, String>) -> Result<(), Fault> {
         let Some(file) = self.policy_file().filter(|_| self.policy.is_none()) else { return Ok(()) };
         let text = open(file).map_err(|reason| Fault::new("cc", reason))?;
         let network: Network =
-            text.parse().map_err(|e| Fault::new("cc", format!("{file} is no policy: {e}")))?;
+            text.parse().map_err(|e| Fault::new("cc", format!("{file} is not a valid policy: {e}")))?;
         self.policy = Some(network);
         Ok(())
     }
 
-    /// What it asks for that ends whose TCP is a kernel's cannot be asked for.
+    /// The first of its settings that only the simulator supports.
     pub fn simulator_only_setting(&self) -> Option<Fault> {
         let (key, reason, help) = if self.ack_frequency.is_some() {
             (
                 "ack_frequency",
-                "the kernel's TCP decides by itself when it acknowledges",
-                "run it in the simulator; in the lab a link's `aggregate` thins ACKs on their way",
+                "not supported in the lab: the kernel's TCP decides when it acknowledges",
+                "use the simulator; in the lab, `aggregate` on a link thins ACKs",
             )
         } else if self.timer_hz.is_some() {
-            ("timer_hz", "the kernel's timers go off by its own ticks", "run it in the simulator")
+            ("timer_hz", "not supported in the lab: the kernel has its own ticks", "use the simulator")
         } else if self.cpu.is_some() {
-            ("cpu", "the lab's ends take what this machine's processors take", "run it in the simulator")
+            ("cpu", "not supported in the lab: its endpoints use this machine's CPUs", "use the simulator")
         } else {
             return None;
         };
@@ -222,11 +228,14 @@ impl FlowSpec {
         match &self.policy {
             None => vocabulary.check_controller(&self.cc)?,
             Some(_) if policy_file(&self.cc).is_none() => {
-                return Err(Fault::new("policy", format!("{} is no trained controller", self.cc))
-                    .help("`cc = \"policy:FILE.json\"` names one"));
+                return Err(Fault::new(
+                    "policy",
+                    format!("`policy` needs a `policy:` controller, got `{}`", self.cc),
+                )
+                .help("write `cc = \"policy:FILE.json\"`"));
             }
             Some(_) if !self.settings.is_empty() => {
-                return Err(Fault::new("settings", "a trained controller has none"));
+                return Err(Fault::new("settings", "a policy has no settings"));
             }
             Some(_) => {}
         }
@@ -250,15 +259,15 @@ impl FlowSpec {
             return Err(Fault::new("stop", format!("{stop} is not after its start at {last_start}")));
         }
         if self.size == Some(Bytes(0)) {
-            return Err(Fault::new("size", "a flow of no bytes sends nothing"));
+            return Err(Fault::new("size", "must be above zero"));
         }
         if !(1..=100_000).contains(&self.initial_window) {
             let reason = format!("{} is not between 1 and 100000 packets", self.initial_window);
             return Err(Fault::new("initial_window", reason));
         }
         if self.first_receive_buffer.is_some() && !self.auto_tuning {
-            return Err(Fault::new("first_receive_buffer", "a window that is not tuned has no first buffer")
-                .help("write `auto_tuning = true` too"));
+            return Err(Fault::new("first_receive_buffer", "has no effect without `auto_tuning`")
+                .help("add `auto_tuning = true`"));
         }
         let buffers = [
             ("receive_buffer", self.receive_buffer),
@@ -274,7 +283,7 @@ impl FlowSpec {
             }
         }
         if self.extra_rtt > Span::from_secs(3600) {
-            return Err(Fault::new("extra_rtt", format!("{} is more than an hour", self.extra_rtt)));
+            return Err(Fault::new("extra_rtt", format!("must be at most 1h, got {}", self.extra_rtt)));
         }
         if let Some(access) = &self.access {
             access.validate(scenario, self).map_err(|f| f.under("access"))?;

@@ -1,7 +1,6 @@
-//! What to run: a path, the flows on it, and what must come out.
-//!
-//! A scenario file is TOML (see [`parse`]); what engines get is a [`Scenario`] with every quantity
-//! resolved. A file may stand for several runs: its `[sweep]` crossed with its repeats.
+//! What to run: a path, its flows, and checks on the result.
+//! A scenario file is TOML (see [`parse`]); engines receive a [`Scenario`] with every quantity
+//! resolved. A file may expand to several runs: its `[sweep]` times its repeats.
 
 mod access;
 mod ack_frequency;
@@ -41,23 +40,23 @@ use std::collections::HashMap;
 /// Headers of a data packet: IPv4, TCP and its timestamp option, in bytes.
 pub const HEADER_BYTES: u32 = 52;
 
-/// The most rows a run may record a flow: beyond it the sampling interval is too short for the duration.
-const MOST_SAMPLES: u64 = 10_000_000;
+/// Limit on the rows recorded per flow: duration divided by sampling interval.
+const MAX_SAMPLES: u64 = 10_000_000;
 
 /// One run, fully described.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// One line that says what the scenario shows.
+    /// A one-line title.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// Longer: what to look at, and where the numbers come from.
+    /// Longer description: what to look for, and where the numbers come from.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// How long it runs.
+    /// Length of the run.
     #[serde(default = "default_duration")]
     pub duration: Span,
-    /// Left out of the summary, from the start: to measure the steady state.
+    /// Time at the start excluded from the summary, to measure the steady state.
     #[serde(default, skip_serializing_if = "Span::is_zero")]
     pub warmup: Span,
     /// Interval between the rows of the time series.
@@ -66,21 +65,21 @@ pub struct Scenario {
     /// Seed of everything random.
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// How often it is run, with seeds counting up from `seed`.
+    /// Number of runs, with ascending seeds from `seed`.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub repeats: u32,
     /// Largest packet in bytes, IP header included (68 to 65535).
     #[serde(default = "default_mtu")]
     pub mtu: u32,
-    /// The network between the two ends.
+    /// The network path between the endpoints.
     pub path: PathSpec,
-    /// Who sends. In the file: `[[flow]]`.
+    /// The flows. In the file: `[[flow]]`.
     #[serde(rename = "flow")]
     pub flows: Vec<FlowSpec>,
-    /// Changes of the path that wait for a flow to reach a state. In the file: `[[trigger]]`.
+    /// Path changes triggered by a flow's state. In the file: `[[trigger]]`.
     #[serde(default, rename = "trigger", skip_serializing_if = "Vec::is_empty")]
     pub triggers: Vec<Trigger>,
-    /// What must come out for the run to pass. In the file: `[[check]]`.
+    /// Pass criteria. In the file: `[[check]]`.
     #[serde(default, rename = "check", skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
 }
@@ -110,7 +109,7 @@ fn is_one(n: &u32) -> bool {
 }
 
 impl Scenario {
-    /// A scenario with the defaults of a file that only names a path and flows.
+    /// A scenario with the defaults of a file that gives only a path and flows.
     pub fn new(path: PathSpec, flows: Vec<FlowSpec>) -> Self {
         Scenario {
             title: String::new(),
@@ -133,20 +132,20 @@ impl Scenario {
         self.mtu.saturating_sub(HEADER_BYTES).max(1)
     }
 
-    /// The most that the flows' data can ever need of the path in a second; `None` if nothing bounds it.
+    /// The highest rate at which the flows' data can cross the path; `None` if unlimited.
     pub fn highest_rate(&self) -> Option<Rate> {
         let mut ways = self.flows.iter().map(|flow| flow.direction);
         ways.try_fold(Rate::ZERO, |highest, way| self.highest_rate_in(way).map(|rate| highest.max(rate)))
     }
 
-    /// The most that a way of the path can ever carry; `None` if nothing bounds it.
+    /// The highest rate of one direction of the path; `None` if unlimited.
     pub fn highest_rate_in(&self, way: Direction) -> Option<Rate> {
         let changed = self.triggers.iter().filter_map(|trigger| trigger.then.rate);
         let most = |link: &LinkSpec| link.highest_rate().map(|rate| changed.clone().fold(rate, Rate::max));
         self.path.links(way).iter().filter_map(most).min()
     }
 
-    /// The flows with `count` resolved: each entry one connection, with its own start and label.
+    /// The connections: flows with `count` expanded, each with its own start and label.
     pub fn connections(&self) -> Vec<FlowSpec> {
         let total: usize = self.flows.iter().map(|f| f.count as usize).sum();
         let mut all: Vec<FlowSpec> = Vec::with_capacity(total);
@@ -154,7 +153,7 @@ impl Scenario {
             for i in 0..flow.count {
                 let mut one = flow.clone();
                 one.count = 1;
-                one.start = flow.start.clone().later(flow.stagger * u64::from(i));
+                one.start = flow.start.clone().delayed_by(flow.stagger * u64::from(i));
                 one.stagger = Span::ZERO;
                 let name = flow.label.clone().unwrap_or_else(|| flow.cc.clone());
                 let alone = flow.count == 1;
@@ -162,7 +161,7 @@ impl Scenario {
                 all.push(one);
             }
         }
-        // Two entries may have come to the same name: number those.
+        // Number entries that end up with the same name.
         let mut together: HashMap<String, (u32, u32)> = HashMap::with_capacity(total);
         for name in all.iter().filter_map(|f| f.label.as_ref()) {
             together.entry(name.clone()).or_default().0 += 1;
@@ -187,17 +186,17 @@ impl Scenario {
         names.join("+")
     }
 
-    /// Holds all checks against a run of it: a result a bound.
+    /// Evaluates all checks on a run: one result per bound.
     pub fn judge(&self, run: &Recording) -> Vec<CheckResult> {
         self.checks.iter().flat_map(|check| check.evaluate(run)).collect()
     }
 
-    /// The scenario as a TOML file that makes it again.
+    /// The scenario as a TOML file that reproduces it.
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_else(|e| format!("# not expressible in TOML: {e}\n"))
     }
 
-    /// What is wrong with it beyond what its types rule out, and at which key.
+    /// Checks everything the types do not enforce; the error names the key.
     pub fn validate(&self, vocabulary: &Vocabulary) -> Result<(), Fault> {
         let fault = |key: &str, reason: String| Err(Fault { key: key.to_owned(), reason, help: None });
         if self.duration.is_zero() || self.duration > Span::from_secs(30 * 86_400) {
@@ -206,11 +205,11 @@ impl Scenario {
         if self.sample.is_zero() {
             return fault("sample", "the sampling interval must be above zero".into());
         }
-        if self.duration.as_nanos() / self.sample.as_nanos() > MOST_SAMPLES {
+        if self.duration.as_nanos() / self.sample.as_nanos() > MAX_SAMPLES {
             return fault(
                 "sample",
                 format!(
-                    "{} over {} makes more than {MOST_SAMPLES} rows; sample less often",
+                    "{} over {} makes more than {MAX_SAMPLES} rows; sample less often",
                     self.sample, self.duration
                 ),
             );
@@ -218,7 +217,7 @@ impl Scenario {
         if self.warmup >= self.duration {
             return fault(
                 "warmup",
-                format!("{} leaves nothing of the {} that are run", self.warmup, self.duration),
+                format!("{} leaves no time of the run of {}", self.warmup, self.duration),
             );
         }
         if !(68..=65_535).contains(&self.mtu) {
@@ -228,7 +227,7 @@ impl Scenario {
             return fault("repeats", format!("{} is not between 1 and 1000000", self.repeats));
         }
         if self.flows.is_empty() {
-            return fault("flow", "at least one flow must send: add a [[flow]] with its `cc`".into());
+            return fault("flow", "at least one flow is needed: add a [[flow]] with `cc`".into());
         }
         if self.flows.iter().map(|f| u64::from(f.count)).sum::<u64>() > 100_000 {
             return fault("flow", "more than 100000 flows".into());

@@ -11,22 +11,21 @@ use serde::{Deserialize, Serialize};
 pub use fullpipe_path::Direction;
 
 /// Links in a row in each direction.
-///
-/// A file may write them out as `[[path.forward]]` and `[[path.reverse]]`, or say what most paths
-/// need in short: `rate`, `rtt`, `buffer` or `queue`, and `loss` of one bottleneck in the forward
-/// direction, with half of `rtt` as delay each way.
+/// A file may list them as `[[path.forward]]` and `[[path.reverse]]`, or use the short form:
+/// `rate`, `rtt`, `buffer` or `queue`, and `loss` of one bottleneck in the forward direction, with
+/// half of `rtt` as delay in each direction.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(try_from = "PathFile")]
 pub struct PathSpec {
-    /// The way of the data.
+    /// The direction of the data.
     #[serde(default)]
     pub forward: Vec<LinkSpec>,
-    /// The way back of the ACKs.
+    /// The direction of the ACKs.
     #[serde(default)]
     pub reverse: Vec<LinkSpec>,
 }
 
-/// `[path]` as written.
+/// `[path]` in the file.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct PathFile {
@@ -44,12 +43,12 @@ struct PathFile {
     #[serde(default, deserialize_with = "shorthand::loss")]
     #[schemars(schema_with = "shorthand::loss_schema")]
     loss: Option<LossSpec>,
-    /// Rate of the way back; by default without limit.
+    /// Rate of the reverse path; by default unlimited.
     reverse_rate: Option<Rate>,
-    /// The links of the forward direction, written out.
+    /// The links of the forward direction, in the long form.
     #[serde(default)]
     forward: Vec<LinkSpec>,
-    /// The links of the reverse direction, written out.
+    /// The links of the reverse direction, in the long form.
     #[serde(default)]
     reverse: Vec<LinkSpec>,
 }
@@ -67,7 +66,7 @@ impl TryFrom<PathFile> for PathSpec {
     type Error = String;
 
     fn try_from(file: PathFile) -> Result<Self, String> {
-        let written_out = !file.forward.is_empty() || !file.reverse.is_empty();
+        let long_form = !file.forward.is_empty() || !file.reverse.is_empty();
         let short = [
             ("rate", file.rate.is_some()),
             ("rtt", file.rtt.is_some()),
@@ -76,19 +75,16 @@ impl TryFrom<PathFile> for PathSpec {
             ("loss", file.loss.is_some()),
             ("reverse_rate", file.reverse_rate.is_some()),
         ];
-        if written_out {
+        if long_form {
             if let Some((key, _)) = short.iter().find(|(_, used)| *used) {
                 return Err(format!(
-                    "`{key}` is short for a link: write it in [[path.forward]] or [[path.reverse]] instead, which are there"
+                    "`{key}` cannot be combined with [[path.forward]] or [[path.reverse]]: set it on a link"
                 ));
             }
             return Ok(PathSpec { forward: file.forward, reverse: file.reverse });
         }
         if file.buffer.is_some() && file.queue.is_some() {
-            return Err(
-                "`buffer` is the limit of a drop-tail queue: write it as `limit` in `queue`, which is there"
-                    .into(),
-            );
+            return Err("`buffer` cannot be combined with `queue`: use `limit` in `queue`".into());
         }
         let delay = file.rtt.unwrap_or_default();
         Ok(PathSpec {
@@ -109,7 +105,8 @@ impl TryFrom<PathFile> for PathSpec {
 }
 
 impl PathSpec {
-    /// One bottleneck of `rate` with a drop-tail queue of `buffer`, and half of `rtt` each way.
+    /// One bottleneck of `rate` with a drop-tail queue of `buffer`, and half of `rtt` in each
+    /// direction.
     pub fn bottleneck(rate: Rate, rtt: Span, buffer: Limit) -> Self {
         let forward = LinkSpec {
             rate: Some(rate),
@@ -123,7 +120,7 @@ impl PathSpec {
         }
     }
 
-    /// What a chain of one of its directions is built with.
+    /// The context to build the links of one direction with.
     pub fn context(&self, direction: Direction, mtu: u32, seed: u64) -> BuildContext {
         BuildContext::of_path(&self.forward, &self.reverse, direction, mtu, seed)
     }
@@ -145,15 +142,15 @@ impl PathSpec {
         Ok(())
     }
 
-    /// Gives the recordings of its links, forward ones first, the names that it has for them.
+    /// Sets the names of link recordings from the path's links, forward ones first.
     pub fn name_links(&self, recordings: &mut [LinkRecording]) {
         for (recording, link) in recordings.iter_mut().zip(self.forward.iter().chain(&self.reverse)) {
             recording.name.clone_from(&link.name);
         }
     }
 
-    /// The constants that a run's figures are held against, for packets of `mtu` bytes of which
-    /// `smss` are payload.
+    /// The reference values for a run's figures, for packets of `mtu` bytes with `smss` bytes of
+    /// payload.
     pub fn facts(&self, mtu: u32, smss: u32) -> PathFacts {
         let context = self.context(Direction::Forward, mtu, 0);
         let rate = (context.bottleneck != Rate::MAX).then_some(context.bottleneck);
@@ -184,7 +181,7 @@ impl PathSpec {
         })
     }
 
-    /// The path in words.
+    /// A one-line description of the path.
     pub fn describe(&self) -> String {
         let context = self.context(Direction::Forward, 1500, 0);
         let mut parts = Vec::new();
@@ -220,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_path_is_a_bottleneck_and_a_way_back() {
+    fn short_form_is_a_bottleneck_and_a_reverse_path() {
         let path = read("rate='100mbit'\nrtt='101ms'\nbuffer='64k'\nloss='1%'").unwrap();
         assert_eq!(path.forward.len(), 1);
         let facts = path.facts(1500, 1448);
@@ -232,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn short_and_written_out_do_not_mix() {
+    fn short_and_long_form_cannot_be_combined() {
         let e = read("rate='100mbit'\n[[forward]]\ndelay='1ms'").unwrap_err();
         assert!(e.contains("`rate`") && e.contains("path.forward"), "{e}");
         let e = read("buffer='1bdp'\nqueue='drop-tail'").unwrap_err();
@@ -240,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_path_writes_of_itself_makes_it_again() {
+    fn path_survives_a_round_trip_through_toml() {
         let path = read("rate='10mbit'\nrtt='40ms'\nloss='0.1%'").unwrap();
         let text = toml::to_string(&path).unwrap();
         assert_eq!(read(&text).unwrap(), path);

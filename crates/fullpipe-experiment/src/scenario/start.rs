@@ -1,4 +1,4 @@
-//! When a flow starts: at a time, or once another has come far enough.
+//! When a flow starts: at a given time, or after another flow's progress.
 
 use super::{Fault, FlowSpec, Scenario};
 use fullpipe_units::{Bytes, Span};
@@ -15,32 +15,32 @@ use std::fmt;
 pub enum Start {
     /// At this time of the run.
     At(Span),
-    /// Once another connection has ended, or has delivered so much.
+    /// Once another connection has ended or delivered a given amount.
     After(After),
 }
 
-/// A start that waits for another connection.
+/// A start that depends on another connection.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct After {
-    /// Which connection is waited for.
+    /// The connection to wait for.
     pub after: FlowRef,
-    /// How much of its payload must have been delivered in order; without it, it must have ended: all of its `size` is delivered, or its
-    /// `stop` has come.
+    /// Payload that must have been delivered in order. By default the connection must have ended:
+    /// all of its `size` is delivered, or its `stop` is past.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<Bytes>,
-    /// How long after that.
+    /// Additional delay.
     #[serde(default, skip_serializing_if = "Span::is_zero")]
     pub delay: Span,
 }
 
-/// A connection of the scenario.
+/// A reference to a connection of the scenario.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "expected a connection's label, or its number counted from 0 over all flows")]
 pub enum FlowRef {
-    /// Counted from 0 over all flows.
+    /// By number, counted from 0 over all flows.
     Number(u32),
-    /// Its label, as reports have it.
+    /// By its label, as in reports.
     Label(String),
 }
 
@@ -67,8 +67,8 @@ impl From<Span> for Start {
 
 impl<'de> Deserialize<'de> for Start {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct Written;
-        impl<'de> Visitor<'de> for Written {
+        struct StartVisitor;
+        impl<'de> Visitor<'de> for StartVisitor {
             type Value = Start;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Start {
                 After::deserialize(MapAccessDeserializer::new(map)).map(Start::After)
             }
         }
-        d.deserialize_any(Written)
+        d.deserialize_any(StartVisitor)
     }
 }
 
@@ -99,7 +99,7 @@ impl Start {
         *self == Start::default()
     }
 
-    /// The time of the run at which it is, if it waits for nobody.
+    /// The time of the run, if it does not depend on another connection.
     pub fn at(&self) -> Option<Span> {
         match self {
             Start::At(at) => Some(*at),
@@ -107,7 +107,7 @@ impl Start {
         }
     }
 
-    /// The earliest time at which it can be.
+    /// The earliest possible time.
     pub fn earliest(&self) -> Span {
         match self {
             Start::At(at) => *at,
@@ -115,8 +115,8 @@ impl Start {
         }
     }
 
-    /// So much later.
-    pub(super) fn later(mut self, by: Span) -> Self {
+    /// The same start, delayed by `by`.
+    pub(super) fn delayed_by(mut self, by: Span) -> Self {
         match &mut self {
             Start::At(at) => *at += by,
             Start::After(after) => after.delay += by,
@@ -125,7 +125,7 @@ impl Start {
     }
 }
 
-/// A connection that waits for another.
+/// A connection waiting for another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Waiting {
     flow: usize,
@@ -133,28 +133,29 @@ struct Waiting {
     delay: Span,
 }
 
-/// A connection whose start is now known.
+/// A connection whose start time is now known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Follower {
-    /// Which, counted from 0 over all flows.
+    /// Its number, counted from 0 over all flows.
     pub flow: usize,
-    /// How long after the present it starts.
+    /// Time from now until it starts.
     pub delay: Span,
 }
 
-/// The connections of a run that wait for others. An engine tells of each how far it has come, and starts those that are named.
+/// The connections of a run that wait for others. The engine reports each connection's progress
+/// and starts the connections returned.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Followers {
-    /// By the connection that they wait for.
-    of: BTreeMap<usize, Vec<Waiting>>,
+    /// Keyed by the connection they wait for.
+    waiting: BTreeMap<usize, Vec<Waiting>>,
 }
 
 impl Followers {
-    /// Those among `connections`, which are all of a run's.
+    /// The waiting connections among all `connections` of a run.
     ///
     /// # Errors
-    /// A connection that is not there, that never comes so far, or that waits for itself in the end; the key is below `start`, and
-    /// with it comes the number of the connection that waits.
+    /// A connection that does not exist, never gets that far, or waits for itself through a cycle.
+    /// Returns the number of the waiting connection and a fault with a key below `start`.
     pub fn new(connections: &[FlowSpec]) -> Result<Self, (usize, Fault)> {
         let mut all = Followers::default();
         if connections.iter().all(|c| c.start.at().is_some()) {
@@ -169,45 +170,47 @@ impl Followers {
             after.is_reached(&connections[on]).map_err(|fault| (flow, fault))?;
             before[flow] = Some(on);
             let waiting = Waiting { flow, bytes: after.bytes.map(|b| b.0), delay: after.delay };
-            all.of.entry(on).or_default().push(waiting);
+            all.waiting.entry(on).or_default().push(waiting);
         }
-        match in_a_circle(&before) {
+        match find_cycle(&before) {
             None => Ok(all),
             Some(flow) => {
                 let name = |i: usize| connections[i].label.as_deref().unwrap_or(&connections[i].cc);
-                let mut way = vec![format!("`{}`", name(flow))];
+                let mut chain = vec![format!("`{}`", name(flow))];
                 let mut next = before[flow];
                 while let Some(i) = next {
-                    way.push(format!("`{}`", name(i)));
-                    next = before[i].filter(|_| i != flow && way.len() < 8);
+                    chain.push(format!("`{}`", name(i)));
+                    next = before[i].filter(|_| i != flow && chain.len() < 8);
                 }
-                let fault = Fault::new("after", format!("it waits for itself: {}", way.join(" after ")));
-                Err((flow, fault.help("let one of them start at a time of the run")))
+                let fault =
+                    Fault::new("after", format!("the flow waits for itself: {}", chain.join(" after ")));
+                Err((flow, fault.help("give one of them a start time")))
             }
         }
     }
 
-    /// Whether nobody waits any more.
+    /// Whether no connection is waiting.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.of.is_empty()
+        self.waiting.is_empty()
     }
 
-    /// Who starts now that `delivered` bytes of the connection `flow` are, and it has ended or not; each is named once.
+    /// The connections to start now that connection `flow` has delivered `delivered` bytes and has
+    /// `ended` or not. Each is returned once.
     pub fn started_by(&mut self, flow: usize, delivered: u64, ended: bool) -> Vec<Follower> {
-        let Some(waiting) = self.of.get_mut(&flow) else { return Vec::new() };
+        let Some(waiting) = self.waiting.get_mut(&flow) else { return Vec::new() };
         let reached = |w: &mut Waiting| w.bytes.map_or(ended, |bytes| delivered >= bytes);
         let now =
             waiting.extract_if(.., reached).map(|w| Follower { flow: w.flow, delay: w.delay }).collect();
         if waiting.is_empty() {
-            self.of.remove(&flow);
+            self.waiting.remove(&flow);
         }
         now
     }
 
-    /// Whether anybody waits for the connection `flow`.
+    /// Whether any connection waits for `flow`.
     pub fn has_waiting_flows(&self, flow: usize) -> bool {
-        self.of.contains_key(&flow)
+        self.waiting.contains_key(&flow)
     }
 }
 
@@ -228,7 +231,7 @@ fn find(after: &After, connections: &[FlowSpec], labels: &HashMap<&str, usize>) 
 }
 
 impl After {
-    /// Whether `awaited` ever comes so far.
+    /// Whether `awaited` ever reaches the condition.
     fn is_reached(&self, awaited: &FlowSpec) -> Result<(), Fault> {
         let never = |key: &str, why: &str| Err(Fault::new(key, format!("{} {why}", self.after)));
         match (self.bytes, awaited.size) {
@@ -236,27 +239,27 @@ impl After {
                 never("after", "has neither `size` nor `stop`, so it never ends")
                     .map_err(|fault| fault.help("give it one of them, or wait for `bytes` of it"))
             }
-            (Some(Bytes(0)), _) => Err(Fault::new(
-                "bytes",
-                "of no bytes nobody knows when they are there; drop it to wait for the end",
-            )),
-            (Some(bytes), Some(size)) if bytes > size => {
-                never("bytes", &format!("sends no more than its size of {size}, and {bytes} are waited for"))
+            (Some(Bytes(0)), _) => {
+                Err(Fault::new("bytes", "must be above zero; omit it to wait for the end of the flow"))
             }
+            (Some(bytes), Some(size)) if bytes > size => never(
+                "bytes",
+                &format!("sends at most its size of {size}, less than the {bytes} to wait for"),
+            ),
             _ => Ok(()),
         }
     }
 }
 
-/// A connection that waits for itself, by way of those that it waits for.
-fn in_a_circle(before: &[Option<usize>]) -> Option<usize> {
-    // On whose way each has been seen.
+/// A connection that waits for itself, directly or through others.
+fn find_cycle(before: &[Option<usize>]) -> Option<usize> {
+    // The chain in which each connection was first visited.
     let mut seen: Vec<Option<usize>> = vec![None; before.len()];
     for start in 0..before.len() {
         let mut next = Some(start);
         while let Some(i) = next {
             match seen[i] {
-                Some(way) if way == start => return Some(i),
+                Some(chain) if chain == start => return Some(i),
                 Some(_) => break,
                 None => seen[i] = Some(start),
             }
@@ -267,10 +270,10 @@ fn in_a_circle(before: &[Option<usize>]) -> Option<usize> {
 }
 
 impl Scenario {
-    /// What is wrong with the starts of its `connections` that wait for others.
+    /// Checks the starts of `connections` that depend on others.
     pub(super) fn validate_starts(&self, connections: &[FlowSpec]) -> Result<(), Fault> {
         Followers::new(connections).map(drop).map_err(|(number, fault)| {
-            // Which [[flow]] the connection is of.
+            // The [[flow]] entry of the connection.
             let mut last = 0;
             let entry = self.flows.iter().position(|flow| {
                 last += flow.count as usize;
@@ -300,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_named_once_and_when_the_time_has_come() {
+    fn waiting_flows_start_once_when_their_condition_is_met() {
         let all = [
             sized(flow("a", Start::default())),
             flow("b", after("a", None)),
@@ -323,24 +326,24 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_never_ends_is_refused() {
-        let refused = |flows: &[FlowSpec]| Followers::new(flows).unwrap_err().1.to_string();
-        let told = refused(&[flow("a", after("b", Some(9))), flow("b", after("a", Some(9)))]);
-        assert!(told.contains("waits for itself: `a` after `b` after `a`"), "{told}");
-        let told = refused(&[flow("x", after("x", Some(9)))]);
-        assert!(told.contains("`x` after `x`"), "{told}");
-        let told = refused(&[flow("a", Start::default()), flow("b", after("a", None))]);
-        assert!(told.contains("neither `size` nor `stop`"), "{told}");
-        let told = refused(&[sized(flow("a", Start::default())), flow("b", after("a", Some(1001)))]);
-        assert!(told.contains("no more than its size"), "{told}");
-        let told = refused(&[flow("a", Start::default()), flow("b", after("z", Some(1)))]);
-        assert!(told.contains("no connection `z`"), "{told}");
+    fn unreachable_start_is_rejected() {
+        let error = |flows: &[FlowSpec]| Followers::new(flows).unwrap_err().1.to_string();
+        let message = error(&[flow("a", after("b", Some(9))), flow("b", after("a", Some(9)))]);
+        assert!(message.contains("waits for itself: `a` after `b` after `a`"), "{message}");
+        let message = error(&[flow("x", after("x", Some(9)))]);
+        assert!(message.contains("`x` after `x`"), "{message}");
+        let message = error(&[flow("a", Start::default()), flow("b", after("a", None))]);
+        assert!(message.contains("neither `size` nor `stop`"), "{message}");
+        let message = error(&[sized(flow("a", Start::default())), flow("b", after("a", Some(1001)))]);
+        assert!(message.contains("at most its size"), "{message}");
+        let message = error(&[flow("a", Start::default()), flow("b", after("z", Some(1)))]);
+        assert!(message.contains("no connection `z`"), "{message}");
         let stops = FlowSpec { stop: Some(Span::from_secs(1)), ..flow("a", Start::default()) };
         assert!(Followers::new(&[stops, flow("b", after("a", None))]).is_ok());
     }
 
     #[test]
-    fn a_long_chain_is_no_circle() {
+    fn long_chain_is_not_a_cycle() {
         let chain = |i: usize| match i {
             0 => Start::default(),
             _ => Start::After(After { after: FlowRef::Number(i as u32 - 1), bytes: None, delay: Span::ZERO }),
@@ -351,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_written_as_a_time_or_as_a_table() {
+    fn start_parses_from_a_time_or_a_table() {
         #[derive(Debug, Deserialize)]
         struct File {
             start: Start,

@@ -1,4 +1,4 @@
-//! `[sweep]`: dotted keys of the file, each with a list of values or a range; every combination is a run.
+//! `[sweep]`: dotted keys with lists or ranges of values; every combination is one run.
 
 use super::range;
 use crate::recording::Variation;
@@ -7,10 +7,10 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What is wrong, and at which bytes of the file.
-type Complaint = (Range<usize>, String);
+/// The place in the file, in bytes, and the reason.
+type SweepError = (Range<usize>, String);
 
-/// The swept keys with their values, which know where in the file they stand.
+/// The swept keys with their values and spans in the file.
 #[derive(Default)]
 pub(super) struct Sweep<'i> {
     axes: Vec<(String, Range<usize>, Vec<Spanned<DeValue<'i>>>)>,
@@ -18,14 +18,17 @@ pub(super) struct Sweep<'i> {
 }
 
 impl<'i> Sweep<'i> {
-    /// Takes `[sweep]` out of `document`.
-    pub(super) fn take_from(document: &mut DeTable<'i>) -> Result<Self, Complaint> {
+    /// Removes `[sweep]` from `document`.
+    pub(super) fn extract_from(document: &mut DeTable<'i>) -> Result<Self, SweepError> {
         let Some(section) = document.remove("sweep") else {
             return Ok(Sweep::default());
         };
         let span = section.span();
         let DeValue::Table(table) = section.into_inner() else {
-            return Err((span, "`sweep` is a table of keys, each with a list of values".into()));
+            return Err((
+                span,
+                "`sweep` must be a table of keys, each with a list of values or a range".into(),
+            ));
         };
         let mut axes = Vec::new();
         for (key, value) in table {
@@ -33,7 +36,7 @@ impl<'i> Sweep<'i> {
             let name = key.get_ref();
             let values = match value.into_inner() {
                 DeValue::Array(values) => values.iter().cloned().collect(),
-                DeValue::String(text) => in_range(&text, &place)
+                DeValue::String(text) => expand_range(&text, &place)
                     .map_err(|reason| (place.clone(), format!("sweep of `{name}`: {reason}")))?,
                 _ => {
                     return Err((place, format!("sweep of `{name}`: expected a list of values, or a range")));
@@ -51,25 +54,26 @@ impl<'i> Sweep<'i> {
         self.span.clone()
     }
 
-    /// How many combinations there are; one for no sweep.
+    /// The number of combinations; 1 without a sweep.
     pub(super) fn combinations(&self) -> usize {
         self.axes.iter().fold(1, |n: usize, (_, _, values)| n.saturating_mul(values.len()))
     }
 
-    /// The keys and their values as a check's `where` names them.
-    pub(super) fn written(&self) -> String {
+    /// Describes the keys and values as a check's `where` names them.
+    pub(super) fn description(&self) -> String {
         if self.axes.is_empty() {
             return "no keys".into();
         }
         let axis = |(key, _, values): &(String, Range<usize>, Vec<Spanned<DeValue<'_>>>)| {
-            let values: Vec<String> = values.iter().map(|v| format!("`{}`", written(v.get_ref()))).collect();
+            let values: Vec<String> =
+                values.iter().map(|v| format!("`{}`", format_value(v.get_ref()))).collect();
             format!("`{key}` = {}", values.join(", "))
         };
         self.axes.iter().map(axis).collect::<Vec<_>>().join("; ")
     }
 
-    /// Puts the values of combination `i` into `document` and says which they are. The last key varies fastest.
-    pub(super) fn apply(&self, i: usize, document: &mut DeTable<'i>) -> Result<Vec<Variation>, Complaint> {
+    /// Writes combination `i` into `document` and returns its values. The last key varies fastest.
+    pub(super) fn apply(&self, i: usize, document: &mut DeTable<'i>) -> Result<Vec<Variation>, SweepError> {
         let mut rest = i;
         let mut varied = Vec::with_capacity(self.axes.len());
         for (key, place, values) in self.axes.iter().rev() {
@@ -78,18 +82,18 @@ impl<'i> Sweep<'i> {
             let parts: Vec<&str> = key.split('.').collect();
             set_in_table(document, &parts, value)
                 .map_err(|reason| (place.clone(), format!("sweep of `{key}`: {reason}")))?;
-            varied.push(Variation::new(key.as_str(), written(value.get_ref())));
+            varied.push(Variation::new(key.as_str(), format_value(value.get_ref())));
         }
         varied.reverse();
         Ok(varied)
     }
 }
 
-/// The values of a range; each stands where the range does.
-fn in_range<'i>(text: &str, place: &Range<usize>) -> Result<Vec<Spanned<DeValue<'i>>>, String> {
+/// The values of a range, each with the range's span.
+fn expand_range<'i>(text: &str, place: &Range<usize>) -> Result<Vec<Spanned<DeValue<'i>>>, String> {
     let values = range(text).ok_or("expected a list of values, or a range such as `0.01%..10% log 8`")??;
     if values.iter().any(|value| value.parse::<f64>().is_ok()) {
-        return Err("numbers without a unit are listed, as [1, 2, 4]".into());
+        return Err("numbers without a unit must be a list, such as [1, 2, 4]".into());
     }
     let value = |text| Spanned::new(place.clone(), DeValue::String(Cow::Owned(text)));
     Ok(values.into_iter().map(value).collect())
@@ -122,7 +126,7 @@ fn set_in_table<'i>(
     }
 }
 
-/// In a list, a number means that entry, and any other key means all entries.
+/// In a list, a number selects that entry; any other key applies to all entries.
 fn set_in_value<'i>(
     at: &mut DeValue<'i>,
     name: &str,
@@ -147,12 +151,12 @@ fn set_in_value<'i>(
                 None => items.iter_mut().try_for_each(|item| set_in_value(item.get_mut(), name, key, value)),
             }
         }
-        _ => Err(format!("`{name}` is a single value: nothing in it can be set")),
+        _ => Err(format!("`{name}` is a single value without keys")),
     }
 }
 
-/// A value as a label shows it.
-fn written(value: &DeValue<'_>) -> String {
+/// Formats a value for a label.
+fn format_value(value: &DeValue<'_>) -> String {
     match value {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(n) => n.to_string(),
@@ -160,18 +164,18 @@ fn written(value: &DeValue<'_>) -> String {
         DeValue::Boolean(b) => b.to_string(),
         DeValue::Datetime(d) => d.to_string(),
         DeValue::Array(items) => {
-            let items: Vec<String> = items.iter().map(|i| written(i.get_ref())).collect();
+            let items: Vec<String> = items.iter().map(|i| format_value(i.get_ref())).collect();
             format!("[{}]", items.join(", "))
         }
         DeValue::Table(table) => {
-            // A table is best told by the kind of thing it is.
+            // A table with only a kind or a label is identified by it.
             let named = table.get("kind").or_else(|| table.get("label"));
             match named {
-                Some(kind) if table.len() == 1 => written(kind.get_ref()),
+                Some(kind) if table.len() == 1 => format_value(kind.get_ref()),
                 _ => {
                     let pairs: Vec<String> = table
                         .iter()
-                        .map(|(k, v)| format!("{} {}", k.get_ref(), written(v.get_ref())))
+                        .map(|(k, v)| format!("{} {}", k.get_ref(), format_value(v.get_ref())))
                         .collect();
                     pairs.join(" ")
                 }

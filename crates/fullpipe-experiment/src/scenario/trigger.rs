@@ -1,18 +1,18 @@
-//! Changes of the path or of an application that wait for a flow to reach a state: what a test of a
-//! state machine needs ("the rate doubles while in ProbeBW_CRUISE").
+//! Changes of the path or of an application triggered by a flow's state, to test state machines
+//! ("the rate doubles in ProbeBW_CRUISE").
 
 use super::{App, Direction, Fault, Scenario};
 use fullpipe_units::{Fraction, Rate, Span};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// When `when` has come, `then` happens, once.
+/// Applies `then` once, when `when` is met.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Trigger {
-    /// What to wait for.
+    /// The condition.
     pub when: When,
-    /// What to change.
+    /// The change.
     pub then: LinkChange,
 }
 
@@ -20,18 +20,18 @@ pub struct Trigger {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// Which connection, counted from 0 over all flows.
+    /// The connection, counted from 0 over all flows.
     #[serde(default)]
     pub flow: u32,
-    /// The state, as the recording names it.
+    /// The state, by its name in recordings.
     pub state: String,
-    /// Not before this time of the run.
+    /// Ignores entries before this time of the run.
     #[serde(default)]
     pub not_before: Span,
-    /// At which entry into the state since `not_before`, counted from 1.
+    /// The entry into the state since `not_before` that triggers the change, counted from 1.
     #[serde(default = "one")]
     pub entry: u32,
-    /// How long after that entry.
+    /// Delay after that entry.
     #[serde(default)]
     pub delay: Span,
 }
@@ -40,14 +40,14 @@ fn one() -> u32 {
     1
 }
 
-/// New constants of a link, a new application of the flow waited for; what is not given stays.
+/// New parameters of a link, or a new application of the flow; anything omitted stays the same.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkChange {
-    /// Whose links.
+    /// The direction of the link.
     #[serde(default)]
     pub direction: Direction,
-    /// Which of them, counted from 0.
+    /// The link, counted from 0.
     #[serde(default)]
     pub link: u32,
     /// New rate.
@@ -59,7 +59,7 @@ pub struct LinkChange {
     /// New random loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<Fraction>,
-    /// What the flow's application does from then on; what it had not sent is forgotten. (The simulator only.)
+    /// New application of the flow; unsent data is discarded. (Simulator only.)
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<App>,
 }
@@ -71,14 +71,14 @@ impl Trigger {
             return Err(Fault::new(
                 "when.flow",
                 format!(
-                    "there is no flow {}: they count from 0 to {}",
+                    "there is no flow {}: flows are numbered 0 to {}",
                     self.when.flow,
                     flows.saturating_sub(1)
                 ),
             ));
         }
         if self.when.entry == 0 {
-            return Err(Fault::new("when.entry", "entries count from 1"));
+            return Err(Fault::new("when.entry", "must be at least 1"));
         }
         let links = match self.then.direction {
             Direction::Forward => scenario.path.forward.len(),
@@ -88,7 +88,7 @@ impl Trigger {
             return Err(Fault::new(
                 "then.link",
                 format!(
-                    "there is no link {}: they count from 0 to {}",
+                    "there is no link {}: links are numbered 0 to {}",
                     self.then.link,
                     links.saturating_sub(1)
                 ),
@@ -96,7 +96,7 @@ impl Trigger {
         }
         let then = &self.then;
         if then.rate.is_none() && then.delay.is_none() && then.loss.is_none() && then.app.is_none() {
-            return Err(Fault::new("then", "changes nothing: give `rate`, `delay`, `loss` or `app`"));
+            return Err(Fault::new("then", "must set `rate`, `delay`, `loss` or `app`"));
         }
         if let Some(app) = &then.app {
             app.validate(1, scenario.duration).map_err(|f| f.under("then.app"))?;

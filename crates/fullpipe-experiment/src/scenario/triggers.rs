@@ -1,4 +1,4 @@
-//! A run's triggers: which of them still wait, and what is due.
+//! Tracks a run's pending triggers and the changes that are due.
 
 use super::{App, Direction, Trigger};
 use fullpipe_path::Change;
@@ -8,24 +8,24 @@ use fullpipe_units::Time;
 struct Pending {
     trigger: Trigger,
     entries: u32,
-    /// When the change happens, once that is known.
+    /// When the change is due, once known.
     at: Option<Time>,
 }
 
-/// What changes.
+/// A change that is due.
 #[derive(Debug)]
 pub struct Due {
-    /// On which way of the path.
+    /// Direction of the path.
     pub direction: Direction,
-    /// Which link, and how.
+    /// The link and its new parameters.
     pub change: Change,
-    /// Whose state was waited for.
+    /// The flow whose state triggered it.
     pub flow: usize,
-    /// What that flow's application does from now on, if that changes.
+    /// The flow's new application, if it changes.
     pub app: Option<App>,
 }
 
-/// The triggers that have not happened yet. An engine tells them of the states it sees, and does what is due.
+/// The pending triggers. The engine reports state changes and applies the changes that are due.
 #[derive(Debug)]
 pub struct Triggers {
     pending: Vec<Pending>,
@@ -33,19 +33,19 @@ pub struct Triggers {
 }
 
 impl Triggers {
-    /// All of them wait.
+    /// All triggers pending.
     pub fn new(triggers: &[Trigger]) -> Self {
         let pending = triggers.iter().map(|t| Pending { trigger: t.clone(), entries: 0, at: None }).collect();
         Triggers { pending, next: Time::NEVER }
     }
 
-    /// Whether none is left.
+    /// Whether no trigger is pending.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// When the next change happens; [`Time::NEVER`] while all wait for a state.
+    /// When the next change is due; [`Time::NEVER`] while all wait for a state.
     #[inline]
     pub fn next(&self) -> Time {
         self.next
@@ -74,7 +74,7 @@ impl Triggers {
         self.next = self.pending.iter().filter_map(|p| p.at).min().unwrap_or(Time::NEVER);
     }
 
-    /// The changes due at `now`, each once.
+    /// Removes and returns the changes due at `now`.
     pub fn due(&mut self, now: Time) -> Vec<Due> {
         let due: Vec<Pending> = self.pending.extract_if(.., |p| p.at.is_some_and(|at| at <= now)).collect();
         self.find_next();
@@ -94,9 +94,10 @@ mod tests {
     use fullpipe_units::Span;
 
     #[test]
-    fn a_change_comes_after_the_entry_it_waits_for_and_only_once() {
+    fn change_is_due_once_after_the_chosen_entry() {
         let trigger: Trigger = toml::from_str(
-            "when = { state = 'Drain', not_before = '1s', entry = 2, delay = '5ms' }\nthen = { rate = '1mbit' }",
+            "when = { state = 'Drain', not_before = '1s', entry = 2, delay = '5ms' }\n\
+             then = { rate = '1mbit' }",
         )
         .unwrap();
         let at = |ms| Time::ZERO + Span::from_millis(ms);

@@ -1,4 +1,4 @@
-//! What a check writes of where a quantity must be.
+//! Bounds as written in a check.
 
 use crate::recording::{Edge, Interval};
 use fullpipe_units::{Fraction, ParseError, Rate, Span};
@@ -32,7 +32,7 @@ impl<Q: FromStr<Err = ParseError>> FromStr for Bound<Q> {
                 return Ok(Bound { low: None, high: Some((rest.parse()?, inclusive)) });
             }
         }
-        Err(ParseError::new(text, "a bound begins with >=, >, <= or <, or is a range `low .. high`"))
+        Err(ParseError::new(text, "expected >=, >, <= or < and a value, or a range `low .. high`"))
     }
 }
 
@@ -91,7 +91,7 @@ impl Number for Span {
     }
 }
 
-/// A bound that is there in plain numbers, and as it is written.
+/// A bound, if present, in plain numbers and as written.
 pub(super) fn plain<Q: Number>(bound: &Option<Bound<Q>>) -> Option<(Interval, String)> {
     let edge = |(q, inclusive): (Q, bool)| Edge { at: q.number(), inclusive };
     let bound = bound.as_ref()?;
@@ -104,13 +104,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bound_needs_a_comparison() {
+    fn bound_without_an_operator_is_rejected() {
         let e = "85mbit".parse::<Bound<Rate>>().unwrap_err().to_string();
         assert!(e.contains(">="), "{e}");
     }
 
     #[test]
-    fn an_edge_belongs_to_the_bound_if_it_is_written_so() {
+    fn bound_includes_its_edge_only_with_an_inclusive_operator() {
         let holds = |text: &str, ms: f64| {
             let bound: Bound<Span> = text.parse().unwrap();
             plain(&Some(bound)).unwrap().0.contains(ms)

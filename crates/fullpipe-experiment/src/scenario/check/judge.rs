@@ -1,4 +1,4 @@
-//! Checks held against a run.
+//! Evaluates checks on a run.
 
 use super::Check;
 use super::window::Window;
@@ -9,12 +9,12 @@ use crate::recording::{
 use crate::statistics::quantile;
 
 impl Check {
-    /// Holds the check against a run: one result a bound.
+    /// Evaluates the check on a run: one result per bound.
     pub fn evaluate(&self, run: &Recording) -> Vec<CheckResult> {
         let selected =
             |f: &&FlowRecording| self.flow.as_ref().is_none_or(|name| f.cc == *name || f.label == *name);
         let flows: Vec<&FlowRecording> = run.flows.iter().filter(selected).collect();
-        let seen = Seen {
+        let selection = Selection {
             run,
             window: Window { from: self.from, to: self.to },
             whole: !self.is_windowed(),
@@ -24,11 +24,11 @@ impl Check {
         let mut results = Vec::new();
         for (quantity, bound, written) in self.bounds() {
             let check = self.named(&format!("{} {written}", quantity.name()));
-            results.push(CheckResult::for_quantity(check, quantity, bound, seen.measure(quantity)));
+            results.push(CheckResult::for_quantity(check, quantity, bound, selection.measure(quantity)));
         }
         if let Some(wanted) = &self.states {
-            for flow in &seen.flows {
-                let entered = seen.window.states(flow);
+            for flow in &selection.flows {
+                let entered = selection.window.states(flow);
                 let mut rest = entered.iter();
                 let passed = wanted.iter().all(|state| rest.any(|s| s == state));
                 let check = self.named(&format!("{}: states {}", flow.label, wanted.join(" → ")));
@@ -36,8 +36,8 @@ impl Check {
             }
         }
         if let Some(forbidden) = &self.never {
-            for flow in &seen.flows {
-                let entered = seen.window.states(flow);
+            for flow in &selection.flows {
+                let entered = selection.window.states(flow);
                 let passed = !entered.iter().any(|s| forbidden.iter().any(|f| f == s));
                 let check = self.named(&format!("{}: never {}", flow.label, forbidden.join(", ")));
                 results.push(CheckResult::for_states(check, &entered, passed));
@@ -46,7 +46,7 @@ impl Check {
         results
     }
 
-    /// What is checked, with the flows and the time that it is about.
+    /// Describes what is checked, with its flows and time window.
     fn named(&self, what: &str) -> String {
         let flow = self.flow.as_ref().map(|f| format!("{f}: ")).unwrap_or_default();
         let window = match (self.from, self.to) {
@@ -58,8 +58,8 @@ impl Check {
     }
 }
 
-/// What a check looks at.
-struct Seen<'a> {
+/// The part of a run that a check covers.
+struct Selection<'a> {
     run: &'a Recording,
     window: Window,
     /// The whole run, not a window of it.
@@ -69,15 +69,15 @@ struct Seen<'a> {
     flows: Vec<&'a FlowRecording>,
 }
 
-impl Seen<'_> {
-    /// What `quantity` came to, in its unit; none if there is nothing to measure.
+impl Selection<'_> {
+    /// The value of `quantity` in its unit; `None` if nothing was measured.
     fn measure(&self, quantity: Quantity) -> Option<f64> {
         match quantity {
             Quantity::Goodput => Some(self.goodput()),
             Quantity::Utilization => Some(self.goodput() / self.run.path.goodput_limit_bps?),
-            Quantity::Loss => self.of_sent(|f| f.summary.packets_lost, column::LOST_PACKETS),
+            Quantity::Loss => self.share_of_sent(|f| f.summary.packets_lost, column::LOST_PACKETS),
             Quantity::Retransmitted => {
-                self.of_sent(|f| f.summary.packets_retransmitted, column::RETRANSMITTED_PACKETS)
+                self.share_of_sent(|f| f.summary.packets_retransmitted, column::RETRANSMITTED_PACKETS)
             }
             Quantity::RttMin => self.rtt(0.0, |r| r.min),
             Quantity::RttP50 => self.rtt(0.50, |r| r.p50),
@@ -103,18 +103,19 @@ impl Seen<'_> {
     }
 
     fn goodput(&self) -> f64 {
-        // All flows of the run together are the run: its own summary knows their common duration.
+        // For all flows the run's summary applies: it accounts for their common duration.
         if self.whole && self.all { self.run.summary.goodput_bps } else { self.goodputs().iter().sum() }
     }
 
-    /// Packets as a share of those sent: of the whole run `count`, of a window the rise of the column `name`.
-    fn of_sent(&self, count: fn(&FlowRecording) -> u64, name: &str) -> Option<f64> {
+    /// Packets as a share of those sent: `count` over the whole run, or the increase of the column
+    /// `name` within the window.
+    fn share_of_sent(&self, count: fn(&FlowRecording) -> u64, name: &str) -> Option<f64> {
         let sum = |count: &dyn Fn(&FlowRecording) -> f64| self.flows.iter().map(|f| count(f)).sum::<f64>();
         let (part, sent) = if self.whole {
             (sum(&|f| count(f) as f64), sum(&|f| f.summary.packets_sent as f64))
         } else {
-            let rise = |name: &str| sum(&|f| self.window.rise(&f.series, name));
-            (rise(name), rise(column::SENT_PACKETS))
+            let increase = |name: &str| sum(&|f| self.window.increase(&f.series, name));
+            (increase(name), increase(column::SENT_PACKETS))
         };
         (sent > 0.0).then_some(part / sent)
     }
@@ -139,7 +140,7 @@ impl Seen<'_> {
         }
     }
 
-    /// A distribution over the flows; none if one of them has none.
+    /// The distribution over all selected flows; `None` if any flow has none.
     fn merged(&self, of: fn(&Distributions) -> &Histogram) -> Option<Histogram> {
         let mut all = Histogram::default();
         for flow in &self.flows {
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_holds_or_says_what_was_measured() {
+    fn result_reports_the_measured_value() {
         let results = check("goodput = '>= 15mbit'\nutilization = '< 70%'\nretransmitted='1% .. 2%'");
         let passed: Vec<bool> = results.iter().map(|r| r.passed).collect();
         assert_eq!(passed, [true, false, true]);
@@ -216,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn a_window_looks_only_at_its_part_of_the_series() {
+    fn window_uses_only_its_part_of_the_series() {
         let results = check("goodput = '19mbit .. 21mbit'\nrtt_p50 = '47ms .. 49ms'\nfrom='5s'");
         assert!(results.iter().all(|r| r.passed), "{results:?}");
         assert!(!check("goodput = '> 10mbit'\nto='5s'")[0].passed);
     }
 
     #[test]
-    fn states_must_come_in_order_with_others_between() {
+    fn states_match_in_order_with_others_in_between() {
         assert!(check("states = ['Startup', 'ProbeRTT']")[0].passed);
         assert!(!check("states = ['ProbeRTT', 'Startup']")[0].passed);
         assert!(check("never = ['ProbeRTT']\nto = '8s'")[0].passed);
@@ -231,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_of_some_of_the_flows_are_of_all_their_packets() {
+    fn quantiles_of_selected_flows_cover_all_their_packets() {
         let mut run = run();
         let flow = |cc: &str, from_ms: u64| {
             let mut distributions = Distributions::default();
@@ -246,17 +247,18 @@ mod tests {
             }
         };
         run.flows = vec![flow("cubic", 100), flow("cubic", 300), flow("bbr", 900)];
-        let check = "flow = 'cubic'\nrtt_min = '100ms .. 100ms'\nrtt_p50 = '198ms .. 200ms'\nrtt_p99 = '396ms .. 399ms'\nqueue_max = '99ms .. 99ms'";
+        let check = "flow = 'cubic'\nrtt_min = '100ms .. 100ms'\nrtt_p50 = '198ms .. 200ms'\n\
+            rtt_p99 = '396ms .. 399ms'\nqueue_max = '99ms .. 99ms'";
         let check: Check = toml::from_str(check).unwrap();
         let results = check.evaluate(&run);
         assert!(results.len() == 4 && results.iter().all(|r| r.passed), "{results:?}");
-        // A recording read from a file has figures only.
+        // A recording read from a file has no distributions.
         run.flows[0].distributions = None;
         assert!(check.evaluate(&run).iter().all(|r| r.measured == "nothing measured"));
     }
 
     #[test]
-    fn what_was_not_measured_does_not_pass() {
+    fn check_without_a_measurement_fails() {
         assert!(!check("completion = '< 1h'")[0].passed);
         assert!(!check("queue_p95 = '< 1h'")[0].passed);
     }

@@ -13,20 +13,20 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One `[[check]]`: bounds on a run, or on some of its flows, or on a part of its time.
+/// One `[[check]]`: bounds on a run, on some of its flows, or on a time window.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// Only these flows: a label or a controller. By default all of them together.
+    /// Selects flows by label or controller; by default all flows together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flow: Option<String>,
-    /// Only from this time of the run.
+    /// Start of the time window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<Span>,
-    /// Only to this time of the run.
+    /// End of the time window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Span>,
-    /// Only in the runs of a sweep with these values (`{ "flow.cc" = "bbr" }`).
+    /// Selects runs of a sweep by their values (`{ "flow.cc" = "bbr" }`).
     #[serde(default, rename = "where", skip_serializing_if = "BTreeMap::is_empty")]
     pub case: BTreeMap<String, String>,
     /// Payload delivered per second.
@@ -41,7 +41,7 @@ pub struct Check {
     /// Retransmissions as a share of the data packets sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retransmitted: Option<Bound<Fraction>>,
-    /// Least round-trip time.
+    /// Minimum round-trip time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_min: Option<Bound<Span>>,
     /// Median round-trip time.
@@ -59,35 +59,35 @@ pub struct Check {
     /// 95th percentile of the queueing delay at the bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_p95: Option<Bound<Span>>,
-    /// Longest queueing delay at the bottleneck.
+    /// Maximum queueing delay at the bottleneck.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_max: Option<Bound<Span>>,
     /// Jain's index over the flows' goodputs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fairness: Option<Bound<Fraction>>,
-    /// Time until the last byte is delivered, for flows of a given size: of the slowest of them.
+    /// Time until the last byte is delivered, for flows with a `size`; of the slowest flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Bound<Span>>,
-    /// These controller states are entered in this order; others may come between.
+    /// Controller states that must be entered in this order; others may occur in between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub states: Option<Vec<String>>,
-    /// These controller states are never entered.
+    /// Controller states that must not be entered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub never: Option<Vec<String>>,
 }
 
 impl Check {
-    /// Whether this check is about the run of a sweep in which `varied` keys have these values.
+    /// Whether the check applies to the run of a sweep with these `varied` values.
     pub(super) fn applies_to(&self, varied: &[Variation]) -> bool {
         self.case.iter().all(|(key, value)| varied.iter().any(|v| v.key == *key && v.value == *value))
     }
 
-    /// Whether it is about a part of the run's time.
+    /// Whether it covers a time window only.
     fn is_windowed(&self) -> bool {
         self.from.is_some() || self.to.is_some()
     }
 
-    /// The quantities it bounds: each with its bound, and with that as the scenario writes it.
+    /// The bounded quantities, each with its bound in numbers and as written.
     fn bounds(&self) -> Vec<(Quantity, Interval, String)> {
         let mut all = Vec::new();
         let mut add = |quantity, bound: Option<(Interval, String)>| {

@@ -1,9 +1,9 @@
-//! A part of a run's time, and what is seen in it.
+//! A time window of a run, and the values in it.
 
 use crate::recording::{FlowRecording, Series};
 use fullpipe_units::Span;
 
-/// A part of a run's time.
+/// A time window of a run.
 pub(super) struct Window {
     pub(super) from: Option<Span>,
     pub(super) to: Option<Span>,
@@ -25,8 +25,8 @@ impl Window {
         if n == 0 { f64::NAN } else { sum / f64::from(n) }
     }
 
-    /// How much a running count rose.
-    pub(super) fn rise(&self, series: &Series, name: &str) -> f64 {
+    /// The increase of a cumulative count.
+    pub(super) fn increase(&self, series: &Series, name: &str) -> f64 {
         let last = self.values(series, name).last().unwrap_or(f64::NAN);
         let values = series.get(name).unwrap_or(&[]);
         let before = series
