@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|text: &str| {
     let Ok(link) = toml::from_str::<LinkSpec>(text) else { return };
     let links = [link];
-    let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
+    let ctx = BuildContext::for_path(&links, &[], Direction::Forward, 1500, 1);
     let Ok(mut path) = Path::new(&links, &ctx) else { return };
     let json = serde_json::to_string(&links[0]).expect("a link can be written");
     let _ = serde_json::from_str::<LinkSpec>(&json);

@@ -9,7 +9,7 @@ fuzz_target!(|text: &str| {
     let Ok(trace) = Trace::parse(text) else { return };
     trace.check().expect("what was read is sound");
     let link = LinkSpec { trace: Some(TraceSpec::Inline(trace)), ..LinkSpec::default() };
-    let ctx = BuildContext::of_path(std::slice::from_ref(&link), &[], Direction::Forward, 1500, 1);
+    let ctx = BuildContext::for_path(std::slice::from_ref(&link), &[], Direction::Forward, 1500, 1);
     let mut path = Path::new(&[link], &ctx).expect("a sound trace makes a link");
     let mut latest = Time::ZERO;
     for i in 0..64u64 {

@@ -29,7 +29,7 @@ const READER: &str = r##"(async () => {
 fn made(figure: &'static Figure) -> (&'static Figure, Outcome) {
     let cases = figure.brief_cases().unwrap();
     let jobs = cases.iter().map(|case| Job { engine: Engine::Sim, case: case.clone() }).collect();
-    let recordings = Batch::new(jobs).run(&()).all().unwrap();
+    let recordings = Batch::new(jobs).run(&()).into_runs().unwrap();
     let runs = Runs { source: Source::Sim, runs: cases.into_iter().zip(recordings).collect() };
     (figure, figure.judge(&runs))
 }

@@ -33,7 +33,7 @@ fn with_measured(chapter: &str, outcome: &Outcome, column: usize) -> String {
 /// What the simulator makes of these runs of a figure.
 fn made(figure: &Figure, cases: Vec<Case>) -> Outcome {
     let jobs = cases.iter().map(|case| Job { engine: Engine::Sim, case: case.clone() }).collect();
-    let recordings = Batch::new(jobs).run(&()).all().unwrap_or_else(|e| panic!("{}: {e}", figure.id));
+    let recordings = Batch::new(jobs).run(&()).into_runs().unwrap_or_else(|e| panic!("{}: {e}", figure.id));
     let outcome =
         figure.judge(&Runs { source: Source::Sim, runs: cases.into_iter().zip(recordings).collect() });
     for f in &outcome.findings {

@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 /// What a controller believes, as far as it has such a thing.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Belief {
+pub struct ControllerState {
     /// The state in the field's term (`Startup`, `ProbeBW_UP`).
     pub state: Option<&'static str>,
     /// Estimated bandwidth.
@@ -37,7 +37,7 @@ pub struct Belief {
 
 /// What has happened to a connection since it was taken, beyond what `TCP_INFO` tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SocketCounters {
     /// Sum of the round-trip times measured.
     pub rtt_sum: Span,
     /// How many they were.
@@ -57,19 +57,19 @@ pub trait Steer: Debug + Send + Sync {
     ///
     /// # Errors
     /// When it cannot be.
-    fn take(&self, socket: BorrowedFd<'_>) -> io::Result<()>;
+    fn track(&self, socket: BorrowedFd<'_>) -> io::Result<()>;
 
     /// What has happened to a socket that was taken.
     ///
     /// # Errors
     /// When it was not.
-    fn tally(&self, socket: BorrowedFd<'_>) -> io::Result<Tally>;
+    fn counters(&self, socket: BorrowedFd<'_>) -> io::Result<SocketCounters>;
 
     /// From the next ACK on its window is `cwnd` packets, and it is paced at `pacing`, if that is given.
     ///
     /// # Errors
     /// When the kernel refuses.
-    fn order(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()>;
+    fn set(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()>;
 }
 
 /// A way to see what controllers believe.
@@ -85,7 +85,7 @@ pub trait Inspect: Debug + Send + Sync {
     fn descriptors(&self) -> io::Result<Vec<OwnedFd>>;
 
     /// Whether it sees anything of the controller that the kernel knows as `name`.
-    fn sees(&self, name: &str) -> bool;
+    fn supports(&self, name: &str) -> bool;
 
     /// From now on `socket`, which has such a controller, is looked at under `number`.
     ///
@@ -93,11 +93,11 @@ pub trait Inspect: Debug + Send + Sync {
     /// When it cannot be.
     fn watch(&self, socket: BorrowedFd<'_>, number: usize) -> io::Result<()>;
 
-    /// Looks at all of them at once: tells the number and the belief of each.
+    /// Looks at all of them at once: tells the number and the controller_state of each.
     ///
     /// # Errors
     /// When it cannot.
-    fn look(&self, seen: &mut dyn FnMut(usize, Belief)) -> io::Result<()>;
+    fn sample(&self, seen: &mut dyn FnMut(usize, ControllerState)) -> io::Result<()>;
 
     /// How trained controllers set their windows; none if it cannot be done.
     fn steer(&self) -> Option<&dyn Steer> {

@@ -30,7 +30,7 @@ pub fn controllers() -> Vec<String> {
 }
 
 /// Whether the running kernel offers the controller that a scenario calls `cc`.
-pub fn offers(cc: &str) -> bool {
+pub fn has_controller(cc: &str) -> bool {
     controller(cc).is_some() || {
         invite(cc);
         controller(cc).is_some()

@@ -37,12 +37,12 @@ mod waits;
 mod wire;
 
 pub use error::LabError;
-pub use inspect::{Belief, Inspect, Steer, Tally};
-pub use kernel::{controllers, offers};
+pub use inspect::{ControllerState, Inspect, SocketCounters, Steer};
+pub use kernel::{controllers, has_controller};
 pub use reenter::{reenter, reenter_with};
 pub use run::{Options, run, run_with};
 pub use shell::{CLIENT_ADDRESS, LinkReport, SERVER_ADDRESS, Shell, ShellReport, shell};
 use space::Outer;
-pub use space::{FIRST_BUFFER, buffer_limit};
+pub use space::{INITIAL_BUFFER, max_buffer};
 #[doc(hidden)]
 pub use wire::read_and_cut;

@@ -200,11 +200,11 @@ fn see_through(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
     priority::endpoint();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (mut programs, mut waits) = (Programs::of(topology), WaitAudit::start());
+        let (mut programs, mut waits) = (Programs::new(topology), WaitAudit::start());
         let over = &over;
         let watcher = scope.spawn(move || {
             while !over.load(Ordering::Relaxed) {
-                programs.look(&mut waits);
+                programs.sample(&mut waits);
                 std::thread::sleep(Duration::from(INTERVAL));
             }
             waits
@@ -218,7 +218,7 @@ fn see_through(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
 /// How well the machine kept up while the shell was there for `run`, with `stray` packets dropped on interfaces.
 fn judge(shell: &Shell, audit: &Audit, stray: u64, run: Span, waits: Option<Waits>) -> Verdict {
     let base_rtt =
-        BuildContext::of_path(&shell.forward, &shell.reverse, Direction::Forward, shell.mtu, shell.seed)
+        BuildContext::for_path(&shell.forward, &shell.reverse, Direction::Forward, shell.mtu, shell.seed)
             .base_rtt;
     let mut verdict = health::judge(audit, stray, base_rtt, run);
     let told = waits.iter().flat_map(health::waited);

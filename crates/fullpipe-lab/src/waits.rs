@@ -89,7 +89,7 @@ impl<'a> Threads<'a> {
     }
 
     /// Adds what has come since the last look.
-    pub(crate) fn look(&mut self, audit: &mut WaitAudit) {
+    pub(crate) fn sample(&mut self, audit: &mut WaitAudit) {
         for end in 0..2 {
             if let Ok(now) = self.accounts[end].read() {
                 audit.waited(end, now.waited - self.seen[end].waited);
@@ -108,13 +108,13 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    pub(crate) fn of(topology: &Topology) -> Self {
+    pub(crate) fn new(topology: &Topology) -> Self {
         let inode = |end: &End| end.inode().unwrap_or(0);
         Programs { ends: topology.ends.iter().map(inode).collect(), seen: HashMap::new() }
     }
 
     /// Adds what has come since the last look.
-    pub(crate) fn look(&mut self, audit: &mut WaitAudit) {
+    pub(crate) fn sample(&mut self, audit: &mut WaitAudit) {
         let mut waited = vec![Span::ZERO; self.ends.len()];
         let mut seen = HashMap::new();
         for (pid, process) in numbered(Path::new("/proc")) {

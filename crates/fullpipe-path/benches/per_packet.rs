@@ -45,7 +45,7 @@ struct Run {
 impl Run {
     fn new(links: &[&str]) -> Self {
         let links: Vec<LinkSpec> = links.iter().map(|text| toml::from_str(text).expect("a link")).collect();
-        let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
+        let ctx = BuildContext::for_path(&links, &[], Direction::Forward, 1500, 1);
         let gap = links[0].nominal_rate().map_or(Span::from_micros(120), |rate| rate.time_to_send(1500));
         let chain = Path::new(&links, &ctx).expect("links that can be");
         let mut run = Run { chain, gap, now: Time::ZERO, sent: 0, arrived: 0 };

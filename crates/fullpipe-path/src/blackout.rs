@@ -3,47 +3,46 @@
 use fullpipe_units::{Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::build::Wrong;
+use crate::build::LinkError;
 
-/// A time during which nothing gets through.
+/// A period during which the link is down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlackoutSpec {
-    /// When it begins, counted from the start of the run.
+    /// Start, counted from the start of the run.
     pub at: Span,
-    /// How long it lasts.
+    /// Duration.
     pub r#for: Span,
-    /// It comes again in this distance (a satellite's handover); longer than it lasts, at
-    /// least 1 ms.
+    /// Period with which it repeats (a satellite's handovers): longer than its duration, at least 1 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Span>,
-    /// Packets wait in the queue meanwhile, as on a radio link. Otherwise the queue goes on and
-    /// what leaves it is lost.
+    /// Whether packets wait in the queue meanwhile, as on a radio link. Otherwise the queue keeps serving, and
+    /// packets that leave it are lost.
     #[serde(default)]
     pub hold: bool,
 }
 
-/// Bounds the number of beginnings and ends.
-const MIN_DISTANCE: Span = Span::from_millis(1);
+/// Shortest period, which bounds the number of events.
+const MIN_PERIOD: Span = Span::from_millis(1);
 
 impl BlackoutSpec {
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self) -> Result<(), LinkError> {
         match self.every {
             Some(every) if every <= self.r#for => {
                 let reason = format!(
                     "it lasts {} and cannot come every {every}: the link would never be up",
                     self.r#for
                 );
-                Err(Wrong::new("every", reason))
+                Err(LinkError::new("every", reason))
             }
-            Some(every) if every < MIN_DISTANCE => {
-                Err(Wrong::new("every", format!("{every} is too often: write at least {MIN_DISTANCE}")))
+            Some(every) if every < MIN_PERIOD => {
+                Err(LinkError::new("every", format!("{every} is too short: write at least {MIN_PERIOD}")))
             }
             _ => Ok(()),
         }
     }
 
-    /// The start of the blackout of `time`, if it is one, or of the next.
+    /// Start of the blackout at `time`, or of the next one.
     fn start_near(&self, time: Time) -> Option<Time> {
         let first = Time::ZERO + self.at;
         let passed = time.since(first);
@@ -61,7 +60,7 @@ impl BlackoutSpec {
         self.start_near(time).is_some_and(|start| start <= time)
     }
 
-    /// The first beginning or end after `time`.
+    /// The first start or end after `time`.
     fn next_edge(&self, time: Time) -> Time {
         match self.start_near(time) {
             Some(start) if start <= time => start + self.r#for,
@@ -71,19 +70,19 @@ impl BlackoutSpec {
     }
 }
 
-/// Checks every blackout; an index belongs to the key.
-pub(crate) fn check(blackouts: &[BlackoutSpec]) -> Result<(), Wrong> {
+/// Checks every blackout; errors name its index.
+pub(crate) fn check(blackouts: &[BlackoutSpec]) -> Result<(), LinkError> {
     for (i, blackout) in blackouts.iter().enumerate() {
-        blackout.check().map_err(|w| Wrong::new(format!("blackouts[{i}].{}", w.key), w.reason))?;
+        blackout.check().map_err(|w| LinkError::new(format!("blackouts[{i}].{}", w.key), w.reason))?;
     }
     Ok(())
 }
 
-/// The blackouts of one kind of a link.
+/// A link's blackouts of one kind.
 pub(crate) struct Blackouts(Vec<BlackoutSpec>);
 
 impl Blackouts {
-    /// Those of `all` that hold packets or those that lose them.
+    /// Selects the blackouts that hold packets, or those that lose them.
     pub fn of(all: &[BlackoutSpec], hold: bool) -> Self {
         Blackouts(all.iter().filter(|blackout| blackout.hold == hold).copied().collect())
     }
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn it_may_come_again() {
+    fn a_blackout_may_repeat() {
         let b = blackout("at = '10ms'\nfor = '5ms'\nevery = '100ms'");
         assert_eq!(
             [9, 10, 15, 109, 110, 114, 115].map(|ms| b.is_down(at(ms))),

@@ -1,10 +1,10 @@
-//! What a path is built from besides its links, and what can be wrong with it.
+//! The context in which links are built, and build errors.
 
 use fullpipe_units::{Rate, Span};
 
 use crate::LinkSpec;
 
-/// Which way a path carries packets, as seen from the sender.
+/// A direction of a path, as seen from the client.
 #[derive(
     Clone,
     Copy,
@@ -19,14 +19,14 @@ use crate::LinkSpec;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// The way of the data.
+    /// The data's direction.
     #[default]
     Forward,
-    /// The way of the acknowledgements.
+    /// The acknowledgements' direction.
     Reverse,
 }
 
-/// What the links of one direction need to know about both.
+/// Properties of the whole path that the links of one direction need.
 #[derive(Clone, Debug)]
 pub struct BuildContext {
     /// The path's round-trip time without queueing: the delays of both directions. With
@@ -43,9 +43,9 @@ pub struct BuildContext {
 }
 
 impl BuildContext {
-    /// The context of one direction of the path with these links: base RTT and bottleneck are
-    /// taken from them.
-    pub fn of_path(
+    /// The context of one direction of the path with these links, from which base RTT and bottleneck are
+    /// computed.
+    pub fn for_path(
         forward: &[LinkSpec],
         reverse: &[LinkSpec],
         direction: Direction,
@@ -67,7 +67,7 @@ impl BuildContext {
     }
 }
 
-/// Why a path cannot be built: which link, which key of it, what is wrong and what to do.
+/// A path cannot be built: the link, the key, what is wrong, and what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("link {link}: `{key}`: {reason}")]
 pub struct BuildError {
@@ -79,16 +79,16 @@ pub struct BuildError {
     pub reason: String,
 }
 
-/// A [`BuildError`] before its link is known.
+/// A [`BuildError`] without the link.
 #[derive(Debug)]
-pub(crate) struct Wrong {
+pub(crate) struct LinkError {
     pub key: String,
     pub reason: String,
 }
 
-impl Wrong {
+impl LinkError {
     pub fn new(key: impl Into<String>, reason: impl Into<String>) -> Self {
-        Wrong { key: key.into(), reason: reason.into() }
+        LinkError { key: key.into(), reason: reason.into() }
     }
 
     pub fn at(self, link: usize) -> BuildError {

@@ -1,9 +1,9 @@
-//! The elements of a network path in virtual time: queues, rates, loss, delay. Sans-IO: it knows
-//! no clock, no socket and nothing about the contents of a packet, so a simulator and an emulator
-//! of real packets share it.
+//! The elements of a network path in virtual time: queues, rates, loss, delay. The crate is sans-IO: it has
+//! no clock and no sockets, and does not inspect packets, so a simulator and an emulator of real packets
+//! share it.
 //!
-//! A [`Path`] is one direction: links in a row, each described by
-//! a [`LinkSpec`] as a scenario file writes it.
+//! A [`Path`] is one direction of a path: a chain of links, each described by a [`LinkSpec`] as in a
+//! scenario file.
 //!
 //! ```
 //! use fullpipe_path::{BuildContext, Path, Direction, LinkSpec, Outcome, Packet};
@@ -11,21 +11,23 @@
 //!
 //! let link: LinkSpec = toml::from_str("rate = '12mbit'\ndelay = '20ms'\nqueue = '2p'")?;
 //! let links = [link];
-//! let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
+//! let ctx = BuildContext::for_path(&links, &[], Direction::Forward, 1500, 1);
 //! let mut path = Path::new(&links, &ctx)?;
 //! for number in 0..4 {
 //!     path.push(Time::ZERO, Packet::new(0, 1500, number));
 //! }
 //!
-//! let mut seen = Vec::new();
+//! let mut log = Vec::new();
 //! while path.next_event() != Time::NEVER {
 //!     path.advance(path.next_event(), &mut |at, outcome| match outcome {
-//!         Outcome::Delivered(packet) => seen.push(format!("{} after {}", packet.data, at.since(Time::ZERO))),
-//!         Outcome::Dropped(packet, cause) => seen.push(format!("{} dropped: {}", packet.data, cause.name())),
+//!         Outcome::Delivered(packet) => {
+//!             log.push(format!("{} after {}", packet.data, at.since(Time::ZERO)));
+//!         }
+//!         Outcome::Dropped(packet, cause) => log.push(format!("{} dropped: {}", packet.data, cause.name())),
 //!     });
 //! }
-//! // One packet was being sent and two waited: there was no room for the fourth.
-//! assert_eq!(seen, ["3 dropped: queue-full", "0 after 21ms", "1 after 22ms", "2 after 23ms"]);
+//! // One packet was in service and two in the queue, so there was no room for the fourth.
+//! assert_eq!(log, ["3 dropped: queue-full", "0 after 21ms", "1 after 22ms", "2 after 23ms"]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]

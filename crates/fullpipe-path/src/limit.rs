@@ -1,4 +1,4 @@
-//! How much a queue holds, as people write it: `64k`, `100p`, `20ms`, `1bdp`.
+//! Queue limits in the units that users write: `64k`, `100p`, `20ms`, `1bdp`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,17 +10,17 @@ use crate::queue::Backlog;
 /// The size of a buffer.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Limit {
-    /// So many bytes of waiting packets: `64k`, `1000kB`, `1500 bytes`.
+    /// Bytes of waiting packets: `64k`, `1000kB`, `1500 bytes`.
     Bytes(u64),
-    /// So many waiting packets, whatever their length: `100p`.
+    /// Number of waiting packets: `100p`.
     Packets(u64),
-    /// What the link carries in that time at its own rate: `20ms`.
+    /// Time at the link's own rate: `20ms`.
     Time(Span),
-    /// So many times the product of the path's bottleneck rate and base RTT: `1bdp`, `0.1bdp`.
+    /// Multiple of the path's bottleneck rate times its base RTT: `1bdp`, `0.1bdp`.
     Bdp(f64),
 }
 
-/// A limit in the units a queue counts.
+/// A limit in bytes and packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Capacity {
     pub bytes: u64,
@@ -28,35 +28,35 @@ pub(crate) struct Capacity {
 }
 
 impl Limit {
-    /// Counts the limit in bytes and packets, on a link of the rate `link` on a path whose
-    /// bottleneck-delay product is `bdp` bytes.
+    /// Converts the limit to bytes and packets, for a link of rate `link` on a path whose bandwidth-delay
+    /// product is `bdp` bytes.
     pub(crate) fn resolve(self, link: Rate, bdp: u64) -> Capacity {
         let bytes = |bytes| Capacity { bytes, packets: u64::MAX };
         match self {
             Limit::Bytes(b) => bytes(b),
             Limit::Packets(packets) => Capacity { bytes: u64::MAX, packets },
             Limit::Time(t) => bytes(link.bytes_in(t)),
-            // A float cast saturates, which is what an absurd multiple should do.
+            // A float cast saturates, as it should for an absurd multiple.
             Limit::Bdp(n) => bytes((bdp as f64 * n) as u64),
         }
     }
 }
 
 impl Capacity {
-    /// Whether a queue that already holds `backlog` has room for `len` bytes more.
+    /// Whether a queue with `backlog` has room for a packet of `len` bytes.
     #[inline]
     pub fn has_room(self, backlog: Backlog, len: u32) -> bool {
         backlog.bytes + u64::from(len) <= self.bytes && (backlog.packets as u64) < self.packets
     }
 
-    /// Whether a queue that holds `backlog` holds no more than it may.
+    /// Whether a queue with `backlog` is within the limit.
     #[inline]
     pub fn holds(self, backlog: Backlog) -> bool {
         backlog.bytes <= self.bytes && backlog.packets as u64 <= self.packets
     }
 
-    /// The same as [`has_room`](Self::has_room), but an empty queue always takes one packet: a discipline that must see every
-    /// packet would otherwise never pass one that is larger than its limit.
+    /// Like [`has_room`](Self::has_room), but an empty queue always has room for one packet: otherwise a
+    /// packet larger than the limit could never pass.
     #[inline]
     pub fn has_room_or_empty(self, backlog: Backlog, len: u32) -> bool {
         backlog.packets == 0 || self.has_room(backlog, len)
@@ -87,7 +87,7 @@ impl FromStr for Limit {
         }
         let bare = lower.ends_with(|c: char| c.is_ascii_digit() || c == '.');
         if let Ok(bytes) = text.parse::<Bytes>() {
-            // A hundred of what? Of packets, in most tools; of bytes, in this one, it would hold none.
+            // A number without a unit means packets in most tools; as bytes it would be useless here.
             if bare && bytes.0 > 0 {
                 let reason = format!(
                     "of what? write packets (`{lower}p`), bytes (`{lower} bytes`, `64k`), time at the \
@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn limits_read_as_people_write_them() {
+    fn limits_are_parsed_in_all_units() {
         assert_eq!("64k".parse(), Ok(Limit::Bytes(65_536)));
         assert_eq!("0".parse(), Ok(Limit::Bytes(0)));
         assert_eq!("1500 bytes".parse(), Ok(Limit::Bytes(1500)));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_buffer_is_refused_with_what_can() {
+    fn invalid_limits_are_refused_with_examples() {
         for bad in ["", "100", "1500.0", "bdp", "-1bdp", "nanbdp", "1.5p", "-3p", "10 apples", "p"] {
             let e = bad.parse::<Limit>().unwrap_err().to_string();
             assert!(e.contains(&format!("`{bad}`")), "{e}");
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_in_time_counts_the_links_own_rate_and_in_bdp_the_paths() {
+    fn a_limit_in_time_uses_the_links_rate_and_one_in_bdp_the_paths() {
         let rate = Rate::from_bits_per_sec(8_000_000);
         let time = Limit::Time(Span::from_millis(20)).resolve(rate, 7);
         assert_eq!(time, Capacity { bytes: 20_000, packets: u64::MAX });

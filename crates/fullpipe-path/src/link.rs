@@ -1,9 +1,9 @@
-//! One link: everything a packet meets between two nodes, in order.
+//! One link: all elements between two nodes, in order.
 
 use fullpipe_units::{Fraction, Rate, Time};
 
 use crate::blackout::{self, Blackouts};
-use crate::build::{BuildContext, BuildError, Wrong};
+use crate::build::{BuildContext, BuildError, LinkError};
 use crate::line::Line;
 use crate::loss::{Loss, LossSpec};
 use crate::policer::Policer;
@@ -16,13 +16,13 @@ use crate::station::Station;
 use crate::stats::LinkStats;
 use crate::{DropCause, Outcome, Packet};
 
-/// A link at work. Its owner calls [`Link::step`] for all that is due before it pushes.
+/// A running link. The owner calls [`Link::step`] for everything that is due before it pushes.
 pub(crate) struct Link<T> {
-    /// `None`: no rate, packets go straight onto the line.
+    /// `None` for a link without a rate: packets go straight onto the line.
     station: Option<Station<T>>,
-    /// There are changes that nobody follows while nothing waits.
+    /// Whether the link has changes that are not processed while it is idle.
     sleeps: bool,
-    /// The rate without regard to blackouts.
+    /// The rate outside blackouts.
     rate: Rate,
     cellular: Option<Cellular>,
     ingress_loss: Option<Loss>,
@@ -32,10 +32,10 @@ pub(crate) struct Link<T> {
     schedule: Schedule,
     /// Blackouts in which packets are lost.
     losing: Blackouts,
-    /// Blackouts in which packets wait, and the next beginning or end of one.
+    /// Blackouts in which packets wait, and the next start or end of one.
     holding: Blackouts,
     edge: Time,
-    /// When rate, delay or loss change next.
+    /// Scheduled changes of rate, delay and loss.
     next_change: Time,
     verdicts: Verdicts<T>,
     stats: LinkStats,
@@ -46,11 +46,11 @@ impl<T> Link<T> {
         Self::build(spec, index, ctx).map_err(|wrong| wrong.at(index))
     }
 
-    fn build(spec: &LinkSpec, index: usize, ctx: &BuildContext) -> Result<Self, Wrong> {
+    fn build(spec: &LinkSpec, index: usize, ctx: &BuildContext) -> Result<Self, LinkError> {
         let random = |element: &str| Stream::new(ctx, index, element);
         let loss = |key: &str, spec: &Option<LossSpec>| {
             let build = |spec: &LossSpec| {
-                spec.build(random(key)).map_err(|w| Wrong::new(format!("{key}.{}", w.key), w.reason))
+                spec.build(random(key)).map_err(|w| LinkError::new(format!("{key}.{}", w.key), w.reason))
             };
             spec.as_ref().map(build).transpose()
         };
@@ -59,7 +59,7 @@ impl<T> Link<T> {
         let holding = Blackouts::of(&spec.blackouts, true);
         if !holding.is_empty() && !station.as_ref().is_some_and(Station::has_rate) {
             let reason = "packets can only wait where there is a `rate`: add one, or remove `hold`";
-            return Err(Wrong::new("blackouts", reason));
+            return Err(LinkError::new("blackouts", reason));
         }
         let rate = match &spec.cellular {
             Some(cellular) => cellular.min,
@@ -87,33 +87,33 @@ impl<T> Link<T> {
         };
         for (i, change) in spec.schedule.iter().enumerate() {
             link.check(change.rate.is_some(), change.loss.is_some())
-                .map_err(|w| Wrong::new(format!("schedule[{i}].{}", w.key), w.reason))?;
+                .map_err(|w| LinkError::new(format!("schedule[{i}].{}", w.key), w.reason))?;
         }
         link.find_next_change();
         Ok(link)
     }
 
-    /// Whether rate or loss of this link can be changed.
-    pub fn check(&self, rate: bool, loss: bool) -> Result<(), Wrong> {
+    /// Checks that rate or loss of this link can be changed.
+    pub fn check(&self, rate: bool, loss: bool) -> Result<(), LinkError> {
         let has_rate = self.cellular.is_none() && self.station.as_ref().is_some_and(Station::has_rate);
         if rate && !has_rate {
             let reason = "a link without a constant `rate` has none to change: write the rate it starts with";
-            return Err(Wrong::new("rate", reason));
+            return Err(LinkError::new("rate", reason));
         }
         if loss && !matches!(self.loss, Loss::Bernoulli(_)) {
-            return Err(Wrong::new("loss", "only a plain share (`loss = \"1%\"`) can be changed"));
+            return Err(LinkError::new("loss", "only a plain share (`loss = \"1%\"`) can be changed"));
         }
         Ok(())
     }
 
-    /// When [`Link::step`] has something to do.
+    /// When [`Link::step`] is due.
     #[inline(always)]
     pub fn next(&self) -> Time {
         let station = self.station.as_ref().map_or(Time::NEVER, Station::next);
         self.line.next_arrival().min(station).min(self.next_change)
     }
 
-    /// Nothing leaves this link before that time unless something is pushed into it.
+    /// The earliest time at which a packet can leave this link without a push.
     #[inline(always)]
     pub fn wake(&self) -> Time {
         match &self.station {
@@ -127,7 +127,7 @@ impl<T> Link<T> {
         self.next_change = self.schedule.next().min(granted).min(self.edge);
     }
 
-    /// A packet comes in; all that was due until `at` has been done.
+    /// Adds a packet; everything due until `at` has been processed.
     #[inline(always)]
     pub fn push(&mut self, at: Time, packet: Packet<T>, sink: &mut impl FnMut(Time, Outcome<T>)) {
         self.stats.arrived_packets += 1;
@@ -150,7 +150,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// Does the first thing that is due, at [`Link::next`].
+    /// Processes the first event, at [`Link::next`].
     #[inline(always)]
     pub fn step(&mut self, sink: &mut impl FnMut(Time, Outcome<T>)) {
         let arrival = self.line.next_arrival();
@@ -177,7 +177,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// A packet comes to a link whose demand or blackouts nobody has followed while it was idle.
+    /// Brings the demand and the blackouts of a link that was idle up to date when a packet arrives.
     #[inline(never)]
     fn wake_up(&mut self, at: Time) {
         if let Some(cellular) = &mut self.cellular {
@@ -189,12 +189,12 @@ impl<T> Link<T> {
         self.find_next_change();
     }
 
-    /// Changes what is written, from `now` on.
+    /// Applies the fields of `change` that are set, at `now`.
     pub fn apply(&mut self, now: Time, change: &Change) {
         self.adopt(now, Step { rate: change.rate, delay: change.delay, loss: change.loss });
     }
 
-    /// Makes the change that is due at `now`.
+    /// Applies the scheduled change that is due at `now`.
     #[inline(never)]
     fn change(&mut self, now: Time) {
         if now == self.edge {
@@ -226,8 +226,8 @@ impl<T> Link<T> {
         }
     }
 
-    /// Stops or goes on with serving, as the blackouts have it. An idle link sleeps until the next
-    /// packet, so that blackouts without end are no events without end.
+    /// Stops or resumes service according to the blackouts. An idle link sleeps until the next packet, so that
+    /// endless blackouts do not cause endless events.
     fn hold(&mut self, now: Time) {
         if !self.holding.is_empty() {
             let idle = self.edge == now && self.station.as_ref().is_none_or(Station::is_empty);
@@ -236,7 +236,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// Serves at the link's rate from now on, or not at all during a blackout.
+    /// Sets the server to the link's rate, or to 0 during a blackout.
     fn set_rate(&mut self, now: Time) {
         let rate = if self.holding.is_down(now) { Rate::ZERO } else { self.rate };
         if let Some(station) = &mut self.station
@@ -247,7 +247,7 @@ impl<T> Link<T> {
         }
     }
 
-    /// The state and the counters.
+    /// State and counters.
     pub fn stats(&self) -> &LinkStats {
         &self.stats
     }
@@ -279,7 +279,7 @@ impl<T> Link<T> {
         sink(at, Outcome::Dropped(packet, cause));
     }
 
-    /// Passes on what the queue decided, and how full it is now.
+    /// Reports the queue's drops, and updates the queue's statistics.
     #[inline(always)]
     fn report(&mut self, at: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
         if !self.verdicts.dropped.is_empty() {
@@ -306,11 +306,11 @@ impl<T> Link<T> {
 }
 
 /// The queue and the server of a link, if it has a rate of any kind.
-fn station<T>(spec: &LinkSpec, ctx: &BuildContext, random: Stream) -> Result<Option<Station<T>>, Wrong> {
+fn station<T>(spec: &LinkSpec, ctx: &BuildContext, random: Stream) -> Result<Option<Station<T>>, LinkError> {
     let server = match (spec.rate, &spec.trace, &spec.cellular) {
         (None, None, None) if spec.queue.is_some() => {
             let reason = "nothing queues in front of a link without `rate`, `trace` or `cellular`: add one";
-            return Err(Wrong::new("queue", reason));
+            return Err(LinkError::new("queue", reason));
         }
         (None, None, None) => return Ok(None),
         (Some(rate), None, None) => Server::Constant(Constant::new(rate)),
@@ -319,7 +319,7 @@ fn station<T>(spec: &LinkSpec, ctx: &BuildContext, random: Stream) -> Result<Opt
         (rate, _, cellular) => {
             let key = if rate.is_some() { "rate" } else { "trace" };
             let other = if cellular.is_some() { "cellular" } else { "trace" };
-            return Err(Wrong::new(
+            return Err(LinkError::new(
                 key,
                 format!("a link has one rate, and `{other}` is another: remove one"),
             ));
@@ -328,6 +328,6 @@ fn station<T>(spec: &LinkSpec, ctx: &BuildContext, random: Stream) -> Result<Opt
     let nominal = spec.nominal_rate().unwrap_or(Rate::MAX);
     let ctx = QueueContext { rate: nominal, bdp: ctx.bdp(), mtu: ctx.mtu, random };
     let queue = spec.queue.clone().unwrap_or_default().build(ctx);
-    let queue = queue.map_err(|w| Wrong::new(format!("queue.{}", w.key), w.reason))?;
+    let queue = queue.map_err(|w| LinkError::new(format!("queue.{}", w.key), w.reason))?;
     Ok(Some(Station::new(queue, server)))
 }

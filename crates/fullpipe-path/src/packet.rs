@@ -1,4 +1,4 @@
-//! What travels on a path, and what becomes of it.
+//! Packets and their outcomes.
 
 /// The two ECN bits of the IP header (RFC 3168 §5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -21,20 +21,20 @@ impl Ecn {
     }
 }
 
-/// One packet on the path. `data` belongs to the engine and is never looked at here.
+/// A packet on the path. `data` belongs to the engine; this crate never inspects it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet<T> {
-    /// Which flow it belongs to: any number that is the same for all packets of a flow and
-    /// differs between flows (an index, a hash of the five-tuple). Fair queues sort by it.
+    /// The flow: any number that is the same for all packets of a flow and differs between flows (an index, a
+    /// hash of the five-tuple). Fair queues classify by it.
     pub flow: u32,
     /// Length in bytes from the IP header on (L3): what rates and byte limits count.
     pub bytes: u32,
     /// The ECN bits, which a marking queue changes to [`Ecn::Ce`].
     pub ecn: Ecn,
-    /// An acknowledgement without payload: the only kind of packet that a link which thins
-    /// acknowledgements may swallow in favour of a later one.
+    /// Whether it is an acknowledgement without payload, which a link that thins acknowledgements may drop in
+    /// favour of a later one.
     pub pure_ack: bool,
-    /// The engine's own.
+    /// The engine's data.
     pub data: T,
 }
 
@@ -44,7 +44,7 @@ impl<T> Packet<T> {
         Packet { flow, bytes, ecn: Ecn::NotEct, pure_ack: false, data }
     }
 
-    /// Marks congestion if the transport understands it; says whether it did.
+    /// Sets the CE codepoint if the transport is ECN-capable; returns whether it is.
     pub(crate) fn mark(&mut self) -> bool {
         let capable = self.ecn.is_capable();
         if capable {
@@ -59,7 +59,7 @@ impl<T> Packet<T> {
 pub enum DropCause {
     /// The queue had no room.
     QueueFull,
-    /// An active queue management decided so (CoDel, PIE).
+    /// Active queue management (CoDel, PIE) dropped it.
     Aqm,
     /// Random or listed loss.
     Loss,
@@ -95,13 +95,12 @@ impl DropCause {
     }
 }
 
-/// What became of a packet. Reported together with the exact virtual time.
+/// The outcome of a packet; reported with its exact virtual time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome<T> {
-    /// It came out of the far end of the chain.
+    /// It left the far end of the path.
     Delivered(Packet<T>),
-    /// It did not, for this reason. A packet lost on the wire counts as dropped when it has left
-    /// the queue and the server.
+    /// It was dropped. A packet lost on the wire counts as dropped when it leaves the queue and the server.
     Dropped(Packet<T>, DropCause),
 }
 

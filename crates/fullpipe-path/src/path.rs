@@ -1,19 +1,19 @@
-//! Several links in a row: one direction of a path.
+//! A chain of links: one direction of a path.
 
 use std::collections::VecDeque;
 
 use fullpipe_units::Time;
 
-use crate::build::{BuildContext, BuildError, Wrong};
+use crate::build::{BuildContext, BuildError, LinkError};
 use crate::link::Link;
 use crate::spec::{Change, LinkSpec};
 use crate::stats::LinkStats;
 use crate::{Outcome, Packet};
 
-/// One direction of a path: links in a row, in virtual time.
+/// One direction of a path: a chain of links in virtual time.
 ///
-/// The engine owns the clock. It pushes packets with the time of their arrival and collects what
-/// became of them with [`advance`](Path::advance), at the latest when
+/// The engine owns the clock. It pushes packets with the time of their arrival and collects their
+/// outcomes with [`advance`](Path::advance), at the latest when
 /// [`next_event`](Path::next_event) says so. All times are exact whenever the calls come: a late
 /// `push` or `advance` changes neither queueing nor the reported times.
 pub struct Path<T> {
@@ -23,19 +23,19 @@ pub struct Path<T> {
 }
 
 impl<T> Path<T> {
-    /// A path over these links; without any it delivers at once.
+    /// Builds a path from `links`; without links it delivers at once.
     ///
     /// # Errors
-    /// A combination that cannot work, with the link and the key.
+    /// An invalid link or combination of links, with the link and the key.
     pub fn new(links: &[LinkSpec], ctx: &BuildContext) -> Result<Self, BuildError> {
         let links =
             links.iter().enumerate().map(|(i, spec)| Link::new(spec, i, ctx)).collect::<Result<_, _>>()?;
         Ok(Path { links, kept: VecDeque::new() })
     }
 
-    /// A packet enters the first link at `at`.
+    /// Sends a packet into the first link at `at`.
     ///
-    /// `at` must not be earlier than that of the push before. It may be earlier than the latest
+    /// `at` must not be earlier than in the previous push. It may be earlier than the latest
     /// `advance`: a real-time engine reads packets some time after they arrived.
     #[inline]
     pub fn push(&mut self, at: Time, packet: Packet<T>) {
@@ -46,15 +46,15 @@ impl<T> Path<T> {
     }
 
     /// When to call [`advance`](Path::advance) next: nothing is delivered before.
-    /// [`Time::NEVER`] if nothing will be without a `push`. A packet that is dropped inside may be
-    /// reported later than it was, with its exact time.
+    /// [`Time::NEVER`] if nothing will be delivered without a `push`. A drop may be reported later than it
+    /// happened, with its exact time.
     #[inline]
     pub fn next_event(&self) -> Time {
         let kept = self.kept.front().map_or(Time::NEVER, |(at, _)| *at);
         self.links.iter().fold(kept, |first, link| first.min(link.wake()))
     }
 
-    /// Does everything that is due until `now` and reports it in the order of its times.
+    /// Processes everything that is due until `now` and reports the outcomes in order of time.
     #[inline]
     pub fn advance(&mut self, now: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
         if !self.kept.is_empty() {
@@ -70,8 +70,8 @@ impl<T> Path<T> {
         }
     }
 
-    /// Applies a change to one link from `now` on. What the link does not have (see
-    /// [`Path::check`]) is left alone.
+    /// Changes a link at `now`. Ignores parts of the change that the link does not support (see
+    /// [`Path::check`]).
     pub fn apply(&mut self, now: Time, change: &Change) {
         let kept = &mut self.kept;
         run(&mut self.links, now, &mut |at, outcome| kept.push_back((at, outcome)));
@@ -80,14 +80,14 @@ impl<T> Path<T> {
         }
     }
 
-    /// Whether [`Path::apply`] can do all that `change` says.
+    /// Checks that [`Path::apply`] supports all parts of `change`.
     ///
     /// # Errors
-    /// A link that is not there, a rate where there is none, a share where the loss has none.
+    /// The link does not exist, has no rate to change, or its loss model has no share to change.
     pub fn check(&self, change: &Change) -> Result<(), BuildError> {
         let Some(link) = self.links.get(change.link) else {
             let reason = format!("there is no such link; the path has {}, counted from 0", self.links.len());
-            return Err(Wrong::new("link", reason).at(change.link));
+            return Err(LinkError::new("link", reason).at(change.link));
         };
         link.check(change.rate.is_some(), change.loss.is_some()).map_err(|wrong| wrong.at(change.link))
     }
@@ -98,7 +98,7 @@ impl<T> Path<T> {
     }
 }
 
-/// A packet enters the first of `links`.
+/// Sends a packet into the first of `links`.
 #[inline]
 fn enter<T>(links: &mut [Link<T>], at: Time, packet: Packet<T>, sink: &mut impl FnMut(Time, Outcome<T>)) {
     match links.first_mut() {
@@ -107,11 +107,11 @@ fn enter<T>(links: &mut [Link<T>], at: Time, packet: Packet<T>, sink: &mut impl 
     }
 }
 
-/// Does all that is due until `limit`, in the order of time. At one time the links towards the
-/// receiver go first, so that a queue is as empty as it can be when a packet arrives.
+/// Processes everything due until `limit`, in order of time. Among events at one time the links closer to
+/// the receiver go first, so that a queue is as empty as possible when a packet arrives.
 #[inline]
 fn run<T>(links: &mut [Link<T>], limit: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
-    // Never does not come, not even for a caller who asks for everything.
+    // `Time::NEVER` itself is never reached.
     let limit = limit.min(Time::from_nanos(u64::MAX - 1));
     if let [link] = links {
         while link.next() <= limit {

@@ -3,17 +3,17 @@
 use fullpipe_units::{Bytes, Rate, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::build::Wrong;
+use crate::build::LinkError;
 
-/// Drops packets that find too few tokens in the bucket. It stands before the queue.
+/// A token bucket in front of the queue: drops packets that find too few tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicerSpec {
-    /// At which tokens come in.
+    /// Rate at which tokens are added.
     pub rate: Rate,
-    /// How many bytes of tokens the bucket holds. At least one MTU.
+    /// Size of the bucket in bytes, at least one MTU.
     pub burst: Bytes,
-    /// How many bytes of tokens are in it when policing starts, at most `burst`; full if not written.
+    /// Tokens in the bucket when policing starts, in bytes, at most `burst` (default: `burst`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial: Option<Bytes>,
     /// When policing starts, counted from the start of the run.
@@ -21,7 +21,7 @@ pub struct PolicerSpec {
     pub from: Option<Span>,
 }
 
-/// Tokens are counted in byte·ns/s, so that nothing is lost by rounding.
+/// Tokens are counted in byte·ns/s to avoid rounding errors.
 const TOKEN: u128 = 1_000_000_000;
 
 /// The bucket.
@@ -34,18 +34,18 @@ pub(crate) struct Policer {
 }
 
 impl Policer {
-    pub fn new(spec: &PolicerSpec, mtu: u32) -> Result<Self, Wrong> {
+    pub fn new(spec: &PolicerSpec, mtu: u32) -> Result<Self, LinkError> {
         if spec.burst.0 < u64::from(mtu) {
             let reason = format!(
                 "a bucket of {} bytes never lets a full packet pass: write at least {mtu}",
                 spec.burst.0
             );
-            return Err(Wrong::new("policer.burst", reason));
+            return Err(LinkError::new("policer.burst", reason));
         }
         let initial = spec.initial.unwrap_or(spec.burst);
         if initial > spec.burst {
-            let reason = format!("{initial} are more than the bucket holds, which is {}", spec.burst);
-            return Err(Wrong::new("policer.initial", reason));
+            let reason = format!("{initial} is more than the size of the bucket, {}", spec.burst);
+            return Err(LinkError::new("policer.initial", reason));
         }
         let burst = u128::from(spec.burst.0) * TOKEN;
         let from = Time::ZERO + spec.from.unwrap_or(Span::ZERO);
@@ -58,7 +58,7 @@ impl Policer {
         })
     }
 
-    /// Whether a packet of `bytes` conforms at `at`; it then takes its tokens.
+    /// Whether a packet of `bytes` conforms at `at`; if so, removes its tokens.
     pub fn passes(&mut self, at: Time, bytes: u32) -> bool {
         if at < self.from {
             return true;
@@ -91,7 +91,7 @@ mod tests {
         let mut p = policer("12mbit", 15_000);
         let at = |ms: u64| Time::ZERO + Span::from_millis(ms);
         assert_eq!((0..20).filter(|_| p.passes(at(0), 1500)).count(), 10);
-        // 1500 bytes each millisecond from now on.
+        // 1500 bytes per millisecond.
         assert!(!p.passes(Time::from_nanos(999_999), 1500));
         assert!(p.passes(at(1), 1500));
         assert!(!p.passes(at(1), 1));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_may_start_with_less_than_it_holds() {
+    fn a_bucket_may_start_partly_filled() {
         let with = |initial| PolicerSpec {
             rate: "12mbit".parse().unwrap(),
             burst: Bytes(15_000),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn it_does_nothing_before_it_starts() {
+    fn a_policer_is_inactive_before_its_start() {
         let spec = PolicerSpec {
             rate: Rate::ZERO,
             burst: Bytes(1500),

@@ -1,5 +1,5 @@
-//! Seeded randomness: a stream of its own for every element of every link, so that adding one
-//! element does not change what another draws.
+//! Seeded randomness: a separate stream for every element of every link, so that adding one element does not
+//! change the numbers of another.
 //!
 //! Logarithms come from `libm` and not from the platform: results are the same on every machine.
 
@@ -28,7 +28,7 @@ impl Stream {
         let name = element.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
-        // One after another and not in one sum, in which seed 1 of link 2 could be seed 2 of link 1.
+        // Mixed one after another: in a sum, seed 1 of link 2 could equal seed 2 of link 1.
         let high = mix(mix(mix(ctx.seed) ^ place) ^ name);
         Stream(Pcg64Mcg::new(u128::from(high) << 64 | u128::from(mix(high))))
     }
@@ -48,8 +48,8 @@ impl Stream {
         ((self.bits() >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// How many trials fail before the first success, if each succeeds with probability `p`:
-    /// one draw for a whole run of packets. `u64::MAX` for `p` = 0.
+    /// Number of failures before the first success of trials with probability `p`: one draw for a whole run
+    /// of packets. `u64::MAX` for `p` = 0.
     pub fn failures_before_success(&mut self, p: f64) -> u64 {
         if p >= 1.0 {
             return 0;

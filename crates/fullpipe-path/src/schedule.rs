@@ -1,11 +1,11 @@
-//! Changes at set times, with ramps broken up into steps.
+//! Scheduled changes; ramps are split into steps.
 
 use fullpipe_units::{Fraction, Rate, Span, Time};
 
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::spec::{LinkSpec, ScheduledChange};
 
-/// What changes; what is `None` stays.
+/// A change; `None` leaves a value as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Step {
     pub rate: Option<Rate>,
@@ -13,18 +13,18 @@ pub(crate) struct Step {
     pub loss: Option<Fraction>,
 }
 
-/// The changes to come.
+/// The pending changes.
 pub(crate) struct Schedule {
-    /// Latest first: the next one is taken from the end.
+    /// Latest first, so that the next one is at the end.
     steps: Vec<(Time, Step)>,
 }
 
-/// A ramp has at most so many steps, and none shorter than the other bound.
+/// Most steps of a ramp, and the shortest step.
 const MAX_STEPS: u64 = 100;
 const MIN_STEP: Span = Span::from_millis(1);
 
 impl Schedule {
-    pub fn new(spec: &LinkSpec) -> Result<Self, Wrong> {
+    pub fn new(spec: &LinkSpec) -> Result<Self, LinkError> {
         let mut changes: Vec<(usize, &ScheduledChange)> = spec.schedule.iter().enumerate().collect();
         changes.sort_by_key(|(_, change)| change.at);
         let (mut rate, mut delay) = (spec.rate.unwrap_or(Rate::ZERO), spec.delay);
@@ -35,7 +35,7 @@ impl Schedule {
                 && !over.is_zero()
                 && following.at < change.at + over
             {
-                return Err(Wrong::new(
+                return Err(LinkError::new(
                     format!("schedule[{i}].over"),
                     format!("the ramp is not over when schedule[{next}] begins: shorten it"),
                 ));
@@ -48,13 +48,13 @@ impl Schedule {
         Ok(Schedule { steps })
     }
 
-    /// When something changes next.
+    /// Time of the next change.
     #[inline]
     pub fn next(&self) -> Time {
         self.steps.last().map_or(Time::NEVER, |(at, _)| *at)
     }
 
-    /// Takes the next change out.
+    /// Removes the next change.
     pub fn pop(&mut self) -> Option<(Time, Step)> {
         self.steps.pop()
     }
@@ -75,7 +75,7 @@ fn ramp(steps: &mut Vec<(Time, Step)>, change: &ScheduledChange, rate: Rate, del
                 Rate::from_bytes_per_sec(between(rate.as_bytes_per_sec(), to.as_bytes_per_sec(), i))
             }),
             delay: change.delay.map(|to| Span::from_nanos(between(delay.as_nanos(), to.as_nanos(), i))),
-            // A share jumps, at the beginning.
+            // Loss jumps at the start of the ramp.
             loss: change.loss.filter(|_| i == 1),
         };
         steps.push((start + over.mul_div(i, n), step));
@@ -86,7 +86,7 @@ fn ramp(steps: &mut Vec<(Time, Step)>, change: &ScheduledChange, rate: Rate, del
 mod tests {
     use super::*;
 
-    fn schedule(text: &str) -> Result<Vec<(u64, Step)>, Wrong> {
+    fn schedule(text: &str) -> Result<Vec<(u64, Step)>, LinkError> {
         let mut schedule = Schedule::new(&toml::from_str(text).unwrap())?;
         let mut steps = Vec::new();
         while schedule.next() != Time::NEVER {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_come_in_the_order_of_time() {
+    fn changes_are_applied_in_order_of_time() {
         let steps = schedule(
             "rate = '10mbit'\nschedule = [{ at = '40s', rate = '10mbit' }, { at = '20s', rate = '20mbit', loss = '1%' }]",
         )
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ramp_goes_in_a_straight_line_and_ends_exactly() {
+    fn a_ramp_is_linear_and_ends_at_the_exact_value() {
         let steps = schedule(
             "rate = '10mbit'\ndelay = '10ms'\nschedule = [{ at = '1s', over = '4ms', rate = '50mbit', delay = '2ms' }]",
         )

@@ -1,4 +1,4 @@
-//! A link as a scenario file writes it.
+//! The description of a link in a scenario file.
 
 use std::fmt;
 
@@ -13,10 +13,9 @@ use crate::policer::PolicerSpec;
 use crate::queue::QueueSpec;
 use crate::rate::{CellularSpec, Trace, TraceError, TraceSpec};
 
-/// One link of a path, in one direction. All parts may be left out; an empty link passes packets
-/// through at once.
+/// One link of a path, in one direction. All parts are optional; an empty link passes packets at once.
 ///
-/// A packet meets the parts in this order: loss at the ingress, policer, queue and rate, blackouts,
+/// A packet passes the parts in this order: loss at the ingress, policer, queue and rate, blackouts,
 /// loss on the wire, delay with jitter and reordering, aggregation.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -30,7 +29,7 @@ pub struct LinkSpec {
     /// A recorded link in mahimahi's format, instead of `rate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<TraceSpec>,
-    /// A link whose rate follows what is asked of it, instead of `rate`.
+    /// A link whose rate follows the demand, instead of `rate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cellular: Option<CellularSpec>,
     /// Changes of rate, delay or loss during the run.
@@ -42,17 +41,17 @@ pub struct LinkSpec {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::jitter")]
     #[schemars(schema_with = "shorthand::jitter_schema")]
     pub jitter: Option<JitterSpec>,
-    /// Packets that take longer than those behind them.
+    /// Packets that are delayed and overtaken by later ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reorder: Option<ReorderSpec>,
     /// Delivery in bursts, and thinning of acknowledgements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<AggregateSpec>,
-    /// The queue in front of the rate; a drop-tail queue of one BDP unless written.
+    /// The queue in front of the rate (default: drop-tail of one BDP).
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::queue")]
     #[schemars(schema_with = "shorthand::queue_schema")]
     pub queue: Option<QueueSpec>,
-    /// Loss on the wire, behind the queue: what is lost has used up capacity.
+    /// Loss on the wire, behind the queue: lost packets have used capacity.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "shorthand::loss")]
     #[schemars(schema_with = "shorthand::loss_schema")]
     pub loss: Option<LossSpec>,
@@ -68,15 +67,14 @@ pub struct LinkSpec {
     pub blackouts: Vec<BlackoutSpec>,
 }
 
-/// A change at a time of the run. What is not written stays as it is. A schedule may be written
-/// in any order.
+/// A change at a given time of the run. Values that are not written stay as they are. A schedule may be in
+/// any order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledChange {
     /// When, counted from the start of the run.
     pub at: Span,
-    /// Rate and delay go there in a straight line and are there so much later, in at most 100
-    /// steps. Without it they jump.
+    /// Duration of a linear ramp of rate and delay, in at most 100 steps. Without it they jump.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub over: Option<Span>,
     /// The rate from then on.
@@ -90,7 +88,7 @@ pub struct ScheduledChange {
     pub loss: Option<Fraction>,
 }
 
-/// A change that the engine applies when it sees fit. What is not written stays as it is.
+/// A change that the engine applies during the run. `None` leaves a value as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Change {
     /// Index of the link in its chain, from 0.
@@ -104,8 +102,8 @@ pub struct Change {
 }
 
 impl LinkSpec {
-    /// The rate that sizes buffers: the rate at the start, a trace's mean, the most that a cellular
-    /// link grants. `None` without any.
+    /// The rate that sizes buffers: the rate at the start, the mean of a trace, or the maximum of a cellular
+    /// link. `None` for a link without a rate.
     pub fn nominal_rate(&self) -> Option<Rate> {
         match (&self.trace, &self.cellular) {
             (Some(TraceSpec::Inline(trace)), _) => Some(trace.mean_rate()),
@@ -114,17 +112,17 @@ impl LinkSpec {
         }
     }
 
-    /// The most that it ever carries by its own schedule: [`nominal_rate`](Self::nominal_rate) or a later one.
+    /// The highest rate that it ever has: [`nominal_rate`](Self::nominal_rate) or a scheduled one.
     pub fn highest_rate(&self) -> Option<Rate> {
         let scheduled = self.schedule.iter().filter_map(|change| change.rate);
         self.nominal_rate().map(|rate| scheduled.fold(rate, Rate::max))
     }
 
-    /// Replaces the name of a trace file by its contents, which `read` fetches. Does nothing for
-    /// a link without one. The crate itself opens no files.
+    /// Replaces the name of a trace file by its contents, which `read` returns. Does nothing for a link
+    /// without one. The crate itself opens no files.
     ///
     /// # Errors
-    /// What `read` returns, or what is wrong with the trace.
+    /// The error of `read`, or an invalid trace.
     pub fn load_trace<E: From<TraceError>>(
         &mut self,
         read: impl FnOnce(&str) -> Result<String, E>,
@@ -148,7 +146,7 @@ pub(crate) fn kebab(name: &str) -> String {
     text
 }
 
-/// Reads a table with a `kind`, or what `short` makes of a text or a number.
+/// Deserializes a table with a `kind`, or text or a number by `short`.
 struct Shorthand<V> {
     expecting: &'static str,
     short: fn(&str) -> Result<V, String>,
@@ -177,18 +175,18 @@ impl<'de, V: Deserialize<'de>> serde::de::Visitor<'de> for Shorthand<V> {
     }
 }
 
-/// How queues, losses and jitter are written where a text may stand for the table: for serde's
+/// Queues, losses and jitter that may be written as text instead of a table: functions for serde's
 /// `deserialize_with` and schemars' `schema_with`.
 pub mod shorthand {
     use super::*;
 
-    /// Reads a queue: a table with a `kind`, a kind alone, or the limit of a drop-tail queue.
+    /// Deserializes a queue: a table with a `kind`, a kind alone, or the limit of a drop-tail queue.
     ///
     /// # Errors
-    /// What cannot be read, with what can.
+    /// Invalid input; the error names the valid forms.
     pub fn queue<'de, D: Deserializer<'de>>(d: D) -> Result<Option<QueueSpec>, D::Error> {
         let short = |text: &str| {
-            if let Some(spec) = QueueSpec::of_kind(text) {
+            if let Some(spec) = QueueSpec::from_kind(text) {
                 return Ok(spec);
             }
             text.parse::<Limit>().map(QueueSpec::from).map_err(|_| {
@@ -204,17 +202,17 @@ pub mod shorthand {
             .map(Some)
     }
 
-    /// Reads a loss model: a table with a `kind`, or the share of packets lost at random.
+    /// Deserializes a loss model: a table with a `kind`, or the share of packets lost at random.
     ///
     /// # Errors
-    /// What cannot be read, with what can.
+    /// Invalid input; the error names the valid forms.
     pub fn loss<'de, D: Deserializer<'de>>(d: D) -> Result<Option<LossSpec>, D::Error> {
         let short = |text: &str| text.parse::<Fraction>().map(LossSpec::from).map_err(|e| e.to_string());
         d.deserialize_any(Shorthand { expecting: "a share such as `1%` or a table with a `kind`", short })
             .map(Some)
     }
 
-    /// What [`queue`] reads.
+    /// The schema of [`queue`].
     pub fn queue_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| name).collect();
         schemars::json_schema!({
@@ -226,24 +224,24 @@ pub mod shorthand {
         })
     }
 
-    /// Reads jitter: a table with a `spread`, or the largest deviation of a uniform distribution.
+    /// Deserializes jitter: a table with a `spread`, or the largest deviation of a uniform distribution.
     ///
     /// # Errors
-    /// What cannot be read, with what can.
+    /// Invalid input; the error names the valid forms.
     pub fn jitter<'de, D: Deserializer<'de>>(d: D) -> Result<Option<JitterSpec>, D::Error> {
         let short = |text: &str| text.parse::<Span>().map(JitterSpec::from).map_err(|e| e.to_string());
         d.deserialize_any(Shorthand { expecting: "a time such as `5ms` or a table with `spread`", short })
             .map(Some)
     }
 
-    /// What [`loss`] reads.
+    /// The schema of [`loss`].
     pub fn loss_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "anyOf": [generator.subschema_for::<LossSpec>(), generator.subschema_for::<Fraction>()],
         })
     }
 
-    /// What [`jitter`] reads.
+    /// The schema of [`jitter`].
     pub fn jitter_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "anyOf": [generator.subschema_for::<JitterSpec>(), generator.subschema_for::<Span>()],
@@ -260,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_reads_as_people_write_it() {
+    fn a_link_is_read_in_all_shorthands() {
         let link = read("rate = '100mbit'\ndelay = '50ms'\nqueue = '1bdp'\nloss = '1%'");
         assert_eq!(link.rate, Some(Rate::from_bits_per_sec(100_000_000)));
         assert_eq!(link.queue, Some(QueueSpec::default()));
@@ -275,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_link_survives_a_round_trip() {
         let link = read(
             "name = 'wifi'\nrate = '20mbit'\nqueue = '64k'\n\
              loss = { kind = 'gilbert-elliott', share = '1%', burst = 4.0 }\ntrace = { ms = [1, 2] }",
@@ -286,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named_with_what_can() {
+    fn invalid_values_are_named_with_the_valid_ones() {
         let error = |text: &str| toml::from_str::<LinkSpec>(text).unwrap_err().to_string();
         let e = error("queue = 'red'");
         assert!(e.contains("`red`") && e.contains("`drop-tail`") && e.contains("1bdp"), "{e}");

@@ -6,17 +6,17 @@ use crate::Packet;
 use crate::queue::{Backlog, Queue, Verdicts};
 use crate::rate::Server;
 
-/// One packet is served while the others wait.
+/// A queue with a server: one packet is in service while the others wait.
 pub(crate) struct Station<T> {
     queue: Queue<T>,
     server: Server,
-    /// Something waits or is served.
+    /// Whether a packet waits or is in service.
     busy: bool,
-    /// When the packet in service has left. If none is although something waits (a trace between
-    /// two opportunities), when the next one will be chosen. [`Time::NEVER`] if nothing waits.
+    /// When the packet in service leaves. If packets wait and none is in service (a trace between two
+    /// opportunities), when the next one is chosen. [`Time::NEVER`] if nothing waits.
     due: Time,
-    /// The packet in service, if the queue chooses its packets. Otherwise it stays in front of the
-    /// queue until it has left, which saves moving it: nearly all links have such a queue.
+    /// The packet in service, if the queue chooses packets. Drop-tail, which nearly all links have, keeps it at
+    /// its head until it leaves, which saves a move.
     chosen: Option<Packet<T>>,
 }
 
@@ -25,29 +25,29 @@ impl<T> Station<T> {
         Station { queue, server, busy: false, due: Time::NEVER, chosen: None }
     }
 
-    /// When [`Station::step`] has something to do.
+    /// When [`Station::step`] is due.
     #[inline]
     pub fn next(&self) -> Time {
         self.due
     }
 
-    /// Whether nothing waits and nothing is served.
+    /// Whether no packet waits or is in service.
     #[inline]
     pub fn is_empty(&self) -> bool {
         !self.busy
     }
 
-    /// Whether the server has a rate that can be changed.
+    /// Whether the server's rate can be changed.
     pub fn has_rate(&self) -> bool {
         matches!(self.server, Server::Constant(_))
     }
 
-    /// Bytes that wait or are being sent.
+    /// Bytes that wait or are in service.
     pub fn backlog(&self) -> u64 {
         self.queue.backlog().bytes + self.in_service().map_or(0, u64::from)
     }
 
-    /// What waits.
+    /// The packets that wait.
     #[inline(always)]
     pub fn waiting(&self) -> Backlog {
         if let Queue::DropTail(queue) = &self.queue {
@@ -56,7 +56,7 @@ impl<T> Station<T> {
         self.queue.backlog()
     }
 
-    /// Takes a packet in; everything before `at` has been done.
+    /// Adds a packet; everything before `at` has been processed.
     #[inline(always)]
     pub fn push(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>) {
         if let Queue::DropTail(queue) = &mut self.queue {
@@ -73,7 +73,7 @@ impl<T> Station<T> {
         }
     }
 
-    /// Does what is due at [`Station::next`]; the packet that has left.
+    /// Processes the event at [`Station::next`]; returns the packet that leaves.
     #[inline(always)]
     pub fn step(&mut self, verdicts: &mut Verdicts<T>) -> Option<Packet<T>> {
         let now = self.due;
@@ -115,7 +115,7 @@ impl<T> Station<T> {
         }
     }
 
-    /// The server is free from `ready` on.
+    /// Starts service of the next packet; the server is free from `ready` on.
     fn start(&mut self, ready: Time, verdicts: &mut Verdicts<T>) {
         (self.busy, self.due) = (self.queue.backlog().packets > 0, Time::NEVER);
         if self.busy {

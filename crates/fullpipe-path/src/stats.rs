@@ -1,32 +1,31 @@
-//! What a link can say about itself at any time.
+//! Statistics of a link.
 
 use fullpipe_units::{Rate, Span};
 
 use crate::DropCause;
 
-/// Counters of one link since its start, and its state now (the time of the latest `push` or
-/// `advance`).
+/// Counters of one link since its start, and its state at the latest `push` or `advance`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LinkStats {
     /// The rate now; [`Rate::MAX`] for a link without one. A trace has its mean rate here.
     pub rate: Rate,
     /// The one-way propagation delay now, without jitter.
     pub delay: Span,
-    /// Bytes that wait now, without the packet being sent.
+    /// Bytes in the queue now, without the packet in service.
     pub queue_bytes: u64,
-    /// Packets that wait now, without the one being sent.
+    /// Packets in the queue now, without the one in service.
     pub queue_packets: u64,
-    /// The most bytes that ever waited.
+    /// Largest queue in bytes.
     pub max_queue_bytes: u64,
-    /// The most packets that ever waited.
+    /// Largest queue in packets.
     pub max_queue_packets: u64,
-    /// Packets that came in.
+    /// Packets that entered.
     pub arrived_packets: u64,
-    /// Bytes that came in.
+    /// Bytes that entered.
     pub arrived_bytes: u64,
-    /// Packets that came out at the far end.
+    /// Packets that left the far end.
     pub delivered_packets: u64,
-    /// Bytes that came out at the far end.
+    /// Bytes that left the far end.
     pub delivered_bytes: u64,
     /// Dropped bytes, whatever the cause.
     pub dropped_bytes: u64,
@@ -46,12 +45,12 @@ impl LinkStats {
         self.dropped.iter().sum()
     }
 
-    /// Packets between the two ends now: waiting, being sent, propagating.
+    /// Packets on the link now: queued, in service or propagating.
     pub fn inside_packets(&self) -> u64 {
         self.arrived_packets - self.delivered_packets - self.dropped_packets()
     }
 
-    /// How long the waiting bytes take at the present rate; [`Span::MAX`] if they wait at rate 0.
+    /// How long the queue takes to drain at the current rate; [`Span::MAX`] at rate 0.
     pub fn queue_delay(&self) -> Span {
         if self.rate == Rate::MAX { Span::ZERO } else { self.rate.time_to_send(self.queue_bytes) }
     }

@@ -1,4 +1,4 @@
-//! What the unit tests of several elements share.
+//! Helpers for the unit tests of several elements.
 
 use fullpipe_units::{Rate, Span, Time};
 
@@ -46,7 +46,7 @@ where
 }
 
 impl Run {
-    /// A packet of `flow` arrives at `us`; its number.
+    /// Adds a packet of `flow` at `us`; returns its number.
     pub fn enqueue(&mut self, us: u64, flow: u32, bytes: u32) -> u32 {
         self.enqueue_ecn(us, flow, bytes, Ecn::NotEct)
     }

@@ -13,7 +13,7 @@ fn us(n: u64) -> Time {
 
 fn chain(links: &[&str]) -> Path<u32> {
     let links: Vec<LinkSpec> = links.iter().map(|text| toml::from_str(text).unwrap()).collect();
-    Path::new(&links, &BuildContext::of_path(&links, &[], Direction::Forward, 1500, 7)).unwrap()
+    Path::new(&links, &BuildContext::for_path(&links, &[], Direction::Forward, 1500, 7)).unwrap()
 }
 
 /// When each packet arrived, and which were dropped why.
@@ -53,7 +53,7 @@ fn a_buffer_of_one_bdp_holds_one_bdp() {
     let forward: LinkSpec = toml::from_str("rate = '12mbit'\ndelay = '25ms'\nqueue = '1bdp'").unwrap();
     let back: LinkSpec = toml::from_str("delay = '25ms'").unwrap();
     let forward = [forward];
-    let ctx = BuildContext::of_path(&forward, &[back], Direction::Forward, 1500, 1);
+    let ctx = BuildContext::for_path(&forward, &[back], Direction::Forward, 1500, 1);
     assert_eq!(ctx.bdp(), 75_000);
     let mut chain = Path::new(&forward, &ctx).unwrap();
     for i in 0..60 {
@@ -73,7 +73,7 @@ fn a_buffer_of_one_bdp_holds_one_bdp() {
 }
 
 #[test]
-fn what_is_lost_on_the_wire_has_used_capacity_and_what_is_lost_before_it_has_not() {
+fn wire_loss_uses_capacity_and_ingress_loss_does_not() {
     // Twice the rate is offered; half of it is lost.
     let mut on_wire = chain(&["rate = '12mbit'\nqueue = '10p'\nloss = { kind = 'list', every = 2 }"]);
     let mut before = chain(&["rate = '12mbit'\nqueue = '10p'\ningress_loss = { kind = 'list', every = 2 }"]);
@@ -87,7 +87,7 @@ fn what_is_lost_on_the_wire_has_used_capacity_and_what_is_lost_before_it_has_not
 }
 
 #[test]
-fn a_rate_schedule_is_followed_at_once_by_what_waits() {
+fn a_rate_change_applies_to_queued_packets_at_once() {
     let mut chain = chain(&["rate = '12mbit'\nqueue = '1m'\nschedule = [
         { at = '1s', rate = '24mbit' }, { at = '2s', rate = '6mbit' }, { at = '3s', rate = 0 }, { at = '4s', rate = '12mbit' }]"]);
     let mut log = Log::default();
@@ -117,7 +117,7 @@ fn a_shorter_delay_does_not_let_packets_overtake() {
 }
 
 #[test]
-fn a_blackout_loses_what_passes_or_holds_it() {
+fn a_blackout_loses_or_holds_packets() {
     let mut losing = chain(&["rate = '12mbit'\nblackouts = [{ at = '100ms', for = '200ms' }]\nqueue = '1m'"]);
     let mut log = Log::default();
     send(&mut losing, 1, 0, 500, &mut log);
@@ -165,7 +165,7 @@ fn a_policed_flow_gets_its_burst_and_then_the_rate() {
 }
 
 #[test]
-fn a_cellular_link_grants_more_only_to_those_who_queue() {
+fn a_cellular_link_grants_more_only_to_flows_that_queue() {
     let text = "cellular = { min = '1.2mbit', max = '24mbit', interval = '50ms' }\nqueue = '10m'";
     // At the granted rate exactly nothing changes: 1 packet in 10 ms.
     let mut polite = chain(&[text]);
@@ -207,7 +207,7 @@ fn a_recorded_link_delivers_at_its_opportunities() {
 }
 
 #[test]
-fn acknowledgements_come_in_bursts_and_thinned() {
+fn acknowledgements_are_aggregated_and_thinned() {
     let mut chain = chain(&["delay = '5ms'\naggregate = { hold = '20ms', thin = 4 }"]);
     for i in 0..40u32 {
         chain.push(ms(u64::from(i)), Packet { pure_ack: true, ..Packet::new(0, 52, i) });
@@ -240,7 +240,7 @@ fn reordered_packets_are_overtaken_and_no_others() {
 }
 
 #[test]
-fn jitter_keeps_the_order_unless_told_otherwise() {
+fn jitter_keeps_the_order_by_default() {
     for (reorder, ordered) in [(false, true), (true, false)] {
         let mut chain =
             chain(&[&format!("delay = '20ms'\njitter = {{ spread = '10ms', reorder = {reorder} }}")]);
@@ -253,7 +253,7 @@ fn jitter_keeps_the_order_unless_told_otherwise() {
 }
 
 #[test]
-fn the_slowest_of_several_links_sets_the_pace_and_delays_add_up() {
+fn the_slowest_link_sets_the_rate_and_delays_add_up() {
     let mut chain = chain(&[
         "rate = '120mbit'\ndelay = '3ms'",
         "rate = '12mbit'\ndelay = '5ms'\nqueue = '1m'",
@@ -292,7 +292,7 @@ fn a_late_reader_changes_neither_queueing_nor_delay() {
 }
 
 #[test]
-fn aqms_hold_the_delay_of_an_overload_down_where_drop_tail_fills_the_buffer() {
+fn aqms_limit_the_delay_of_an_overload_where_drop_tail_fills_the_buffer() {
     // A tenth more than 12 Mbit/s, from a sender that never slows down; a packet is a millisecond.
     let standing = |queue: &str| {
         let mut chain = chain(&[&format!("rate = '12mbit'\nqueue = {{ kind = '{queue}', limit = '500p' }}")]);
@@ -347,7 +347,7 @@ fn fair_queues_protect_a_sparse_flow_from_a_bulk_flow() {
 }
 
 #[test]
-fn the_engine_can_change_a_link_and_is_told_when_it_cannot() {
+fn the_engine_can_change_a_link_or_gets_an_error() {
     let mut plain = chain(&["rate = '12mbit'\ndelay = '5ms'"]);
     let change = Change {
         link: 0,
@@ -373,10 +373,10 @@ fn the_engine_can_change_a_link_and_is_told_when_it_cannot() {
 }
 
 #[test]
-fn links_that_cannot_be_are_refused_with_the_key_and_a_way_out() {
+fn invalid_links_are_refused_with_the_key_and_a_remedy() {
     let error = |text: &str| {
         let links = [toml::from_str::<LinkSpec>(text).unwrap_or_else(|e| panic!("{text}: {e}"))];
-        let ctx = BuildContext::of_path(&links, &[], Direction::Forward, 1500, 1);
+        let ctx = BuildContext::for_path(&links, &[], Direction::Forward, 1500, 1);
         Path::<()>::new(&links, &ctx).err().unwrap_or_else(|| panic!("{text} was built")).to_string()
     };
     for (text, key, way_out) in [

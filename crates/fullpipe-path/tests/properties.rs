@@ -191,7 +191,7 @@ fn arrivals() -> impl Strategy<Value = Vec<Arrival>> {
 
 /// The chain of these links, if it can be built.
 fn build(links: &[LinkSpec], seed: u64) -> Option<Path<u32>> {
-    let ctx = BuildContext::of_path(links, &[], Direction::Forward, 1500, seed);
+    let ctx = BuildContext::for_path(links, &[], Direction::Forward, 1500, seed);
     match Path::new(links, &ctx) {
         Ok(chain) => Some(chain),
         Err(e) => {
@@ -258,7 +258,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_goes_in_comes_out_or_is_dropped_or_is_inside(
+    fn every_packet_is_delivered_dropped_or_inside(
         links in vec(link(), 0..4), arrivals in arrivals(), seed: u64,
     ) {
         let Some(mut chain) = build(&links, seed) else { return Ok(()) };
@@ -282,13 +282,13 @@ proptest! {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_fates(links in vec(link(), 1..3), arrivals in arrivals(), seed: u64) {
+    fn the_same_seed_gives_the_same_outcomes(links in vec(link(), 1..3), arrivals in arrivals(), seed: u64) {
         let (Some(mut a), Some(mut b)) = (build(&links, seed), build(&links, seed)) else { return Ok(()) };
         prop_assert_eq!(drive(&mut a, &arrivals, Style::Prompt), drive(&mut b, &arrivals, Style::Prompt));
     }
 
     #[test]
-    fn it_does_not_matter_when_the_engine_calls(links in vec(link(), 1..3), arrivals in arrivals(), seed: u64) {
+    fn outcomes_do_not_depend_on_when_the_engine_calls(links in vec(link(), 1..3), arrivals in arrivals(), seed: u64) {
         let Some(mut prompt) = build(&links, seed) else { return Ok(()) };
         let fates = drive(&mut prompt, &arrivals, Style::Prompt);
         for style in [Style::Sloppy, Style::Late] {
@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn fates_are_reported_in_the_order_of_time_and_nothing_arrives_unannounced(
+    fn outcomes_are_reported_in_order_and_announced(
         links in vec(link(), 1..3), arrivals in arrivals(), seed: u64,
     ) {
         let Some(mut chain) = build(&links, seed) else { return Ok(()) };
@@ -369,7 +369,7 @@ proptest! {
     }
 
     #[test]
-    fn the_end_of_time_is_no_panic(
+    fn the_end_of_time_does_not_panic(
         links in vec(link(), 1..3), arrivals in arrivals(), seed: u64, before in 0u64..1 << 40,
     ) {
         let Some(mut chain) = build(&links, seed) else { return Ok(()) };
@@ -386,7 +386,7 @@ proptest! {
     }
 
     #[test]
-    fn a_written_link_is_read_back(link in link()) {
+    fn a_link_survives_a_round_trip(link in link()) {
         let json = serde_json::to_string(&link).unwrap();
         prop_assert_eq!(&serde_json::from_str::<LinkSpec>(&json).unwrap(), &link);
         prop_assert_eq!(&toml::from_str::<LinkSpec>(&toml::to_string(&link).unwrap()).unwrap(), &link);
@@ -440,7 +440,7 @@ proptest! {
 
 /// The properties say nothing about links that cannot be built: enough of them must be.
 #[test]
-fn half_of_the_links_that_are_drawn_can_be_built() {
+fn at_least_half_of_the_random_links_are_valid() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let built =

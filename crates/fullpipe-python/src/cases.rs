@@ -2,8 +2,8 @@
 
 use crate::error::{of_options, of_scenario};
 use fullpipe_experiment::scenario::{self, Case};
-use fullpipe_run::race::{Axis, Contestant, Race, RaceError, USUAL};
-use fullpipe_run::{Engine, beside, vocabulary};
+use fullpipe_run::race::{Axis, Contestant, Race, RaceError, DEFAULT_CONTROLLERS};
+use fullpipe_run::{Engine, files_in, vocabulary};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -79,7 +79,7 @@ pub fn parse(
     directory: Option<PathBuf>,
     more: Vec<String>,
 ) -> PyResult<Cases> {
-    let open = beside(directory.unwrap_or_default());
+    let open = files_in(directory.unwrap_or_default());
     let mut known = vocabulary(&[Engine::Sim]);
     known.controllers.extend(more);
     let cases = scenario::parse(name, text, &known, &open).map_err(|e| of_scenario(py, &e))?;
@@ -106,7 +106,7 @@ pub fn race(
             .push(Axis::parse(&axis).map_err(|e| of_options(py, &format!("sweep `{axis}`: {e}"), None))?);
     }
     let names: Vec<&str> = match controllers.as_slice() {
-        [] => USUAL.to_vec(),
+        [] => DEFAULT_CONTROLLERS.to_vec(),
         given => given.iter().map(String::as_str).collect(),
     };
     let engines = &[Engine::Sim];

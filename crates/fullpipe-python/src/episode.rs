@@ -8,7 +8,7 @@ use fullpipe_cc::registry::Build;
 use fullpipe_experiment::Results as Recordings;
 use fullpipe_experiment::scenario::Scenario;
 use fullpipe_policy::{MAX_WINDOW, StepTotals};
-use fullpipe_sim::{Controllers, Simulation, Stepped};
+use fullpipe_sim::{Controllers, Simulation, SteppedRun};
 use fullpipe_units::{Rate, Span, Time};
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -40,7 +40,7 @@ pub const FEATURES: [&str; 17] = [
 pub struct Episode {
     /// Nothing ever waits for the lock: who holds the episode holds the run. It lets threads pass an episode on, since a run may be
     /// moved between them, but not be looked at by two at once.
-    run: Option<Mutex<Stepped>>,
+    run: Option<Mutex<SteppedRun>>,
     /// The place of each agent among the connections.
     flows: Vec<usize>,
     labels: Vec<String>,
@@ -221,11 +221,11 @@ impl Episode {
     }
 
     /// The run; none once it has ended.
-    pub fn under_way(&mut self) -> Option<&mut Stepped> {
+    pub fn under_way(&mut self) -> Option<&mut SteppedRun> {
         held(&mut self.run).filter(|_| !self.failed)
     }
 
-    fn held(&mut self) -> Option<&mut Stepped> {
+    fn held(&mut self) -> Option<&mut SteppedRun> {
         held(&mut self.run)
     }
 
@@ -251,7 +251,7 @@ impl Episode {
     }
 }
 
-fn held(run: &mut Option<Mutex<Stepped>>) -> Option<&mut Stepped> {
+fn held(run: &mut Option<Mutex<SteppedRun>>) -> Option<&mut SteppedRun> {
     run.as_mut().map(|run| run.get_mut().unwrap_or_else(PoisonError::into_inner))
 }
 

@@ -3,7 +3,7 @@
 use crate::cases::Cases;
 use crate::error::RunError;
 use crate::results::Results;
-use fullpipe_run::{Batch, Engine, Job, Watch};
+use fullpipe_run::{Batch, Engine, Job, Monitor};
 use fullpipe_units::Span;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -21,7 +21,7 @@ struct Heard {
     nanos: AtomicU64,
 }
 
-impl Watch for Heard {
+impl Monitor for Heard {
     fn interrupted(&self) -> bool {
         self.stop.load(Relaxed)
     }
@@ -97,7 +97,7 @@ pub fn run(
         ));
     };
     let results = outcome.results.clone();
-    outcome.all().map_err(|e| RunError::new_err(e.to_string()))?;
+    outcome.into_runs().map_err(|e| RunError::new_err(e.to_string()))?;
     if let Some(progress) = progress {
         progress.call1(py, (1.0,))?;
     }

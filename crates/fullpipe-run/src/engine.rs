@@ -1,7 +1,7 @@
-//! What can run a case.
+//! The engines that can run a case.
 
 #[cfg(feature = "lab")]
-use crate::Lend;
+use crate::ControllerLoader;
 use crate::RunError;
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Source;
@@ -10,7 +10,7 @@ use fullpipe_sim::SimError;
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
 
-/// What can run a scenario.
+/// An engine that can run a scenario.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Engine {
     /// The simulator: virtual time, deterministic.
@@ -21,7 +21,7 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// Where its recordings say that they came from.
+    /// The source recorded in this engine's recordings.
     pub fn source(self) -> Source {
         match self {
             Engine::Sim => Source::Sim,
@@ -36,7 +36,8 @@ impl Engine {
     }
 }
 
-/// Simulates `case` and judges its checks; `progress` hears how far it is and may stop it.
+/// Simulates `case` and judges its checks. `progress` receives the virtual time now and then; returning
+/// [`ControlFlow::Break`] stops the run.
 ///
 /// # Errors
 /// [`RunError::Sim`], or [`RunError::Interrupted`] if `progress` stopped it.
@@ -44,7 +45,7 @@ pub fn run(case: &Case, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Re
     simulate(case, progress).map(without_distributions)
 }
 
-/// The same, with the distributions of its flows.
+/// Like [`run`], but keeps the flows' distributions.
 pub(crate) fn simulate(
     case: &Case,
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
@@ -57,20 +58,20 @@ pub(crate) fn simulate(
     Ok(judged(case, recording))
 }
 
-/// The same on the kernel's TCP; with `pcap` the lab writes captures.
+/// Like [`simulate`], with kernel TCP in the lab; with `pcap` the lab writes captures.
 #[cfg(feature = "lab")]
 pub(crate) fn run_in_lab(
     case: &Case,
     pcap: Option<std::path::PathBuf>,
-    lend: &dyn Lend,
+    loader: &dyn ControllerLoader,
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, RunError> {
     let scenario = &case.scenario;
     for flow in &scenario.flows {
-        let not_lent = |reason| RunError::NotLent { cc: flow.cc.clone(), reason };
-        lend.lend(&flow.cc).map_err(not_lent)?;
+        let unavailable = |reason| RunError::ControllerUnavailable { cc: flow.cc.clone(), reason };
+        loader.load(&flow.cc).map_err(unavailable)?;
     }
-    let options = fullpipe_lab::Options { pcap, inspect: lend.watcher(scenario), ..Default::default() };
+    let options = fullpipe_lab::Options { pcap, inspect: loader.inspector(scenario), ..Default::default() };
     let recording =
         fullpipe_lab::run_with(scenario, scenario.seed, &options, progress).map_err(|error| match error {
             fullpipe_lab::LabError::Stopped => RunError::Interrupted,
@@ -79,7 +80,7 @@ pub(crate) fn run_in_lab(
     Ok(judged(case, recording))
 }
 
-/// What an engine recorded of `case`, with what the case knows of itself and whether its checks held.
+/// Adds the case's label, contender and varied values to its recording, and judges its checks.
 fn judged(case: &Case, mut recording: Recording) -> Recording {
     recording.label = case.label();
     recording.contender.clone_from(&case.contender);
@@ -88,7 +89,7 @@ fn judged(case: &Case, mut recording: Recording) -> Recording {
     recording
 }
 
-/// Once the checks are judged the distributions have served most.
+/// Drops the flows' distributions, which few callers need once the checks are judged.
 pub(crate) fn without_distributions(mut recording: Recording) -> Recording {
     recording.flows.iter_mut().for_each(|flow| flow.distributions = None);
     recording

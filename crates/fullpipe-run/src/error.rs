@@ -1,29 +1,29 @@
-//! Why a run gave no recording.
+//! Errors of runs.
 
 use fullpipe_sim::SimError;
 
-/// Why a run gave no recording.
+/// A run failed and has no recording.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The simulator cannot run it.
+    /// The simulator failed.
     #[error("{run}: {error}")]
     Sim {
         /// The run's label.
         run: String,
-        /// Why.
+        /// The cause.
         error: SimError,
     },
-    /// The lab cannot run it.
+    /// The lab failed.
     #[cfg(feature = "lab")]
     #[error(transparent)]
     Lab(#[from] fullpipe_lab::LabError),
-    /// The kernel lacks a controller, and was not given it.
+    /// The kernel lacks a controller, and it could not be loaded.
     #[error("{cc}: {reason}")]
-    NotLent {
-        /// Its name.
+    ControllerUnavailable {
+        /// The controller's name.
         cc: String,
-        /// Why.
+        /// The cause.
         reason: String,
     },
     /// The caller asked to stop.

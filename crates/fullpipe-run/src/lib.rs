@@ -1,5 +1,5 @@
-//! One way to run scenarios: which engine, many at a time, what becomes of runs that are not valid, and whether the
-//! checks of a scenario held.
+//! Runs scenarios: chooses the engine, runs batches in parallel, repeats invalid runs, and judges a
+//! scenario's checks.
 //!
 //! ```
 //! use fullpipe_experiment::scenario;
@@ -26,9 +26,9 @@
 //! # Ok::<(), scenario::ScenarioError>(())
 //! ```
 //!
-//! A [`Batch`] says what is run and how; a [`Watch`] hears how far it is and may stop it. There is no terminal here, and
-//! nothing of reports. Without the features `threads` and `lab` it runs simulations one after another, wherever Rust
-//! does.
+//! A [`Batch`] is the runs and how to make them; a [`Monitor`] receives progress and can stop the batch.
+//! The crate prints nothing and knows no reports. Without the features `threads` and `lab` it runs
+//! simulations one after another, on any target that Rust supports.
 #![forbid(unsafe_code)]
 
 mod batch;
@@ -36,22 +36,22 @@ mod engine;
 mod error;
 mod files;
 #[cfg(feature = "lab")]
-mod lend;
+mod loader;
+mod monitor;
 mod parallel;
 mod part;
 pub mod race;
 mod vocabulary;
-mod watch;
 
 #[cfg(feature = "lab")]
-pub use batch::InRealTime;
+pub use batch::LabOptions;
 pub use batch::{Batch, Job, Outcome};
 pub use engine::{Engine, run};
 pub use error::RunError;
-pub use files::{beside, scenario_text};
+pub use files::{files_in, read_scenario};
 #[cfg(feature = "lab")]
-pub use lend::{Lend, Nothing, kernel_offers};
+pub use loader::{ControllerLoader, NoLoader, kernel_offers};
+pub use monitor::Monitor;
 pub use parallel::in_parallel;
 pub use part::{MergeError, Shard, merge};
 pub use vocabulary::vocabulary;
-pub use watch::Watch;

@@ -1,26 +1,26 @@
-//! Many jobs on all cores, or one after another where there are no threads.
+//! Runs jobs on all cores, or one after another on targets without threads.
 
 use std::ops::ControlFlow;
 
-/// Does `work` for each of `jobs`, with its index, on up to `threads` threads (0: as many as there are
-/// cores). The results are in the order of the jobs whatever order they end in.
+/// Calls `work` for each of `jobs`, with its index, on up to `threads` threads (0: one per core). The
+/// results are in the order of the jobs, whatever order they finish in.
 ///
-/// Jobs begin in their order. Once `work` answers [`ControlFlow::Break`], with a result like any other, no
-/// job begins any more. Jobs that did not begin have no result.
+/// Jobs start in order. Once `work` returns [`ControlFlow::Break`], which carries a result like any other,
+/// no further job starts. Jobs that did not start have no result.
 pub fn in_parallel<J: Sync, R: Send>(
     jobs: &[J],
     threads: usize,
     work: impl Fn(usize, &J) -> ControlFlow<R, R> + Sync,
 ) -> Vec<Option<R>> {
-    match at_a_time(threads).clamp(1, jobs.len().max(1)) {
+    match thread_count(threads).clamp(1, jobs.len().max(1)) {
         #[cfg(feature = "threads")]
         threads @ 2.. => on_threads(jobs, threads, work),
         _ => in_turn(jobs, work),
     }
 }
 
-/// How many of them: what the caller says, or the cores there are.
-fn at_a_time(threads: usize) -> usize {
+/// The number of threads: the caller's, or one per core.
+fn thread_count(threads: usize) -> usize {
     match threads {
         #[cfg(feature = "threads")]
         0 => std::thread::available_parallelism().map_or(1, usize::from),
@@ -62,7 +62,7 @@ fn on_threads<J: Sync, R: Send>(
                     let result = match work(i, job) {
                         ControlFlow::Continue(result) => result,
                         ControlFlow::Break(result) => {
-                            // Beyond the last job there is none: a stop and the end are one condition.
+                            // A stop looks like the end of the jobs to every other thread.
                             next.store(jobs.len(), Ordering::Relaxed);
                             result
                         }
@@ -92,12 +92,12 @@ mod tests {
     }
 
     #[test]
-    fn after_a_break_no_job_begins() {
+    fn after_a_break_no_job_starts() {
         let jobs = [(); 10];
         let stop = |i: usize, (): &()| if i == 3 { ControlFlow::Break(i) } else { ControlFlow::Continue(i) };
         let one = in_parallel(&jobs, 1, stop);
         assert_eq!(one.iter().flatten().count(), 4);
-        // Those that were under way at the time end; each thread has one at most.
+        // Jobs that were running finish; each thread has at most one.
         let two = in_parallel(&jobs, 2, stop);
         assert!(
             two[3] == Some(3) && two[..3].iter().all(Option::is_some) && two[5..].iter().all(Option::is_none)

@@ -1,12 +1,12 @@
-//! Many runs divided between machines, and put together again.
+//! Splits a batch between machines, and merges the results.
 
 use fullpipe_experiment::recording::{Part, Recording, Results};
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// One of the equal parts of many runs: every `of`-th of them, so that the long ones, which are neighbours in a
-/// sweep, are spread over all parts.
+/// One of `of` equal parts of a batch: every `of`-th run, so that long runs, which are neighbours in a sweep,
+/// are spread over all parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     nth: u32,
@@ -32,13 +32,13 @@ impl Display for Shard {
 }
 
 impl Shard {
-    /// Its share of `all`.
-    pub fn of<T>(self, all: Vec<T>) -> Vec<T> {
+    /// The runs of `all` that belong to this shard.
+    pub fn select<T>(self, all: Vec<T>) -> Vec<T> {
         all.into_iter().skip(self.nth as usize - 1).step_by(self.of as usize).collect()
     }
 
-    /// What to write beside the runs with these numbers within the shard, each of which stands for a job of which there
-    /// are `at_once` in a row (the same run by several engines).
+    /// The part record to store with results: `numbers` are the indices of finished jobs within the shard,
+    /// where each run has `at_once` consecutive jobs (one per engine).
     pub fn part(self, numbers: &[usize], at_once: usize) -> Part {
         let whole = |&n: &usize| {
             let (run, engine) = (n / at_once, n % at_once);
@@ -48,40 +48,39 @@ impl Shard {
     }
 }
 
-/// Why parts do not make a whole.
+/// The parts do not make up one batch.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MergeError {
-    /// Results of no part.
-    #[error(
-        "the {nth}. of them is no part: write parts with `fullpipe run FILE --shard 1/N --out PART.json`"
-    )]
+    /// Results that are not a part.
+    #[error("file {nth} is not a part: write parts with `fullpipe run FILE --shard 1/N --out PART.json`")]
     NotAPart {
-        /// Which of the results, from 1.
+        /// Its position among the results, from 1.
         nth: usize,
     },
-    /// Parts of different wholes.
-    #[error("one is a part of {0}, another of {1}")]
+    /// Parts of different batches.
+    #[error("the parts are of different batches: one of {0} parts, another of {1}")]
     Different(u32, u32),
-    /// A part that is there twice.
-    #[error("part {0} of {1} is there twice")]
-    Twice(u32, u32),
-    /// Parts that are not there.
-    #[error("missing of {of} parts: {}", .missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))]
+    /// A part is given twice.
+    #[error("part {0} of {1} is given twice")]
+    Duplicate(u32, u32),
+    /// Parts are missing.
+    #[error("missing parts, of {of}: {}", .missing.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))]
     Missing {
-        /// Which.
+        /// Their numbers, from 1.
         missing: Vec<u32>,
         /// How many there should be.
         of: u32,
     },
-    /// A part that does not fit its own account, or runs of different scenarios.
-    #[error("part {0} of {1} does not belong to the others: {2}")]
+    /// A part contradicts its own header, or overlaps another.
+    #[error("part {0} of {1} does not fit the others: {2}")]
     Damaged(u32, u32, &'static str),
 }
 
-/// The whole of which `parts` were made: the same as if it had been run in one place.
+/// Merges `parts` into the results of the whole batch, byte for byte the same as if it had been run on one
+/// machine.
 ///
 /// # Errors
-/// Anything else than every part of one whole, once.
+/// `parts` is not every part of one batch exactly once.
 pub fn merge(parts: Vec<Results>) -> Result<Results, MergeError> {
     let mut of = None;
     let mut seen: Vec<u32> = Vec::new();
@@ -94,15 +93,15 @@ pub fn merge(parts: Vec<Results>) -> Result<Results, MergeError> {
             return Err(MergeError::Different(of.unwrap_or(all), all));
         }
         if seen.contains(&nth) {
-            return Err(MergeError::Twice(nth, all));
+            return Err(MergeError::Duplicate(nth, all));
         }
         seen.push(nth);
         if numbers.len() != part.runs.len() || !(1..=all).contains(&nth) {
-            return Err(MergeError::Damaged(nth, all, "it has not as many runs as it says"));
+            return Err(MergeError::Damaged(nth, all, "its number of runs differs from its header"));
         }
         for (number, run) in numbers.into_iter().zip(part.runs) {
             if runs.insert(number, run).is_some() {
-                return Err(MergeError::Damaged(nth, all, "a run of it is also in another"));
+                return Err(MergeError::Damaged(nth, all, "one of its runs is also in another part"));
             }
         }
     }
@@ -136,7 +135,7 @@ mod tests {
         let mut seen = Vec::new();
         for nth in 1..=4 {
             let shard = Shard { nth, of: 4 };
-            let own = shard.of((0..10).collect::<Vec<usize>>());
+            let own = shard.select((0..10).collect::<Vec<usize>>());
             let jobs: Vec<usize> = (0..own.len() * 2).collect();
             let numbers = shard.part(&jobs, 2).numbers;
             assert_eq!(numbers, own.iter().flat_map(|n| [n * 2, n * 2 + 1]).collect::<Vec<_>>());
@@ -152,7 +151,7 @@ mod tests {
         let none = |_: &str| Err(String::new());
         let cases =
             fullpipe_experiment::scenario::parse("x", file, &vocabulary(&[Engine::Sim]), &none).unwrap();
-        let cases = shard.map_or(cases.clone(), |shard| shard.of(cases));
+        let cases = shard.map_or(cases.clone(), |shard| shard.select(cases));
         let jobs = cases.into_iter().map(|case| Job { engine: Engine::Sim, case }).collect();
         let outcome = Batch::new(jobs).keep_series(false).run(&());
         Results { part: shard.map(|shard| shard.part(&outcome.numbers, 1)), ..outcome.results }
@@ -169,13 +168,13 @@ mod tests {
         assert!(json(&merge(parts.clone()).unwrap()) == whole);
 
         let wrong = |parts: Vec<Results>| merge(parts).unwrap_err().to_string();
-        assert_eq!(wrong(parts[..3].to_vec()), "missing of 5 parts: 2, 4");
-        assert_eq!(wrong(vec![parts[0].clone(); 2]), "part 3 of 5 is there twice");
+        assert_eq!(wrong(parts[..3].to_vec()), "missing parts, of 5: 2, 4");
+        assert_eq!(wrong(vec![parts[0].clone(); 2]), "part 3 of 5 is given twice");
         assert_eq!(
             wrong(vec![parts[0].clone(), results(Some(shard("1/2")))]),
-            "one is a part of 5, another of 2"
+            "the parts are of different batches: one of 5 parts, another of 2"
         );
-        assert!(wrong(vec![results(None)]).contains("no part"));
+        assert!(wrong(vec![results(None)]).contains("file 1 is not a part"));
         let mut lost = parts;
         lost[0].runs.pop();
         assert!(wrong(lost).contains("part 3 of 5"));

@@ -1,4 +1,4 @@
-//! A race: controllers on one path, one after another or together, as the scenario files that its options stand for.
+//! Races: controllers on one path, one after another or sharing it, turned into scenario files.
 
 use crate::{Engine, vocabulary};
 use fullpipe_experiment::scenario::{Case, ScenarioError, parse, range};
@@ -6,30 +6,30 @@ use fullpipe_path::Limit;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use toml::{Table, Value};
 
-/// Who races if nobody is named.
-pub const USUAL: [&str; 5] = ["bbr", "bbr3", "cubic", "hybla", "reno"];
+/// The controllers of a race that names none.
+pub const DEFAULT_CONTROLLERS: [&str; 5] = ["bbr", "bbr3", "cubic", "hybla", "reno"];
 
-/// The path and the manner of a race. [`Race::default`] is the case that BBR was made for: 100 Mbit/s, 100 ms, a buffer of one
-/// bandwidth-delay product, 1 % random loss, 30 seconds.
+/// The path and the options of a race. [`Race::default`] is the case that BBR was designed for:
+/// 100 Mbit/s, 100 ms, a buffer of one bandwidth-delay product, 1 % random loss, 30 seconds.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Race {
     /// Rate of the bottleneck.
     pub rate: Rate,
     /// Round-trip propagation delay.
     pub rtt: Span,
-    /// Limit of the bottleneck's queue; none for one bandwidth-delay product, or for the queue's own.
+    /// Limit of the bottleneck's queue. `None`: one bandwidth-delay product, or the default of `queue`.
     pub buffer: Option<Limit>,
-    /// Kind of the bottleneck's queue; none for drop-tail.
+    /// Kind of the bottleneck's queue; `None` for drop-tail.
     pub queue: Option<String>,
     /// Random loss behind the bottleneck.
     pub loss: Fraction,
-    /// Rate of the way back, if it is limited.
+    /// Rate of the reverse path, if it is limited.
     pub reverse_rate: Option<Rate>,
     /// Largest packet in bytes, IP header included.
     pub mtu: u32,
     /// How long each run lasts.
     pub duration: Span,
-    /// The first part of a run, left out of its figures.
+    /// Time at the start of a run that its figures leave out.
     pub warmup: Option<Span>,
     /// Whether all controllers share the path at once instead of one after another.
     pub together: bool,
@@ -37,15 +37,15 @@ pub struct Race {
     pub flows: u32,
     /// Time between the starts of the flows of one controller.
     pub stagger: Option<Span>,
-    /// What each flow transfers; none for as much as it can.
+    /// Bytes that each flow transfers; `None` for as many as it can.
     pub size: Option<Bytes>,
     /// Whether ECN is negotiated.
     pub ecn: bool,
     /// Seed of everything random.
     pub seed: u32,
-    /// Runs of each, with seeds counting up.
+    /// Runs of each controller, with consecutive seeds.
     pub repeats: u32,
-    /// What is varied: every combination is run.
+    /// Keys to vary: every combination of values is run.
     pub sweep: Vec<Axis>,
     /// Interval between the samples of the time series.
     pub sample: Span,
@@ -76,7 +76,7 @@ impl Default for Race {
     }
 }
 
-/// Why there is no such race: what was wrong and, on a line of its own, what to do.
+/// Invalid options of a race: what is wrong and, on a line of its own, what to do.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{message}{}", .help.as_deref().map(|help| format!("\n  help: {help}")).unwrap_or_default())]
 pub struct RaceError {
@@ -87,7 +87,7 @@ pub struct RaceError {
 }
 
 impl From<ScenarioError> for RaceError {
-    /// Of a file that nobody wrote: without its line.
+    /// Without the line number: the user did not write the generated file.
     fn from(e: ScenarioError) -> Self {
         RaceError { message: e.message, help: e.help }
     }

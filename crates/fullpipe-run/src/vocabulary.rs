@@ -1,31 +1,31 @@
-//! What a scenario may name where it is to run.
+//! The names that a scenario may use with given engines.
 
 use crate::Engine;
 use fullpipe_experiment::scenario::Vocabulary;
 
-/// What a scenario may say that each of `engines` is to run. In the lab controllers are the kernel's, too, some
-/// of which only show when a run asks for them.
+/// The names that a scenario may use if every one of `engines` is to run it. In the lab these include
+/// the kernel's controllers, some of which are loaded only when a run asks for them.
 pub fn vocabulary(engines: &[Engine]) -> Vocabulary {
     let simulated = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name.to_owned());
     let vocabulary = Vocabulary::new(simulated);
     #[cfg(feature = "lab")]
-    let vocabulary = with_the_kernels(vocabulary, engines);
+    let vocabulary = with_kernel_controllers(vocabulary, engines);
     #[cfg(not(feature = "lab"))]
     let _ = engines;
     vocabulary
 }
 
 #[cfg(feature = "lab")]
-fn with_the_kernels(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabulary {
+fn with_kernel_controllers(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabulary {
     use fullpipe_experiment::scenario::UnavailableController;
     use fullpipe_kernel::tcp_info::{EBPF_CONTROLLERS, LINUX_CONTROLLERS};
 
     vocabulary.whole_run_loss_only = engines.contains(&Engine::Lab);
     vocabulary.uses_kernel_tcp = engines.contains(&Engine::Lab);
-    let there = fullpipe_lab::controllers();
+    let available = fullpipe_lab::controllers();
     let named =
         EBPF_CONTROLLERS.map(|(name, _)| name).into_iter().chain(LINUX_CONTROLLERS).map(str::to_owned);
-    for name in named.chain(there) {
+    for name in named.chain(available) {
         if vocabulary.controllers.contains(&name) || vocabulary.unavailable.iter().any(|r| r.name == name) {
             continue;
         }
@@ -37,7 +37,7 @@ fn with_the_kernels(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabular
             Some((_, same)) => format!("`{same}` is the same algorithm; or run it with `--engine lab`"),
             None => "run it with `--engine lab`".to_owned(),
         };
-        let reason = format!("`{name}` is a controller of the kernel only: the simulator has none");
+        let reason = format!("`{name}` is a kernel controller; the simulator does not have it");
         vocabulary.unavailable.push(UnavailableController { name, reason, help });
     }
     vocabulary
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_can_be_simulated_may_be_named() {
+    fn every_simulated_controller_is_accepted() {
         let vocabulary = vocabulary(&[Engine::Sim]);
         assert!(fullpipe_cc::CONTROLLERS.iter().all(|c| vocabulary.check_controller(c.name).is_ok()));
         assert!(!vocabulary.whole_run_loss_only);
@@ -56,7 +56,7 @@ mod tests {
 
     #[cfg(feature = "lab")]
     #[test]
-    fn what_only_the_kernel_has_is_refused_where_something_is_simulated() {
+    fn kernel_only_controllers_are_refused_if_any_engine_simulates() {
         let refused = |engines: &[Engine]| vocabulary(engines).check_controller("vegas").err();
         assert_eq!(refused(&[Engine::Lab]), None);
         for engines in [&[Engine::Sim][..], &[Engine::Sim, Engine::Lab]] {

@@ -1,7 +1,7 @@
-//! Batches as a caller sees them: the same bytes on any thread, and what an interruption leaves.
+//! Batches: the same bytes with any number of threads, and the results of an interrupted batch.
 
 use fullpipe_experiment::scenario::{Case, parse};
-use fullpipe_run::{Batch, Engine, Job, Outcome, RunError, Watch, vocabulary};
+use fullpipe_run::{Batch, Engine, Job, Monitor, Outcome, RunError, vocabulary};
 use fullpipe_units::Span;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +24,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_thread() {
 }
 
 #[test]
-fn a_run_says_what_it_varies_and_how_its_checks_came_out() {
+fn a_run_records_its_varied_values_and_its_checks() {
     let results = Batch::new(jobs(RACE)).run(&()).results;
     let run = &results.runs[2];
     assert_eq!((run.label.as_str(), run.varied("seed")), ("bbr+cubic, seed 3", Some("3")));
@@ -36,9 +36,12 @@ fn a_run_says_what_it_varies_and_how_its_checks_came_out() {
 #[test]
 fn quantiles_of_several_flows_are_of_all_their_packets() {
     // Two flows on a path each by their extra delay: together half of the packets took 40 ms, half 240 ms.
-    let file = "duration = '20s'\nsample = '10s'\n[path]\nrate = '100mbit'\nrtt = '40ms'\n[[flow]]\ncc = 'fixed'\nsettings = { window = 10 }\ncount = 1\n\
-                [[flow]]\ncc = 'fixed'\nsettings = { window = 60 }\nextra_rtt = '200ms'\n[[flow]]\ncc = 'reno'\nsize = '10k'\n\
-                [[check]]\nflow = 'fixed'\nrtt_min = '40ms .. 41ms'\nrtt_p50 = '40ms .. 242ms'\nrtt_p99 = '239ms .. 245ms'\nqueue_max = '<= 20ms'\n";
+    let file = "duration = '20s'\nsample = '10s'\n[path]\nrate = '100mbit'\nrtt = '40ms'\n\
+                [[flow]]\ncc = 'fixed'\nsettings = { window = 10 }\ncount = 1\n\
+                [[flow]]\ncc = 'fixed'\nsettings = { window = 60 }\nextra_rtt = '200ms'\n\
+                [[flow]]\ncc = 'reno'\nsize = '10k'\n\
+                [[check]]\nflow = 'fixed'\nrtt_min = '40ms .. 41ms'\nrtt_p50 = '40ms .. 242ms'\n\
+                rtt_p99 = '239ms .. 245ms'\nqueue_max = '<= 20ms'\n";
     let results = Batch::new(jobs(file)).run(&()).results;
     assert!(results.runs[0].checks.iter().all(|c| c.passed), "{:#?}", results.runs[0].checks);
 }
@@ -46,7 +49,7 @@ fn quantiles_of_several_flows_are_of_all_their_packets() {
 /// Interrupts once so many runs are finished.
 struct After(usize, AtomicUsize);
 
-impl Watch for After {
+impl Monitor for After {
     fn interrupted(&self) -> bool {
         self.1.load(Ordering::Relaxed) >= self.0
     }
@@ -63,12 +66,12 @@ fn an_interrupted_batch_keeps_the_finished_runs() {
     let Outcome { results, numbers, interrupted, failures } = run(2);
     assert!(interrupted && failures.is_empty());
     assert_eq!((results.runs.len(), numbers), (2, vec![0, 1]));
-    assert!(matches!(run(0).all(), Err(RunError::Interrupted)));
-    assert_eq!(run(9).all().unwrap().len(), 4);
+    assert!(matches!(run(0).into_runs(), Err(RunError::Interrupted)));
+    assert_eq!(run(9).into_runs().unwrap().len(), 4);
 }
 
 #[test]
-fn a_run_that_cannot_be_made_leaves_the_others() {
+fn a_failed_run_does_not_affect_the_others() {
     let mut jobs = jobs(RACE);
     jobs[1].case.scenario.flows[0].settings =
         [("no_such".to_owned(), fullpipe_experiment::scenario::Setting::Integer(1))].into();

@@ -1,37 +1,37 @@
-//! When the application writes, and when its peer asks for more.
+//! The application at the sending end: when it writes.
 
 use crate::sender::Sender;
 use fullpipe_cc::{CongestionControl, Span, Time};
 use fullpipe_experiment::scenario::{App, AppWrite};
 use fullpipe_units::Bytes;
 
-/// The application at the sending end, and its peer's questions.
+/// The application at the sending end.
 #[derive(Debug)]
 pub(crate) struct Source {
     app: App,
     /// Bytes it may still write.
     left: u64,
-    /// Next time it writes.
+    /// When it writes next.
     pub at: Time,
     /// Chunks are timed from the first, so that fractions of a nanosecond do not add up.
     started: Time,
     chunks: u64,
-    /// The next burst is due and waits for the last to be delivered.
+    /// The next burst is due and waits until the last one is delivered.
     waiting: bool,
-    /// Beginnings of transfers (bursts or answers) that are not delivered yet, with their last byte.
+    /// The burst or response that is not delivered yet.
     transfer: Option<Transfer>,
     written: u64,
     stopped: bool,
-    /// What it does instead from `at` on.
+    /// The application that replaces this one at `at`.
     change: Option<App>,
 }
 
-/// A burst or an answer under way.
+/// A burst or a response in progress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Transfer {
-    /// When it was written or asked for.
+    /// When it was written or requested.
     pub began: Time,
-    /// The stream's length with it.
+    /// Stream length at its end.
     pub end: u64,
 }
 
@@ -39,7 +39,7 @@ impl Source {
     /// An application that sends at most `size` bytes in all.
     pub fn new(app: App, size: Option<u64>) -> Self {
         let app = match app {
-            // No application writes more often than every microsecond.
+            // An application writes at most once per microsecond.
             App::Rate { rate, chunk } => {
                 let least = rate.bytes_in(Span::from_micros(1)) + 1;
                 App::Rate { rate, chunk: Bytes(chunk.0.max(least)) }
@@ -60,7 +60,7 @@ impl Source {
         }
     }
 
-    /// From `now` on it does what `app` says. What it wrote and was not sent yet is forgotten.
+    /// Replaces the application by `app` at `now`. Data that was written and not yet sent is discarded.
     pub fn change(&mut self, now: Time, app: App) {
         if !self.stopped {
             self.change = Some(app);
@@ -68,7 +68,7 @@ impl Source {
         }
     }
 
-    /// The connection is there.
+    /// The connection is established.
     pub fn start<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) {
         self.started = now;
         match self.app {
@@ -103,7 +103,7 @@ impl Source {
         }
     }
 
-    /// It writes no more.
+    /// Stops writing.
     pub fn stop<C: CongestionControl>(&mut self, sender: &mut Sender<C>, truncate: bool) {
         self.stopped = true;
         self.waiting = false;
@@ -111,7 +111,7 @@ impl Source {
         sender.close(truncate);
     }
 
-    /// Does what is due at `now`.
+    /// Writes what is due at `now`.
     pub fn on_time<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) {
         if let Some(app) = self.change.take() {
             self.app = app;
@@ -159,7 +159,7 @@ impl Source {
         self.transfer = Some(Transfer { began: now, end: self.written });
     }
 
-    /// An ACK has been processed; whether the application wrote.
+    /// An ACK has been processed; returns whether the application wrote.
     #[inline]
     pub fn on_ack<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) -> bool {
         if !self.waiting || !sender.is_idle() {
@@ -171,15 +171,15 @@ impl Source {
         true
     }
 
-    /// The peer's question, asked at `asked`, has arrived.
-    pub fn answer<C: CongestionControl>(&mut self, asked: Time, sender: &mut Sender<C>) {
+    /// The peer's request, sent at `requested`, has arrived: writes the response.
+    pub fn respond<C: CongestionControl>(&mut self, requested: Time, sender: &mut Sender<C>) {
         if let (App::RequestResponse { response, .. }, false) = (&self.app, self.stopped) {
             self.write(response.0, sender);
-            self.transfer = Some(Transfer { began: asked, end: self.written });
+            self.transfer = Some(Transfer { began: requested, end: self.written });
         }
     }
 
-    /// The transfer that is complete now that the peer has `delivered` bytes.
+    /// The transfer that is complete with `delivered` bytes, if one is.
     #[inline]
     pub fn on_delivered(&mut self, delivered: u64) -> Option<Transfer> {
         match self.transfer {

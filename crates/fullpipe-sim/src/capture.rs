@@ -1,89 +1,89 @@
-//! What passes at one end of a simulated connection, as a capture there would have it.
+//! Packet captures at one end of a simulated connection.
 
 use crate::segment::{Kind, NO_SACK, SackStore, Segment};
 use fullpipe_cc::Time;
 
-/// Where packets are captured.
+/// The end of the connection at which packets are captured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Where data is sent.
+    /// The data sender.
     Sender,
-    /// Where it arrives.
+    /// The data receiver.
     Receiver,
 }
 
-/// Most blocks of an acknowledgment.
-const BLOCKS: usize = 4;
+/// Most SACK blocks of an acknowledgment, the duplicate report included.
+const MAX_BLOCKS: usize = 4;
 
-/// What a packet is.
+/// A captured packet's kind and contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum What {
-    /// Opens the connection.
+pub enum PacketKind {
+    /// A SYN.
     Syn,
-    /// Answers that, and tells the window's first right edge.
+    /// A SYN-ACK, with the initial right edge of the receive window.
     SynAck {
         /// First byte that may not be sent yet.
         edge: u64,
     },
-    /// Completes the handshake.
+    /// The ACK that completes the handshake.
     Established,
-    /// Bytes `from` to `to` of the stream.
+    /// Bytes `from..to` of the stream.
     Data {
-        /// First.
+        /// First byte.
         from: u64,
-        /// One after the last.
+        /// One past the last byte.
         to: u64,
-        /// When it left: its timestamp.
+        /// When it was sent: its timestamp option.
         stamp: Time,
     },
     /// An acknowledgment.
     Ack {
-        /// First byte that has not arrived.
+        /// First byte that has not been received (cumulative acknowledgment).
         ack: u64,
         /// First byte that may not be sent yet.
         edge: u64,
-        /// Timestamp of the data that it answers.
+        /// Timestamp echo: when the data that it acknowledges was sent.
         echo: Time,
-        /// What has arrived twice or beyond a hole, in the order of the option; `(0, 0)` where there is no more.
-        blocks: [(u64, u64); BLOCKS],
+        /// The SACK blocks in the order of the option, a duplicate report first; unused ones are `(0, 0)`.
+        blocks: [(u64, u64); MAX_BLOCKS],
     },
 }
 
-/// A packet as it passes.
+/// A captured packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Passed {
-    /// When.
+pub struct CapturedPacket {
+    /// When it passed.
     pub at: Time,
-    /// What.
-    pub what: What,
+    /// Kind and contents.
+    pub kind: PacketKind,
 }
 
-/// Writes down what passes at one end.
+/// Captures packets at one end.
 #[derive(Debug)]
 pub(crate) struct Capture {
     end: End,
-    passed: Vec<Passed>,
-    /// Where each segment begins in the stream.
+    packets: Vec<CapturedPacket>,
+    /// Byte position at which each segment begins.
     starts: Vec<u64>,
-    /// One after the last byte sent.
+    /// One past the last byte sent.
     sent: u64,
 }
 
 impl Capture {
     pub fn new(end: End) -> Self {
-        Capture { end, passed: Vec::new(), starts: Vec::new(), sent: 0 }
+        Capture { end, packets: Vec::new(), starts: Vec::new(), sent: 0 }
     }
 
-    pub fn into_passed(self) -> Vec<Passed> {
-        self.passed
+    pub fn into_packets(self) -> Vec<CapturedPacket> {
+        self.packets
     }
 
-    /// A handshake's packet.
-    pub fn handshake(&mut self, at: Time, end: End, what: What) {
-        self.note(at, end, what);
+    /// Records a packet of the handshake.
+    pub fn handshake(&mut self, at: Time, end: End, kind: PacketKind) {
+        self.note(at, end, kind);
     }
 
-    /// Data leaves, or arrives.
+    /// Records a data segment.
     pub fn data(&mut self, at: Time, end: End, data: &Segment) {
         let from = data.edge - u64::from(data.detail);
         let number = data.seq as usize;
@@ -91,29 +91,29 @@ impl Capture {
             self.starts.resize(number + 1, from);
         }
         self.sent = self.sent.max(data.edge);
-        self.note(at, end, What::Data { from, to: data.edge, stamp: data.stamp });
+        self.note(at, end, PacketKind::Data { from, to: data.edge, stamp: data.stamp });
     }
 
-    /// An acknowledgment leaves, or arrives; its selective part is still in `sacks`.
+    /// Records an acknowledgment whose SACK information is still in `sacks`.
     pub fn ack(&mut self, at: Time, end: End, ack: &Segment, sacks: &SackStore) {
         if end != self.end || ack.kind != Kind::Ack {
             return;
         }
         let byte = |number: u64| self.starts.get(number as usize).copied().unwrap_or(self.sent);
-        let mut blocks = [(0, 0); BLOCKS];
+        let mut blocks = [(0, 0); MAX_BLOCKS];
         if ack.detail != NO_SACK {
             let info = sacks.get(ack.detail);
             for (place, (from, to)) in blocks.iter_mut().zip(info.dsack.iter().chain(info.blocks())) {
                 *place = (byte(*from), byte(*to));
             }
         }
-        let what = What::Ack { ack: byte(ack.seq), edge: ack.edge, echo: ack.stamp, blocks };
-        self.note(at, end, what);
+        let kind = PacketKind::Ack { ack: byte(ack.seq), edge: ack.edge, echo: ack.stamp, blocks };
+        self.note(at, end, kind);
     }
 
-    fn note(&mut self, at: Time, end: End, what: What) {
+    fn note(&mut self, at: Time, end: End, kind: PacketKind) {
         if end == self.end {
-            self.passed.push(Passed { at, what });
+            self.packets.push(CapturedPacket { at, kind });
         }
     }
 }
@@ -124,8 +124,9 @@ mod tests {
     use crate::Simulation;
     use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 
-    /// Ten packets of which the fourth is lost (the handshake's two count), seen at `end`.
-    fn seen(end: End) -> Vec<Passed> {
+    /// The capture at `end` of ten packets, of which the fourth is lost (the list counts the two packets of
+    /// the handshake).
+    fn captured(end: End) -> Vec<CapturedPacket> {
         let mut path =
             PathSpec::bottleneck("10mbit".parse().unwrap(), "40ms".parse().unwrap(), "1bdp".parse().unwrap());
         path.forward[0].loss = Some(serde_json::from_str(r#"{"kind": "list", "packets": [6]}"#).unwrap());
@@ -137,24 +138,25 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_see_the_same_connection_from_their_side() {
-        let data = |passed: &[Passed]| {
-            let sizes = passed.iter().filter_map(|p| match p.what {
-                What::Data { from, to, .. } => Some((from / 1448, to - from)),
+    fn captures_at_both_ends_agree() {
+        let data = |passed: &[CapturedPacket]| {
+            let sizes = passed.iter().filter_map(|p| match p.kind {
+                PacketKind::Data { from, to, .. } => Some((from / 1448, to - from)),
                 _ => None,
             });
             sizes.collect::<Vec<_>>()
         };
-        let (sender, receiver) = (seen(End::Sender), seen(End::Receiver));
+        let (sender, receiver) = (captured(End::Sender), captured(End::Receiver));
         let (left, arrived) = (data(&sender), data(&receiver));
         assert_eq!(left.len(), 11);
         assert_eq!(arrived.len(), 10);
         assert_eq!(left.iter().filter(|(n, _)| *n == 3).count(), 2);
         assert_eq!(arrived.last(), Some(&(3, 1448)));
-        let blocks = sender.iter().filter(|p| matches!(p.what, What::Ack { blocks, .. } if blocks[0].1 > 0));
+        let blocks =
+            sender.iter().filter(|p| matches!(p.kind, PacketKind::Ack { blocks, .. } if blocks[0].1 > 0));
         assert!(blocks.count() >= 3);
-        assert!(matches!(sender.last().unwrap().what, What::Ack { ack: 14_480, .. }));
-        assert!(matches!(receiver.last().unwrap().what, What::Ack { ack: 14_480, .. }));
+        assert!(matches!(sender.last().unwrap().kind, PacketKind::Ack { ack: 14_480, .. }));
+        assert!(matches!(receiver.last().unwrap().kind, PacketKind::Ack { ack: 14_480, .. }));
         assert!(sender.is_sorted_by_key(|p| p.at) && receiver.is_sorted_by_key(|p| p.at));
     }
 }

@@ -1,4 +1,4 @@
-//! The controllers that a run can name: those of `fullpipe-cc`, and any that come from elsewhere.
+//! The controllers that a scenario can name: those of `fullpipe-cc`, and any that the caller adds.
 
 use crate::SimError;
 use fullpipe_cc::registry::{Build, BuildError, CONTROLLERS, ControllerInfo, Settings};
@@ -8,7 +8,7 @@ use fullpipe_cc::{
 };
 use std::any::Any;
 
-/// Makes a controller from elsewhere, with its settings as pairs of key and value.
+/// Creates a caller's controller, with its settings as pairs of key and value.
 type Make =
     for<'a> fn(&Config, &'a [(&'a str, &'a str)]) -> Result<Box<dyn CongestionControl>, BuildError<'a>>;
 
@@ -21,8 +21,8 @@ struct Outside {
 /// The controllers that a simulation knows by name: all of `fullpipe-cc`, and those
 /// [added](Self::with) from other crates.
 ///
-/// A controller from elsewhere implements [`CongestionControl`] and [`Build`], as those of `fullpipe-cc` do,
-/// and has its name, aliases and settings from [`Build::INFO`]:
+/// An added controller implements [`CongestionControl`] and [`Build`], as those of `fullpipe-cc` do.
+/// [`Build::INFO`] defines its name, aliases and settings:
 ///
 /// ```
 /// use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, Settings};
@@ -30,7 +30,7 @@ struct Outside {
 /// use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 /// use fullpipe_sim::{Controllers, Simulation};
 ///
-/// /// Keeps what it began with.
+/// /// Keeps its initial window.
 /// struct Stubborn(u64);
 /// # impl CongestionControl for Stubborn {
 /// #     fn on_send(&mut self, _: &Sent) {}
@@ -60,7 +60,7 @@ struct Outside {
 /// scenario.duration = "5s".parse()?;
 /// let controllers = Controllers::new().with::<Stubborn>();
 /// let recording = Simulation::new(&scenario, 1).controllers(&controllers).run()?;
-/// // Ten packets a round trip.
+/// // Ten packets per round trip.
 /// assert!((1.0e6..1.2e6).contains(&recording.summary.goodput_bps));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -75,7 +75,7 @@ impl Controllers {
         Controllers { outside: Vec::new() }
     }
 
-    /// These and `C`, which answers to its names instead of one of `fullpipe-cc` that has the same.
+    /// Adds `C`. Its names take precedence over the same names in `fullpipe-cc`.
     #[must_use]
     pub fn with<C: Build + 'static>(mut self) -> Self {
         self.outside.push(Outside {
@@ -88,17 +88,17 @@ impl Controllers {
         self
     }
 
-    /// What is known of each.
-    pub fn abouts(&self) -> impl Iterator<Item = &'static ControllerInfo> {
+    /// The descriptions of all controllers.
+    pub fn descriptions(&self) -> impl Iterator<Item = &'static ControllerInfo> {
         self.outside.iter().map(|o| o.about).chain(CONTROLLERS)
     }
 
     /// Every name and alias.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        self.abouts().flat_map(|about| std::iter::once(about.name).chain(about.aliases.iter().copied()))
+        self.descriptions().flat_map(|about| std::iter::once(about.name).chain(about.aliases.iter().copied()))
     }
 
-    /// The controller called `name` of the flow `flow`.
+    /// Creates the controller called `name` for the flow `flow`.
     pub(crate) fn make(
         &self,
         flow: usize,
@@ -114,7 +114,7 @@ impl Controllers {
     }
 }
 
-/// A controller of `fullpipe-cc`, dispatched without indirection, or one from elsewhere.
+/// A controller of `fullpipe-cc`, dispatched without indirection, or one that the caller added.
 #[allow(clippy::large_enum_variant, reason = "nearly always the large one")]
 pub(crate) enum AnyController {
     Known(Controller),
@@ -122,7 +122,7 @@ pub(crate) enum AnyController {
 }
 
 macro_rules! dispatch {
-    (tell: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+ ask: $(fn $get:ident(&self) -> $out:ty;)+) => {
+    (notify: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+ query: $(fn $get:ident(&self) -> $out:ty;)+) => {
         impl CongestionControl for AnyController {
             $(
                 #[inline]
@@ -154,14 +154,14 @@ macro_rules! dispatch {
 }
 
 dispatch! {
-    tell:
+    notify:
     fn on_handshake(&mut self, now: Time, rtt: Span);
     fn on_send(&mut self, sent: &Sent);
     fn on_lost(&mut self, lost: &Lost);
     fn on_ack(&mut self, ack: &Ack);
     fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
     fn on_mtu(&mut self, smss: u32);
-    ask:
+    query:
     fn cwnd(&self) -> u64;
     fn ssthresh(&self) -> u64;
     fn pacing_rate(&self) -> Option<Rate>;

@@ -1,22 +1,22 @@
-//! Why a run gave no recording.
+//! Errors of simulations.
 
 use fullpipe_experiment::scenario::Fault;
 use fullpipe_path::BuildError;
 use fullpipe_units::Span;
 
-/// Why a run gave no recording.
+/// A simulation failed and has no recording.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SimError {
-    /// The scenario contradicts itself or asks for what cannot be.
+    /// The scenario contradicts itself or asks for something impossible.
     #[error("{0}")]
     Scenario(#[from] Fault),
-    /// A flow's controller cannot be made.
+    /// A flow's controller cannot be created.
     #[error("flow.{flow}.cc: {reason}")]
     Controller {
-        /// Which flow, counted from 0 in the order of the scenario.
+        /// Index of the flow, from 0, in the order of the scenario.
         flow: usize,
-        /// What is wrong and what is possible.
+        /// What is wrong, and the valid values.
         reason: String,
     },
     /// The path cannot be built.
@@ -24,26 +24,26 @@ pub enum SimError {
     Path {
         /// `forward` or `reverse`.
         direction: &'static str,
-        /// Which link, which key, what is wrong.
+        /// The link, the key, and what is wrong.
         error: BuildError,
     },
-    /// More happened than the scenario's rates and duration can account for.
+    /// The run had more events than the scenario's rates and duration can account for.
     #[error(
-        "stopped after {events} events at {at} of {duration}: the path lets more packets through than a run can \
-         follow; give it a rate, a longer delay or a shorter duration"
+        "stopped after {events} events at {at} of {duration}: the path carries more packets than a run can \
+         simulate; set a rate, a longer delay or a shorter duration"
     )]
     TooManyEvents {
-        /// How many there were.
+        /// Number of events.
         events: u64,
-        /// How far the run had come.
+        /// Virtual time at which the run stopped.
         at: Span,
-        /// How long it should have been.
+        /// Duration of the scenario.
         duration: Span,
     },
-    /// The caller ended the run.
+    /// The caller stopped the run.
     #[error("interrupted at {at}")]
     Interrupted {
-        /// How far the run had come.
+        /// Virtual time at which the run stopped.
         at: Span,
     },
 }

@@ -1,9 +1,9 @@
 //! Deterministic simulation of TCP endpoints over an emulated path, in virtual time.
 //!
-//! [`run`] takes a [`Scenario`] and gives a [`Recording`]: time series, figures, and the path's own
-//! account of what it did. The path is the one that the lab uses for kernel TCP; the endpoints behave
-//! as Linux's do: SACK, RACK-TLP, time-outs with back-off, proportional rate reduction, undo of
-//! spurious losses, delayed and compressed ACKs, receive window tuning, pacing.
+//! [`run`] turns a [`Scenario`] into a [`Recording`]: time series, figures, and the path's counters. The
+//! path is the one that the lab uses for kernel TCP. The endpoints behave like Linux: SACK, RACK-TLP,
+//! timeouts with back-off, proportional rate reduction, undo of spurious losses, delayed and compressed
+//! ACKs, receive-window tuning, pacing.
 //!
 //! ```
 //! use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
@@ -32,18 +32,18 @@ mod recorder;
 mod segment;
 mod sender;
 
-pub use capture::{End, Passed, What};
+pub use capture::{CapturedPacket, End, PacketKind};
 pub use controllers::Controllers;
-pub use engine::{Simulation, Stepped};
+pub use engine::{Simulation, SteppedRun};
 pub use error::SimError;
-pub use receiver::Receiving;
+pub use receiver::ReceiverBehaviour;
 
 use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
 
-/// Runs `scenario` with all that is random in it drawn from `seed`. Tells `progress` now and then how
-/// far it is; [`ControlFlow::Break`] ends the run. The scenario's checks are for the caller to judge
+/// Runs `scenario`, with everything random drawn from `seed`. Calls `progress` now and then with the
+/// virtual time; [`ControlFlow::Break`] stops the run. The caller judges the scenario's checks
 /// ([`Scenario::judge`]).
 ///
 /// # Errors

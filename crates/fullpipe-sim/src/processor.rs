@@ -1,4 +1,4 @@
-//! The processors of a connection's ends, where what they do takes time.
+//! The processors of a connection's ends, for flows whose packet processing takes time.
 
 use crate::segment::Segment;
 use fullpipe_cc::Time;
@@ -6,10 +6,10 @@ use fullpipe_experiment::scenario::CpuSpec;
 use fullpipe_path::{Ecn, Packet};
 use std::collections::VecDeque;
 
-/// Most bytes that are taken together (`GRO_LEGACY_MAX_SIZE`).
-const TOGETHER: u64 = 65_536;
+/// Most bytes that are processed as one packet (`GRO_LEGACY_MAX_SIZE`).
+const MAX_GRO_BYTES: u64 = 65_536;
 
-/// One that does one thing after another.
+/// A processor that handles one packet after another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Processor {
     costs: CpuSpec,
@@ -21,68 +21,68 @@ impl Processor {
         Processor { costs, free: Time::ZERO }
     }
 
-    /// When it is done with all that it has begun.
+    /// When it finishes its current work.
     #[inline]
     pub fn free(&self) -> Time {
         self.free
     }
 
-    /// Handles so many segments, of `bytes` together, from `now` on, or as soon as it can.
+    /// Handles `segments` with `bytes` in all, from `now` on or as soon as it is free.
     #[inline]
     pub fn handle(&mut self, now: Time, segments: u64, bytes: u64) {
         self.free = self.free.max(now) + self.costs.processing_time(segments, bytes);
     }
 }
 
-/// What has come to an end and waits for its processor.
+/// Packets that have arrived and wait for the processor.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     processor: Processor,
     packets: VecDeque<Packet<Segment>>,
-    /// How many of them are being handled.
-    together: usize,
+    /// Number of packets being handled.
+    in_progress: usize,
 }
 
 impl Incoming {
     pub fn new(costs: CpuSpec) -> Self {
-        Incoming { processor: Processor::new(costs), packets: VecDeque::new(), together: 0 }
+        Incoming { processor: Processor::new(costs), packets: VecDeque::new(), in_progress: 0 }
     }
 
-    /// A packet of data arrives.
+    /// Queues a data packet.
     pub fn arrives(&mut self, now: Time, packet: Packet<Segment>) {
         self.packets.push_back(packet);
-        if self.together == 0 {
+        if self.in_progress == 0 {
             self.begin(now);
         }
     }
 
-    /// When those that are being handled are done.
+    /// When the packets being handled are done.
     pub fn due(&self) -> Time {
-        if self.together == 0 { Time::NEVER } else { self.processor.free() }
+        if self.in_progress == 0 { Time::NEVER } else { self.processor.free() }
     }
 
-    /// Those that are done at `now`; the next are begun with.
+    /// Returns the packets that are done at `now`, and starts with the next ones.
     pub fn done(&mut self, now: Time) -> Vec<Packet<Segment>> {
-        let done = self.packets.drain(..std::mem::take(&mut self.together)).collect();
+        let done = self.packets.drain(..std::mem::take(&mut self.in_progress)).collect();
         self.begin(now);
         done
     }
 
-    /// Takes what waits in order and is marked alike.
+    /// Starts handling the waiting packets that are in order and have the same ECN mark (GRO).
     fn begin(&mut self, now: Time) {
         let mut bytes = 0;
         let mut before: Option<(u64, Ecn)> = None;
         for packet in &self.packets {
             let follows =
                 before.is_none_or(|(seq, ecn)| (packet.data.seq, packet.ecn) == (seq.wrapping_add(1), ecn));
-            if !follows || self.together > 0 && bytes + u64::from(packet.bytes) > TOGETHER {
+            if !follows || self.in_progress > 0 && bytes + u64::from(packet.bytes) > MAX_GRO_BYTES {
                 break;
             }
             bytes += u64::from(packet.bytes);
             before = Some((packet.data.seq, packet.ecn));
-            self.together += 1;
+            self.in_progress += 1;
         }
-        if self.together > 0 {
+        if self.in_progress > 0 {
             self.processor.handle(now, 1, bytes);
         }
     }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_in_order_is_taken_together() {
+    fn packets_that_wait_in_order_are_processed_together() {
         let costs = CpuSpec { per_segment: Span::from_micros(30), rate: None };
         let mut incoming = Incoming::new(costs);
         for (us, seq) in [(0, 1), (10, 2), (20, 3), (25, 7)] {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thing_comes_after_another() {
+    fn packets_are_processed_one_after_another() {
         let costs = CpuSpec { per_segment: Span::from_micros(1), rate: Some("8gbit".parse().unwrap()) };
         let mut processor = Processor::new(costs);
         let mut done = |now, segments, bytes| {

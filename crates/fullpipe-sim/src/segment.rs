@@ -1,4 +1,4 @@
-//! What the endpoints send each other.
+//! The segments that the endpoints exchange.
 
 use fullpipe_cc::Time;
 
@@ -6,10 +6,10 @@ use fullpipe_cc::Time;
 pub(crate) const SYN_BYTES: u32 = 60;
 /// L3 length of an ACK without SACK blocks.
 pub(crate) const ACK_BYTES: u32 = 52;
-/// A SACK option with its padding, and what each block adds (RFC 2018 §3).
+/// Length of a SACK option with its padding, and of each block (RFC 2018 §3).
 pub(crate) const SACK_OPTION_BYTES: u32 = 4;
 pub(crate) const SACK_BLOCK_BYTES: u32 = 8;
-/// Blocks that fit beside the timestamp option.
+/// SACK blocks that fit next to the timestamp option.
 pub(crate) const MAX_SACK_BLOCKS: usize = 3;
 
 /// Kinds of segment.
@@ -25,39 +25,39 @@ pub(crate) enum Kind {
     Request,
 }
 
-/// A segment on the path: small, for thousands wait in queues. Segments are numbered in packets.
+/// A segment on the path. It is small because thousands wait in queues. Segments are numbered by packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
-    /// Data: its number. Ack: first segment not received. Request: which.
+    /// Data: its number. Ack: first segment not received. Request: number of the request.
     pub seq: u64,
-    /// Data, handshake: when it was sent. Ack: when the segment it answers was sent (timestamp echo).
+    /// Data, handshake: when it was sent. Ack: when the acknowledged segment was sent (timestamp echo).
     pub stamp: Time,
     /// Data: byte position of its end in the stream. Ack: right edge of the receive window in bytes.
     /// Request: its number of parts.
     pub edge: u64,
-    /// Data: payload bytes. Ack: handle of its [`SackInfo`], or [`NO_SACK`]. Request: which part.
+    /// Data: payload bytes. Ack: handle of its [`SackInfo`], or [`NO_SACK`]. Request: number of the part.
     pub detail: u32,
-    /// Ack: packets newly seen marked.
+    /// Ack: packets with CE marks since the last ACK.
     pub ce: u16,
     pub kind: Kind,
-    /// Data: the last of what left as one (the PSH flag).
+    /// Data: the last segment of a burst (the PSH flag).
     pub push: bool,
 }
 
-/// An ACK without blocks.
+/// The handle of an ACK without SACK information.
 pub(crate) const NO_SACK: u32 = u32::MAX;
 
-/// The selective part of an ACK.
+/// The SACK information of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SackInfo {
-    /// Segments that arrived twice (RFC 2883).
+    /// Segments that arrived twice: the DSACK block (RFC 2883).
     pub dsack: Option<(u64, u64)>,
     blocks: [(u64, u64); MAX_SACK_BLOCKS],
     len: u8,
 }
 
 impl SackInfo {
-    /// How many blocks the option carries.
+    /// Number of blocks in the option.
     pub fn count(&self) -> usize {
         usize::from(self.len) + usize::from(self.dsack.is_some())
     }
@@ -76,7 +76,7 @@ impl SackInfo {
     }
 }
 
-/// The selective parts of all ACKs under way: most ACKs have none, so they keep a handle only.
+/// The SACK information of all ACKs in flight. Most ACKs have none, so segments carry only a handle.
 #[derive(Debug, Default)]
 pub(crate) struct SackStore {
     infos: Vec<SackInfo>,
@@ -84,7 +84,7 @@ pub(crate) struct SackStore {
 }
 
 impl SackStore {
-    /// Stores `info` until it is [`take`](Self::take)n.
+    /// Stores `info` until it is [removed](Self::remove).
     pub fn put(&mut self, info: SackInfo) -> u32 {
         match self.free.pop() {
             Some(handle) => {
@@ -98,18 +98,18 @@ impl SackStore {
         }
     }
 
-    /// How many blocks `handle` stands for.
+    /// Number of blocks of `handle`.
     pub fn count(&self, handle: u32) -> usize {
         if handle == NO_SACK { 0 } else { self.infos[handle as usize].count() }
     }
 
-    /// What `handle` stands for.
+    /// The information of `handle`.
     pub fn get(&self, handle: u32) -> &SackInfo {
         &self.infos[handle as usize]
     }
 
-    /// Gives back what `handle` stands for and forgets it.
-    pub fn take(&mut self, handle: u32) -> SackInfo {
+    /// Removes and returns the information of `handle`.
+    pub fn remove(&mut self, handle: u32) -> SackInfo {
         if handle == NO_SACK {
             return SackInfo::default();
         }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_blocks_fit_and_a_duplicate_report_takes_the_place_of_one() {
+    fn three_blocks_fit_and_a_dsack_replaces_one() {
         let mut plain = SackInfo::default();
         let mut with_dsack = SackInfo { dsack: Some((1, 2)), ..SackInfo::default() };
         for start in [10, 10, 20, 30, 40] {
@@ -141,12 +141,12 @@ mod tests {
     }
 
     #[test]
-    fn handles_are_used_again() {
+    fn handles_are_reused() {
         let mut store = SackStore::default();
         let a = store.put(SackInfo::default());
-        store.take(a);
+        store.remove(a);
         assert_eq!(store.put(SackInfo::default()), a);
-        assert_eq!(store.take(NO_SACK), SackInfo::default());
+        assert_eq!(store.remove(NO_SACK), SackInfo::default());
         assert_eq!(store.in_use(), 1);
     }
 }

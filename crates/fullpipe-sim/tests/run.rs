@@ -6,7 +6,7 @@ use fullpipe_experiment::recording::{EventKind, column};
 use fullpipe_experiment::scenario::{
     AckFrequency, After, App, Direction, FlowRef, FlowSpec, Scenario, Start,
 };
-use fullpipe_sim::{End, Passed, Receiving, SimError, Simulation, What};
+use fullpipe_sim::{CapturedPacket, End, PacketKind, ReceiverBehaviour, SimError, Simulation};
 use fullpipe_units::{Bytes, Span};
 use std::ops::ControlFlow;
 
@@ -231,9 +231,9 @@ fn what_cannot_be_run_is_named() {
     let e = Simulation::new(&s, 1).run().unwrap_err().to_string();
     assert!(e.contains("flow.0.cc") && e.contains("cubic"), "{e}");
     let s = scenario(path("10mbit", "40ms", "1bdp"), &["cubic"], 1);
-    let e = Simulation::new(&s, 1).most_events(100).run().unwrap_err();
+    let e = Simulation::new(&s, 1).max_events(100).run().unwrap_err();
     assert!(matches!(e, SimError::TooManyEvents { events: 100, .. }), "{e}");
-    assert!(Simulation::new(&s, 1).most_events(100_000).run().is_ok(), "a second has few events");
+    assert!(Simulation::new(&s, 1).max_events(100_000).run().is_ok(), "a second has few events");
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn a_path_on_which_nothing_takes_time_is_refused() {
     p.forward[0] = fullpipe_path::LinkSpec::default();
     let mut s = scenario(p, &["cubic"], 1);
     let e = Simulation::new(&s, 1).run().unwrap_err().to_string();
-    assert!(e.contains("path") && e.contains("nothing takes time"), "{e}");
+    assert!(e.contains("path") && e.contains("neither a rate nor a delay"), "{e}");
     // A flow's own delay is enough; a size would not be: the window grows without end.
     s.flows[0].extra_rtt = Span::from_millis(10);
     s.flows[0].size = Some(Bytes(1_000_000));
@@ -567,13 +567,18 @@ fn what_was_lost_in_a_recovery_begins_the_next_at_its_end() {
 #[test]
 fn a_receiver_as_one_was_seen_allows_and_acknowledges_as_that_did() {
     let s = scenario(path("20mbit", "50ms", "2bdp"), &["cubic"], 4);
-    let rate = |seen: &[Receiving]| Simulation::new(&s, 1).receiving(seen).run_captured(End::Sender).unwrap();
-    let acks = |passed: &[Passed]| passed.iter().filter(|p| matches!(p.what, What::Ack { .. })).count();
+    let rate = |seen: &[ReceiverBehaviour]| {
+        Simulation::new(&s, 1).receiver_behaviour(seen).run_captured(End::Sender).unwrap()
+    };
+    let acks = |passed: &[CapturedPacket]| {
+        passed.iter().filter(|p| matches!(p.kind, PacketKind::Ack { .. })).count()
+    };
     let (free, all) = rate(&[]);
     // 50 kB a round trip are 8 Mbit/s, from the first megabyte on.
-    let first = Receiving { from: 0, window: 1_000_000, each: 2 };
-    let (held, few) = rate(&[first, Receiving { from: 1_000_000, window: 50_000, each: 2 }]);
-    let (_, each) = rate(&[Receiving { each: 1, ..first }]);
+    let first = ReceiverBehaviour { from: 0, window: 1_000_000, segments_per_ack: 2 };
+    let (held, few) =
+        rate(&[first, ReceiverBehaviour { from: 1_000_000, window: 50_000, segments_per_ack: 2 }]);
+    let (_, each) = rate(&[ReceiverBehaviour { segments_per_ack: 1, ..first }]);
     assert!(free.summary.goodput_bps > 16e6 && held.summary.goodput_bps < 10e6, "{:?}", held.summary);
     assert!(held.summary.goodput_bps > 7e6, "{:?}", held.summary);
     assert!(acks(&each) * 10 > acks(&all) * 17 && acks(&few) < acks(&all), "{} {}", acks(&each), acks(&all));

@@ -68,7 +68,8 @@ fn every_scenario_passes_its_checks() {
     let runs: Vec<(&String, &Case)> =
         files.iter().flat_map(|(name, cases)| cases.iter().map(move |case| (name, case))).collect();
     let jobs = runs.iter().map(|(_, case)| Job { engine: Engine::Sim, case: (*case).clone() }).collect();
-    let recordings = Batch::new(jobs).keep_series(false).run(&()).all().unwrap_or_else(|e| panic!("{e}"));
+    let recordings =
+        Batch::new(jobs).keep_series(false).run(&()).into_runs().unwrap_or_else(|e| panic!("{e}"));
     let mut failed = Vec::new();
     for ((file, case), recording) in runs.iter().zip(recordings) {
         assert_eq!(recording.checks.is_empty(), case.scenario.checks.is_empty());

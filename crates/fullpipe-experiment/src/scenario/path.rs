@@ -122,7 +122,7 @@ impl PathSpec {
 
     /// The context to build the links of one direction with.
     pub fn context(&self, direction: Direction, mtu: u32, seed: u64) -> BuildContext {
-        BuildContext::of_path(&self.forward, &self.reverse, direction, mtu, seed)
+        BuildContext::for_path(&self.forward, &self.reverse, direction, mtu, seed)
     }
 
     /// The links of one direction.

@@ -176,7 +176,7 @@ impl Emulator {
 }
 
 fn context(plan: &Plan<'_>, way: path::Direction) -> BuildContext {
-    BuildContext::of_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed)
+    BuildContext::for_path(plan.forward, plan.reverse, way, plan.mtu, plan.seed)
 }
 
 /// The links of one direction.

@@ -120,7 +120,7 @@ impl Connection {
     /// Has the controller of `socket` looked at, if that can be.
     pub(crate) fn watch(&self, socket: &TcpStream, inspect: &dyn Inspect) -> Option<io::Result<()>> {
         let name = kernel::controller(&self.spec.cc)?;
-        inspect.sees(&name).then(|| inspect.watch(socket.as_fd(), self.number))
+        inspect.supports(&name).then(|| inspect.watch(socket.as_fd(), self.number))
     }
 
     /// Sends the SYN.

@@ -3,7 +3,7 @@
 use super::connection::Connection;
 use super::desk::Desk;
 use crate::emulator::{Clock, Views};
-use crate::inspect::Belief;
+use crate::inspect::ControllerState;
 use fullpipe_experiment::recording::{
     Distributions, Event, EventKind, FlowRecording, FlowRow, Series, StateChange, Summary, per_second,
 };
@@ -77,12 +77,12 @@ impl Sampler {
 
     /// Looks; gives the controller's state if it has changed, and whether the connection is over. `told` is what
     /// the controller believes, where the run has its own way to know.
-    pub(crate) fn look(
+    pub(crate) fn sample(
         &mut self,
         clock: &Clock,
         desk: &Desk,
         views: &Views,
-        told: Option<Belief>,
+        told: Option<ControllerState>,
     ) -> (Option<String>, bool) {
         if self.over_at.is_some() {
             return (None, true);
@@ -97,8 +97,8 @@ impl Sampler {
         }
         let now = clock.now();
         let Ok(info) = TcpInfo::query(&*sender) else { return (None, over) };
-        let belief =
-            told.or_else(|| CcInfo::query(&*sender).ok().flatten().and_then(|cc| belief(&info, &cc)));
+        let controller_state = told
+            .or_else(|| CcInfo::query(&*sender).ok().flatten().and_then(|cc| controller_state(&info, &cc)));
         let (rtt, delivered, dropped) = {
             let view = views.flow(self.connection.number);
             (view.last, view.arrived(), view.dropped)
@@ -113,13 +113,13 @@ impl Sampler {
             self.bulk_samples += 1;
             self.bulk_starved += u64::from(info.notsent_bytes == Some(0));
         }
-        self.push_row(now, &info, belief.as_ref(), rtt);
+        self.push_row(now, &info, controller_state.as_ref(), rtt);
         self.note_events(now, &info);
         // All that was written has arrived: a FIN that is still under way changes nothing.
         if over && (info.unacked == 0 || completed.is_some()) {
             self.over_at = Some(now);
         }
-        let state = state_of(&info, belief.as_ref());
+        let state = state_of(&info, controller_state.as_ref());
         let changed =
             state.filter(|s| self.states.last().is_none_or(|(_, last)| last != s)).map(str::to_owned);
         if let Some(state) = &changed {
@@ -128,7 +128,13 @@ impl Sampler {
         (changed, self.over_at.is_some())
     }
 
-    fn push_row(&mut self, now: Time, info: &TcpInfo, belief: Option<&Belief>, rtt: Option<Span>) {
+    fn push_row(
+        &mut self,
+        now: Time,
+        info: &TcpInfo,
+        controller_state: Option<&ControllerState>,
+        rtt: Option<Span>,
+    ) {
         let span = now.since(self.row.0).as_secs_f64();
         if span <= 0.0 {
             return;
@@ -139,9 +145,9 @@ impl Sampler {
         let bps = |r: Option<Rate>| r.map_or(f64::NAN, Rate::as_bits_per_sec_f64);
         let mss = f64::from(info.snd_mss);
         let or_nan = |v: Option<f64>| v.unwrap_or(f64::NAN);
-        let none = Belief::default();
-        let belief = belief.unwrap_or(&none);
-        let min_rtt = belief.min_rtt.or(info.min_rtt);
+        let none = ControllerState::default();
+        let controller_state = controller_state.unwrap_or(&none);
+        let min_rtt = controller_state.min_rtt.or(info.min_rtt);
         let ssthresh =
             if info.snd_ssthresh >= NO_SSTHRESH { f64::NAN } else { f64::from(info.snd_ssthresh) * mss };
         let srtt = (!info.rtt.is_zero()).then_some(info.rtt);
@@ -154,20 +160,20 @@ impl Sampler {
             cwnd_bytes: info.cwnd_bytes() as f64,
             ssthresh_bytes: ssthresh,
             pacing_bps: bps(info.pacing_rate),
-            bw_bps: bps(belief.bw),
-            max_bw_bps: bps(belief.max_bw),
-            bw_shortterm_bps: bps(belief.bw_shortterm),
+            bw_bps: bps(controller_state.bw),
+            max_bw_bps: bps(controller_state.max_bw),
+            bw_shortterm_bps: bps(controller_state.bw_shortterm),
             delivery_rate_bps: bps(info.delivery_rate),
-            pacing_gain: or_nan(belief.pacing_gain),
-            cwnd_gain: or_nan(belief.cwnd_gain),
-            inflight_longterm_bytes: or_nan(belief.inflight_longterm.map(|n| n as f64)),
-            inflight_shortterm_bytes: or_nan(belief.inflight_shortterm.map(|n| n as f64)),
+            pacing_gain: or_nan(controller_state.pacing_gain),
+            cwnd_gain: or_nan(controller_state.cwnd_gain),
+            inflight_longterm_bytes: or_nan(controller_state.inflight_longterm.map(|n| n as f64)),
+            inflight_shortterm_bytes: or_nan(controller_state.inflight_shortterm.map(|n| n as f64)),
             delivered_bytes: self.totals.delivered as f64,
             sent_packets: self.totals.sent as f64,
             retransmitted_packets: self.totals.retransmitted as f64,
             // Only the emulator sees what is lost, and adds it up for the whole run.
             lost_packets: f64::NAN,
-            rounds: or_nan(belief.rounds.map(|n| n as f64)),
+            rounds: or_nan(controller_state.rounds.map(|n| n as f64)),
         };
         let counted = [info.busy_time, info.rwnd_limited, info.sndbuf_limited]
             .map(|t| t.map_or(f64::NAN, Span::as_secs_f64));
@@ -266,7 +272,7 @@ impl Sampler {
 }
 
 /// What the kernel's own controller believes, as far as it tells.
-fn belief(info: &TcpInfo, cc: &CcInfo) -> Option<Belief> {
+fn controller_state(info: &TcpInfo, cc: &CcInfo) -> Option<ControllerState> {
     let CcInfo::Bbr(bbr) = cc else { return None };
     // Until the first acknowledgement of data (the SYN counts as one byte) the gains say nothing.
     let state = if info.bytes_acked.is_some_and(|b| b <= 1) {
@@ -279,18 +285,18 @@ fn belief(info: &TcpInfo, cc: &CcInfo) -> Option<Belief> {
             BbrMode::ProbeRtt => "ProbeRTT",
         })
     };
-    Some(Belief {
+    Some(ControllerState {
         state,
         bw: Some(bbr.bw),
         min_rtt: Some(bbr.min_rtt),
         pacing_gain: Some(bbr.pacing_gain.as_f64()),
         cwnd_gain: Some(bbr.cwnd_gain.as_f64()),
-        ..Belief::default()
+        ..ControllerState::default()
     })
 }
 
 /// The controller's state in the field's term, as far as it can be known.
-fn state_of(info: &TcpInfo, belief: Option<&Belief>) -> Option<&'static str> {
+fn state_of(info: &TcpInfo, controller_state: Option<&ControllerState>) -> Option<&'static str> {
     let slow_start = if info.in_slow_start() { "SlowStart" } else { "CongestionAvoidance" };
-    belief.map_or(Some(slow_start), |belief| belief.state)
+    controller_state.map_or(Some(slow_start), |controller_state| controller_state.state)
 }

@@ -4,7 +4,7 @@
 use super::connection::Connection;
 use super::desk::Desk;
 use crate::emulator::Clock;
-use crate::inspect::{Steer, Tally};
+use crate::inspect::{SocketCounters, Steer};
 use crate::priority;
 use fullpipe_kernel::tcp_info::{State, TcpInfo};
 use fullpipe_policy::{Agent, Network, Step};
@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How often a connection is looked for that is not there yet; no step is shorter.
-const LOOK: Span = Span::from_millis(1);
+const POLL_INTERVAL: Span = Span::from_millis(1);
 /// A stop of the run is noticed at the latest after this.
 const HEARTBEAT: Span = Span::from_millis(20);
 
@@ -28,11 +28,11 @@ struct Totals {
     sent: u64,
     delivered: u32,
     marks: u32,
-    tally: Tally,
+    tally: SocketCounters,
 }
 
 impl Totals {
-    fn of(info: &TcpInfo, tally: Tally) -> Self {
+    fn new(info: &TcpInfo, tally: SocketCounters) -> Self {
         Totals {
             sent: info.bytes_sent.unwrap_or_default(),
             delivered: info.delivered.unwrap_or_default(),
@@ -88,7 +88,7 @@ pub(crate) struct Steering<'a> {
 
 impl<'a> Steering<'a> {
     /// Those among `connections`; none if there are none.
-    pub(crate) fn of(connections: &[Connection], steer: Option<&'a dyn Steer>) -> Option<Self> {
+    pub(crate) fn new(connections: &[Connection], steer: Option<&'a dyn Steer>) -> Option<Self> {
         let flows: Vec<Steered> = connections
             .iter()
             .filter_map(|connection| {
@@ -112,8 +112,8 @@ impl<'a> Steering<'a> {
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
             for flow in self.flows.iter_mut().filter(|flow| flow.at <= now) {
-                flow.at = match flow.go_on(self.steer, desk, &clock) {
-                    Ok(pause) => now + pause.max(LOOK),
+                flow.at = match flow.resume(self.steer, desk, &clock) {
+                    Ok(pause) => now + pause.max(POLL_INTERVAL),
                     Err(e) => {
                         let told = format!("its window cannot be set any more: {e}");
                         desk.entry(flow.number).trouble.get_or_insert(told);
@@ -130,23 +130,23 @@ impl<'a> Steering<'a> {
 
 impl Steered {
     /// Decides, if there is a connection; gives how long to wait before the next time.
-    fn go_on(&mut self, steer: &dyn Steer, desk: &Desk, clock: &Clock) -> io::Result<Span> {
+    fn resume(&mut self, steer: &dyn Steer, desk: &Desk, clock: &Clock) -> io::Result<Span> {
         let Some(course) = &mut self.course else {
             let (socket, over) = {
                 let entry = desk.entry(self.number);
                 (entry.sender.clone(), entry.over)
             };
             let Some(socket) = socket.filter(|_| !over) else {
-                return Ok(if over { HEARTBEAT } else { LOOK });
+                return Ok(if over { HEARTBEAT } else { POLL_INTERVAL });
             };
             let info = TcpInfo::query(&*socket)?;
             if info.state != State::Established {
-                return Ok(LOOK);
+                return Ok(POLL_INTERVAL);
             }
-            steer.take(socket.as_fd())?;
+            steer.track(socket.as_fd())?;
             let initial = u64::from(self.initial_window) * u64::from(info.snd_mss);
             let pilot = Agent::new(self.network.clone(), initial, info.snd_mss);
-            let totals = Totals::of(&info, Tally::default());
+            let totals = Totals::new(&info, SocketCounters::default());
             self.course = Some(Course { socket, pilot, totals, began: clock.now() });
             return Ok(info.rtt);
         };
@@ -154,13 +154,13 @@ impl Steered {
             return Ok(HEARTBEAT);
         }
         let info = TcpInfo::query(&*course.socket)?;
-        let totals = Totals::of(&info, steer.tally(course.socket.as_fd())?);
+        let totals = Totals::new(&info, steer.counters(course.socket.as_fd())?);
         let now = clock.now();
         let step = totals.since(&course.totals, now.since(course.began), &info, course.pilot.window());
         let orders = course.pilot.decide(&step);
         let packets = orders.window.div_ceil(u64::from(info.snd_mss.max(1)));
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
-        steer.order(course.socket.as_fd(), packets, orders.pacing)?;
+        steer.set(course.socket.as_fd(), packets, orders.pacing)?;
         (course.totals, course.began) = (totals, now);
         Ok(info.rtt)
     }
@@ -183,13 +183,13 @@ mod tests {
             sent: 5000,
             delivered: u32::MAX,
             marks: 1,
-            tally: Tally { rtt_sum: ms(100), rtts: 3, acks: u32::MAX - 1, lost: 2 },
+            tally: SocketCounters { rtt_sum: ms(100), rtts: 3, acks: u32::MAX - 1, lost: 2 },
         };
         let now = Totals {
             sent: 25_000,
             delivered: 9,
             marks: 4,
-            tally: Tally { rtt_sum: ms(220), rtts: 6, acks: 4, lost: 5 },
+            tally: SocketCounters { rtt_sum: ms(220), rtts: 6, acks: 4, lost: 5 },
         };
         let step = now.since(&before, ms(40), &info, 12_345);
         assert_eq!((step.sent, step.acked, step.lost, step.acks, step.marks), (20_000, 10_000, 3000, 6, 3));

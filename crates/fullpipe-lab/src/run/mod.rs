@@ -63,7 +63,7 @@ pub fn run_with(
 ) -> Result<Recording, LabError> {
     for flow in &scenario.flows {
         // What is missing is told where the flow is made.
-        let _ = kernel::offers(&flow.cc);
+        let _ = kernel::has_controller(&flow.cc);
     }
     let job = Job::Run(RunJob {
         scenario: scenario.clone(),

@@ -3,7 +3,7 @@
 use super::Inside;
 use crate::emulator::{Clock, Emulator, Views};
 use crate::flow::{Desk, Sampler};
-use crate::inspect::Belief;
+use crate::inspect::ControllerState;
 use crate::priority;
 use crate::space::Outbox;
 use crate::waits::{INTERVAL, Threads, WaitAudit};
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How often the caller is told how far the run is.
-const TELL: Span = Span::from_millis(100);
+const PROGRESS_INTERVAL: Span = Span::from_millis(100);
 
 /// The threads of both ends as the sampling loop sees them.
 pub(super) struct Ends<'a, 'scope, T> {
@@ -60,14 +60,14 @@ impl Inside<'_> {
                 emulator.change(due.direction, due.change);
             }
             let is_end = now >= end || ends.handles.iter().any(thread::ScopedJoinHandle::is_finished);
-            let all_over = (is_end || sampling.is_due(now)) && sampling.look(now);
+            let all_over = (is_end || sampling.is_due(now)) && sampling.sample(now);
             if (now.since(looked) >= INTERVAL || is_end || all_over)
                 && let Some((threads, waits)) = ends.threads.as_mut().zip(waits.as_mut())
             {
                 looked = now;
-                threads.look(waits);
+                threads.sample(waits);
             }
-            if now.since(told) >= TELL {
+            if now.since(told) >= PROGRESS_INTERVAL {
                 told = now;
                 outbox.note(&now.as_nanos().to_ne_bytes());
             }
@@ -79,13 +79,13 @@ impl Inside<'_> {
     }
 
     /// Fills in what the controllers of watched sockets believe at this moment.
-    fn inspect(&self, beliefs: &mut [Option<Belief>]) {
+    fn inspect(&self, states: &mut [Option<ControllerState>]) {
         if let Some(inspect) = &self.inspect {
             // Without an answer the kernel's own facts are what there is; a socket that could not be watched
             // has been told of when it was made.
-            let _ = inspect.look(&mut |number, belief| {
-                if let Some(place) = beliefs.get_mut(number) {
-                    *place = Some(belief);
+            let _ = inspect.sample(&mut |number, controller_state| {
+                if let Some(place) = states.get_mut(number) {
+                    *place = Some(controller_state);
                 }
             });
         }
@@ -100,7 +100,7 @@ struct Sampling<'a> {
     views: &'a Views,
     samplers: Vec<Sampler>,
     /// What the controllers of watched sockets believe, until a sample takes it.
-    beliefs: Vec<Option<Belief>>,
+    states: Vec<Option<ControllerState>>,
     triggers: Triggers,
     /// When the next sample is due.
     next: Time,
@@ -123,7 +123,7 @@ impl<'a> Sampling<'a> {
             clock,
             desk,
             views,
-            beliefs: vec![None; samplers.len()],
+            states: vec![None; samplers.len()],
             samplers,
             triggers: Triggers::new(&scenario.triggers),
             next: Time::ZERO + scenario.sample,
@@ -147,13 +147,13 @@ impl<'a> Sampling<'a> {
     }
 
     /// Takes a sample of every connection; whether all of them are over, and the run with them.
-    fn look(&mut self, now: Time) -> bool {
+    fn sample(&mut self, now: Time) -> bool {
         self.late.saturating_record(now.since(self.next.min(self.end)).as_nanos());
         let warms_up = !self.warm && now >= self.warmup;
         let mut all_over = self.sized;
-        self.inside.inspect(&mut self.beliefs);
+        self.inside.inspect(&mut self.states);
         for (number, sampler) in self.samplers.iter_mut().enumerate() {
-            let (state, over) = sampler.look(self.clock, self.desk, self.views, self.beliefs[number].take());
+            let (state, over) = sampler.sample(self.clock, self.desk, self.views, self.states[number].take());
             all_over &= over;
             if let Some(state) = state {
                 self.triggers.on_state(self.clock.now(), number as u32, &state);

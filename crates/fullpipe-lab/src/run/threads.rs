@@ -58,7 +58,7 @@ impl Inside<'_> {
                 let _ = meeting.clock.set(emulator.clock);
             }
             meeting.ready.wait();
-            let steering = Steering::of(&self.connections, self.inspect.as_deref().and_then(Inspect::steer));
+            let steering = Steering::new(&self.connections, self.inspect.as_deref().and_then(Inspect::steer));
             let steering = steering.zip(meeting.clock.get()).map(|(steering, clock)| {
                 scope.spawn(move || steering.run(&meeting.desk, *clock, &meeting.stop))
             });

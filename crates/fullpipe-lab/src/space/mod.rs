@@ -23,4 +23,4 @@ pub(crate) use identity::raise_ambient_capabilities;
 pub(crate) use outer::Outer;
 pub(crate) use supervisor::{ENTRY, Line, Outbox, remount_proc, supervise};
 pub(crate) use topology::{Addresses, CLIENT, SERVER, Topology, Use};
-pub use topology::{FIRST_BUFFER, buffer_limit};
+pub use topology::{INITIAL_BUFFER, max_buffer};

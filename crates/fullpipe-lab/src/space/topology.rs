@@ -180,7 +180,7 @@ impl Topology {
     /// windows tune themselves, where the largest is asked for; by the socket's own where less is.
     pub(crate) fn bound_buffers(&mut self, connections: &mut [Connection]) -> Result<(), LabError> {
         for end in [CLIENT, SERVER] {
-            let most = buffer_limit();
+            let most = max_buffer();
             let limit = |asked: Vec<Option<u64>>| {
                 asked.into_iter().map(|b| b.unwrap_or(most)).max().unwrap_or(most).min(most)
             };
@@ -214,7 +214,7 @@ impl Topology {
             }
             let first = match first_asked {
                 Some(first) => first.0,
-                None if receive == most && tuned == 0 => FIRST_BUFFER,
+                None if receive == most && tuned == 0 => INITIAL_BUFFER,
                 None => 131_072,
             };
             let first = first.min(receive);
@@ -326,7 +326,7 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
     // A connection must not start with what an earlier one learned of the path.
     sysctl.set("ipv4/tcp_no_metrics_save", "1");
     // Buffers must not be what limits a flow on a long, fast path, unless the scenario says so.
-    let most = buffer_limit();
+    let most = max_buffer();
     sysctl.set("ipv4/tcp_rmem", &format!("4096 131072 {most}"));
     sysctl.set("ipv4/tcp_wmem", &format!("4096 65536 {most}"));
     let gid = nix::unistd::getegid();
@@ -335,11 +335,11 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
 }
 
 /// What a receive buffer begins with that shall not limit: from there it outgrows a slow start that doubles, as all but Hybla's do.
-pub const FIRST_BUFFER: u64 = 1 << 20;
+pub const INITIAL_BUFFER: u64 = 1 << 20;
 
 /// The most a TCP buffer may grow to: an eighth of the machine's memory, at least what Linux ships with
 /// and at most the kernel's own bound on windows (1 GiB).
-pub fn buffer_limit() -> u64 {
+pub fn max_buffer() -> u64 {
     let memory = nix::sys::sysinfo::sysinfo().map_or(0, |s| s.ram_total());
     (memory / 8).clamp(6 << 20, 1 << 30)
 }

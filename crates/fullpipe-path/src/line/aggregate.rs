@@ -1,41 +1,41 @@
-//! Delivery in bursts: what Wi-Fi, cable and cellular links do to packets and above all to
-//! acknowledgements (paper §6.2).
+//! Aggregation: delivery in bursts, as on Wi-Fi, cable and cellular links, above all of acknowledgements
+//! (paper §6.2).
 
 use std::collections::HashMap;
 
 use fullpipe_units::{Bytes, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::build::Wrong;
+use crate::build::LinkError;
 
-/// Packets are held at the far end of the link and come out in bursts. Write `hold` or `every`.
+/// Packets are held at the far end of the link and delivered in bursts. Write `hold` or `every`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AggregateSpec {
-    /// The first packet waits so long for others; all come out together.
+    /// How long the first packet of a burst waits for others; all are delivered together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<Span>,
-    /// Packets come out at multiples of this time only.
+    /// Packets are delivered at multiples of this time only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<Span>,
-    /// Most packets of a burst. With `hold` a full burst comes out at once, with `every` the rest
-    /// waits for the next time.
+    /// Most packets of a burst. With `hold` a full burst is delivered at once, with `every` the rest waits for
+    /// the next time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
-    /// Most bytes of a burst: a packet that no longer fits is the first of the next. At least one MTU.
+    /// Most bytes of a burst, at least one MTU: a packet that no longer fits starts the next burst.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<Bytes>,
-    /// Of so many successive pure acknowledgements of a flow in a burst only the last comes out.
+    /// Of this many successive pure acknowledgements of a flow in a burst, only the last is delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thin: Option<u32>,
 }
 
-/// What happens to a packet that joins a burst.
+/// The result of adding a packet to a burst.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Joined {
-    /// When it comes out.
+    /// When it is delivered.
     pub release: Time,
-    /// A burst is complete with it, or before it: so many packets in front of it come out now.
+    /// Number of earlier packets that are delivered now because their burst is complete.
     pub early: usize,
     /// It replaces the packet with this number.
     pub replaces: Option<u64>,
@@ -56,29 +56,28 @@ pub(crate) struct Aggregate {
     release: Time,
     packets: u32,
     bytes: u64,
-    /// Of each flow: number of its latest acknowledgement in the burst, and how many it stands
-    /// for.
+    /// Per flow: number of its latest acknowledgement in the burst, and how many that one replaces.
     runs: HashMap<u32, (u64, u32)>,
 }
 
 impl Aggregate {
-    pub fn new(spec: &AggregateSpec, mtu: u32) -> Result<Self, Wrong> {
+    pub fn new(spec: &AggregateSpec, mtu: u32) -> Result<Self, LinkError> {
         let when = match (spec.hold, spec.every) {
             (Some(hold), None) => When::Hold(hold),
             (None, Some(every)) if every.is_zero() => {
-                return Err(Wrong::new("aggregate.every", "write a time above 0"));
+                return Err(LinkError::new("aggregate.every", "write a time above 0"));
             }
             (None, Some(every)) => When::Every(every),
-            _ => return Err(Wrong::new("aggregate", "write either `hold` or `every`")),
+            _ => return Err(LinkError::new("aggregate", "write either `hold` or `every`")),
         };
         for (key, value) in [("aggregate.max", spec.max), ("aggregate.thin", spec.thin)] {
             if value == Some(0) {
-                return Err(Wrong::new(key, "write a number of packets, at least 1"));
+                return Err(LinkError::new(key, "write a number of packets, at least 1"));
             }
         }
         if let Some(most) = spec.max_bytes.filter(|most| most.0 < u64::from(mtu)) {
             let reason = format!("a burst of {most} never holds a full packet: write at least {mtu}");
-            return Err(Wrong::new("aggregate.max_bytes", reason));
+            return Err(LinkError::new("aggregate.max_bytes", reason));
         }
         Ok(Aggregate {
             when,
@@ -92,21 +91,21 @@ impl Aggregate {
         })
     }
 
-    /// Whether a burst that has a time can come out before it.
+    /// Whether a burst can be delivered before its scheduled time.
     pub fn may_be_early(&self) -> bool {
         matches!(self.when, When::Hold(_)) && (self.max < u32::MAX || self.max_bytes < u64::MAX)
     }
 
-    /// Packet `number` of `flow` arrives; arrivals come in the order of time.
+    /// Adds packet `number` of `flow`, which arrives at `at`; calls must be in order of time.
     pub fn join(&mut self, at: Time, number: u64, flow: u32, bytes: u32, pure_ack: bool) -> Joined {
         let bytes = u64::from(bytes);
-        // That a packet no longer fits is known when it comes: the burst before it is complete then.
+        // A packet that no longer fits completes the previous burst when it arrives.
         let overflows = self.packets > 0 && self.bytes + bytes > self.max_bytes;
         let complete = if overflows && self.may_be_early() && at < self.release { self.packets } else { 0 };
         let full = self.packets >= self.max || overflows;
         match self.when {
             When::Hold(hold) => {
-                // A burst takes what arrives until it comes out.
+                // A burst accepts packets until it is delivered.
                 if self.packets == 0 || full || at > self.release {
                     self.begin(at + hold);
                 }
@@ -163,12 +162,12 @@ mod tests {
         Aggregate::new(&toml::from_str(text).unwrap(), 1500).unwrap()
     }
 
-    /// When packets that arrive at these milliseconds come out.
+    /// Delivery times of packets that arrive at these milliseconds.
     fn releases(text: &str, arrivals: &[u64]) -> Vec<u64> {
         sized_releases(text, &arrivals.iter().map(|&ms| (ms, 1500)).collect::<Vec<_>>())
     }
 
-    /// When packets that arrive at these milliseconds with so many bytes come out.
+    /// Delivery times of packets of `bytes` that arrive at these milliseconds.
     fn sized_releases(text: &str, arrivals: &[(u64, u32)]) -> Vec<u64> {
         let mut aggregate = aggregate(text);
         let mut out: Vec<u64> = Vec::new();
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_release_at_their_times_and_take_no_more_than_they_hold() {
+    fn slots_deliver_at_their_times_and_are_limited() {
         assert_eq!(releases("every = '10ms'", &[0, 3, 10, 11, 40]), [0, 10, 10, 20, 40]);
         assert_eq!(
             releases("every = '10ms'\nmax = 2", &[1, 2, 3, 4, 5, 12, 60]),
@@ -202,8 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_holds_as_many_bytes_as_it_may() {
-        // With the third it would be 3500 bytes: the two before it come out as it comes, and it waits until its burst is full.
+    fn a_burst_is_limited_in_bytes() {
+        // The third would make 3500 bytes: the first two are delivered when it arrives, and it waits until its
+        // own burst is full.
         let sized = [(0, 1500), (3, 1400), (5, 600), (6, 1500), (7, 900), (8, 40), (60, 1500)];
         assert_eq!(sized_releases("hold = '10ms'\nmax_bytes = 3000", &sized), [5, 5, 7, 7, 7, 18, 70]);
         // With slots the rest waits for the next one.
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn of_n_acknowledgements_of_a_flow_the_last_comes_out() {
+    fn thinning_delivers_the_last_of_n_acknowledgements() {
         let mut a = aggregate("hold = '10ms'\nthin = 3");
         let mut join = |ms, number, flow, ack| {
             a.join(Time::ZERO + Span::from_millis(ms), number, flow, 40, ack).replaces
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_that_mean_nothing_are_refused() {
+    fn invalid_aggregation_is_refused() {
         let wrong = |text: &str| Aggregate::new(&toml::from_str(text).unwrap(), 1500).err().unwrap().key;
         assert_eq!(wrong(""), "aggregate");
         assert_eq!(wrong("hold = '1ms'\nevery = '1ms'"), "aggregate");

@@ -11,11 +11,11 @@ use crate::random::Stream;
 pub struct JitterSpec {
     /// Uniform: the largest deviation to either side. Normal and Pareto: the standard deviation.
     pub spread: Span,
-    /// How deviations are distributed.
+    /// Distribution of the deviation.
     #[serde(default)]
     pub distribution: Distribution,
-    /// Packets may overtake one another. Otherwise one that is early waits for its predecessor,
-    /// which makes the mean delay longer.
+    /// Whether packets may overtake one another. Otherwise an early packet waits for its predecessor, which
+    /// increases the mean delay.
     #[serde(default)]
     pub reorder: bool,
 }
@@ -26,11 +26,11 @@ impl From<Span> for JitterSpec {
     }
 }
 
-/// How deviations from the mean delay are distributed. All have the mean 0.
+/// Distribution of the deviation from the mean delay; the mean of each is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
-    /// All between −spread and +spread alike.
+    /// Uniform between −spread and +spread.
     #[default]
     Uniform,
     /// Normal with standard deviation `spread`.
@@ -51,7 +51,7 @@ impl Jitter {
         Jitter { spread: spec.spread.as_nanos() as f64, distribution: spec.distribution, random }
     }
 
-    /// When a packet arrives that left at `departed` and would take `delay`; never before it left.
+    /// When a packet that departed at `departed` arrives, with mean delay `delay`; never before it departed.
     pub fn arrival(&mut self, departed: Time, delay: Span) -> Time {
         let deviation = (self.deviate() * self.spread) as i64;
         let delayed = departed + delay;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_arrives_before_it_left() {
+    fn no_packet_arrives_before_it_departed() {
         let spec =
             JitterSpec { spread: Span::from_secs(100), distribution: Distribution::Normal, reorder: true };
         let mut jitter = Jitter::new(&spec, stream(1));

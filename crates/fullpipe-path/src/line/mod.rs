@@ -1,4 +1,4 @@
-//! From the server to the far end: propagation, with all that can happen to order and spacing.
+//! Propagation from the server to the far end, with jitter, reordering and aggregation.
 
 mod aggregate;
 mod jitter;
@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use fullpipe_units::{Span, Time};
 
 use crate::Packet;
-use crate::build::{BuildContext, Wrong};
+use crate::build::{BuildContext, LinkError};
 use crate::random::Stream;
 use crate::spec::LinkSpec;
 
@@ -21,7 +21,7 @@ pub use jitter::{Distribution, JitterSpec};
 use reorder::Reorder;
 pub use reorder::ReorderSpec;
 
-/// Packets under way.
+/// Packets in propagation.
 pub(crate) struct Line<T> {
     pub delay: Span,
     jitter: Option<Jitter>,
@@ -29,24 +29,24 @@ pub(crate) struct Line<T> {
     overtakes: bool,
     reorder: Option<Reorder>,
     aggregate: Option<Aggregate>,
-    /// In the order of their arrival, which is that of their departure.
+    /// In order of arrival, which is the order of departure.
     ordered: VecDeque<Arrival<T>>,
     /// Number of the first of them; they are numbered without gaps.
     first: u64,
-    /// When the latest of them would have arrived by itself, had no burst been waited for.
+    /// When the latest of them would have arrived without aggregation.
     latest: Time,
-    /// Those that may be overtaken or overtake.
+    /// Packets that may overtake or be overtaken.
     free: BinaryHeap<Free<T>>,
     freed: u64,
-    /// Neither jitter nor reordering nor bursts.
+    /// Without jitter, reordering and aggregation.
     plain: bool,
-    /// When the first of all comes out.
+    /// The earliest arrival.
     next: Time,
-    /// Packets may come out before others that are already under way.
+    /// Whether packets may arrive before others that departed earlier.
     unordered: bool,
 }
 
-/// A packet and when it comes out.
+/// A packet and its arrival time.
 struct Arrival<T> {
     at: Time,
     /// A later acknowledgement has replaced it.
@@ -54,7 +54,7 @@ struct Arrival<T> {
     packet: Packet<T>,
 }
 
-/// An arrival outside the order; of two at one time the one that left first comes first.
+/// An arrival out of order; of two at the same time the one that departed first comes first.
 struct Free<T> {
     arrival: Arrival<T>,
     number: u64,
@@ -81,11 +81,11 @@ impl<T> PartialEq for Free<T> {
 impl<T> Eq for Free<T> {}
 
 impl<T> Line<T> {
-    pub fn new(spec: &LinkSpec, index: usize, ctx: &BuildContext) -> Result<Self, Wrong> {
+    pub fn new(spec: &LinkSpec, index: usize, ctx: &BuildContext) -> Result<Self, LinkError> {
         let aggregate = spec.aggregate.as_ref().map(|spec| Aggregate::new(spec, ctx.mtu)).transpose()?;
         let overtakes = spec.jitter.is_some_and(|jitter| jitter.reorder);
         if aggregate.is_some() && (overtakes || spec.reorder.is_some()) {
-            return Err(Wrong::new(
+            return Err(LinkError::new(
                 "aggregate",
                 "bursts keep the order and cannot be had with reordering in one link: write a second link",
             ));
@@ -109,19 +109,19 @@ impl<T> Line<T> {
         })
     }
 
-    /// When the next of the packets under way comes out.
+    /// Time of the next arrival.
     #[inline]
     pub fn next_arrival(&self) -> Time {
         self.next
     }
 
-    /// Nothing comes out before that time, if the next packet comes in at `departs` at the
-    /// earliest and the delay may change at `changes`.
+    /// The earliest possible arrival, if the next packet departs at `departs` at the earliest and the delay may
+    /// change at `changes`.
     #[inline(always)]
     pub fn wake(&self, departs: Time, changes: Time) -> Time {
         let early = self.unordered || self.aggregate.as_ref().is_some_and(Aggregate::may_be_early);
         if !early && !self.ordered.is_empty() {
-            // What comes in now comes out behind these.
+            // Packets that depart now arrive after these.
             return self.next_arrival();
         }
         if early || self.jitter.is_some() || changes < departs {
@@ -130,8 +130,8 @@ impl<T> Line<T> {
         departs + self.delay
     }
 
-    /// A packet leaves the server. What is behind stays behind, also when the delay has become
-    /// shorter meanwhile, unless jitter or reordering has it otherwise.
+    /// A packet departs from the server. Packets stay in order even if the delay becomes shorter, unless jitter
+    /// or reordering is configured.
     #[inline(always)]
     pub fn push(&mut self, departed: Time, packet: Packet<T>) {
         if self.plain {
@@ -163,7 +163,7 @@ impl<T> Line<T> {
         self.ordered.push_back(Arrival { at, thinned: false, packet });
     }
 
-    /// The packet that comes out at [`Line::next_arrival`], and whether another has replaced it.
+    /// The packet that arrives at [`Line::next_arrival`], and whether a later ACK has replaced it.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<(Packet<T>, bool)> {
         let arrival = if self.unordered && self.free_is_first() {
@@ -186,7 +186,7 @@ impl<T> Line<T> {
         self.free.peek().is_some_and(|first| first.arrival.at < ordered)
     }
 
-    /// The packet that would arrive at `at` joins a burst if there are any; when it comes out.
+    /// Adds the packet that would arrive at `at` to a burst, with aggregation; returns when it arrives.
     fn join(&mut self, at: Time, packet: &Packet<T>) -> Time {
         let Some(aggregate) = &mut self.aggregate else {
             return at;

@@ -1,4 +1,4 @@
-//! Packets that take longer than those behind them.
+//! Reordering: packets that are delayed and overtaken by later ones.
 
 use fullpipe_units::{Fraction, Span, Time};
 use serde::{Deserialize, Serialize};
@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 use crate::loss::{Bernoulli, LossModel};
 use crate::random::Stream;
 
-/// Some packets take longer and are overtaken by those behind them.
+/// Delays some packets so that later ones overtake them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReorderSpec {
-    /// Share of packets that take longer.
+    /// Share of packets that are delayed.
     pub share: Fraction,
-    /// By how much.
+    /// Extra delay.
     pub by: Span,
 }
 
-/// Chooses the packets.
+/// Selects the packets.
 pub(crate) struct Reorder {
     late: Bernoulli,
     by: Span,
@@ -27,7 +27,7 @@ impl Reorder {
         Reorder { late: Bernoulli::new(spec.share, random), by: spec.by }
     }
 
-    /// How much longer the next packet takes, if it is one of them.
+    /// Extra delay of the next packet, if it is selected.
     pub fn delays(&mut self) -> Option<Span> {
         self.late.loses(Time::ZERO).then_some(self.by)
     }
@@ -39,7 +39,7 @@ mod tests {
     use crate::testing::stream;
 
     #[test]
-    fn that_share_of_packets_takes_longer() {
+    fn the_configured_share_of_packets_is_delayed() {
         let mut reorder = Reorder::new(&toml::from_str("share = '10%'\nby = '3ms'").unwrap(), stream(1));
         let late = (0..100_000).filter_map(|_| reorder.delays()).collect::<Vec<_>>();
         // Four standard deviations of the binomial distribution: 4·sqrt(n·p·(1 − p)).

@@ -4,7 +4,7 @@ use fullpipe_units::{Fraction, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{LossKind, LossModel};
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::random::Stream;
 
 /// Every packet is lost with probability `share`, independently of the others.
@@ -19,7 +19,7 @@ impl LossKind for BernoulliSpec {
     const ABOUT: &'static str = "every packet with the same probability, independently";
     type Model = Bernoulli;
 
-    fn build(&self, random: Stream) -> Result<Bernoulli, Wrong> {
+    fn build(&self, random: Stream) -> Result<Bernoulli, LinkError> {
         Ok(Bernoulli::new(self.share, random))
     }
 
@@ -41,7 +41,7 @@ impl Bernoulli {
         Bernoulli { share, survivors, random }
     }
 
-    /// From now on `share`. Independent trials have no memory: the distance is drawn anew.
+    /// Changes the share. Independent trials have no memory, so the distance is drawn anew.
     pub fn set_share(&mut self, share: Fraction) {
         if share != self.share {
             self.share = share;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_that_is_written_is_lost() {
+    fn the_configured_share_is_lost() {
         for share in [0.5, 0.1, 0.01, 0.001] {
             let spec = BernoulliSpec { share: share.to_string().parse().unwrap() };
             let n = 1_000_000;
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_share_holds_at_once() {
+    fn a_changed_share_applies_at_once() {
         let mut model = Bernoulli::new(Fraction::ZERO, stream(4));
         assert!(!model.loses(Time::ZERO));
         model.set_share(Fraction::ONE);

@@ -7,7 +7,7 @@ use fullpipe_units::{Fraction, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{LossKind, LossModel};
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::random::Stream;
 
 /// Bursty loss. Either `share` and `burst`: that share of packets is lost, in runs of that many
@@ -27,10 +27,10 @@ pub struct GilbertElliottSpec {
     /// Probability per packet of going from the bad to the good state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r: Option<Fraction>,
-    /// Loss probability in the good state, 0 unless written (netem's 1 − k).
+    /// Loss probability in the good state (default: 0; netem's 1 − k).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub good_loss: Option<Fraction>,
-    /// Loss probability in the bad state, 1 unless written (netem's 1 − h).
+    /// Loss probability in the bad state (default: 1; netem's 1 − h).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bad_loss: Option<Fraction>,
 }
@@ -45,7 +45,7 @@ struct Path {
 }
 
 impl GilbertElliottSpec {
-    fn chain(&self) -> Result<Path, Wrong> {
+    fn chain(&self) -> Result<Path, LinkError> {
         match *self {
             GilbertElliottSpec {
                 share: Some(share),
@@ -57,18 +57,18 @@ impl GilbertElliottSpec {
             } => {
                 let burst = burst.unwrap_or(1.0);
                 if !burst.is_finite() || burst < 1.0 {
-                    return Err(Wrong::new("burst", "a run of losses is at least 1 packet long"));
+                    return Err(LinkError::new("burst", "a run of losses is at least 1 packet long"));
                 }
                 let (share, r) = (share.as_f64(), 1.0 / burst);
                 if share >= 1.0 {
-                    return Err(Wrong::new(
+                    return Err(LinkError::new(
                         "share",
                         "bursts need packets between them: write `loss = \"100%\"`",
                     ));
                 }
                 let p = r * share / (1.0 - share);
                 if p > 1.0 {
-                    return Err(Wrong::new(
+                    return Err(LinkError::new(
                         "burst",
                         format!(
                             "runs of {burst} cannot lose {}%: lengthen them to at least {:.2}",
@@ -87,7 +87,7 @@ impl GilbertElliottSpec {
                     bad_loss: bad_loss.unwrap_or(Fraction::ONE).as_f64(),
                 })
             }
-            _ => Err(Wrong::new(
+            _ => Err(LinkError::new(
                 "kind",
                 "gilbert-elliott takes either `share` and `burst`, or `p` and `r` (and `good_loss`, `bad_loss`)",
             )),
@@ -99,7 +99,7 @@ impl LossKind for GilbertElliottSpec {
     const ABOUT: &'static str = "in bursts: a chain of a good and a bad state";
     type Model = GilbertElliott;
 
-    fn build(&self, random: Stream) -> Result<GilbertElliott, Wrong> {
+    fn build(&self, random: Stream) -> Result<GilbertElliott, LinkError> {
         Ok(GilbertElliott::new(self.chain()?, random))
     }
 
@@ -111,11 +111,11 @@ impl LossKind for GilbertElliottSpec {
     }
 }
 
-/// The chain at work. It draws how long it stays in a state, not whether it leaves it.
+/// The running chain. It draws how long it stays in a state, not whether each packet leaves it.
 pub(crate) struct GilbertElliott {
     chain: Path,
     bad: bool,
-    /// Packets still to pass in this state.
+    /// Packets left in this state.
     left: u64,
     random: Stream,
 }
@@ -132,7 +132,7 @@ impl LossModel for GilbertElliott {
         if self.left == 0 {
             self.bad = !self.bad;
             let leave = if self.bad { self.chain.r } else { self.chain.p };
-            // Entered by this packet, which therefore belongs to the new state.
+            // This packet enters the new state and belongs to it.
             self.left = self.random.failures_before_success(leave).saturating_add(1);
         }
         self.left -= 1;

@@ -1,21 +1,21 @@
-//! Loss of exactly the packets that a test names.
+//! Loss of listed packets, for tests.
 
 use fullpipe_units::{Span, Time};
 use serde::{Deserialize, Serialize};
 
 use super::{LossKind, LossModel};
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::random::Stream;
 
-/// Exactly these packets are lost; the three ways of naming them add up.
+/// Exactly the listed packets are lost; the three lists combine.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListSpec {
-    /// Packets by their number as they pass this point, counted from 1.
+    /// Packets by their number at this point of the path, counted from 1.
     pub packets: Vec<u64>,
-    /// At each of these times the next packet.
+    /// Times after each of which the next packet is lost.
     pub times: Vec<Span>,
-    /// Each `every`-th packet.
+    /// Every `every`-th packet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<u64>,
 }
@@ -24,18 +24,18 @@ impl LossKind for ListSpec {
     const ABOUT: &'static str = "exactly the packets named by number, time or period";
     type Model = List;
 
-    fn build(&self, _: Stream) -> Result<List, Wrong> {
+    fn build(&self, _: Stream) -> Result<List, LinkError> {
         if self.packets.contains(&0) {
-            return Err(Wrong::new("packets", "packets are counted from 1"));
+            return Err(LinkError::new("packets", "packets are counted from 1"));
         }
         if self.every == Some(0) {
-            return Err(Wrong::new("every", "write the period in packets, at least 1"));
+            return Err(LinkError::new("every", "write the period in packets, at least 1"));
         }
         if self.packets.is_empty() && self.times.is_empty() && self.every.is_none() {
-            return Err(Wrong::new("kind", "a list needs `packets`, `times` or `every`"));
+            return Err(LinkError::new("kind", "a list needs `packets`, `times` or `every`"));
         }
         let (mut packets, mut times) = (self.packets.clone(), self.times.clone());
-        // The next one is taken from the end.
+        // The next one is at the end.
         packets.sort_unstable_by(|a, b| b.cmp(a));
         packets.dedup();
         times.sort_unstable_by(|a, b| b.cmp(a));
@@ -47,7 +47,7 @@ impl LossKind for ListSpec {
     }
 }
 
-/// What remains of the list, latest first.
+/// The rest of the list, latest first.
 pub(crate) struct List {
     packets: Vec<u64>,
     times: Vec<Span>,
@@ -63,7 +63,7 @@ impl LossModel for List {
             self.packets.pop();
             lost = true;
         }
-        // One packet for one time, even if several times have passed in a gap.
+        // One packet per time, even if several times fall into a gap between packets.
         if !lost && self.times.last().is_some_and(|&t| t <= at.since(Time::ZERO)) {
             self.times.pop();
             lost = true;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_name_nothing_are_refused() {
+    fn empty_lists_are_refused() {
         let wrong = |text: &str| toml::from_str::<ListSpec>(text).unwrap().build(stream(0)).err().unwrap();
         assert!(wrong("packets = [0]").reason.contains("from 1"));
         assert_eq!(wrong("every = 0").key, "every");

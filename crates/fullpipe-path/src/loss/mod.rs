@@ -1,7 +1,7 @@
-//! Packets that vanish on the wire, one file per model.
+//! Loss models, one file per model.
 //!
-//! A new model is a file here and a line in [`loss_models!`](self); scenario files, schema and
-//! engines then know it.
+//! To add a model, add a file here and a line in [`loss_models!`](self); scenario files, schema and engines
+//! then support it.
 
 mod bernoulli;
 mod gilbert_elliott;
@@ -10,7 +10,7 @@ mod list;
 use fullpipe_units::{Fraction, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::random::Stream;
 
 pub(crate) use bernoulli::Bernoulli;
@@ -18,19 +18,19 @@ pub use bernoulli::BernoulliSpec;
 pub use gilbert_elliott::GilbertElliottSpec;
 pub use list::ListSpec;
 
-/// What a file of this folder provides for its spec.
+/// The interface of a loss model's specification.
 pub(crate) trait LossKind {
     /// One line for help texts.
     const ABOUT: &'static str;
-    /// What decides while packets pass.
+    /// The running model.
     type Model: LossModel;
-    /// The model, or which key is wrong.
-    fn build(&self, random: Stream) -> Result<Self::Model, Wrong>;
+    /// Builds the model, or returns the invalid key.
+    fn build(&self, random: Stream) -> Result<Self::Model, LinkError>;
     /// The share of packets lost in the long run, if the model has one.
     fn mean(&self) -> Option<f64>;
 }
 
-/// Decides over packets, one after another.
+/// Decides which packets are lost, in their order.
 pub(crate) trait LossModel {
     /// Whether the packet that passes at `at` is lost.
     fn loses(&mut self, at: Time) -> bool;
@@ -44,7 +44,7 @@ macro_rules! loss_models {
         pub enum LossSpec { $($(#[$doc])* $Kind($Spec),)+ }
 
         impl LossSpec {
-            /// Every kind: the name that a scenario file writes, and one line about it.
+            /// Every kind: its name in scenario files, and one line about it.
             pub fn kinds() -> impl Iterator<Item = (String, &'static str)> {
                 [$((crate::spec::kebab(stringify!($Kind)), <$Spec as LossKind>::ABOUT)),+].into_iter()
             }
@@ -54,12 +54,12 @@ macro_rules! loss_models {
                 match self { $(LossSpec::$Kind(spec) => spec.mean(),)+ }
             }
 
-            pub(crate) fn build(&self, random: Stream) -> Result<Loss, Wrong> {
+            pub(crate) fn build(&self, random: Stream) -> Result<Loss, LinkError> {
                 match self { $(LossSpec::$Kind(spec) => spec.build(random).map(Loss::$Kind),)+ }
             }
         }
 
-        /// A loss model at work.
+        /// A running loss model.
         pub(crate) enum Loss { $($Kind(<$Spec as LossKind>::Model),)+ }
 
         impl Loss {
@@ -87,7 +87,7 @@ impl From<Fraction> for LossSpec {
 }
 
 impl Loss {
-    /// Changes the share of a Bernoulli model; another model cannot and stays as it is.
+    /// Changes the share of a Bernoulli model; other models stay as they are.
     pub fn set_share(&mut self, share: Fraction) {
         if let Loss::Bernoulli(model) = self {
             model.set_share(share);
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_listed_under_the_name_it_is_read_by() {
+    fn every_kind_is_listed_under_its_name() {
         let known: Vec<String> = LossSpec::kinds().map(|(name, _)| name).collect();
         assert_eq!(known, ["bernoulli", "gilbert-elliott", "list"]);
         let e = toml::from_str::<LossSpec>("kind = 'x'").unwrap_err().to_string();

@@ -1,6 +1,6 @@
-//! How much waits in a queue.
+//! The backlog of a queue.
 
-/// Bytes and packets that wait.
+/// Bytes and packets in a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Backlog {
     pub bytes: u64,
@@ -8,7 +8,7 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// One part of what is counted here held `before` and holds `now`.
+    /// Replaces one part of the total, which was `before` and is `now`.
     #[inline]
     pub fn replace(&mut self, before: Backlog, now: Backlog) {
         self.bytes = self.bytes - before.bytes + now.bytes;

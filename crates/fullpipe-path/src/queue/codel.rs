@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fifo::Fifo;
 use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
 
@@ -14,7 +14,7 @@ use crate::{DropCause, Packet};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CodelSpec {
-    /// What may wait at most.
+    /// Largest queue.
     pub limit: Limit,
     /// Acceptable standing delay.
     pub target: Span,
@@ -44,14 +44,14 @@ impl QueueKind for CodelSpec {
     const ABOUT: &'static str = "CoDel (RFC 8289): drops at the head when the delay stays above a target";
     type Queue<T> = Codel<T>;
 
-    fn build<T>(&self, ctx: QueueContext) -> Result<Codel<T>, Wrong> {
+    fn build<T>(&self, ctx: QueueContext) -> Result<Codel<T>, LinkError> {
         let CodelSpec { limit, target, interval, ecn, ce_threshold } = *self;
         let law = Law { target, interval, ecn, ce_threshold, mtu: ctx.mtu };
         Ok(Codel { fifo: Fifo::default(), capacity: ctx.capacity(limit), law, control: Control::default() })
     }
 }
 
-/// One FIFO under the control of CoDel.
+/// A FIFO controlled by CoDel.
 pub(crate) struct Codel<T> {
     fifo: Fifo<T>,
     capacity: Capacity,
@@ -107,7 +107,7 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// `drops` more by someone else: the signal was given, so the law goes on from there.
+    /// Counts `drops` that the caller made: they signalled congestion, so the law continues from there.
     pub fn also_dropped(&mut self, drops: u32) {
         self.count = self.count.saturating_add(drops);
     }
@@ -149,8 +149,8 @@ impl Control {
                 head = self.take(now, law, fifo).0;
             }
             self.dropping = true;
-            // Went above again soon after the last time: go on at nearly the rate that held the
-            // queue then.
+            // The delay exceeded the target again soon after the last time: resume near the drop rate that
+            // controlled the queue then.
             let delta = self.count.saturating_sub(self.last_count);
             let recent = now.since(self.drop_next) < law.interval * 16;
             self.count = if delta > 1 && recent { delta } else { 1 };
@@ -164,7 +164,7 @@ impl Control {
         Some(packet)
     }
 
-    /// Takes the head out and says whether the law allows dropping it (`dodequeue` of §5.4).
+    /// Removes the head and returns whether the law allows dropping it (`dodequeue` of §5.4).
     fn take<T>(&mut self, now: Time, law: &Law, fifo: &mut Fifo<T>) -> (Option<(Time, Packet<T>)>, bool) {
         let Some((arrived, packet)) = fifo.pop() else {
             self.first_above = None;
@@ -208,7 +208,7 @@ mod tests {
             if (run.dropped().len(), run.marked()) != before {
                 drops.push(now);
             }
-            // What was dropped is replaced, so that the delay stands.
+            // Dropped packets are replaced, so that the delay persists.
             if run.dropped().len() > before.0 {
                 run.enqueue_ecn(now * 1000, 0, 1500, ecn);
             }
@@ -264,7 +264,7 @@ mod tests {
     fn dropping_resumes_near_the_rate_at_which_it_ended() {
         let mut run = codel(LARGE);
         let first = standing_queue(&mut run, 20, 1000, Ecn::NotEct);
-        // The queue empties and at once stands again.
+        // The queue empties and builds up again at once.
         while run.dequeue(1_000_000).is_some() {}
         let mut resumed = Vec::new();
         for now in 1001..1300u64 {

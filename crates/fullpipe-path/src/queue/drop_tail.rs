@@ -1,4 +1,4 @@
-//! First in, first out, with a bound: what most routers have.
+//! A FIFO with a limit, as in most routers.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use fullpipe_units::Time;
 use serde::{Deserialize, Serialize};
 
 use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
 
@@ -14,7 +14,7 @@ use crate::{DropCause, Packet};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DropTailSpec {
-    /// What may wait. The packet being sent has left the queue, so an idle link takes any packet.
+    /// Largest queue. The packet in service does not count, so an idle link accepts any packet.
     pub limit: Limit,
 }
 
@@ -29,12 +29,12 @@ impl QueueKind for DropTailSpec {
     const ABOUT: &'static str = "first in, first out; a packet that finds no room is dropped";
     type Queue<T> = DropTail<T>;
 
-    fn build<T>(&self, ctx: QueueContext) -> Result<DropTail<T>, Wrong> {
+    fn build<T>(&self, ctx: QueueContext) -> Result<DropTail<T>, LinkError> {
         Ok(DropTail { packets: VecDeque::new(), bytes: 0, capacity: ctx.capacity(self.limit) })
     }
 }
 
-/// The packet being sent, and behind it those that wait.
+/// The packet in service, followed by those that wait.
 pub(crate) struct DropTail<T> {
     packets: VecDeque<Packet<T>>,
     bytes: u64,
@@ -42,7 +42,7 @@ pub(crate) struct DropTail<T> {
 }
 
 impl<T> DropTail<T> {
-    /// Length of the packet being sent.
+    /// Length of the packet in service.
     #[inline(always)]
     pub fn first(&self) -> Option<u32> {
         self.packets.front().map(|packet| packet.bytes)
@@ -65,7 +65,7 @@ impl<T> DropTail<T> {
         }
     }
 
-    /// The packet that has been sent.
+    /// Removes the packet in service.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Packet<T>> {
         let packet = self.packets.pop_front()?;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_link_takes_any_packet() {
+    fn an_idle_link_accepts_any_packet() {
         let mut run = run("0 bytes", &[1500, 1]);
         assert_eq!(run.dropped(), [(1, DropCause::QueueFull)]);
         assert_eq!((run.dequeue(0), run.dequeue(0)), (Some(0), None));

@@ -1,8 +1,8 @@
 //! Deficit round robin with new and old flows (RFC 8290 §4.2), shared by the fair queues.
 //!
-//! A flow that starts to send goes before all that have been sending, for one quantum; so sparse
-//! flows do not wait behind bulk. A flow that runs empty must pass through the old flows once, so
-//! that it cannot become new by pausing for a packet.
+//! A flow that starts to send precedes all that have been sending, for one quantum, so sparse flows do not
+//! wait behind bulk flows. A flow whose queue runs empty passes through the list of old flows once, so that
+//! it cannot become new again by pausing for a packet.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use super::Backlog;
 use super::fifo::Fifo;
 use crate::Packet;
 
-/// What a flow's packets wait in.
+/// A flow's queue.
 pub(super) trait Waiting {
     fn backlog(&self) -> Backlog;
 }
@@ -21,7 +21,7 @@ impl<T, C> Waiting for (Fifo<T>, C) {
     }
 }
 
-/// Flows, whose turn it is, and what waits in all of them.
+/// The flows, their order, and their total backlog.
 pub(super) struct Fair<Q> {
     flows: Vec<Flow<Q>>,
     backlog: Backlog,
@@ -32,12 +32,12 @@ pub(super) struct Fair<Q> {
 
 struct Flow<Q> {
     queue: Q,
-    /// Bytes it may still send in this turn.
+    /// Bytes that it may still send in this turn.
     credit: i64,
     listed: bool,
 }
 
-/// Smallest quantum; Linux has the same. It bounds the turns that one packet can take.
+/// Smallest quantum, as in Linux. It bounds the number of turns that one packet needs.
 pub(super) const MIN_QUANTUM: u32 = 256;
 
 impl<Q> Fair<Q> {
@@ -52,7 +52,7 @@ impl<Q> Fair<Q> {
         }
     }
 
-    /// Another flow with this much credit; its index.
+    /// Adds a flow with `credit`; returns its index.
     pub fn add(&mut self, queue: Q, credit: u32) -> usize {
         self.flows.push(Flow { queue, credit: i64::from(credit), listed: false });
         self.flows.len() - 1
@@ -74,7 +74,7 @@ impl<Q> Fair<Q> {
         &mut self.flows[flow].credit
     }
 
-    /// A packet came for `flow`; says whether it is a new flow by that.
+    /// A packet arrived for `flow`; returns whether the flow was added to the new flows.
     pub fn activate(&mut self, flow: usize) -> bool {
         if self.flows[flow].listed {
             return false;
@@ -84,7 +84,7 @@ impl<Q> Fair<Q> {
         true
     }
 
-    /// The flow that may send now.
+    /// The flow whose turn it is.
     fn turn(&mut self) -> Option<usize> {
         loop {
             let list = if self.new.is_empty() { &mut self.old } else { &mut self.new };
@@ -99,12 +99,12 @@ impl<Q> Fair<Q> {
         }
     }
 
-    /// The flow whose turn it is sent so many bytes.
+    /// The flow whose turn it is has sent `bytes`.
     fn sent(&mut self, flow: usize, bytes: u32) {
         self.flows[flow].credit -= i64::from(bytes);
     }
 
-    /// The flow whose turn it is has nothing to send; says whether it is now off the lists.
+    /// The flow whose turn it is has nothing to send; returns whether it was removed from the lists.
     fn empty(&mut self) -> bool {
         if let Some(flow) = self.new.pop_front() {
             if !self.old.is_empty() {
@@ -120,12 +120,12 @@ impl<Q> Fair<Q> {
 }
 
 impl<Q: Waiting> Fair<Q> {
-    /// What waits, all flows together.
+    /// Total backlog of all flows.
     pub fn backlog(&self) -> Backlog {
         self.backlog
     }
 
-    /// Puts packets into a flow's queue, or takes some out.
+    /// Modifies a flow's queue, and updates the total backlog.
     pub fn change<R>(&mut self, flow: usize, change: impl FnOnce(&mut Q) -> R) -> R {
         let queue = &mut self.flows[flow].queue;
         let before = queue.backlog();
@@ -134,8 +134,8 @@ impl<Q: Waiting> Fair<Q> {
         result
     }
 
-    /// The packet that leaves now: `take` asks the flow whose turn it is for one, and `silent` hears of each that had none and
-    /// is off the lists.
+    /// Removes the next packet. `take` dequeues from the flow whose turn it is; `silent` is called for each
+    /// flow that had none and was removed from the lists.
     pub fn dequeue<T>(
         &mut self,
         mut take: impl FnMut(&mut Q) -> Option<Packet<T>>,
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_ran_empty_waits_its_turn_among_the_old() {
+    fn a_flow_that_ran_empty_joins_the_old_flows() {
         let mut fair = Fair::new(1500);
         let (bulk, sparse) = (fair.add((), 1500), fair.add((), 1500));
         fair.activate(bulk);

@@ -1,4 +1,4 @@
-//! Packets in order of arrival, each with its time: what the other disciplines are made of.
+//! Packets in order of arrival, each with its time: the building block of the other disciplines.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use fullpipe_units::Time;
 use super::Backlog;
 use crate::Packet;
 
-/// First in, first out, without a bound.
+/// A FIFO without a limit.
 pub(super) struct Fifo<T> {
     packets: VecDeque<(Time, Packet<T>)>,
     bytes: u64,
@@ -25,7 +25,7 @@ impl<T> Fifo<T> {
         self.packets.push_back((at, packet));
     }
 
-    /// The oldest packet and when it came.
+    /// Removes the oldest packet; returns it with its arrival time.
     pub fn pop(&mut self) -> Option<(Time, Packet<T>)> {
         let (at, packet) = self.packets.pop_front()?;
         self.bytes -= u64::from(packet.bytes);

@@ -1,5 +1,5 @@
-//! Fair queueing after Linux `sch_fq`: a queue for each flow, without hashing two into one, and
-//! turns by bytes. Pacing is the sender's here, not the queue's.
+//! Fair queueing after Linux `sch_fq`: one queue per flow, without hash collisions, and deficit round robin
+//! by bytes. Pacing is up to the sender here.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use super::fair::{Fair, MIN_QUANTUM, Waiting};
 use super::fifo::Fifo;
 use super::fq_codel::check;
 use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
 
@@ -18,20 +18,20 @@ use crate::{DropCause, Packet};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FqSpec {
-    /// What may wait at most, all flows together.
+    /// Largest backlog of all flows together.
     pub limit: Limit,
-    /// What may wait at most of one flow.
+    /// Largest backlog of one flow.
     pub flow_limit: Limit,
-    /// Bytes a flow may send in its turn; two MTUs unless written, at least 256.
+    /// Bytes per turn of a flow (default: two MTUs; at least 256).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantum: Option<u32>,
-    /// Bytes a flow may send at its first turn; ten MTUs unless written.
+    /// Bytes of a flow's first turn (default: ten MTUs).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_quantum: Option<u32>,
 }
 
 impl Default for FqSpec {
-    /// As in Linux: 10 000 packets, 100 of each flow.
+    /// As in Linux: 10 000 packets, 100 per flow.
     fn default() -> Self {
         FqSpec {
             limit: Limit::Packets(10_000),
@@ -46,12 +46,12 @@ impl QueueKind for FqSpec {
     const ABOUT: &'static str = "fair queueing (Linux fq): a queue for each flow, turns by bytes";
     type Queue<T> = Fq<T>;
 
-    fn build<T>(&self, ctx: QueueContext) -> Result<Fq<T>, Wrong> {
+    fn build<T>(&self, ctx: QueueContext) -> Result<Fq<T>, LinkError> {
         check(1, self.quantum)?;
         if let Some(quantum) = self.initial_quantum
             && quantum < MIN_QUANTUM
         {
-            return Err(Wrong::new(
+            return Err(LinkError::new(
                 "initial_quantum",
                 format!("{quantum} bytes are too few: write at least {MIN_QUANTUM}"),
             ));
@@ -66,7 +66,7 @@ impl QueueKind for FqSpec {
     }
 }
 
-/// How long a flow must be silent before it gets a fresh quantum (Linux `flow_refill_delay`).
+/// How long a flow must be idle before it gets a new quantum (Linux `flow_refill_delay`).
 const REFILL_DELAY: Span = Span::from_millis(40);
 
 /// A flow's packets, and since when it has had none.
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_starts_with_ten_packets_and_goes_on_with_two_a_turn() {
+    fn a_flow_starts_with_ten_packets_and_continues_with_two_per_turn() {
         let mut run = fq("");
         for _ in 0..50 {
             run.enqueue(0, 7, 1500);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_was_silent_for_long_gets_a_fresh_quantum() {
+    fn a_flow_that_was_idle_gets_a_new_quantum() {
         for (pause, fresh) in [(39_000, false), (41_000, true)] {
             let mut run = fq("");
             // It leaves 100 bytes of its first ten packets of credit.

@@ -7,7 +7,7 @@ use super::codel::{Control, Law};
 use super::fair::{Fair, MIN_QUANTUM, slot};
 use super::fifo::Fifo;
 use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
 
@@ -15,11 +15,11 @@ use crate::{DropCause, Packet};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FqCodelSpec {
-    /// What may wait at most, all queues together.
+    /// Largest backlog of all queues together.
     pub limit: Limit,
     /// Number of queues that flows are hashed into, 1 to 65536.
     pub flows: u32,
-    /// Bytes a queue may send in its turn; one MTU unless written, at least 256.
+    /// Bytes per turn of a queue (default: one MTU; at least 256).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantum: Option<u32>,
     /// Acceptable standing delay.
@@ -48,15 +48,16 @@ impl Default for FqCodelSpec {
     }
 }
 
-/// Checks what the hashed fair queues have in common.
-pub(super) fn check(flows: u32, quantum: Option<u32>) -> Result<(), Wrong> {
+/// Checks the parameters that the hashed fair queues share.
+pub(super) fn check(flows: u32, quantum: Option<u32>) -> Result<(), LinkError> {
     if !(1..=65_536).contains(&flows) {
-        return Err(Wrong::new("flows", format!("{flows} queues are not possible: write 1 to 65536")));
+        return Err(LinkError::new("flows", format!("{flows} queues are not possible: write 1 to 65536")));
     }
     match quantum {
-        Some(quantum) if quantum < MIN_QUANTUM => {
-            Err(Wrong::new("quantum", format!("{quantum} bytes are too few: write at least {MIN_QUANTUM}")))
-        }
+        Some(quantum) if quantum < MIN_QUANTUM => Err(LinkError::new(
+            "quantum",
+            format!("{quantum} bytes are too few: write at least {MIN_QUANTUM}"),
+        )),
         _ => Ok(()),
     }
 }
@@ -65,7 +66,7 @@ impl QueueKind for FqCodelSpec {
     const ABOUT: &'static str = "FQ-CoDel (RFC 8290): flows take turns, CoDel in each";
     type Queue<T> = FqCodel<T>;
 
-    fn build<T>(&self, mut ctx: QueueContext) -> Result<FqCodel<T>, Wrong> {
+    fn build<T>(&self, mut ctx: QueueContext) -> Result<FqCodel<T>, LinkError> {
         let FqCodelSpec { limit, flows, quantum, target, interval, ecn, ce_threshold } = *self;
         check(flows, quantum)?;
         let mut fair = Fair::new(quantum.unwrap_or(ctx.mtu));
@@ -82,8 +83,8 @@ impl QueueKind for FqCodelSpec {
     }
 }
 
-/// Packets that are dropped at once from the largest queue when all is full, so that the search
-/// for it is rare (Linux `drop_batch_size`).
+/// Packets that are dropped at a time from the largest queue when the limit is reached, so that it is
+/// searched rarely (Linux `drop_batch_size`).
 const DROP_BATCH: u32 = 64;
 
 /// The queues.
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sparse_flow_goes_before_a_standing_queue() {
+    fn a_sparse_flow_precedes_a_standing_queue() {
         let mut run = fq("");
         for _ in 0..100 {
             run.enqueue(0, 1, 1500);
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn codel_drops_in_the_queue_that_stands_and_in_no_other() {
+    fn codel_drops_only_in_the_standing_queue() {
         let mut run = fq("ecn = false");
         let mut sparse_dropped = 0;
         // 1 packet per millisecond leaves; flow 1 sends 1.5, flow 2 one in 20 ms.

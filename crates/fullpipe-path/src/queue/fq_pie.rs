@@ -10,7 +10,7 @@ use super::fq_codel::check;
 use super::pie::{Control, Law, PieSpec};
 use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
 use crate::Packet;
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::limit::{Capacity, Limit};
 use crate::random::Stream;
 
@@ -18,14 +18,14 @@ use crate::random::Stream;
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FqPieSpec {
-    /// What may wait at most, all queues together.
+    /// Largest backlog of all queues together.
     pub limit: Limit,
     /// Number of queues that flows are hashed into, 1 to 65536.
     pub flows: u32,
-    /// Bytes a queue may send in its turn; one MTU unless written, at least 256.
+    /// Bytes per turn of a queue (default: one MTU; at least 256).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantum: Option<u32>,
-    /// The delay to hold.
+    /// Target delay.
     pub target: Span,
     /// How often the probability is adjusted, at least 100 µs.
     pub tupdate: Span,
@@ -61,7 +61,7 @@ impl QueueKind for FqPieSpec {
     const ABOUT: &'static str = "FQ-PIE (Linux fq_pie): flows take turns, PIE in each";
     type Queue<T> = FqPie<T>;
 
-    fn build<T>(&self, mut ctx: QueueContext) -> Result<FqPie<T>, Wrong> {
+    fn build<T>(&self, mut ctx: QueueContext) -> Result<FqPie<T>, LinkError> {
         let FqPieSpec { limit, flows, quantum, target, tupdate, alpha, beta, ecn, bytemode } = *self;
         check(flows, quantum)?;
         let law = PieSpec { limit, target, tupdate, alpha, beta, ecn, bytemode }.law(ctx.mtu)?;
@@ -119,7 +119,7 @@ mod tests {
     use crate::testing::queue_alone;
 
     #[test]
-    fn flows_take_turns_and_the_aggressive_one_pays() {
+    fn flows_take_turns_and_the_aggressive_one_is_dropped() {
         let mut run = queue_alone(&FqPieSpec::default());
         let mut bytes = [0u64; 3];
         // One packet leaves in a millisecond; flow 1 sends four, flow 2 two in five milliseconds.
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_drops_what_comes() {
+    fn a_full_buffer_drops_arriving_packets() {
         let mut run = queue_alone(&FqPieSpec { limit: Limit::Packets(3), ..FqPieSpec::default() });
         for flow in 0..5 {
             run.enqueue(0, flow, 1500);

@@ -1,7 +1,7 @@
 //! Queues in front of a rate, one file per discipline.
 //!
-//! A new discipline is a file here and a line in [`queues!`](self); scenario files, schema, help
-//! and engines then know it.
+//! To add a discipline, add a file here and a line in [`queues!`](self); scenario files, schema, help and
+//! engines then support it.
 
 mod backlog;
 mod codel;
@@ -16,7 +16,7 @@ mod pie;
 use fullpipe_units::{Rate, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::limit::{Capacity, Limit};
 use crate::random::Stream;
 use crate::{DropCause, Packet};
@@ -29,17 +29,17 @@ pub use fq_codel::FqCodelSpec;
 pub use fq_pie::FqPieSpec;
 pub use pie::PieSpec;
 
-/// What a file of this folder provides for its spec.
+/// The interface of a queue's specification.
 pub(crate) trait QueueKind {
     /// One line for help texts.
     const ABOUT: &'static str;
-    /// The queue at work.
+    /// The running queue.
     type Queue<T>: Discipline<T>;
-    /// The queue, or which of its keys is wrong.
-    fn build<T>(&self, ctx: QueueContext) -> Result<Self::Queue<T>, Wrong>;
+    /// Builds the queue, or returns the invalid key.
+    fn build<T>(&self, ctx: QueueContext) -> Result<Self::Queue<T>, LinkError>;
 }
 
-/// What a queue may know of its link.
+/// The properties of a link that a queue can use.
 pub(crate) struct QueueContext {
     pub rate: Rate,
     pub bdp: u64,
@@ -53,7 +53,7 @@ impl QueueContext {
     }
 }
 
-/// What a queue decided besides which packet leaves: kept until the link reports it.
+/// Drops and marks of a queue, kept until the link reports them.
 pub(crate) struct Verdicts<T> {
     pub dropped: Vec<(Packet<T>, DropCause)>,
     pub marked: u64,
@@ -68,11 +68,11 @@ impl<T> Verdicts<T> {
 
 /// A queue. The packet in service has left it, except for [`DropTail`](drop_tail::DropTail).
 pub(crate) trait Discipline<T> {
-    /// Takes a packet in at `at`, or drops it (or another one).
+    /// Adds a packet at `at`, or drops it or another one.
     fn enqueue(&mut self, at: Time, packet: Packet<T>, verdicts: &mut Verdicts<T>);
     /// The packet to be served from `at` on; `None` if there is none or all were dropped.
     fn dequeue(&mut self, at: Time, verdicts: &mut Verdicts<T>) -> Option<Packet<T>>;
-    /// What waits.
+    /// The current backlog.
     fn backlog(&self) -> Backlog;
 }
 
@@ -85,37 +85,37 @@ macro_rules! queues {
         pub enum QueueSpec { $($(#[$doc])* $Kind($Spec),)+ }
 
         impl QueueSpec {
-            /// Every kind: the name that a scenario file writes, and one line about it.
+            /// Every kind: its name in scenario files, and one line about it.
             pub fn kinds() -> impl Iterator<Item = (String, &'static str)> {
                 [$((crate::spec::kebab(stringify!($Kind)), <$Spec as QueueKind>::ABOUT)),+].into_iter()
             }
 
             /// The queue of this kind with its defaults; `None` for an unknown kind.
-            pub fn of_kind(kind: &str) -> Option<Self> {
+            pub fn from_kind(kind: &str) -> Option<Self> {
                 $(if crate::spec::kebab(stringify!($Kind)) == kind {
                     return Some(QueueSpec::$Kind(Default::default()));
                 })+
                 None
             }
 
-            /// The name of its kind, as a scenario file writes it.
+            /// The name of its kind in scenario files.
             pub fn kind(&self) -> String {
                 match self { $(QueueSpec::$Kind(_) => crate::spec::kebab(stringify!($Kind)),)+ }
             }
 
-            /// What may wait in it at most.
+            /// Its limit.
             pub fn limit(&self) -> Limit {
                 match self { $(QueueSpec::$Kind(spec) => spec.limit,)+ }
             }
 
-            pub(crate) fn build<T>(&self, ctx: QueueContext) -> Result<Queue<T>, Wrong> {
+            pub(crate) fn build<T>(&self, ctx: QueueContext) -> Result<Queue<T>, LinkError> {
                 match self {
                     $(QueueSpec::$Kind(spec) => spec.build(ctx).map(Queue::$Kind),)+
                 }
             }
         }
 
-        /// A queue at work.
+        /// A running queue.
         pub(crate) enum Queue<T> { $($Kind(<$Spec as QueueKind>::Queue<T>),)+ }
 
         impl<T> Queue<T> {
@@ -144,9 +144,9 @@ queues! {
     Pie(PieSpec);
     /// RFC 8290: flows hashed into queues that take turns by bytes, CoDel in each.
     FqCodel(FqCodelSpec);
-    /// The same with PIE in each, after Linux.
+    /// Linux fq_pie: flows hashed into queues that take turns by bytes, PIE in each.
     FqPie(FqPieSpec);
-    /// Fair queueing after Linux: a queue for each flow, turns by bytes.
+    /// Linux fq: one queue per flow, turns by bytes.
     Fq(FqSpec);
 }
 
@@ -167,12 +167,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_listed_under_the_name_it_is_read_by() {
+    fn every_kind_is_listed_under_its_name() {
         for (name, about) in QueueSpec::kinds() {
             let written: QueueSpec = toml::from_str(&format!("kind = '{name}'")).unwrap();
-            assert_eq!(QueueSpec::of_kind(&name), Some(written));
+            assert_eq!(QueueSpec::from_kind(&name), Some(written));
             assert!(!about.is_empty());
         }
-        assert_eq!(QueueSpec::of_kind("x"), None);
+        assert_eq!(QueueSpec::from_kind("x"), None);
     }
 }

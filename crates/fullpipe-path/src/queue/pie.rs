@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fifo::Fifo;
 use super::{Backlog, Discipline, QueueContext, QueueKind, Verdicts};
-use crate::build::Wrong;
+use crate::build::LinkError;
 use crate::limit::{Capacity, Limit};
 use crate::random::Stream;
 use crate::{DropCause, Packet};
@@ -15,9 +15,9 @@ use crate::{DropCause, Packet};
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PieSpec {
-    /// What may wait at most.
+    /// Largest queue.
     pub limit: Limit,
-    /// The delay to hold.
+    /// Target delay.
     pub target: Span,
     /// How often the probability is adjusted, at least 100 µs.
     pub tupdate: Span,
@@ -47,16 +47,16 @@ impl Default for PieSpec {
 }
 
 impl PieSpec {
-    /// The parameters of the controller, or which key is wrong.
-    pub(super) fn law(&self, mtu: u32) -> Result<Law, Wrong> {
+    /// Returns the parameters of the controller, or the invalid key.
+    pub(super) fn law(&self, mtu: u32) -> Result<Law, LinkError> {
         let PieSpec { target, tupdate, alpha, beta, ecn, bytemode, .. } = *self;
         if tupdate < Span::from_micros(100) {
-            return Err(Wrong::new("tupdate", format!("{tupdate} is too often: write at least 100us")));
+            return Err(LinkError::new("tupdate", format!("{tupdate} is too short: write at least 100us")));
         }
         for (key, value) in [("alpha", alpha), ("beta", beta)] {
             // RFC 8033 §4.2 and Linux allow 0 to 2.
             if !(0.0..=2.0).contains(&value) {
-                return Err(Wrong::new(
+                return Err(LinkError::new(
                     key,
                     format!("{value} is out of range: write 0 to 2 (RFC 8033 §4.2)"),
                 ));
@@ -70,7 +70,7 @@ impl QueueKind for PieSpec {
     const ABOUT: &'static str = "PIE (RFC 8033): drops at the tail so as to hold the delay at a target";
     type Queue<T> = Pie<T>;
 
-    fn build<T>(&self, ctx: QueueContext) -> Result<Pie<T>, Wrong> {
+    fn build<T>(&self, ctx: QueueContext) -> Result<Pie<T>, LinkError> {
         let law = self.law(ctx.mtu)?;
         Ok(Pie {
             fifo: Fifo::default(),
@@ -82,7 +82,7 @@ impl QueueKind for PieSpec {
     }
 }
 
-/// One FIFO under the control of PIE.
+/// A FIFO controlled by PIE.
 pub(crate) struct Pie<T> {
     fifo: Fifo<T>,
     capacity: Capacity,
@@ -150,7 +150,7 @@ impl Control {
         }
     }
 
-    /// Takes a packet into `fifo`, marks or drops it.
+    /// Adds a packet to `fifo`, or marks or drops it.
     #[expect(clippy::too_many_arguments, reason = "the parts of a queue, apart because flows share some")]
     pub fn enqueue<T>(
         &mut self,
@@ -180,7 +180,7 @@ impl Control {
         }
     }
 
-    /// The oldest packet of `fifo`; its delay is what the controller goes by.
+    /// Removes the oldest packet of `fifo`, whose delay the controller uses.
     pub fn dequeue<T>(&mut self, at: Time, law: &Law, fifo: &mut Fifo<T>) -> Option<Packet<T>> {
         self.catch_up(at, law, fifo.bytes());
         let (arrived, packet) = fifo.pop()?;
@@ -202,7 +202,7 @@ impl Control {
             probability *= f64::from(bytes) / f64::from(law.mtu);
         }
         self.accumulated = if probability == 0.0 { 0.0 } else { self.accumulated + probability };
-        // Neither two drops in short succession nor none for very long.
+        // Neither two drops in quick succession nor long periods without one.
         if self.accumulated < 0.85 {
             return false;
         }
@@ -213,14 +213,14 @@ impl Control {
         drop
     }
 
-    /// Makes up for the adjustments since the last packet; the backlog was the same all along.
+    /// Catches up on the adjustments since the last packet, during which the backlog did not change.
     fn catch_up(&mut self, now: Time, law: &Law, backlog: u64) {
         while self.next_update <= now {
             let before = *self;
             self.adjust(law, backlog);
             self.next_update += law.tupdate;
             if (Control { next_update: before.next_update, ..*self }) == before {
-                // From here on nothing changes, however often it is repeated.
+                // Further repetitions change nothing.
                 let missed = now.since(self.next_update).as_nanos() / law.tupdate.as_nanos();
                 self.next_update += law.tupdate * missed;
                 if self.next_update <= now {
@@ -241,7 +241,7 @@ impl Control {
         if self.probability >= 0.1 {
             delta = delta.min(0.02);
         }
-        // Far too long a queue needs more than small steps (RFC 8033 §5.5 and Linux).
+        // A far too long queue needs larger steps (RFC 8033 §5.5 and Linux).
         if delay > Span::from_millis(250) {
             delta += 0.02;
         }
@@ -282,7 +282,7 @@ mod tests {
         PieSpec::default().law(1500).unwrap()
     }
 
-    /// A controller of probability `p` that has just seen these delays.
+    /// A controller with probability `p` that has just measured these delays.
     fn seen(p: f64, delay_ms: u64, old_ms: u64) -> Control {
         Control {
             probability: p,
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_queue_forgets_quickly_and_allows_a_burst_again() {
+    fn an_empty_queue_decays_quickly_and_allows_a_burst_again() {
         let mut control = seen(0.01, 0, 0);
         control.adjust(&law(), 0);
         let expected = (0.01 - 0.5 * 0.125 * 0.015) * 63.0 / 64.0;
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn making_up_for_many_periods_at_once_is_the_same_as_one_by_one() {
+    fn catching_up_on_many_periods_equals_one_by_one() {
         for backlog in [0, 100_000] {
             let (mut at_once, mut stepwise) = (seen(0.3, 40, 30), seen(0.3, 40, 30));
             let end = Time::ZERO + Span::from_secs(100);
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unresponsive_flow_of_twice_the_rate_is_held_near_the_target() {
+    fn the_delay_of_an_unresponsive_flow_stays_near_the_target() {
         let mut run = queue_alone(&PieSpec::default());
         let longest = standing(&mut run, 2, 30_000, Ecn::NotEct);
         assert!((5..80).contains(&longest), "{longest} ms against a target of 15 ms");

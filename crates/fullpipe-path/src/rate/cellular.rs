@@ -7,7 +7,7 @@
 use fullpipe_units::{Rate, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::build::Wrong;
+use crate::build::LinkError;
 
 /// A link whose rate follows the demand, instead of `rate`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
@@ -35,19 +35,22 @@ pub(crate) struct Cellular {
 }
 
 impl Cellular {
-    pub fn new(spec: &CellularSpec) -> Result<Self, Wrong> {
+    pub fn new(spec: &CellularSpec) -> Result<Self, LinkError> {
         let CellularSpec { min, max, interval } = *spec;
         if min == Rate::ZERO {
-            return Err(Wrong::new(
+            return Err(LinkError::new(
                 "cellular.min",
                 "a link that grants nothing is never asked: write a rate above 0",
             ));
         }
         if max < min {
-            return Err(Wrong::new("cellular.max", format!("{max} is less than `min` ({min}): swap them")));
+            return Err(LinkError::new(
+                "cellular.max",
+                format!("{max} is less than `min` ({min}): swap them"),
+            ));
         }
         if interval < Span::from_millis(1) {
-            return Err(Wrong::new(
+            return Err(LinkError::new(
                 "cellular.interval",
                 format!("{interval} is too often: write at least 1ms"),
             ));

@@ -6,7 +6,7 @@
 use fullpipe_units::{Rate, Span, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::build::Wrong;
+use crate::build::LinkError;
 
 /// Bytes that may leave at one opportunity.
 const OPPORTUNITY: u32 = 1500;
@@ -55,8 +55,8 @@ pub enum TraceError {
     /// All opportunities at time zero.
     #[error("the trace lasts no time; its last line must be greater than 0 (it is the period)")]
     NoPeriod,
-    /// Beyond what a clock of nanoseconds can count.
-    #[error("the trace ends at {0} ms; a time beyond 10^12 ms (30 years) has no meaning")]
+    /// Times that overflow a clock of nanoseconds.
+    #[error("the trace ends at {0} ms; times must be at most 10^12 ms (30 years)")]
     TooLong(u64),
 }
 
@@ -65,7 +65,7 @@ impl Trace {
     /// that start with `#` are skipped.
     ///
     /// # Errors
-    /// A line that is no number, times that decrease, a trace without opportunities or length.
+    /// A line that is not a number, decreasing times, a trace without opportunities or length.
     pub fn parse(text: &str) -> Result<Trace, TraceError> {
         let mut ms = Vec::new();
         for (i, line) in text.lines().enumerate() {
@@ -106,14 +106,14 @@ impl Trace {
 }
 
 impl TraceSpec {
-    pub(crate) fn build(&self) -> Result<TraceServer, Wrong> {
+    pub(crate) fn build(&self) -> Result<TraceServer, LinkError> {
         match self {
-            TraceSpec::File(name) => Err(Wrong::new(
+            TraceSpec::File(name) => Err(LinkError::new(
                 "trace",
                 format!("the file `{name}` has not been read: call `LinkSpec::load_trace` first"),
             )),
             TraceSpec::Inline(trace) => {
-                trace.check().map_err(|e| Wrong::new("trace", e.to_string()))?;
+                trace.check().map_err(|e| LinkError::new("trace", e.to_string()))?;
                 Ok(TraceServer::new(&trace.ms))
             }
         }
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_an_opportunity_is_gone_when_its_time_is_over() {
+    fn the_rest_of_an_opportunity_expires_with_it() {
         let mut s = server("1\n2\n");
         assert_eq!(s.serve(ms(0), 100), ms(1));
         assert_eq!(s.serve(Time::from_nanos(1_000_001), 100), ms(2));

@@ -1,60 +1,60 @@
-//! Many runs: simulated ones on all cores, those in real time in turns.
+//! Batches: simulations run on all cores, lab runs take turns on the machine.
 
 #[cfg(feature = "lab")]
-mod real_time;
+mod lab;
 #[cfg(feature = "lab")]
 mod turns;
 
 #[cfg(feature = "lab")]
-pub use real_time::InRealTime;
+pub use lab::LabOptions;
 
-use crate::{Engine, RunError, Watch, engine, in_parallel};
+use crate::{Engine, Monitor, RunError, engine, in_parallel};
 use fullpipe_experiment::recording::{Recording, Results};
 use fullpipe_experiment::scenario::Case;
 use fullpipe_units::{Span, Time};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, PoisonError};
 
-/// One run to make.
+/// One run of a batch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Job {
-    /// What runs it.
+    /// The engine that runs it.
     pub engine: Engine,
-    /// The run.
+    /// What to run.
     pub case: Case,
 }
 
-/// Runs to make, and how.
+/// A batch of runs, and how to run them.
 pub struct Batch<'a> {
     jobs: Vec<Job>,
     threads: usize,
     series: bool,
     distributions: bool,
     #[cfg(feature = "lab")]
-    lab: InRealTime<'a>,
+    lab: LabOptions<'a>,
     #[cfg(not(feature = "lab"))]
     lab: std::marker::PhantomData<&'a ()>,
 }
 
-/// What came of a batch.
+/// The result of a batch.
 #[derive(Debug)]
 pub struct Outcome {
     /// The finished runs, in the order of the jobs.
     pub results: Results,
-    /// The number of the job of each of them.
+    /// For each run, the index of its job.
     pub numbers: Vec<usize>,
-    /// The caller asked to stop before all were finished, or made again.
+    /// Whether the caller stopped the batch before every run was finished or, if invalid, repeated.
     pub interrupted: bool,
-    /// Why runs failed that did not finish.
+    /// The errors of the runs that failed.
     pub failures: Vec<RunError>,
 }
 
 impl Outcome {
-    /// The runs, for those who can do nothing with some of them.
+    /// The runs, if all of them finished.
     ///
     /// # Errors
     /// [`RunError::Interrupted`], or the first failure.
-    pub fn all(self) -> Result<Vec<Recording>, RunError> {
+    pub fn into_runs(self) -> Result<Vec<Recording>, RunError> {
         if self.interrupted {
             return Err(RunError::Interrupted);
         }
@@ -65,33 +65,33 @@ impl Outcome {
     }
 }
 
-/// What has become of a job so far.
+/// The result of a job so far.
 type Slot = Mutex<Option<Result<Box<Recording>, RunError>>>;
 
 impl<'a> Batch<'a> {
-    /// These runs: as many simulations at a time as there are cores, everything of them kept but distributions.
+    /// A batch of `jobs` that runs one simulation per core and keeps everything but distributions.
     pub fn new(jobs: Vec<Job>) -> Self {
         Batch { jobs, threads: 0, series: true, distributions: false, lab: Default::default() }
     }
 
-    /// So many simulations at a time; 0 for one a core.
+    /// Sets how many simulations run at a time; 0 for one per core.
     pub fn threads(self, threads: usize) -> Self {
         Batch { threads, ..self }
     }
 
-    /// Whether time series are kept; without them a run is a few figures.
+    /// Sets whether to keep time series; without them a recording is a few figures per flow.
     pub fn keep_series(self, series: bool) -> Self {
         Batch { series, ..self }
     }
 
-    /// Whether the distributions behind the figures of each flow are kept; by default they are not.
+    /// Sets whether to keep each flow's RTT and queueing-delay distributions; off by default.
     pub fn keep_distributions(self, distributions: bool) -> Self {
         Batch { distributions, ..self }
     }
 
-    /// How runs in real time go about it.
+    /// Sets how lab runs share the machine, and how often invalid ones are repeated.
     #[cfg(feature = "lab")]
-    pub fn in_real_time<'b>(self, lab: InRealTime<'b>) -> Batch<'b> {
+    pub fn with_lab<'b>(self, lab: LabOptions<'b>) -> Batch<'b> {
         Batch {
             jobs: self.jobs,
             threads: self.threads,
@@ -101,8 +101,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs everything, simulations first; what is finished when `watch` interrupts is kept.
-    pub fn run(self, watch: &dyn Watch) -> Outcome {
+    /// Runs everything, simulations first. Runs that are finished when `watch` interrupts are kept.
+    pub fn run(self, watch: &dyn Monitor) -> Outcome {
         let slots: Vec<Slot> = self.jobs.iter().map(|_| Mutex::new(None)).collect();
         let simulated: Vec<usize> = self.numbers_of(Engine::Sim);
         in_parallel(&simulated, self.threads, |_, &i| {
@@ -126,7 +126,7 @@ impl<'a> Batch<'a> {
         for (i, slot) in slots.into_iter().enumerate() {
             match slot.into_inner().unwrap_or_else(PoisonError::into_inner) {
                 Some(Ok(recording)) => {
-                    // Interrupted before it could be made again.
+                    // Interrupted before it could be repeated.
                     outcome.interrupted |= !recording.valid && watch.interrupted();
                     outcome.numbers.push(i);
                     runs.push(*recording);
@@ -143,7 +143,7 @@ impl<'a> Batch<'a> {
         (0..self.jobs.len()).filter(|&i| self.jobs[i].engine == engine).collect()
     }
 
-    /// What is kept of a run.
+    /// Drops the parts of a recording that the caller did not ask for.
     fn kept(&self, ended: Result<Recording, RunError>) -> Result<Box<Recording>, RunError> {
         let ended = match self.distributions {
             true => ended,
@@ -160,10 +160,10 @@ fn put(slot: &Slot, ended: Option<Result<Box<Recording>, RunError>>) {
     *slot.lock().unwrap_or_else(PoisonError::into_inner) = ended;
 }
 
-/// Makes a run while `watch` hears of it.
+/// Runs `case` and reports its progress to `watch`.
 fn watched(
     case: &Case,
-    watch: &dyn Watch,
+    watch: &dyn Monitor,
     run: impl FnOnce(&mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, RunError>,
 ) -> Result<Recording, RunError> {
     let mut at = Time::ZERO;

@@ -1,22 +1,22 @@
-//! Which runs of the lab may go on at the same time.
+//! Decides which lab runs may share the machine at a time.
 //!
-//! A run in real time measures the machine along with TCP, unless the machine has time to spare. A slow path
-//! takes little of it: runs share the machine as long as their rates together stay below what it carries
-//! without running late. Whether it did is not assumed: every recording carries its emulator's lateness.
+//! A lab run measures the machine along with TCP unless the machine has spare capacity. Slow paths need
+//! little: runs share the machine while the sum of their rates stays below what it carries in time.
+//! That is verified, not assumed: every recording reports its emulator's lateness.
 
 use fullpipe_experiment::scenario::Scenario;
 use fullpipe_units::{Rate, Span};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// What runs that share the machine may emulate in all, for each processor. A run of 100 Mbit/s takes about
-/// 0.15 to 0.3 of one, its two ends included.
+/// Total rate of the runs that share the machine, per processor. A run at 100 Mbit/s takes about 0.15 to
+/// 0.3 processors, including its two ends.
 const SHARED_BY_RUNS: Rate = Rate::from_bits_per_sec(200_000_000);
 
-/// Most runs at a time, however slow: each is a process with its threads, sockets and namespaces. Beside thirty-three
-/// of 128 kbit/s those of 100 Mbit/s carry what they carry alone.
-const MOST_AT_A_TIME: usize = 48;
+/// Most runs at a time, however slow: each is a process with its threads, sockets and namespaces. Runs at
+/// 100 Mbit/s next to thirty-three at 128 kbit/s carry as much as they do alone.
+const MAX_AT_A_TIME: usize = 48;
 
-/// Jobs waiting for their turn.
+/// The jobs that wait for their turn.
 pub(super) struct Turns {
     state: Mutex<State>,
     ended: Condvar,
@@ -24,22 +24,22 @@ pub(super) struct Turns {
 }
 
 struct State {
-    /// Jobs and their rates, the longest first: what takes most decides when all is over.
+    /// Jobs and their rates, the longest first: the longest job determines when the batch ends.
     waiting: Vec<(usize, u64)>,
     running: usize,
     used: u64,
 }
 
-/// A job's turn; the machine is free again for others when this is dropped.
+/// A job's turn; dropping it frees the machine for others.
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
-    /// Which one.
+    /// Index of the job.
     pub(super) job: usize,
     rate: u64,
 }
 
 impl Turns {
-    /// Turns for `jobs` on a machine of so many processors; `alone`: one after another.
+    /// Turns for `jobs` on a machine with this many processors; one after another if `alone`.
     pub(super) fn new<'a>(
         jobs: impl Iterator<Item = (usize, &'a Scenario)>,
         processors: usize,
@@ -54,13 +54,13 @@ impl Turns {
         Turns { state: Mutex::new(State { waiting, running: 0, used: 0 }), ended: Condvar::new(), budget }
     }
 
-    /// How many may ever be under way together.
-    pub(super) fn at_most(&self) -> usize {
+    /// Most jobs that can be running at a time.
+    pub(super) fn max_running(&self) -> usize {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.waiting.len().min(MOST_AT_A_TIME)
+        state.waiting.len().min(MAX_AT_A_TIME)
     }
 
-    /// Waits for the next turn; none is left when this is `None`.
+    /// Waits for the next turn; `None` if no job is left.
     pub(super) fn next(&self) -> Option<Turn<'_>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -68,7 +68,7 @@ impl Turns {
                 return None;
             }
             let left = self.budget.saturating_sub(state.used);
-            // What is too fast to share runs when nothing else does.
+            // A job that is too fast to share the machine runs when no other does.
             let alone = state.running == 0;
             if let Some(at) = state.waiting.iter().position(|(_, rate)| alone || *rate <= left) {
                 let (job, rate) = state.waiting.remove(at);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_goes_first_and_every_job_has_one_turn() {
+    fn the_longest_job_is_first_and_every_job_has_one_turn() {
         let jobs: Vec<Scenario> = [3, 9, 6].map(|seconds| scenario("rate = '300mbit'", seconds)).into();
         for alone in [true, false] {
             let all = turns(&jobs, alone);

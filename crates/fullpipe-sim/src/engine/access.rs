@@ -1,4 +1,4 @@
-//! A connection's own link between its sender and the path.
+//! A connection's access link, between its sender and the path.
 
 use super::one_way::TimedPath;
 use crate::recorder::LinkRecorder;
@@ -9,7 +9,7 @@ use fullpipe_experiment::scenario::AccessSpec;
 use fullpipe_path::{Outcome, Packet, Path};
 use std::fmt;
 
-/// The link, with what is recorded of it.
+/// The access link and its recorder.
 pub(crate) struct Access {
     spec: AccessSpec,
     link: Path<Segment>,
@@ -23,22 +23,22 @@ impl fmt::Debug for Access {
 }
 
 impl Access {
-    /// `link` as `spec` has it.
+    /// The link that was built from `spec`.
     pub fn new(spec: AccessSpec, link: Path<Segment>) -> Self {
         Access { spec, link, recorder: LinkRecorder::new() }
     }
 
-    /// A packet comes from the sender.
+    /// Queues a packet of the sender.
     pub fn push(&mut self, now: Time, packet: Packet<Segment>) {
         self.link.push(now, packet);
     }
 
-    /// When something happens on it next.
+    /// Time of its next event.
     pub fn next(&self) -> Time {
         self.link.next_event()
     }
 
-    /// What comes out of it by `now` enters the path; `dropped` gets what it has no room for.
+    /// Passes packets that leave it by `now` on to `path`; calls `dropped` for those that it drops.
     pub fn pass_on(&mut self, now: Time, path: &mut TimedPath, dropped: &mut impl FnMut(&Packet<Segment>)) {
         self.link.advance(now, &mut |_, outcome| match outcome {
             Outcome::Delivered(packet) => path.push(now, packet),
@@ -46,18 +46,18 @@ impl Access {
         });
     }
 
-    /// How long a packet of `bytes` takes on it when nothing is in front of it.
+    /// How long a packet of `bytes` takes on an empty link.
     pub fn alone(&self, bytes: u32) -> Span {
         self.spec.unloaded_delay(bytes)
     }
 
-    /// What it counted.
+    /// Its counters.
     #[cfg(test)]
     pub fn stats(&self) -> impl Iterator<Item = &fullpipe_path::LinkStats> {
         self.link.stats()
     }
 
-    /// Adds a row to its series.
+    /// Adds a row to its time series.
     pub fn sample(&mut self, now: Time) {
         for stats in self.link.stats() {
             self.recorder.sample(now, stats);

@@ -1,9 +1,9 @@
-//! A connection: both ends, the application on it, its handshake and its timers.
+//! A connection: both ends, its application, its handshake and its timers.
 
 use super::access::Access;
 use super::one_way::TimedPath;
 use crate::app::Source;
-use crate::capture::{Capture, End, What};
+use crate::capture::{Capture, End, PacketKind};
 use crate::processor::Incoming;
 use crate::receiver::Receiver;
 use crate::recorder::FlowRecorder;
@@ -17,87 +17,89 @@ use fullpipe_experiment::scenario::{App, FlowSpec, HEADER_BYTES};
 use fullpipe_path::{Ecn, Packet};
 use std::collections::VecDeque;
 
-/// Unanswered SYNs that are repeated every second before the waits double (`tcp_syn_linear_timeouts`).
+/// Unanswered SYNs that are retransmitted every second before the timeout doubles
+/// (`tcp_syn_linear_timeouts`).
 const LINEAR_SYNS: u32 = 4;
-/// First wait for an answer to a SYN or SYN-ACK (`TCP_TIMEOUT_INIT`), and the longest.
+/// Initial timeout of a SYN or SYN-ACK (`TCP_TIMEOUT_INIT`), and the longest.
 const SYN_TIMEOUT: Span = Span::from_secs(1);
-const SYN_TIMEOUT_MAX: Span = Span::from_secs(64);
+const MAX_SYN_TIMEOUT: Span = Span::from_secs(64);
 
-/// Most packets of one question: they leave without congestion control.
-const MOST_PARTS: u64 = 1 << 16;
+/// Most packets of one request: they leave without congestion control.
+const MAX_PARTS: u64 = 1 << 16;
 
-/// How far the connection is.
+/// The state of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Starts later.
+    /// Not started.
     Waiting,
-    /// The SYN is out.
+    /// The SYN has been sent.
     Connecting,
     /// Data may be sent.
     Open,
 }
 
-/// The asking side of a request/response application, at the receiving end.
+/// The client of a request/response application, at the receiving end.
 #[derive(Debug, Default)]
-struct Asker {
-    /// Questions asked so far.
-    asked: u64,
-    /// The stream's length when the present answer is complete.
-    answered_at: u64,
-    /// When the present question was first asked.
-    asked_at: Time,
+struct Requester {
+    /// Requests sent so far.
+    requests: u64,
+    /// Stream length at which the current response is complete.
+    response_end: u64,
+    /// When the current request was first sent.
+    sent_at: Time,
     repeats: u32,
 }
 
-/// Parts of the present question that have arrived at the sending end.
+/// Parts of the current request that have arrived at the sending end.
 #[derive(Debug, Default)]
-struct Question {
+struct Request {
     number: u64,
     parts: Vec<bool>,
     missing: usize,
 }
 
-/// What a packet's arrival or a timer needs of the rest of the engine.
+/// The parts of the engine that an arrival or a timer uses.
 pub(crate) struct Net<'a> {
-    /// Where this end's packets go.
+    /// The direction that this end sends on.
     pub out: &'a mut TimedPath,
     pub sacks: &'a mut SackStore,
 }
 
-/// A flow's own delay on top of the path's, and the packets in it, on their way to the sending end.
+/// A flow's extra delay towards the sending end, on top of the path's, and the packets in it.
 #[derive(Debug)]
-struct Detour {
-    takes: Span,
+struct ExtraDelay {
+    delay: Span,
     packets: VecDeque<(Time, Packet<Segment>)>,
 }
 
 /// A connection: both ends and the application.
 ///
-/// With thousands of them each event finds its own outside the processor's caches, and what it costs is mostly how many lines of memory it
-/// has to wait for. So what every event looks at lies together at the beginning, and what few flows have lies elsewhere.
+/// With thousands of connections each event misses the processor's caches, and its cost is mostly the
+/// number of cache lines that it touches. So the fields that every event uses come first, and what few
+/// flows have is boxed.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Connection<C> {
-    /// When the last byte was delivered of a flow of a given size; never for others.
+    /// When the last byte of a flow with a size was delivered; never for others.
     completed: Time,
-    /// Sending end: when the SYN is repeated.
+    /// Sending end: when the SYN is retransmitted.
     syn_at: Time,
-    /// When the application stops, until it has.
+    /// When the application stops; never once it has.
     stop_at: Time,
-    /// Receiving end: when the SYN-ACK is repeated; never once the connection is known to be there.
+    /// Receiving end: when the SYN-ACK is retransmitted; never once the connection is established.
     syn_ack_at: Time,
-    /// Receiving end: when the next question is asked or the present one repeated.
-    ask_at: Time,
-    /// What passes at one of its ends, if anyone wants to know.
+    /// Receiving end: when the next request is sent or the current one repeated.
+    request_at: Time,
+    /// The capture at one of its ends, if there is one.
     pub capture: Option<Box<Capture>>,
-    /// A link of its own before the path.
+    /// Its access link, before the path.
     pub access: Option<Box<Access>>,
-    /// Data that waits for the receiving end's processor, if that takes time.
+    /// Data that waits for the receiving end's processor, if processing takes time.
     pub incoming: Option<Box<Incoming>>,
-    detour: Option<Box<Detour>>,
-    /// The controller's latest state that was recorded.
+    extra_delay: Option<Box<ExtraDelay>>,
+    /// The controller's latest recorded state.
     state: Option<&'static str>,
-    /// The bytes after which it is complete, if it ever is.
+    /// The number of bytes after which it is complete, or `u64::MAX`.
     size: u64,
     id: u32,
     smss: u32,
@@ -112,10 +114,10 @@ pub(crate) struct Connection<C> {
     pub start: Time,
     /// When the application stops.
     stop: Time,
-    /// Requests: payload of a question, of an answer, pause.
-    questions: Option<(u64, u64, Span)>,
-    asker: Asker,
-    question: Question,
+    /// Request/response: payload of a request and of a response, pause between them.
+    exchange: Option<(u64, u64, Span)>,
+    requester: Requester,
+    request: Request,
 }
 
 impl<C: CongestionControl> Connection<C> {
@@ -123,7 +125,7 @@ impl<C: CongestionControl> Connection<C> {
         let start = spec.start.at().map_or(Time::NEVER, |at| Time::ZERO + at);
         let size = spec.size.map(|b| b.0);
         let stop = spec.stop.map_or(Time::NEVER, |at| Time::ZERO + at);
-        let questions = match spec.app {
+        let exchange = match spec.app {
             App::RequestResponse { request, response, think } => Some((request.0, response.0, think)),
             _ => None,
         };
@@ -133,12 +135,12 @@ impl<C: CongestionControl> Connection<C> {
             syn_at: start,
             stop_at: stop,
             syn_ack_at: Time::NEVER,
-            ask_at: Time::NEVER,
+            request_at: Time::NEVER,
             capture: None,
             access: None,
             incoming: None,
-            detour: (!spec.extra_rtt.is_zero())
-                .then(|| Box::new(Detour { takes: spec.extra_rtt, packets: VecDeque::new() })),
+            extra_delay: (!spec.extra_rtt.is_zero())
+                .then(|| Box::new(ExtraDelay { delay: spec.extra_rtt, packets: VecDeque::new() })),
             state: None,
             size: size.unwrap_or(u64::MAX),
             id,
@@ -156,13 +158,13 @@ impl<C: CongestionControl> Connection<C> {
             recorder: FlowRecorder::new(rows, start),
             start,
             stop,
-            questions,
-            asker: Asker::default(),
-            question: Question::default(),
+            exchange,
+            requester: Requester::default(),
+            request: Request::default(),
         }
     }
 
-    /// It has waited for another, and starts at `at` unless its application has stopped before.
+    /// Starts a flow that waited for another, at `at`, unless its application stops before.
     pub fn begin(&mut self, at: Time) {
         if at < self.stop {
             self.start = at;
@@ -171,7 +173,7 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    /// Whether it is at its end for who waits for that: all is delivered, or its application has stopped.
+    /// Whether it has ended for flows that wait for it: all is delivered, or its application has stopped.
     pub fn has_ended(&self) -> bool {
         self.completed != Time::NEVER || self.stop_at != self.stop
     }
@@ -182,7 +184,7 @@ impl<C: CongestionControl> Connection<C> {
         self.completed != Time::NEVER && self.sender.is_idle()
     }
 
-    /// Whether it is over and the end of it is in the series.
+    /// Whether it is over and its end is in the time series.
     pub fn is_recorded(&self) -> bool {
         self.is_over() && self.completed <= self.recorder.last_row()
     }
@@ -192,43 +194,44 @@ impl<C: CongestionControl> Connection<C> {
         self.completed.min(self.stop).max(self.start).min(run_end)
     }
 
-    /// When its last byte was delivered, if it is a flow of a given size.
+    /// When its last byte was delivered, if it has a size.
     pub fn completed(&self) -> Option<Time> {
         (self.completed != Time::NEVER).then_some(self.completed)
     }
 
-    /// The next time that something must happen at either end without a packet from the path.
+    /// The next time at which a timer of either end fires.
     #[inline]
     pub fn wake(&self) -> Time {
         self.sender_wake().min(self.receiver_wake()).min(self.stop_at)
     }
 
-    /// Of that, what a packet can bring forward that arrives at the sending end.
+    /// The next timer of the sending end, which an arrival there can bring forward.
     #[inline]
     pub fn sender_wake(&self) -> Time {
-        let held = self.detour.as_ref().and_then(|d| d.packets.front()).map_or(Time::NEVER, |&(at, _)| at);
+        let delayed =
+            self.extra_delay.as_ref().and_then(|d| d.packets.front()).map_or(Time::NEVER, |&(at, _)| at);
         let access = self.access.as_ref().map_or(Time::NEVER, |access| access.next());
-        self.sender.wake().min(self.source.at).min(self.syn_at).min(held).min(access)
+        self.sender.wake().min(self.source.at).min(self.syn_at).min(delayed).min(access)
     }
 
-    /// Of that, what a packet can bring forward that arrives at the receiving end.
+    /// The next timer of the receiving end, which an arrival there can bring forward.
     #[inline]
     pub fn receiver_wake(&self) -> Time {
         let handled = self.incoming.as_ref().map_or(Time::NEVER, |incoming| incoming.due());
-        self.receiver.ack_due().min(self.syn_ack_at).min(self.ask_at).min(handled)
+        self.receiver.ack_due().min(self.syn_ack_at).min(self.request_at).min(handled)
     }
 
-    /// Packets in the flow's own delay.
+    /// Packets in the flow's extra delay.
     #[cfg(test)]
-    pub fn waiting_outside(&self) -> usize {
-        self.detour.as_ref().map_or(0, |detour| detour.packets.len())
+    pub fn in_extra_delay(&self) -> usize {
+        self.extra_delay.as_ref().map_or(0, |delay| delay.packets.len())
     }
 
     /// The controller's state, if it is new.
     #[inline]
     pub fn new_state(&mut self) -> Option<&'static str> {
         let state = self.sender.controller().state();
-        // The same state is mostly the same text in memory.
+        // An unchanged state is mostly the same static string.
         let is_old = self.state.is_some_and(|last| std::ptr::eq(last, state))
             || self.state.replace(state) == Some(state);
         (!is_old).then_some(state)
@@ -243,7 +246,7 @@ impl<C: CongestionControl> Connection<C> {
         self.packet(bytes, Segment { seq: 0, stamp: now, edge: 0, detail: NO_SACK, ce: 0, kind, push: false })
     }
 
-    /// Lets the sender send what it may.
+    /// Sends what the sender may send.
     #[inline]
     pub fn pump(&mut self, now: Time, out: &mut TimedPath) {
         let (id, ecn, mut capture) = (self.id, self.ecn, self.capture.as_deref_mut());
@@ -255,123 +258,123 @@ impl<C: CongestionControl> Connection<C> {
 
     // At the receiving end.
 
-    /// A packet arrives that the sending end sent.
+    /// Processes a packet from the sending end.
     #[inline]
     pub fn at_receiver(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
         match packet.data.kind {
             Kind::Data => match &mut self.incoming {
                 Some(incoming) => incoming.arrives(now, packet),
                 None => {
-                    if self.take_data(now, packet) {
+                    if self.receive_data(now, packet) {
                         self.acknowledge(now, net);
                     }
                 }
             },
             Kind::Syn => {
-                self.shakes(now, End::Receiver, What::Syn);
-                // A repeated SYN is answered at once, whatever the timer says.
+                self.capture_handshake(now, End::Receiver, PacketKind::Syn);
+                // A retransmitted SYN is answered at once, whatever the SYN-ACK timer.
                 if self.phase != Phase::Open || self.syn_ack_at != Time::NEVER {
                     self.send_syn_ack(now, net);
                 }
             }
             Kind::Established => {
-                self.shakes(now, End::Receiver, What::Established);
-                self.known_open(now);
+                self.capture_handshake(now, End::Receiver, PacketKind::Established);
+                self.on_established(now);
             }
             Kind::SynAck | Kind::Ack | Kind::Request => {}
         }
     }
 
-    /// The receiving end takes data in; whether it acknowledges at once.
+    /// Delivers data to the receiver; returns whether it acknowledges at once.
     #[inline]
-    fn take_data(&mut self, now: Time, packet: Packet<Segment>) -> bool {
+    fn receive_data(&mut self, now: Time, packet: Packet<Segment>) -> bool {
         if let Some(capture) = &mut self.capture {
             capture.data(now, End::Receiver, &packet.data);
         }
-        self.known_open(now);
+        self.on_established(now);
         let marked = packet.ecn == Ecn::Ce;
         let rtt = self.sender.srtt();
         let acknowledges = self.receiver.on_data(now, &packet.data, marked, rtt);
         let delivered = self.receiver.delivered();
         if let Some(transfer) = self.source.on_delivered(delivered) {
             let took = now.since(transfer.began).as_secs_f64();
-            self.happened(now, EventKind::TransferDelivered, Some(took));
-            self.think(now);
+            self.record_event(now, EventKind::TransferDelivered, Some(took));
+            self.schedule_request(now);
         }
         if delivered >= self.size && self.completed == Time::NEVER {
             self.completed = now;
-            self.happened(now, EventKind::Completed, None);
-            self.ask_at = Time::NEVER;
+            self.record_event(now, EventKind::Completed, None);
+            self.request_at = Time::NEVER;
         }
         acknowledges
     }
 
     #[inline]
-    fn shakes(&mut self, now: Time, end: End, what: What) {
+    fn capture_handshake(&mut self, now: Time, end: End, kind: PacketKind) {
         if let Some(capture) = &mut self.capture {
-            capture.handshake(now, end, what);
+            capture.handshake(now, end, kind);
         }
     }
 
-    fn happened(&mut self, now: Time, kind: EventKind, value: Option<f64>) {
+    fn record_event(&mut self, now: Time, kind: EventKind, value: Option<f64>) {
         self.recorder.on_event(Event { at_s: now.as_secs_f64(), kind, value });
     }
 
     fn send_syn_ack(&mut self, now: Time, net: &mut Net<'_>) {
-        let wait = (SYN_TIMEOUT * (1 << self.syn_acks.min(10))).min(SYN_TIMEOUT_MAX);
+        let wait = (SYN_TIMEOUT * (1 << self.syn_acks.min(10))).min(MAX_SYN_TIMEOUT);
         self.syn_ack_at = now + wait;
         self.syn_acks += 1;
         let edge = self.receiver.initial_edge();
-        self.shakes(now, End::Receiver, What::SynAck { edge });
+        self.capture_handshake(now, End::Receiver, PacketKind::SynAck { edge });
         net.out.push(now, self.handshake(now, Kind::SynAck));
     }
 
-    /// The receiving end knows that the handshake is complete.
+    /// The receiving end has learned that the handshake is complete.
     #[inline]
-    fn known_open(&mut self, now: Time) {
+    fn on_established(&mut self, now: Time) {
         if self.syn_acks > 0 {
             self.syn_acks = 0;
             self.syn_ack_at = Time::NEVER;
             self.receiver.opens(now);
-            if self.questions.is_some() {
-                self.ask_at = now;
+            if self.exchange.is_some() {
+                self.request_at = now;
             }
         }
     }
 
-    /// The answer is complete: the next question follows after a pause.
-    fn think(&mut self, now: Time) {
-        if let Some((_, _, think)) = self.questions {
-            self.asker.repeats = 0;
-            self.ask_at = now + think;
+    /// The response is complete: schedules the next request after the pause.
+    fn schedule_request(&mut self, now: Time) {
+        if let Some((_, _, think)) = self.exchange {
+            self.requester.repeats = 0;
+            self.request_at = now + think;
         }
     }
 
-    /// Asks the next question, or the present one again if its answer has not begun.
-    fn ask(&mut self, now: Time, net: &mut Net<'_>) {
-        let Some((request, response, _)) = self.questions else {
-            self.ask_at = Time::NEVER;
+    /// Sends the next request, or repeats the current one if its response has not begun.
+    fn send_request(&mut self, now: Time, net: &mut Net<'_>) {
+        let Some((request, response, _)) = self.exchange else {
+            self.request_at = Time::NEVER;
             return;
         };
         let delivered = self.receiver.delivered();
-        if delivered >= self.asker.answered_at {
-            self.asker = Asker {
-                asked: self.asker.asked + 1,
-                answered_at: delivered.saturating_add(response),
-                asked_at: now,
+        if delivered >= self.requester.response_end {
+            self.requester = Requester {
+                requests: self.requester.requests + 1,
+                response_end: delivered.saturating_add(response),
+                sent_at: now,
                 repeats: 0,
             };
-        } else if delivered > self.asker.answered_at - response {
-            // The answer is under way: its sender repeats what is lost.
-            self.ask_at = Time::NEVER;
+        } else if delivered > self.requester.response_end - response {
+            // The response has begun: its sender retransmits what is lost.
+            self.request_at = Time::NEVER;
             return;
         }
-        let parts = request.div_ceil(u64::from(self.smss)).clamp(1, MOST_PARTS) as u32;
+        let parts = request.div_ceil(u64::from(self.smss)).clamp(1, MAX_PARTS) as u32;
         for part in 0..parts {
             let payload = (request - u64::from(part) * u64::from(self.smss)).min(u64::from(self.smss)) as u32;
             let segment = Segment {
-                seq: self.asker.asked,
-                stamp: self.asker.asked_at,
+                seq: self.requester.requests,
+                stamp: self.requester.sent_at,
                 edge: u64::from(parts),
                 detail: part,
                 ce: 0,
@@ -380,8 +383,8 @@ impl<C: CongestionControl> Connection<C> {
             };
             net.out.push(now, self.packet(HEADER_BYTES + payload, segment));
         }
-        self.ask_at = now + self.sender.rto() * (1 << self.asker.repeats.min(6));
-        self.asker.repeats += 1;
+        self.request_at = now + self.sender.rto() * (1 << self.requester.repeats.min(6));
+        self.requester.repeats += 1;
     }
 
     #[inline]
@@ -397,12 +400,12 @@ impl<C: CongestionControl> Connection<C> {
         net.out.push(now, packet);
     }
 
-    /// Does what is due at the receiving end.
+    /// Processes the timers of the receiving end.
     pub fn wake_receiver(&mut self, now: Time, net: &mut Net<'_>) {
         if let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.due() <= now) {
             let mut acknowledges = false;
             for packet in incoming.done(now) {
-                acknowledges |= self.take_data(now, packet);
+                acknowledges |= self.receive_data(now, packet);
             }
             if acknowledges {
                 self.acknowledge(now, net);
@@ -414,35 +417,35 @@ impl<C: CongestionControl> Connection<C> {
         if self.syn_ack_at <= now {
             self.send_syn_ack(now, net);
         }
-        if self.ask_at <= now {
-            self.ask(now, net);
+        if self.request_at <= now {
+            self.send_request(now, net);
         }
     }
 
     // At the sending end.
 
-    /// A packet of the sending end leaves.
-    fn leave(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+    /// Sends a packet of the sending end.
+    fn transmit_control(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
         Out { access: self.access.as_deref_mut(), path: &mut *net.out }.push(now, packet);
     }
 
-    /// A packet arrives that the receiving end sent: at once, or after the flow's own delay.
+    /// Processes a packet from the receiving end: at once, or after the flow's extra delay.
     #[inline]
     pub fn at_sender(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
-        match &mut self.detour {
-            None => self.take(now, packet.data, net),
-            Some(detour) => detour.packets.push_back((now + detour.takes, packet)),
+        match &mut self.extra_delay {
+            None => self.receive(now, packet.data, net),
+            Some(extra) => extra.packets.push_back((now + extra.delay, packet)),
         }
     }
 
     #[inline]
-    fn take(&mut self, now: Time, segment: Segment, net: &mut Net<'_>) {
+    fn receive(&mut self, now: Time, segment: Segment, net: &mut Net<'_>) {
         match segment.kind {
             Kind::Ack => {
                 if let Some(capture) = &mut self.capture {
                     capture.ack(now, End::Sender, &segment, net.sacks);
                 }
-                let sack = net.sacks.take(segment.detail);
+                let sack = net.sacks.remove(segment.detail);
                 if let Some(rtt) = self.sender.on_ack(now, &segment, &sack) {
                     self.recorder.on_rtt(rtt);
                 }
@@ -450,21 +453,21 @@ impl<C: CongestionControl> Connection<C> {
                 self.pump(now, net.out);
             }
             Kind::SynAck => self.open(now, net),
-            Kind::Request => self.asked(now, &segment, net),
+            Kind::Request => self.receive_request(now, &segment, net),
             Kind::Syn | Kind::Established | Kind::Data => {}
         }
     }
 
     fn open(&mut self, now: Time, net: &mut Net<'_>) {
         let edge = self.receiver.initial_edge();
-        self.shakes(now, End::Sender, What::SynAck { edge });
-        self.shakes(now, End::Sender, What::Established);
-        self.leave(now, self.handshake(now, Kind::Established), net);
+        self.capture_handshake(now, End::Sender, PacketKind::SynAck { edge });
+        self.capture_handshake(now, End::Sender, PacketKind::Established);
+        self.transmit_control(now, self.handshake(now, Kind::Established), net);
         if self.phase == Phase::Open {
             return;
         }
         self.phase = Phase::Open;
-        // Which of several SYNs is answered, nobody knows (Karn).
+        // With several SYNs it is ambiguous which one is answered (Karn's algorithm).
         let first_try = self.syns == 1;
         let rtt = first_try.then(|| now.since(self.start));
         self.syn_at = Time::NEVER;
@@ -476,47 +479,47 @@ impl<C: CongestionControl> Connection<C> {
         self.pump(now, net.out);
     }
 
-    fn asked(&mut self, now: Time, segment: &Segment, net: &mut Net<'_>) {
-        let q = &mut self.question;
+    fn receive_request(&mut self, now: Time, segment: &Segment, net: &mut Net<'_>) {
+        let q = &mut self.request;
         if segment.seq > q.number {
             let parts = segment.edge as usize;
-            *q = Question { number: segment.seq, parts: vec![false; parts], missing: parts };
+            *q = Request { number: segment.seq, parts: vec![false; parts], missing: parts };
         }
         let part = segment.detail as usize;
         if segment.seq == q.number && !std::mem::replace(&mut q.parts[part], true) {
             q.missing -= 1;
             if q.missing == 0 {
-                self.source.answer(segment.stamp, &mut self.sender);
+                self.source.respond(segment.stamp, &mut self.sender);
                 self.pump(now, net.out);
             }
         }
     }
 
-    /// From `now` on the application does what `app` says.
+    /// Replaces the application by `app` at `now`.
     pub fn change_app(&mut self, now: Time, app: App) {
         self.source.change(now, app);
     }
 
-    /// Does what is due at the sending end.
+    /// Processes the timers of the sending end.
     pub fn wake_sender(&mut self, now: Time, net: &mut Net<'_>) {
         while let Some((_, packet)) =
-            self.detour.as_mut().and_then(|detour| detour.packets.pop_front_if(|(at, _)| *at <= now))
+            self.extra_delay.as_mut().and_then(|extra| extra.packets.pop_front_if(|(at, _)| *at <= now))
         {
-            self.take(now, packet.data, net);
+            self.receive(now, packet.data, net);
         }
         if self.syn_at <= now {
             self.phase = Phase::Connecting;
             let doublings = (self.syns + 1).saturating_sub(LINEAR_SYNS).min(10);
-            self.syn_at = now + (SYN_TIMEOUT * (1 << doublings)).min(SYN_TIMEOUT_MAX);
+            self.syn_at = now + (SYN_TIMEOUT * (1 << doublings)).min(MAX_SYN_TIMEOUT);
             self.syns += 1;
-            self.shakes(now, End::Sender, What::Syn);
-            self.leave(now, self.handshake(now, Kind::Syn), net);
+            self.capture_handshake(now, End::Sender, PacketKind::Syn);
+            self.transmit_control(now, self.handshake(now, Kind::Syn), net);
         }
         if self.stop_at <= now {
             self.stop_at = Time::NEVER;
             self.syn_at = Time::NEVER;
-            self.ask_at = Time::NEVER;
-            self.questions = None;
+            self.request_at = Time::NEVER;
+            self.exchange = None;
             self.source.stop(&mut self.sender, true);
         }
         let wrote = self.source.at <= now;
@@ -536,7 +539,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 }
 
-/// Where packets of the sending end go: to its access link if it has one, else to the path.
+/// The output of the sending end: its access link if it has one, else the path.
 struct Out<'a> {
     access: Option<&'a mut Access>,
     path: &'a mut TimedPath,
@@ -552,7 +555,7 @@ impl Out<'_> {
     }
 }
 
-/// A data segment leaves. Retransmissions are not marked capable (RFC 3168 §6.1.5).
+/// Sends a data segment. Retransmissions are not ECN-capable (RFC 3168 §6.1.5).
 #[inline]
 fn transmit(
     now: Time,

@@ -1,4 +1,4 @@
-//! The end of a run: what was counted becomes a recording.
+//! The end of a run: turns its counters into a recording.
 
 use super::world::World;
 use crate::recorder::{FlowRecorder, total};
@@ -7,7 +7,7 @@ use fullpipe_experiment::recording::{FlowRecording, LinkRecording, Provenance, R
 use fullpipe_experiment::scenario::Scenario;
 
 impl World {
-    /// The recording of the run; its checks are for the caller to judge.
+    /// The recording of the run, its checks not yet judged.
     pub fn finish(mut self) -> Recording {
         for c in &mut self.flows.connections {
             c.recorder.settle();
@@ -31,7 +31,7 @@ impl World {
             .map(|((c, spec), summary)| {
                 let label = spec.label.unwrap_or_else(|| spec.cc.clone());
                 links.extend(c.access.and_then(|access| access.finish(&label)));
-                // One that has waited in vain has not begun before the end.
+                // A flow whose start condition never came true starts at the end.
                 c.recorder.finish(&c.sender, label, spec.cc, c.start.min(ended), summary)
             })
             .collect();
@@ -61,7 +61,7 @@ impl World {
         }
     }
 
-    /// The figures of the run, and of each flow; `limit` is the most goodput that the path allows, in bit/s.
+    /// The summaries of the run and of each flow; `limit` is the path's maximum goodput in bit/s.
     fn summaries(&self, limit: Option<f64>) -> (Summary, Vec<Summary>) {
         let warmup = Time::ZERO + self.scenario.warmup;
         let utilization = |bps: f64| limit.filter(|&l| l > 0.0).map(|l| bps / l);

@@ -1,4 +1,4 @@
-//! The connections of a run: what reaches them, and what they do by themselves.
+//! The connections of a run: dispatch of deliveries, drops and timers to them.
 
 use super::Simulation;
 use super::access::Access;
@@ -17,7 +17,7 @@ use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Followers, Trigg
 use fullpipe_path::{Outcome, Packet};
 use fullpipe_policy::PolicyController;
 
-/// The connections, and what their packets share.
+/// The connections and the state they share.
 pub(super) struct Flows {
     pub connections: Vec<Connection<AnyController>>,
     reversed: Vec<bool>,
@@ -28,7 +28,7 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    /// The connections of `specs`, each controlled by what it names.
+    /// Creates the connections of `specs` with their controllers.
     pub fn new(
         run: &Simulation<'_>,
         specs: &[FlowSpec],
@@ -67,7 +67,8 @@ impl Flows {
         })
     }
 
-    /// Does what is due on `way`; what it sets off leaves by `other`. Returns the number of outcomes.
+    /// Processes what is due on `way`; packets sent in response leave by `other`. Returns the number of
+    /// outcomes.
     #[inline]
     pub fn advance(&mut self, now: Time, way: &mut OneWay, other: &mut TimedPath, wakes: &mut Wakes) -> u64 {
         if way.path.next() > now {
@@ -111,7 +112,7 @@ impl Flows {
                 let was_over = c.is_over();
                 c.at_sender(at, packet, &mut net);
                 self.unfinished -= usize::from(!was_over && c.is_over());
-                note_state(at, flow, c, &mut self.triggers);
+                record_state(at, flow, c, &mut self.triggers);
                 wakes.no_later(flow, c.sender_wake());
             }
         }
@@ -120,7 +121,7 @@ impl Flows {
         }
     }
 
-    /// Those start that have waited for how far `flow` is now.
+    /// Starts the flows whose start condition on `flow` is now true.
     #[cold]
     fn start_followers(&mut self, now: Time, flow: usize, wakes: &mut Wakes) {
         let c = &self.connections[flow];
@@ -131,18 +132,18 @@ impl Flows {
         }
     }
 
-    /// The path dropped a packet.
+    /// Records that the path dropped a packet.
     fn on_dropped(&mut self, packet: &Packet<Segment>) {
         match packet.data.kind {
             Kind::Data => self.connections[packet.flow as usize].recorder.on_dropped(packet.data.stamp),
             Kind::Ack => {
-                self.sacks.take(packet.data.detail);
+                self.sacks.remove(packet.data.detail);
             }
             Kind::Syn | Kind::SynAck | Kind::Established | Kind::Request => {}
         }
     }
 
-    /// Wakes `flow` at `now`.
+    /// Processes the timers of `flow` at `now`.
     pub fn wake(
         &mut self,
         now: Time,
@@ -157,11 +158,11 @@ impl Flows {
         c.wake_receiver(now, &mut Net { out: ack_way, sacks: &mut self.sacks });
         c.wake_sender(now, &mut Net { out: data_way, sacks: &mut self.sacks });
         if let Some(mut access) = c.access.take() {
-            access.pass_on(now, data_way, &mut |packet| note_drop(&mut c.recorder, packet));
+            access.pass_on(now, data_way, &mut |packet| record_drop(&mut c.recorder, packet));
             c.access = Some(access);
         }
         self.unfinished -= usize::from(!was_over && c.is_over());
-        note_state(now, flow, c, &mut self.triggers);
+        record_state(now, flow, c, &mut self.triggers);
         wakes.set(flow, c.wake().max(now + Span::from_nanos(1)));
         if !self.followers.is_empty() {
             self.start_followers(now, flow, wakes);
@@ -169,16 +170,21 @@ impl Flows {
     }
 }
 
-/// A link dropped a packet of the flow's data way.
-fn note_drop(recorder: &mut FlowRecorder, packet: &Packet<Segment>) {
+/// Records that the flow's access link dropped a packet.
+fn record_drop(recorder: &mut FlowRecorder, packet: &Packet<Segment>) {
     if packet.data.kind == Kind::Data {
         recorder.on_dropped(packet.data.stamp);
     }
 }
 
-/// Records the controller's state if it has changed, and tells who waits for it.
+/// Records the controller's state if it has changed, and fires the triggers on it.
 #[inline]
-fn note_state<C: CongestionControl>(now: Time, flow: usize, c: &mut Connection<C>, triggers: &mut Triggers) {
+fn record_state<C: CongestionControl>(
+    now: Time,
+    flow: usize,
+    c: &mut Connection<C>,
+    triggers: &mut Triggers,
+) {
     if let Some(state) = c.new_state() {
         c.recorder.on_state(now, state);
         if !triggers.is_empty() {
@@ -187,13 +193,13 @@ fn note_state<C: CongestionControl>(now: Time, flow: usize, c: &mut Connection<C
     }
 }
 
-/// The controller of the `i`-th flow, its own random numbers drawn from the run's seed.
+/// Creates the controller of the `i`-th flow, with its own seed derived from the run's.
 fn controller(run: &Simulation<'_>, spec: &FlowSpec, i: usize) -> Result<AnyController, SimError> {
     let smss = run.scenario.smss();
     let config = Config {
         smss,
         initial_cwnd: u64::from(spec.initial_window) * u64::from(smss),
-        // Neighbouring flows and seeds must not draw alike (SplitMix64's increment).
+        // Neighbouring flows and seeds must draw different numbers (SplitMix64's increment).
         seed: run.seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
         paced: spec.paced,
         ..Config::default()

@@ -1,4 +1,4 @@
-//! The event loop: what happens next on the path, at an end, or on the clock of the recording.
+//! The event loop over the path, the endpoints and the recording's clock.
 
 mod access;
 mod connection;
@@ -12,18 +12,18 @@ mod stepped;
 mod wakes;
 mod world;
 
-use crate::capture::{Capture, End, Passed};
+use crate::capture::{Capture, CapturedPacket, End};
 use crate::controllers::Controllers;
 use crate::error::SimError;
-use crate::receiver::Receiving;
+use crate::receiver::ReceiverBehaviour;
 use fullpipe_cc::Time;
 use fullpipe_experiment::recording::Recording;
 use fullpipe_experiment::scenario::{Scenario, Vocabulary};
 use std::ops::ControlFlow;
-pub use stepped::Stepped;
+pub use stepped::SteppedRun;
 use world::World;
 
-/// A run of a scenario, to be adjusted before it starts.
+/// A simulation of a scenario, with options to set before it starts.
 ///
 /// ```
 /// use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
@@ -32,44 +32,50 @@ use world::World;
 /// let path = PathSpec::bottleneck("10mbit".parse()?, "40ms".parse()?, "1bdp".parse()?);
 /// let mut scenario = Scenario::new(path, vec![FlowSpec::bulk("cubic")]);
 /// scenario.duration = "5s".parse()?;
-/// let recording = Simulation::new(&scenario, 1).most_events(1_000_000).run()?;
+/// let recording = Simulation::new(&scenario, 1).max_events(1_000_000).run()?;
 /// assert!(recording.summary.goodput_bps > 8e6);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Simulation<'a> {
     scenario: &'a Scenario,
     seed: u64,
-    most_events: Option<u64>,
+    max_events: Option<u64>,
     controllers: &'a Controllers,
-    receiving: &'a [Receiving],
+    receiver_behaviour: &'a [ReceiverBehaviour],
 }
 
-/// The controllers of a run that does not say more.
-static KNOWN: Controllers = Controllers::new();
+/// The controllers of a simulation to which none are added.
+static DEFAULT_CONTROLLERS: Controllers = Controllers::new();
 
 impl<'a> Simulation<'a> {
-    /// `scenario` with all that is random in it drawn from `seed`.
+    /// A simulation of `scenario`, with everything random drawn from `seed`.
     pub fn new(scenario: &'a Scenario, seed: u64) -> Self {
-        Simulation { scenario, seed, most_events: None, controllers: &KNOWN, receiving: &[] }
+        Simulation {
+            scenario,
+            seed,
+            max_events: None,
+            controllers: &DEFAULT_CONTROLLERS,
+            receiver_behaviour: &[],
+        }
     }
 
-    /// Flows may name any of `controllers`, not only those of `fullpipe-cc`.
+    /// Lets flows name any of `controllers`, not only those of `fullpipe-cc`.
     pub fn controllers(mut self, controllers: &'a Controllers) -> Self {
         self.controllers = controllers;
         self
     }
 
-    /// Ends the run with [`SimError::TooManyEvents`] after `n` events, instead of after the number
-    /// that the path's rates can account for.
-    pub fn most_events(mut self, n: u64) -> Self {
-        self.most_events = Some(n);
+    /// Stops the run with [`SimError::TooManyEvents`] after `n` events, instead of after the number that
+    /// the path's rates can account for.
+    pub fn max_events(mut self, n: u64) -> Self {
+        self.max_events = Some(n);
         self
     }
 
-    /// The receiver of the first flow allows and acknowledges as was `seen` of another, each from its byte on, in their order; nothing
-    /// leaves it as the scenario has it.
-    pub fn receiving(mut self, seen: &'a [Receiving]) -> Self {
-        self.receiving = seen;
+    /// Makes the first flow's receiver behave like an observed one: each entry of `behaviour` applies from its
+    /// byte on, in their order. An empty slice leaves the receiver as the scenario defines it.
+    pub fn receiver_behaviour(mut self, behaviour: &'a [ReceiverBehaviour]) -> Self {
+        self.receiver_behaviour = behaviour;
         self
     }
 
@@ -81,7 +87,7 @@ impl<'a> Simulation<'a> {
         self.run_with(&mut |_| ControlFlow::Continue(()))
     }
 
-    /// Runs it and tells `progress` now and then how far it is; [`ControlFlow::Break`] ends it.
+    /// Runs it and calls `progress` now and then with the virtual time; [`ControlFlow::Break`] stops it.
     ///
     /// # Errors
     /// See [`SimError`].
@@ -93,20 +99,20 @@ impl<'a> Simulation<'a> {
         Ok(world.finish())
     }
 
-    /// Begins it, for a caller who goes through it step by step.
+    /// Starts it, for a caller that advances its time step by step.
     ///
     /// # Errors
     /// See [`SimError`].
-    pub fn start(self) -> Result<Stepped, SimError> {
+    pub fn start(self) -> Result<SteppedRun, SimError> {
         self.scenario.validate(&Vocabulary::new(self.controllers.names()))?;
-        Ok(Stepped::new(World::new(&self)?))
+        Ok(SteppedRun::new(World::new(&self)?))
     }
 
-    /// Runs it and gives what passed at `end` of its first flow as well.
+    /// Runs it and captures the packets at `end` of its first flow.
     ///
     /// # Errors
     /// See [`SimError`].
-    pub fn run_captured(self, end: End) -> Result<(Recording, Vec<Passed>), SimError> {
+    pub fn run_captured(self, end: End) -> Result<(Recording, Vec<CapturedPacket>), SimError> {
         let vocabulary = Vocabulary::new(self.controllers.names());
         self.scenario.validate(&vocabulary)?;
         let mut world = World::new(&self)?;
@@ -115,7 +121,7 @@ impl<'a> Simulation<'a> {
         }
         world.run(&mut |_| ControlFlow::Continue(()))?;
         let capture = world.flows.connections.first_mut().and_then(|first| first.capture.take());
-        let passed = capture.map_or_else(Vec::new, |capture| capture.into_passed());
-        Ok((world.finish(), passed))
+        let packets = capture.map_or_else(Vec::new, |capture| capture.into_packets());
+        Ok((world.finish(), packets))
     }
 }

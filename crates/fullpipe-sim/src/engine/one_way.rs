@@ -1,4 +1,4 @@
-//! One direction of the path, with what is recorded of it.
+//! One direction of the path and its recorders.
 
 use super::queueing::Queueing;
 use crate::error::SimError;
@@ -8,12 +8,12 @@ use fullpipe_cc::Time;
 use fullpipe_experiment::scenario::{Direction, Scenario};
 use fullpipe_path::{Change, LinkStats, Outcome, Packet, Path};
 
-/// A path that remembers when something happens on it next: asking costs more than all else when
-/// only the other direction has changed.
+/// A path that caches the time of its next event: querying it dominates the cost of an event that only
+/// concerns the other direction.
 pub(crate) struct TimedPath {
     path: Path<Segment>,
     next: Time,
-    /// Something has changed since `next` was asked for.
+    /// Whether the path has changed since `next` was computed.
     changed: bool,
 }
 
@@ -22,14 +22,14 @@ impl TimedPath {
         TimedPath { next: path.next_event(), path, changed: false }
     }
 
-    /// A packet enters.
+    /// Adds a packet.
     #[inline]
     pub fn push(&mut self, now: Time, packet: Packet<Segment>) {
         self.changed = true;
         self.path.push(now, packet);
     }
 
-    /// When something happens on it next.
+    /// Time of its next event.
     #[inline]
     pub fn next(&mut self) -> Time {
         if self.changed {
@@ -40,7 +40,7 @@ impl TimedPath {
     }
 }
 
-/// One direction of the path with what is recorded of it.
+/// One direction of the path and its recorders.
 pub(super) struct OneWay {
     pub path: TimedPath,
     queueing: Queueing,
@@ -48,7 +48,7 @@ pub(super) struct OneWay {
 }
 
 impl OneWay {
-    /// The direction `direction` of the scenario's path, its chances drawn from `seed`.
+    /// The given direction of the scenario's path, with everything random drawn from `seed`.
     pub fn new(scenario: &Scenario, direction: Direction, seed: u64) -> Result<Self, SimError> {
         let links = scenario.path.links(direction);
         let context = scenario.path.context(direction, scenario.mtu, seed);
@@ -63,7 +63,7 @@ impl OneWay {
         Ok(OneWay { path: TimedPath::new(path), queueing, recorders })
     }
 
-    /// Does everything that is due by `now` and reports it, each with what is known of waiting times.
+    /// Processes everything due by `now` and passes each outcome to `sink` with the queueing model.
     #[inline]
     pub fn advance(&mut self, now: Time, sink: &mut impl FnMut(Time, Outcome<Segment>, &Queueing)) {
         self.queueing.observe(&self.path.path);
@@ -78,20 +78,20 @@ impl OneWay {
         self.path.changed = true;
     }
 
-    /// What each link counted.
+    /// The counters of each link.
     #[cfg(test)]
     pub fn stats(&self) -> impl Iterator<Item = &LinkStats> {
         self.path.path.stats()
     }
 
-    /// Adds a row to each link's series.
+    /// Adds a row to each link's time series.
     pub fn sample(&mut self, now: Time) {
         for (recorder, stats) in self.recorders.iter_mut().zip(self.path.path.stats()) {
             recorder.sample(now, stats);
         }
     }
 
-    /// What each link leaves behind: its recorder and what it counted.
+    /// The recorder and the counters of each link.
     pub fn into_recorders(self) -> impl Iterator<Item = (LinkRecorder, LinkStats)> {
         let stats: Vec<LinkStats> = self.path.path.stats().cloned().collect();
         self.recorders.into_iter().zip(stats)

@@ -1,5 +1,5 @@
-//! How long data packets wait in queues: what their way through the path takes beyond propagation and
-//! transmission. Where delays vary by themselves, the queue at the bottleneck is looked at instead.
+//! Queueing delay of data packets: their transit time beyond propagation and transmission. On paths whose
+//! delay varies for other reasons, the longest queue's delay is sampled instead.
 
 use super::access::Access;
 use fullpipe_cc::{Span, Time};
@@ -8,17 +8,17 @@ use fullpipe_units::Rate;
 
 #[derive(Debug)]
 pub(crate) enum Queueing {
-    /// Constant delays: what the way of a packet of a full MTU takes when all queues are empty, and
-    /// what each byte less saves, in 2⁻²⁰ ns.
+    /// Constant delays: transit time of a full-MTU packet through empty queues, and how much less each
+    /// missing byte takes, in 2⁻²⁰ ns.
     Transit { empty: Span, mtu: u32, per_byte: u64 },
-    /// Varying delays: what the longest queue was when last looked at.
+    /// Varying delays: the longest queue's delay when last sampled.
     Observed(Span),
 }
 
 impl Queueing {
-    /// For packets of up to `mtu` bytes over `links`, whose constants the engine does not change.
+    /// The model for packets of up to `mtu` bytes over `links`; `changed` if triggers change them.
     pub fn new<T>(links: &[LinkSpec], path: &Path<T>, mtu: u32, changed: bool) -> Self {
-        // Anything else that a link can have may hold packets up outside of its queue.
+        // Any other feature of a link can delay packets outside its queue.
         let plain = |link: &LinkSpec| {
             LinkSpec {
                 rate: link.rate,
@@ -43,7 +43,7 @@ impl Queueing {
         Queueing::Transit { empty, mtu, per_byte }
     }
 
-    /// Looks at the queues, if that is needed.
+    /// Samples the queues, if the model needs it.
     #[inline]
     pub fn observe<T>(&mut self, path: &Path<T>) {
         if let Queueing::Observed(longest) = self {
@@ -52,7 +52,7 @@ impl Queueing {
         }
     }
 
-    /// How long the packet of `bytes` that was sent at `sent` and arrives at `now` has waited.
+    /// Queueing delay of a packet of `bytes` that was sent at `sent` and arrived at `now`.
     #[inline]
     pub fn of_packet(&self, sent: Time, now: Time, bytes: u32) -> Span {
         match *self {
@@ -65,7 +65,7 @@ impl Queueing {
         }
     }
 
-    /// What of that a packet of `bytes` is on the flow's own link anyhow.
+    /// The part of that which a packet of `bytes` spends on the flow's empty access link.
     #[inline]
     pub fn outside(&self, access: Option<&Access>, bytes: u32) -> Span {
         match (self, access) {

@@ -1,4 +1,4 @@
-//! Whatever a scenario can say, the run ends and every packet is accounted for.
+//! Random scenarios: every run ends, and every packet is accounted for.
 
 use super::Simulation;
 use super::world::World;
@@ -13,7 +13,7 @@ use fullpipe_units::{Bytes, Rate};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Bounds the time that a case may take, not what it may say.
+/// Bounds the time per case, not its contents.
 const EVENTS: u64 = 60_000;
 
 fn link() -> impl Strategy<Value = LinkSpec> {
@@ -197,7 +197,7 @@ proptest! {
     /// no sender is silent for longer than its time-out allows while data waits.
     #[test]
     fn nothing_that_a_scenario_can_say_breaks_or_hangs_a_run(s in scenario(), seed in any::<u64>()) {
-        let result = Simulation::new(&s, seed).most_events(EVENTS).run();
+        let result = Simulation::new(&s, seed).max_events(EVENTS).run();
         match result {
             Ok(r) => prop_assert!(r.flows.iter().all(|f| f.summary.goodput_bps.is_finite())),
             Err(e) => {
@@ -208,10 +208,10 @@ proptest! {
                 }
             }
         }
-        let mut world = World::new(&Simulation::new(&s, seed).most_events(EVENTS)).unwrap();
+        let mut world = World::new(&Simulation::new(&s, seed).max_events(EVENTS)).unwrap();
         let mut now = Time::ZERO;
         for audit in 1..=8 {
-            let pause = world.most_events / 8 * audit;
+            let pause = world.max_events / 8 * audit;
             while world.events < pause && world.next() <= world.end && world.flows.unfinished > 0 {
                 world.events += 1;
                 now = world.next();
@@ -237,7 +237,7 @@ proptest! {
             // What comes out of the path at this very time may not have been handed over yet.
             let at_the_end = world.next() <= now;
             let stored = world.flows.sacks.in_use() as u64;
-            prop_assert!(at_the_end || stored <= inside + dropped_on_path + world.waiting_outside());
+            prop_assert!(at_the_end || stored <= inside + dropped_on_path + world.in_extra_delay());
             let (sent, arrived): (u64, u64) = world.flows.connections.iter().fold((0, 0), |(s, a), c| {
                 (s + c.sender.counts.sent, a + c.recorder.arrived())
             });
@@ -262,7 +262,7 @@ proptest! {
 
 impl World {
     /// Packets in the flows' own delays.
-    fn waiting_outside(&self) -> u64 {
-        self.flows.connections.iter().map(|c| c.waiting_outside() as u64).sum()
+    fn in_extra_delay(&self) -> u64 {
+        self.flows.connections.iter().map(|c| c.in_extra_delay() as u64).sum()
     }
 }

@@ -1,4 +1,4 @@
-//! A run whose time its caller advances.
+//! A simulation whose time the caller advances.
 
 use super::world::World;
 use crate::SimError;
@@ -6,7 +6,8 @@ use fullpipe_cc::{CongestionControl, Time};
 use fullpipe_experiment::recording::Recording;
 use std::ops::ControlFlow;
 
-/// A run under way ([`Simulation::start`](super::Simulation::start)). However its time is cut into steps, what happens is the same.
+/// A running simulation ([`Simulation::start`](super::Simulation::start)). The result does not depend on
+/// the size of the steps.
 ///
 /// ```
 /// use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
@@ -24,41 +25,41 @@ use std::ops::ControlFlow;
 /// assert_eq!(run.finish().summary, Simulation::new(&scenario, 1).run()?.summary);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Stepped {
+pub struct SteppedRun {
     world: World,
     now: Time,
     over: bool,
 }
 
-impl Stepped {
+impl SteppedRun {
     pub(super) fn new(world: World) -> Self {
-        Stepped { world, now: Time::ZERO, over: false }
+        SteppedRun { world, now: Time::ZERO, over: false }
     }
 
-    /// How far it is.
+    /// The virtual time that the run has reached.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Whether nothing more will happen: the scenario's time is over, or its last flow has ended.
+    /// Whether the run is over: the scenario's duration has elapsed, or its last flow has ended.
     pub fn is_over(&self) -> bool {
         self.over
     }
 
-    /// Whether the connection with that place among [`Scenario::connections`](fullpipe_experiment::Scenario::connections)
-    /// has sent and got acknowledged all that it had, before the end of the run.
+    /// Whether all data of the connection with index `flow` in
+    /// [`Scenario::connections`](fullpipe_experiment::Scenario::connections) has been sent and acknowledged.
     pub fn is_flow_over(&self, flow: usize) -> bool {
         self.world.flows.connections.get(flow).is_none_or(|connection| connection.is_over())
     }
 
-    /// The controller of the connection with that place, if it is a `C` and gives itself away
-    /// ([`CongestionControl::as_any`]).
+    /// The controller of the connection with index `flow`, if it is a `C` and implements
+    /// [`CongestionControl::as_any`].
     pub fn controller<C: 'static>(&mut self, flow: usize) -> Option<&mut C> {
         let connection = self.world.flows.connections.get_mut(flow)?;
         connection.sender.controller_mut().as_any()?.downcast_mut()
     }
 
-    /// Does everything that happens until `to`, that moment included. Whether more is to come.
+    /// Processes all events up to and including `to`. Returns whether the run continues.
     ///
     /// # Errors
     /// [`SimError::TooManyEvents`], as [`Simulation::run`](super::Simulation::run).
@@ -70,7 +71,7 @@ impl Stepped {
         Ok(!self.over)
     }
 
-    /// The recording of what has happened; of a run that is not over, until [`now`](Self::now).
+    /// Ends the run at [`now`](Self::now), if it is not over, and returns its recording.
     pub fn finish(mut self) -> Recording {
         if !self.over {
             self.world.end = self.now;
@@ -93,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn steps_of_any_length_make_the_same_run() {
+    fn the_result_does_not_depend_on_the_steps() {
         let sized = FlowSpec { size: Some("1m".parse().unwrap()), ..FlowSpec::bulk("bbr") };
         for flow in [FlowSpec::bulk("bbr"), sized] {
             let scenario = scenario(flow);
-            // As text: where there is no value is NaN, which equals nothing.
+            // Compared as text: missing values are NaN, which never compares equal.
             let text = |recording| serde_json::to_string::<Recording>(&recording).unwrap();
             let whole = text(Simulation::new(&scenario, 3).run().unwrap());
             for step in [Span::from_nanos(999_999), Span::from_millis(40), Span::from_secs(9)] {
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ended_early_is_as_long_as_it_went() {
+    fn a_run_that_is_ended_early_has_the_duration_that_it_reached() {
         let scenario = scenario(FlowSpec::bulk("cubic"));
         let mut run = Simulation::new(&scenario, 1).start().unwrap();
         assert!(run.advance(Time::ZERO + Span::from_secs(1)).unwrap());

@@ -1,28 +1,28 @@
-//! Which flow is to be woken next: a tournament of fours over the flows. Looking is O(1), a change is
-//! O(log n) at most and ends as soon as it loses; for one flow it is a single comparison. Who wins is
-//! as good as random with many flows: it is found without branches.
+//! The flow with the earliest timer: a four-way tournament tree over the flows. Reading it is O(1); an
+//! update is O(log n) at most and stops as soon as a match's winner stays the same. With many flows the
+//! winner is unpredictable, so it is found without branches.
 
 use fullpipe_cc::Time;
 
-/// How many meet in one match: half a line of cache.
+/// Entries per match: half a cache line.
 const MATCH: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Wakes {
-    /// The wake time of each flow, and of the winners of each round: of the match of flows `4i..4i+4`, of
-    /// the match of four such winners, and so on until one is left.
+    /// Per round, the wake times of its entrants: first the flows, in matches of `4i..4i+4`, then the winners
+    /// of those matches, and so on until one match is left.
     rounds: Vec<Box<[Match]>>,
     first: Time,
     first_flow: usize,
 }
 
-/// The times of those who meet.
+/// The wake times of one match.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Match([Time; MATCH]);
 
 impl Match {
-    const NOBODY: Match = Match([Time::NEVER; MATCH]);
+    const EMPTY: Match = Match([Time::NEVER; MATCH]);
 
     /// The winner's time.
     #[inline(always)]
@@ -31,7 +31,7 @@ impl Match {
         a.min(b).min(c.min(d))
     }
 
-    /// Which one wins; of several the lowest.
+    /// The winner's index; the lowest of equal times.
     #[inline(always)]
     fn winner(&self) -> usize {
         let [a, b, c, d] = self.0;
@@ -47,25 +47,25 @@ impl Wakes {
         let mut entrants = flows.max(1);
         while entrants > 1 || rounds.is_empty() {
             entrants = entrants.div_ceil(MATCH);
-            rounds.push(vec![Match::NOBODY; entrants].into_boxed_slice());
+            rounds.push(vec![Match::EMPTY; entrants].into_boxed_slice());
         }
         Wakes { rounds, first: Time::NEVER, first_flow: 0 }
     }
 
-    /// When the first wakes.
+    /// The earliest wake time.
     #[inline]
     pub fn first(&self) -> Time {
         self.first
     }
 
-    /// Which it is; of several the lowest.
+    /// The flow that wakes then; the lowest of several.
     #[inline]
     pub fn first_flow(&self) -> usize {
         self.first_flow
     }
 
-    /// Flow `flow` wakes at `at`, if it would not have earlier: a wake that has become too early is
-    /// cheaper to sleep through than to move at each ACK.
+    /// Lets `flow` wake at `at`, unless it wakes earlier anyway: a wake that has become unnecessary is cheaper
+    /// to ignore when it comes than to move with each ACK.
     #[inline]
     pub fn no_later(&mut self, flow: usize, at: Time) {
         if at < self.rounds[0][flow / MATCH].0[flow % MATCH] {
@@ -73,7 +73,7 @@ impl Wakes {
         }
     }
 
-    /// Flow `flow` wakes at `at`.
+    /// Sets the wake time of `flow`.
     pub fn set(&mut self, flow: usize, at: Time) {
         let (mut place, mut time) = (flow, at);
         for round in &mut self.rounds {
@@ -102,7 +102,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_first_is_the_first(n in 1usize..40, sets in prop::collection::vec((0usize..40, 0u64..50), 1..200)) {
+        fn the_earliest_flow_is_found(
+            n in 1usize..40, sets in prop::collection::vec((0usize..40, 0u64..50), 1..200),
+        ) {
             let mut wakes = Wakes::new(n);
             let mut times = vec![Time::NEVER; n];
             for (flow, at) in sets {

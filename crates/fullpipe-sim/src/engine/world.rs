@@ -1,4 +1,4 @@
-//! Everything that exists during a run, and the loop that asks what happens next.
+//! The state of a run and its event loop.
 
 use super::Simulation;
 use super::flows::Flows;
@@ -10,17 +10,18 @@ use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Scenario};
 use fullpipe_units::Rate;
 use std::ops::ControlFlow;
 
-/// Rows that all flows together may record: beyond it the sampling interval is a multiple of the
+/// Most rows that all flows together record: with more, the sampling interval becomes a multiple of the
 /// scenario's.
-const MOST_ROWS: u64 = 1 << 17;
-/// Events between two looks at the budget and two reports of progress.
-const REPORT_EVERY: u64 = 1 << 14;
-/// The most events of any run: minutes of computing.
-const MOST_EVENTS: u64 = 1 << 33;
-/// The most events of a run over a path without a rate, where nothing else says how many there can be: a minute's.
-const MOST_EVENTS_WITHOUT_RATE: u64 = 1 << 28;
+const MAX_ROWS: u64 = 1 << 17;
+/// Events between two checks of the budget and two reports of progress.
+const REPORT_INTERVAL: u64 = 1 << 14;
+/// Most events of any run: minutes of processor time.
+const MAX_EVENTS: u64 = 1 << 33;
+/// Most events of a run over a path without a rate, where nothing else bounds their number: a minute of
+/// processor time.
+const MAX_EVENTS_WITHOUT_RATE: u64 = 1 << 28;
 
-/// Everything that exists during a run.
+/// The state of a run.
 pub(super) struct World {
     pub scenario: Box<Scenario>,
     pub specs: Vec<FlowSpec>,
@@ -34,7 +35,7 @@ pub(super) struct World {
     warmup: Time,
     pub end: Time,
     pub events: u64,
-    pub most_events: u64,
+    pub max_events: u64,
     report_at: u64,
 }
 
@@ -42,15 +43,15 @@ impl World {
     pub fn new(run: &Simulation<'_>) -> Result<Self, SimError> {
         let scenario = run.scenario;
         let specs = scenario.connections();
-        takes_time(scenario, &specs)?;
+        check_takes_time(scenario, &specs)?;
         let end = Time::ZERO + scenario.duration;
         let flows = specs.len() as u64;
         let wanted = scenario.duration.as_nanos() / scenario.sample.as_nanos().max(1);
-        let stride = if flows > 1 { (wanted * flows).div_ceil(MOST_ROWS).max(1) } else { 1 };
+        let stride = if flows > 1 { (wanted * flows).div_ceil(MAX_ROWS).max(1) } else { 1 };
         let sampling = scenario.sample * stride;
         let mut connections = Flows::new(run, &specs, end, sampling)?;
         if let Some(first) = connections.connections.first_mut() {
-            first.receiver.does(run.receiving);
+            first.receiver.replay(run.receiver_behaviour);
         }
         let forward = OneWay::new(scenario, Direction::Forward, run.seed)?;
         let reverse = OneWay::new(scenario, Direction::Reverse, run.seed)?;
@@ -58,7 +59,7 @@ impl World {
         for (i, c) in connections.connections.iter().enumerate() {
             wakes.set(i, c.wake());
         }
-        let most_events = run.most_events.unwrap_or_else(|| budget(scenario, flows));
+        let max_events = run.max_events.unwrap_or_else(|| budget(scenario, flows));
         Ok(World {
             scenario: Box::new(scenario.clone()),
             seed: run.seed,
@@ -70,14 +71,14 @@ impl World {
             warmup: if scenario.warmup.is_zero() { Time::NEVER } else { Time::ZERO + scenario.warmup },
             end,
             events: 0,
-            most_events,
-            report_at: REPORT_EVERY.min(most_events),
+            max_events,
+            report_at: REPORT_INTERVAL.min(max_events),
             flows: connections,
             specs,
         })
     }
 
-    /// The next time at which anything happens.
+    /// Time of the next event.
     #[inline]
     pub fn next(&mut self) -> Time {
         let path = self.forward.path.next().min(self.reverse.path.next());
@@ -85,12 +86,13 @@ impl World {
         path.min(self.wakes.first()).min(clock)
     }
 
-    /// Runs to the end, or to the end of its last flow.
+    /// Runs until the end of the scenario or of its last flow.
     pub fn run(&mut self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<(), SimError> {
         self.advance(Time::NEVER, progress).map(drop)
     }
 
-    /// Does everything that happens until `to`, but no more than [`run`](Self::run) does. Whether more is to come.
+    /// Processes all events up to and including `to`, as [`run`](Self::run) does. Returns whether the run
+    /// continues.
     pub fn advance(
         &mut self,
         to: Time,
@@ -107,7 +109,7 @@ impl World {
             self.events += 1;
             if self.events >= self.report_at {
                 self.report(now, progress)?;
-                self.report_at = (self.events + REPORT_EVERY).min(self.most_events);
+                self.report_at = (self.events + REPORT_INTERVAL).min(self.max_events);
             }
             self.step(now);
             if self.flows.unfinished == 0 {
@@ -121,7 +123,7 @@ impl World {
     #[cold]
     fn report(&self, now: Time, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<(), SimError> {
         let at = now.since(Time::ZERO);
-        if self.events >= self.most_events {
+        if self.events >= self.max_events {
             return Err(SimError::TooManyEvents {
                 events: self.events,
                 at,
@@ -134,10 +136,11 @@ impl World {
         }
     }
 
-    /// Does everything that happens at `now`.
+    /// Processes all events at `now`.
     pub fn step(&mut self, now: Time) {
         let Self { forward, reverse, flows, wakes, events, .. } = self;
-        // What a delivery sets off leaves the other way: never the way that is being advanced.
+        // Packets sent in response to a delivery leave in the other direction, never in the one that is
+        // being advanced.
         *events += flows.advance(now, forward, &mut reverse.path, wakes);
         *events += flows.advance(now, reverse, &mut forward.path, wakes);
         while wakes.first() <= now {
@@ -193,8 +196,8 @@ impl World {
     }
 }
 
-/// On a path without a rate and without delay a flow would send without end before any time has passed.
-fn takes_time(scenario: &Scenario, flows: &[FlowSpec]) -> Result<(), SimError> {
+/// Refuses a path without rate and delay, on which a flow would send forever before any time passes.
+fn check_takes_time(scenario: &Scenario, flows: &[FlowSpec]) -> Result<(), SimError> {
     let both = [Direction::Forward, Direction::Reverse];
     let delayed = |direction| scenario.path.links(direction).iter().any(|link| !link.delay.is_zero());
     if both.into_iter().any(|d| delayed(d) || scenario.highest_rate_in(d).is_some())
@@ -204,13 +207,13 @@ fn takes_time(scenario: &Scenario, flows: &[FlowSpec]) -> Result<(), SimError> {
     }
     Err(SimError::Scenario(Fault {
         key: "path".to_owned(),
-        reason: "nothing takes time on it: a flow would send without end at once".to_owned(),
+        reason: "it has neither a rate nor a delay, so a flow would send forever at one instant".to_owned(),
         help: Some("give a link a `rate` or a `delay`".to_owned()),
     }))
 }
 
-/// How many events the path's rates can account for, many times over: what is beyond is a path that
-/// lets through more than can be followed.
+/// Number of events that the path's rates can account for, with a wide margin. A run that exceeds it is on
+/// a path that carries more packets than can be simulated.
 fn budget(scenario: &Scenario, flows: u64) -> u64 {
     const SMALLEST_PACKET: u64 = 40;
     const EVENTS_PER_PACKET: u64 = 8;
@@ -228,8 +231,8 @@ fn budget(scenario: &Scenario, flows: u64) -> u64 {
         .saturating_add(timers)
         .saturating_add(1 << 20)
         .min(if both.into_iter().any(|d| scenario.highest_rate_in(d).is_some()) {
-            MOST_EVENTS
+            MAX_EVENTS
         } else {
-            MOST_EVENTS_WITHOUT_RATE
+            MAX_EVENTS_WITHOUT_RATE
         })
 }

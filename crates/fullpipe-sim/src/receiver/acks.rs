@@ -1,30 +1,30 @@
-//! When to acknowledge: every second full segment, at once where the sender needs to know, at the
-//! latest after a delay, and in compressed form while a hole is open. Linux `__tcp_ack_snd_check`,
-//! `tcp_event_data_recv`, `tcp_enter_quickack_mode`.
+//! Linux's policy of acknowledging: every second full segment, at once where the sender needs to know, at
+//! the latest after a delay, and compressed while a hole is open (`__tcp_ack_snd_check`,
+//! `tcp_event_data_recv`, `tcp_enter_quickack_mode`).
 
 use super::reassembly::Arrival;
 use crate::segment::MAX_SACK_BLOCKS;
 use fullpipe_cc::{Span, Time};
 
-/// ACKs sent at once at the start of a connection and after an idle time (`TCP_MAX_QUICKACKS`).
-const QUICK: u32 = 16;
+/// ACKs sent at once at the start of a connection and after an idle period (`TCP_MAX_QUICKACKS`).
+const QUICK_ACKS: u32 = 16;
 /// Shortest and usual delay of an ACK (`TCP_ATO_MIN`, `TCP_DELACK_MIN`).
-const DELAY_MIN: Span = Span::from_millis(40);
-/// Longest (`TCP_DELACK_MAX`).
-const DELAY_MAX: Span = Span::from_millis(200);
+const MIN_DELAY: Span = Span::from_millis(40);
+/// Longest delay of an ACK (`TCP_DELACK_MAX`).
+const MAX_DELAY: Span = Span::from_millis(200);
 /// Duplicate ACKs sent singly before compression starts (`TCP_FASTRETRANS_THRESH`).
 const SINGLE_DUPLICATES: u32 = 3;
-/// Most ACKs that one compressed ACK stands for (`tcp_comp_sack_nr`).
-const MOST_COMPRESSED: u32 = 44;
-/// Longest wait of a compressed ACK (`tcp_comp_sack_delay_ns`); it is at most a 20th of the RTT.
-const COMPRESSION_MAX: Span = Span::from_millis(1);
+/// Most ACKs that one compressed ACK replaces (`tcp_comp_sack_nr`).
+const MAX_COMPRESSED: u32 = 44;
+/// Longest delay of a compressed ACK (`tcp_comp_sack_delay_ns`); it is at most a 20th of the RTT.
+const MAX_COMPRESSION_DELAY: Span = Span::from_millis(1);
 
-/// The state of acknowledging.
+/// The state of the policy.
 #[derive(Debug)]
 pub(crate) struct AckPolicy {
     smss: u64,
-    /// In-order segments to an ACK.
-    each: u32,
+    /// In-order segments per ACK.
+    segments_per_ack: u32,
     /// ACKs still to be sent at once.
     quick: u32,
     /// The delay (`icsk_ack.ato`).
@@ -45,9 +45,9 @@ impl AckPolicy {
     pub fn new(smss: u32) -> Self {
         AckPolicy {
             smss: u64::from(smss),
-            each: 2,
-            quick: QUICK,
-            delay: DELAY_MIN,
+            segments_per_ack: 2,
+            quick: QUICK_ACKS,
+            delay: MIN_DELAY,
             last_data: None,
             acked_bytes: 0,
             delayed_until: Time::NEVER,
@@ -59,14 +59,14 @@ impl AckPolicy {
         }
     }
 
-    /// In order, it acknowledges every `each`th segment at once.
+    /// Sets how many in-order segments are acknowledged together.
     #[inline]
-    pub fn each(&mut self, each: u32) {
-        self.each = each.max(1);
+    pub fn set_segments_per_ack(&mut self, segments: u32) {
+        self.segments_per_ack = segments.max(1);
     }
 
-    /// The first are acknowledged as all others.
-    pub fn quick_no_more(&mut self) {
+    /// Ends the quick ACKs at the start of the connection.
+    pub fn end_quick_acks(&mut self) {
         self.quick = 0;
     }
 
@@ -75,13 +75,13 @@ impl AckPolicy {
         self.delayed_until.min(self.compressed_until)
     }
 
-    /// The next ACK leaves at once, for the window grows (`tcp_grow_window`).
-    pub fn window_grows(&mut self) {
+    /// Sends the next ACK at once because the window grows (`tcp_grow_window`).
+    pub fn on_window_growth(&mut self) {
         self.quick |= 1;
     }
 
-    /// Data arrived that changed the receive queue, which is now in order up to `next_bytes`;
-    /// whether to acknowledge at once.
+    /// Data arrived and changed the receive queue, which is now in order up to `next_bytes`. Returns whether
+    /// to acknowledge at once.
     #[inline]
     pub fn on_data(
         &mut self,
@@ -98,7 +98,7 @@ impl AckPolicy {
         }
         let at_once = match arrival {
             Arrival::Duplicate => {
-                self.quick = QUICK;
+                self.quick = QUICK_ACKS;
                 true
             }
             Arrival::InOrder { filled } => filled,
@@ -107,7 +107,10 @@ impl AckPolicy {
                 self.unreported >= MAX_SACK_BLOCKS
             }
         };
-        if at_once || self.quick > 0 || next_bytes - self.acked_bytes > self.smss * u64::from(self.each - 1) {
+        if at_once
+            || self.quick > 0
+            || next_bytes - self.acked_bytes > self.smss * u64::from(self.segments_per_ack - 1)
+        {
             return true;
         }
         if !has_hole {
@@ -116,7 +119,7 @@ impl AckPolicy {
             }
             return false;
         }
-        if self.compressed >= MOST_COMPRESSED {
+        if self.compressed >= MAX_COMPRESSED {
             return true;
         }
         if self.duplicates_at != next_bytes {
@@ -129,29 +132,29 @@ impl AckPolicy {
         }
         self.compressed += 1;
         if self.compressed_until == Time::NEVER {
-            self.compressed_until = now + (rtt.unwrap_or(Span::ZERO) / 20).min(COMPRESSION_MAX);
+            self.compressed_until = now + (rtt.unwrap_or(Span::ZERO) / 20).min(MAX_COMPRESSION_DELAY);
         }
         false
     }
 
-    /// The delay follows the gaps between arrivals; after a pause longer than a time-out the sender is
-    /// in slow start again and gets quick ACKs.
+    /// The delay follows the gaps between arrivals. After a pause longer than a timeout the sender is in slow
+    /// start again and gets quick ACKs.
     fn adapt(&mut self, now: Time, rtt: Option<Span>) {
         if let Some(last) = self.last_data {
             let gap = now.since(last);
-            if gap <= DELAY_MIN / 2 {
-                self.delay = self.delay / 2 + DELAY_MIN / 2;
+            if gap <= MIN_DELAY / 2 {
+                self.delay = self.delay / 2 + MIN_DELAY / 2;
             } else if gap < self.delay {
                 self.delay = self.delay / 2 + gap;
             } else if gap > rtt.unwrap_or(Span::ZERO) + Span::from_millis(200) {
-                self.quick = QUICK;
+                self.quick = QUICK_ACKS;
             }
-            self.delay = self.delay.clamp(DELAY_MIN, DELAY_MAX);
+            self.delay = self.delay.clamp(MIN_DELAY, MAX_DELAY);
         }
         self.last_data = Some(now);
     }
 
-    /// An ACK leaves that covers `next_bytes`.
+    /// An ACK is sent that covers `next_bytes`.
     #[inline]
     pub fn on_sent(&mut self, next_bytes: u64) {
         self.quick = self.quick.saturating_sub(1);
@@ -177,7 +180,7 @@ mod tests {
     fn warmed_up() -> (AckPolicy, u64) {
         let mut p = AckPolicy::new(1000);
         let mut bytes = 0;
-        for _ in 0..QUICK {
+        for _ in 0..QUICK_ACKS {
             bytes += 1000;
             assert!(
                 p.on_data(ms(0), IN_ORDER, bytes, false, false, None),
@@ -206,7 +209,7 @@ mod tests {
             assert!(p.on_data(ms(1), BEYOND, bytes, true, false, rtt));
             p.on_sent(bytes);
         }
-        for _ in 0..MOST_COMPRESSED {
+        for _ in 0..MAX_COMPRESSED {
             assert!(!p.on_data(ms(1), BEYOND, bytes, true, false, rtt));
         }
         assert_eq!(p.due(), ms(2));

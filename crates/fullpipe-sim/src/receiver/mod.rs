@@ -1,36 +1,36 @@
 //! The receiving end of a connection: reassembly, acknowledgements, receive window.
 
+mod ack_frequency;
 mod acks;
-mod asked;
 mod reassembly;
-mod seen;
+mod replayed;
 mod tuning;
 mod window;
 
 use crate::segment::{Kind, NO_SACK, SackInfo, SackStore, Segment};
+use ack_frequency::RequestedPolicy;
 use acks::AckPolicy;
-use asked::AskedPolicy;
 use fullpipe_cc::{Span, Time};
 use fullpipe_experiment::scenario::{App, FlowSpec};
 use reassembly::{Arrival, Reassembly};
-pub use seen::Receiving;
-use seen::SeenReceiver;
+pub use replayed::ReceiverBehaviour;
+use replayed::ReplayedReceiver;
 use tuning::TunedWindow;
 use window::ReceiveWindow;
 
-/// How it is decided when to acknowledge.
+/// The policy that decides when to acknowledge.
 #[derive(Debug)]
 enum Policy {
     Linux(AckPolicy),
-    Asked(Box<AskedPolicy>),
+    Requested(Box<RequestedPolicy>),
 }
 
-/// How it is decided how much may be under way.
+/// The model of the receive window.
 #[derive(Debug)]
 enum Window {
     Plain(ReceiveWindow),
     Tuned(Box<TunedWindow>),
-    Seen(Box<SeenReceiver>),
+    Replayed(Box<ReplayedReceiver>),
 }
 
 #[derive(Debug)]
@@ -39,9 +39,9 @@ pub(crate) struct Receiver {
     arrived: u64,
     policy: Policy,
     window: Window,
-    /// Its application asks for what comes (`inet_csk_in_pingpong_mode`).
-    asks: bool,
-    /// When the segment that the next ACK answers was sent (RFC 7323 §4.3).
+    /// The application is interactive: it sends requests (`inet_csk_in_pingpong_mode`).
+    is_interactive: bool,
+    /// Timestamp echo of the next ACK (RFC 7323 §4.3).
     echo: Time,
     last_ack: u64,
     dsack: Option<(u64, u64)>,
@@ -53,7 +53,7 @@ impl Receiver {
     pub fn new(smss: u32, flow: &FlowSpec) -> Self {
         let policy = match flow.ack_frequency {
             None => Policy::Linux(AckPolicy::new(smss)),
-            Some(asked) => Policy::Asked(Box::new(AskedPolicy::new(asked))),
+            Some(requested) => Policy::Requested(Box::new(RequestedPolicy::new(requested))),
         };
         let buffer = flow.receive_buffer.map(|b| b.0);
         let window = match flow.auto_tuning {
@@ -68,7 +68,7 @@ impl Receiver {
             arrived: 0,
             policy,
             window,
-            asks: matches!(flow.app, App::RequestResponse { .. }),
+            is_interactive: matches!(flow.app, App::RequestResponse { .. }),
             echo: Time::ZERO,
             last_ack: 0,
             dsack: None,
@@ -76,13 +76,13 @@ impl Receiver {
         }
     }
 
-    /// It allows and acknowledges as was seen of another; as its flow has it where nothing was.
-    pub fn does(&mut self, seen: &[Receiving]) {
-        let Some(seen) = SeenReceiver::new(seen) else { return };
+    /// Replays the observed `behaviour` of another receiver, unless it is empty.
+    pub fn replay(&mut self, behaviour: &[ReceiverBehaviour]) {
+        let Some(replayed) = ReplayedReceiver::new(behaviour) else { return };
         if let Policy::Linux(policy) = &mut self.policy {
-            policy.quick_no_more();
+            policy.end_quick_acks();
         }
-        self.window = Window::Seen(Box::new(seen));
+        self.window = Window::Replayed(Box::new(replayed));
     }
 
     /// Payload bytes delivered in order to the application.
@@ -99,7 +99,7 @@ impl Receiver {
     pub fn ack_due(&self) -> Time {
         match &self.policy {
             Policy::Linux(policy) => policy.due(),
-            Policy::Asked(policy) => policy.due(),
+            Policy::Requested(policy) => policy.due(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Receiver {
         match &mut self.window {
             Window::Plain(window) => window.edge(0),
             Window::Tuned(window) => window.initial_edge(),
-            Window::Seen(window) => window.edge(0, 0),
+            Window::Replayed(window) => window.edge(0, 0),
         }
     }
 
@@ -119,8 +119,8 @@ impl Receiver {
         }
     }
 
-    /// A data segment arrives, `marked` if with Congestion Experienced, on a path of round-trip time
-    /// `rtt`; whether to acknowledge at once.
+    /// Processes a data segment, `marked` if it has the CE codepoint; `rtt` is the sender's smoothed RTT.
+    /// Returns whether to acknowledge at once.
     #[inline]
     pub fn on_data(&mut self, now: Time, data: &Segment, marked: bool, rtt: Option<Span>) -> bool {
         if data.seq <= self.last_ack {
@@ -144,13 +144,15 @@ impl Receiver {
             Window::Tuned(window) => {
                 let len = u64::from(data.detail);
                 let grows = window.on_data(now, len, arrival, self.arrived, &self.queue, rtt);
-                // The application has read all there was, and the last of it ended something (`tcp_measure_rcv_mss`, `tcp_cleanup_rbuf`).
-                let ends = !self.asks && (data.push || len < window.largest()) && !self.queue.has_hole();
+                // The application has read everything, and the last segment was pushed or short
+                // (`tcp_measure_rcv_mss`, `tcp_cleanup_rbuf`).
+                let ends =
+                    !self.is_interactive && (data.push || len < window.largest()) && !self.queue.has_hole();
                 (grows, ends)
             }
-            Window::Seen(window) => {
+            Window::Replayed(window) => {
                 if let Policy::Linux(policy) = &mut self.policy {
-                    policy.each(window.at(self.arrived).each);
+                    policy.set_segments_per_ack(window.at(self.arrived).segments_per_ack);
                 }
                 (false, false)
             }
@@ -159,21 +161,21 @@ impl Receiver {
             Policy::Linux(policy) => {
                 let has_hole = self.queue.has_hole();
                 if grows {
-                    policy.window_grows();
+                    policy.on_window_growth();
                 }
                 policy.on_data(now, arrival, self.queue.next_bytes(), has_hole, marked, rtt) || ends
             }
-            Policy::Asked(policy) => policy.on_data(now, data.seq, arrival, marked, &self.queue),
+            Policy::Requested(policy) => policy.on_data(now, data.seq, arrival, marked, &self.queue),
         }
     }
 
-    /// The ACK for all that has arrived; the caller sends it.
+    /// Creates the ACK for everything that has arrived; the caller sends it.
     #[inline]
     pub fn acknowledge(&mut self, sacks: &mut SackStore) -> Segment {
         let next_bytes = self.queue.next_bytes();
         match &mut self.policy {
             Policy::Linux(policy) => policy.on_sent(next_bytes),
-            Policy::Asked(policy) => policy.on_sent(&self.queue),
+            Policy::Requested(policy) => policy.on_sent(&self.queue),
         }
         self.last_ack = self.queue.next();
         let mut detail = NO_SACK;
@@ -186,7 +188,7 @@ impl Receiver {
         let edge = match &mut self.window {
             Window::Plain(window) => window.edge(next_bytes),
             Window::Tuned(window) => window.edge(self.arrived, &self.queue),
-            Window::Seen(window) => window.edge(next_bytes, self.arrived),
+            Window::Replayed(window) => window.edge(next_bytes, self.arrived),
         };
         Segment {
             seq: self.last_ack,
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_is_reported_and_the_echo_is_of_the_last_segment_in_order() {
+    fn a_hole_is_reported_and_the_echo_is_that_of_the_last_segment_in_order() {
         let mut sacks = SackStore::default();
         let mut r = Receiver::new(1000, &FlowSpec::bulk("cubic"));
         let now = Time::ZERO + Span::from_millis(60);
@@ -227,25 +229,25 @@ mod tests {
         }
         let ack = r.acknowledge(&mut sacks);
         assert_eq!((ack.seq, ack.stamp), (2, Time::ZERO));
-        assert_eq!(sacks.take(ack.detail).blocks(), [(3, 5)]);
+        assert_eq!(sacks.remove(ack.detail).blocks(), [(3, 5)]);
         r.on_data(now, &data(2, 50), true, None);
         let ack = r.acknowledge(&mut sacks);
         assert_eq!((ack.seq, ack.detail, ack.ce), (5, NO_SACK, 1));
         assert_eq!(ack.stamp, Time::ZERO + Span::from_millis(50));
         assert_eq!(r.delivered(), 5000);
-        // The same again: a duplicate report, once.
+        // The same segment again: one DSACK.
         assert!(r.on_data(now, &data(3, 55), false, None));
         let ack = r.acknowledge(&mut sacks);
-        assert_eq!(sacks.take(ack.detail).dsack, Some((3, 4)));
+        assert_eq!(sacks.remove(ack.detail).dsack, Some((3, 4)));
         assert_eq!(sacks.in_use(), 0);
     }
 
-    /// The segments of `of`, each read before the next, at which it acknowledges.
-    fn acknowledges_at(flow: &FlowSpec, of: impl Iterator<Item = Segment>) -> Vec<u64> {
+    /// The numbers of those `segments` at which the receiver acknowledges.
+    fn acknowledges_at(flow: &FlowSpec, segments: impl Iterator<Item = Segment>) -> Vec<u64> {
         let mut sacks = SackStore::default();
         let mut r = Receiver::new(1000, flow);
         let rtt = Some(Span::from_millis(100));
-        let at_once = of.filter(|segment| {
+        let at_once = segments.filter(|segment| {
             let at_once = r.on_data(segment.stamp, segment, false, rtt);
             if at_once {
                 r.acknowledge(&mut sacks);
@@ -255,10 +257,10 @@ mod tests {
         at_once.map(|segment| segment.seq).collect()
     }
 
-    /// Three left as one each time: the second of them is acknowledged, and the last, unless the application answers (Linux 6.18,
-    /// captures of the lab's ends).
+    /// Bursts of three segments: the second and the last are acknowledged, unless the application is
+    /// interactive (Linux 6.18, captures at the lab's ends).
     #[test]
-    fn the_end_of_what_left_as_one_is_acknowledged_when_it_is_read() {
+    fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
         let segments = || (0..300).map(|seq| Segment { push: seq % 3 == 2, ..data(seq, seq / 30) });
         let tuned = FlowSpec {
             auto_tuning: true,
@@ -271,13 +273,13 @@ mod tests {
             response: Bytes(300_000),
             think: Span::from_millis(1),
         };
-        let asks = FlowSpec { app, ..tuned.clone() };
+        let interactive = FlowSpec { app, ..tuned.clone() };
         let late = |flow: &FlowSpec| {
             acknowledges_at(flow, segments()).into_iter().filter(|seq| *seq >= 270).collect::<Vec<_>>()
         };
         let each_third =
-            |which: [u64; 2]| (90..100).flat_map(|n| which.map(|of| 3 * n + of)).collect::<Vec<_>>();
+            |which: [u64; 2]| (90..100).flat_map(|n| which.map(|i| 3 * n + i)).collect::<Vec<_>>();
         assert_eq!(late(&tuned), each_third([1, 2]));
-        assert_eq!(late(&asks).len(), 15);
+        assert_eq!(late(&interactive).len(), 15);
     }
 }

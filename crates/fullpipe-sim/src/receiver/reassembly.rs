@@ -1,25 +1,25 @@
-//! Which segments have arrived: a first missing one, and runs beyond it in order.
+//! The receive queue: the first missing segment, and the runs of segments beyond it.
 
 use crate::segment::SackInfo;
 use std::collections::VecDeque;
 
-/// Segments beyond a hole.
+/// A run of consecutive segments beyond a hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     start: u64,
     end: u64,
-    /// Byte position of its end in the stream.
+    /// Stream position of its end, in bytes.
     end_bytes: u64,
 }
 
-/// What an arrival changed.
+/// How an arrival changed the queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrival {
-    /// The next in order; with `filled`, it closed the last hole.
+    /// The next segment in order; `filled` if it closed the last hole.
     InOrder { filled: bool },
-    /// Beyond a hole; with `apart`, it touches nothing received before.
+    /// A segment beyond a hole; `apart` if it starts a new run.
     Beyond { apart: bool },
-    /// Received before.
+    /// A segment that was received before.
     Duplicate,
 }
 
@@ -29,13 +29,13 @@ pub(crate) struct Reassembly {
     next: u64,
     next_bytes: u64,
     runs: VecDeque<Run>,
-    /// A segment of each of the runs that changed last, the latest first.
+    /// One segment of each of the runs that changed last, the latest first.
     recent: [u64; 4],
     recent_len: usize,
 }
 
 impl Reassembly {
-    /// First segment not received.
+    /// The first segment that has not been received.
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -45,7 +45,7 @@ impl Reassembly {
         self.next_bytes
     }
 
-    /// Whether segments wait beyond a hole.
+    /// Whether there are segments beyond a hole.
     pub fn has_hole(&self) -> bool {
         !self.runs.is_empty()
     }
@@ -60,7 +60,7 @@ impl Reassembly {
         self.runs.back().map_or(self.next, |run| run.end).checked_sub(1)
     }
 
-    /// The first segment from `from` on that has not been received while a later one has.
+    /// The first segment at or after `from` that has not been received although a later one has.
     pub fn first_missing(&self, from: u64) -> Option<u64> {
         let from = from.max(self.next);
         let at = self.runs.partition_point(|run| run.end <= from);
@@ -72,7 +72,7 @@ impl Reassembly {
         self.runs.get(at + 1).map(|_| run.end)
     }
 
-    /// Segment `seq`, which ends at byte `end_bytes`, has arrived.
+    /// Adds segment `seq`, which ends at byte `end_bytes`.
     pub fn insert(&mut self, seq: u64, end_bytes: u64) -> Arrival {
         if seq < self.next {
             return Arrival::Duplicate;
@@ -113,10 +113,10 @@ impl Reassembly {
         Arrival::Beyond { apart }
     }
 
-    /// Puts a segment below the end of the last run in its place and says whether it stands apart;
-    /// `None` if it is there already.
+    /// Inserts a segment below the end of the last run. Returns whether it starts a new run; `None` if it was
+    /// received before.
     fn insert_among(&mut self, fresh: Run) -> Option<bool> {
-        // The first run that ends at or after the segment: it may hold it, or follow on it.
+        // The first run that ends at or after the segment: it may contain it, or follow it.
         let at = self.runs.partition_point(|run| run.end < fresh.start);
         let run = &mut self.runs[at];
         if run.start <= fresh.start && fresh.start < run.end {
@@ -178,7 +178,7 @@ impl Reassembly {
         self.runs.get(at).filter(|run| run.start <= seq).map(|run| (run.start, run.end))
     }
 
-    /// Adds the runs that changed last to `info` (RFC 2018 §4).
+    /// Adds the runs that changed last to `info`, the latest first (RFC 2018 §4).
     pub fn report(&self, info: &mut SackInfo) {
         for &seq in &self.recent[..self.recent_len] {
             if let Some(run) = self.run_of(seq) {

@@ -1,34 +1,35 @@
-//! Receive-buffer auto-tuning as Linux 6.18 does it: the buffer follows what the application reads in a round trip (Dynamic Right-Sizing,
-//! `tcp_rcv_space_adjust`, `tcp_rcvbuf_grow`), of which as large a share is advertised as arriving packets fill with payload
-//! (`scaling_ratio`), and the window goes there with what arrives (`tcp_grow_window`). The application reads at once.
+//! Receive-buffer auto-tuning as in Linux 6.18. The buffer follows the bytes that the application reads per
+//! round trip (Dynamic Right-Sizing, `tcp_rcv_space_adjust`, `tcp_rcvbuf_grow`). The share of it that is
+//! advertised is the share of arriving packets that is payload (`scaling_ratio`), and the window grows
+//! towards that with each arrival (`tcp_grow_window`). The application reads at once.
 
 use super::reassembly::{Arrival, Reassembly};
 use fullpipe_cc::{Span, Time};
 use fullpipe_experiment::scenario::HEADER_BYTES;
 
-/// `tcp_rmem[1]`: a buffer at first, unless told.
-const FIRST: u64 = 131_072;
-/// `tcp_rmem[2]`: the most it grows to, unless told.
-const MOST: u64 = 32 << 20;
-/// The share before a full segment has come (`TCP_DEFAULT_SCALING_RATIO`), in 1/256.
-const FIRST_RATIO: u64 = 128;
-/// The largest segment that is taken for granted at first (`TCP_MSS_DEFAULT`).
-const FIRST_LARGEST: u64 = 536;
-/// `sk_buff` and `skb_shared_info` of a packet.
+/// Default initial buffer (`tcp_rmem[1]`).
+const INITIAL_BUFFER: u64 = 131_072;
+/// Default largest buffer (`tcp_rmem[2]`).
+const MAX_BUFFER: u64 = 32 << 20;
+/// Payload share before the first full segment (`TCP_DEFAULT_SCALING_RATIO`), in 1/256.
+const INITIAL_RATIO: u64 = 128;
+/// Initial estimate of the largest segment (`TCP_MSS_DEFAULT`).
+const INITIAL_LARGEST: u64 = 536;
+/// Sizes of `sk_buff` and `skb_shared_info` of a packet.
 const SK_BUFF: u64 = 256;
 const SHARED_INFO: u64 = 320;
 /// Headroom and Ethernet header in front of a packet (`NET_SKB_PAD`, `NET_IP_ALIGN`).
 const HEADROOM: u64 = 64 + 14;
-/// The window that a SYN-ACK can tell: it is not scaled.
-const UNSCALED: u64 = 65_535;
-/// `TCP_MAX_WSCALE`.
-const SHIFT_MOST: u32 = 14;
-/// Segments of the first window that are not to count as growth (`TCP_INIT_CWND`).
-const FIRST_SEGMENTS: u64 = 10;
-/// Less than this is no data worth a larger window.
-const RUNT: u64 = 128;
+/// Largest window of a SYN-ACK, which is not scaled.
+const MAX_UNSCALED: u64 = 65_535;
+/// Largest window scale (`TCP_MAX_WSCALE`).
+const MAX_SHIFT: u32 = 14;
+/// Segments of the initial window that do not count as growth (`TCP_INIT_CWND`).
+const INITIAL_SEGMENTS: u64 = 10;
+/// Smaller segments do not grow the window.
+const MIN_GROWTH_SEGMENT: u64 = 128;
 
-/// A receive buffer and the window that it makes.
+/// A receive buffer and the window derived from it.
 #[derive(Debug)]
 pub(crate) struct TunedWindow {
     smss: u64,
@@ -42,13 +43,14 @@ pub(crate) struct TunedWindow {
     /// `window_clamp` and `rcv_ssthresh`.
     clamp: u64,
     threshold: u64,
-    /// log₂ of the unit that windows are told in.
+    /// Window scale: log₂ of the unit in which windows are advertised.
     shift: u32,
-    /// What was read in the best round trip (`rcvq_space.space`).
+    /// Most bytes read in a round trip (`rcvq_space.space`).
     space: u64,
     measured_at: Time,
     measured_bytes: u64,
-    /// The round-trip time as the receiver sees it by timestamps of a millisecond (`rcv_rtt_est`), in eighths of a microsecond.
+    /// The receiver's RTT estimate from timestamps of a millisecond (`rcv_rtt_est`), in eighths of a
+    /// microsecond.
     rtt_8: u64,
     /// The window of the last ACK (`rcv_wnd`), and its right edge.
     window: u64,
@@ -56,18 +58,19 @@ pub(crate) struct TunedWindow {
 }
 
 impl TunedWindow {
-    /// Of a receiver of segments of up to `smss` bytes, whose buffer grows from `first` to at most `most` bytes (`tcp_rmem[1]`, `[2]`).
+    /// The window of a receiver of segments of up to `smss` bytes, whose buffer grows from `first` to at most
+    /// `most` bytes (`tcp_rmem[1]`, `[2]`).
     pub fn new(smss: u32, first: Option<u64>, most: Option<u64>) -> Self {
-        let most = most.unwrap_or(MOST);
+        let most = most.unwrap_or(MAX_BUFFER);
         let mut w = TunedWindow {
             smss: u64::from(smss),
             most,
-            buffer: first.unwrap_or(FIRST).min(most),
-            ratio: FIRST_RATIO,
-            largest: FIRST_LARGEST.min(u64::from(smss)),
+            buffer: first.unwrap_or(INITIAL_BUFFER).min(most),
+            ratio: INITIAL_RATIO,
+            largest: INITIAL_LARGEST.min(u64::from(smss)),
             clamp: 0,
             threshold: 0,
-            shift: most.max(1).ilog2().saturating_sub(15).min(SHIFT_MOST),
+            shift: most.max(1).ilog2().saturating_sub(15).min(MAX_SHIFT),
             space: 0,
             measured_at: Time::ZERO,
             measured_bytes: 0,
@@ -76,12 +79,12 @@ impl TunedWindow {
             edge: 0,
         };
         let full = w.window_of(w.buffer);
-        // Whole segments (`tcp_select_initial_window`), however few of them a SYN-ACK can tell of.
+        // Whole segments (`tcp_select_initial_window`), even if a SYN-ACK can advertise fewer.
         w.window = (full / w.smss).max(1) * w.smss;
-        // Room for one segment stays (`tcp_init_buffer_space`).
+        // Room for one segment is reserved (`tcp_init_buffer_space`).
         w.clamp = full.saturating_sub(w.smss).max(2 * w.smss);
         w.threshold = w.window.min(w.clamp);
-        w.space = w.threshold.min(FIRST_SEGMENTS * w.smss);
+        w.space = w.threshold.min(INITIAL_SEGMENTS * w.smss);
         w.edge = w.window;
         w
     }
@@ -105,8 +108,8 @@ impl TunedWindow {
         (window << 8) / self.ratio
     }
 
-    /// A segment of `len` bytes arrived and is in the queue, with which `arrived` bytes have; the round trip takes `rtt`. Whether the
-    /// window grows with it.
+    /// A segment of `len` bytes arrived and is in `queue`; `arrived` bytes have arrived in all. Returns whether
+    /// the window grows.
     pub fn on_data(
         &mut self,
         now: Time,
@@ -125,22 +128,23 @@ impl TunedWindow {
                 self.measure_rtt(rtt);
             }
         }
-        // A segment in order has not been read yet; one beyond a hole does not count yet (`tcp_data_queue_ofo`).
+        // A segment in order has not been read yet; one beyond a hole is not counted yet
+        // (`tcp_data_queue_ofo`).
         let unread = match arrival {
             Arrival::InOrder { .. } => truesize(len),
             Arrival::Beyond { .. } | Arrival::Duplicate => 0,
         };
-        let grows = len >= RUNT && self.grow_threshold(len, self.free(arrived, queue, unread));
+        let grows = len >= MIN_GROWTH_SEGMENT && self.grow_threshold(len, self.free(arrived, queue, unread));
         match arrival {
             Arrival::InOrder { .. } => self.adjust(now, queue),
-            // What waits beyond a hole is provided for on top (`tcp_data_queue_ofo`).
+            // The buffer grows by what waits beyond a hole (`tcp_data_queue_ofo`).
             Arrival::Beyond { .. } => self.grow_buffer(self.space, queue),
             Arrival::Duplicate => {}
         }
         grows
     }
 
-    /// `tcp_measure_rcv_mss`: the first full segment shows how much of a buffer is payload.
+    /// `tcp_measure_rcv_mss`: the first full segment determines how much of a buffer is payload.
     fn measure_segment(&mut self, len: u64) {
         if len <= self.largest {
             return;
@@ -152,7 +156,7 @@ impl TunedWindow {
         }
         self.ratio = ratio;
         let clamp = self.window_of(self.buffer);
-        // `tcp_set_window_clamp`: no more than fits, and where more does, no less than was allowed already.
+        // `tcp_set_window_clamp`: at most what fits, and if more fits, at least what is allowed already.
         self.threshold = match clamp < self.clamp {
             true => self.threshold.min(clamp),
             false => self.threshold.max(self.window.min(clamp)),
@@ -161,7 +165,7 @@ impl TunedWindow {
         self.space = self.space.min(clamp);
     }
 
-    /// `tcp_rcv_rtt_update`: the least, and towards anything longer by an eighth.
+    /// `tcp_rcv_rtt_update`: follows a shorter RTT at once, a longer one by an eighth.
     fn measure_rtt(&mut self, rtt: Span) {
         let us = (rtt.as_nanos() / 1_000_000).max(1) * 1000;
         if self.rtt_8 == 0 || us * 8 < self.rtt_8 {
@@ -171,13 +175,14 @@ impl TunedWindow {
         }
     }
 
-    /// The window that what is free of the buffer makes (`tcp_space`): what waits beyond a hole is in it, and `unread` bytes of it.
+    /// The window that the free part of the buffer allows (`tcp_space`): data beyond a hole occupies it, and
+    /// `unread` more bytes.
     fn free(&self, arrived: u64, queue: &Reassembly, unread: u64) -> u64 {
         let waiting = self.buffer_of(arrived - queue.next_bytes());
         self.window_of(self.buffer.saturating_sub(waiting + unread))
     }
 
-    /// `tcp_grow_window`: by twice what arrives, where the buffer has room for as much in packets like this.
+    /// `tcp_grow_window`: grows by twice the arrived bytes if the buffer has room for as many packets like this.
     fn grow_threshold(&mut self, len: u64, free: u64) -> bool {
         let room = self.clamp.min(free).saturating_sub(self.threshold);
         let growth =
@@ -189,7 +194,7 @@ impl TunedWindow {
         grows
     }
 
-    /// `__tcp_grow_window`: small packets that fill little of what they take.
+    /// `__tcp_grow_window`: growth for small packets, which waste most of their buffer.
     fn careful_growth(&self, len: u64) -> u64 {
         let mut space = self.window_of(truesize(len)) / 2;
         let mut window = self.window_of(self.most) / 2;
@@ -203,7 +208,7 @@ impl TunedWindow {
         0
     }
 
-    /// `tcp_rcv_space_adjust`: once a round trip, what has been read in it.
+    /// `tcp_rcv_space_adjust`: once per round trip, measures the bytes read.
     fn adjust(&mut self, now: Time, queue: &Reassembly) {
         let rtt = Span::from_micros(self.rtt_8 >> 3);
         if self.rtt_8 == 0 || now.since(self.measured_at) < rtt {
@@ -217,7 +222,8 @@ impl TunedWindow {
         self.measured_bytes = queue.next_bytes();
     }
 
-    /// `tcp_rcvbuf_grow`: room for twice as much, for it is measured a round trip late, and for a sender that goes on to double.
+    /// `tcp_rcvbuf_grow`: room for twice as much, because the measurement lags by a round trip, and for a
+    /// sender that keeps doubling.
     fn grow_buffer(&mut self, space: u64, queue: &Reassembly) {
         let before = std::mem::replace(&mut self.space, space).max(1);
         let twice = 2 * space;
@@ -232,9 +238,9 @@ impl TunedWindow {
         }
     }
 
-    /// The right edge to advertise when `arrived` bytes have come (`__tcp_select_window`); it never moves back.
+    /// The right edge to advertise after `arrived` bytes (`__tcp_select_window`); it never moves back.
     pub fn edge(&mut self, arrived: u64, queue: &Reassembly) -> u64 {
-        // The smallest buffer still lets a segment through.
+        // Even the smallest buffer allows one segment.
         let window = self.free(arrived, queue, 0).min(self.threshold).max(self.smss);
         let unit = 1 << self.shift;
         self.edge = self.edge.max(queue.next_bytes() + window.next_multiple_of(unit));
@@ -242,13 +248,14 @@ impl TunedWindow {
         self.edge
     }
 
-    /// The edge that the SYN-ACK tells.
+    /// The right edge that the SYN-ACK advertises.
     pub fn initial_edge(&self) -> u64 {
-        self.window.min(UNSCALED)
+        self.window.min(MAX_UNSCALED)
     }
 }
 
-/// What a packet with `len` bytes of payload takes of a receive buffer: a piece of memory of a power of two for it and what goes with it.
+/// Receive-buffer space of a packet with `len` bytes of payload: headers, payload and structures, rounded up
+/// to a power of two.
 fn truesize(len: u64) -> u64 {
     (len + u64::from(HEADER_BYTES) + HEADROOM + SHARED_INFO).next_power_of_two() + SK_BUFF
 }
@@ -287,18 +294,19 @@ mod tests {
         }
     }
 
-    /// Sockets of a `tcp_rmem[1]` of 131072 and of 1048576 bytes, with `tcp_rmem[2]` of 33554432, before and after the first and the second
-    /// full segment, and one without timestamps (Linux 6.18, `ss -tim`: rcv_ssthresh).
+    /// `rcv_ssthresh` (Linux 6.18, `ss -tim`) of sockets with `tcp_rmem[1]` of 131072 and of 1048576 bytes and
+    /// `tcp_rmem[2]` of 33554432, before and after the first and the second full segment, and of one without
+    /// timestamps.
     #[test]
-    fn it_begins_as_a_socket_of_linux_does() {
+    fn the_initial_window_is_that_of_a_linux_socket() {
         let sockets = [
             (1448, 131_072, 65_160, [64_088, 68_056, 70_952]),
             (1448, 1_048_576, 65_535, [522_840, 527_072, 529_968]),
             (1460, 131_072, 64_240, [64_076, 67_160, 70_080]),
         ];
-        for (smss, first, told, thresholds) in sockets {
+        for (smss, first, advertised, thresholds) in sockets {
             let mut t = Test { window: TunedWindow::new(smss, Some(first), None), ..Test::new(None) };
-            assert_eq!((t.window.initial_edge(), t.window.space), (told, 10 * u64::from(smss)));
+            assert_eq!((t.window.initial_edge(), t.window.space), (advertised, 10 * u64::from(smss)));
             for (seq, threshold) in (0..).zip(thresholds) {
                 assert_eq!(t.window.threshold, threshold, "after {seq} of a buffer of {first}");
                 t.arrives_of(seq, u64::from(smss));
@@ -334,34 +342,34 @@ mod tests {
                 seq += 1;
             }
         }
-        // Whatever arrives has not been read as it lets the window grow.
+        // An arriving segment has not been read yet when it grows the window.
         let (window, payload) = (t.window(), (500_000 - truesize(1448)) * 160 / 256);
         assert!((payload..payload + 16).contains(&window), "{window} {payload}");
     }
 
     #[test]
-    fn a_slow_reader_keeps_its_first_buffer() {
+    fn a_slow_flow_keeps_the_initial_buffer() {
         let mut t = Test::new(None);
         for seq in 0..200 {
             t.now += RTT / 4;
             t.arrives(seq);
         }
-        assert_eq!(t.window.buffer, FIRST);
+        assert_eq!(t.window.buffer, INITIAL_BUFFER);
     }
 
     #[test]
-    fn what_waits_beyond_a_hole_is_provided_for() {
+    fn the_buffer_grows_by_data_beyond_a_hole() {
         let mut t = Test::new(None);
         (0..10).for_each(|seq| t.arrives(seq));
         let before = t.window.buffer;
         (11..200).for_each(|seq| t.arrives(seq));
-        // Twice what was read in a round trip, and 190 segments.
+        // Twice the bytes read in a round trip, and 190 segments.
         assert_eq!(t.window.buffer, t.window.buffer_of(2 * t.window.space + 190 * 1448));
         assert!(t.window.buffer > before);
     }
 
     #[test]
-    fn packets_take_what_linux_takes_for_them() {
+    fn truesize_is_that_of_linux() {
         assert_eq!([truesize(1448), truesize(1), truesize(8948)], [2304, 768, 16_640]);
     }
 }

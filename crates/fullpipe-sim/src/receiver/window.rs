@@ -1,11 +1,11 @@
-//! How much the receiver lets the sender have under way: a buffer that grows with what the
-//! application reads in a round trip, up to its limit (Linux `tcp_rcv_space_adjust`).
+//! A simple receive window: a buffer that grows with the bytes that the application reads per round trip, up
+//! to its limit (Linux `tcp_rcv_space_adjust`).
 
 use fullpipe_cc::{Span, Time};
 
-/// Where the window starts (`tcp_rmem[1]` as a window).
+/// The initial window (`tcp_rmem[1]` as a window).
 const INITIAL: u64 = 65_535;
-/// The window of a receiver without a limit: the most that TCP can express (RFC 7323 §2.3).
+/// The window of a receiver without a limit: the largest that TCP can express (RFC 7323 §2.3).
 const UNLIMITED: u64 = 65_535 << 14;
 
 #[derive(Debug)]
@@ -21,8 +21,8 @@ pub(crate) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// A receiver whose buffer may take `buffer` bytes. Half of a buffer holds payload, the other half
-    /// is what the kernel's own structures take (`tcp_adv_win_scale` 1).
+    /// A receiver with a buffer of at most `buffer` bytes. Half of it holds payload, the other half is
+    /// overhead of the kernel's structures (`tcp_adv_win_scale` 1).
     pub fn new(smss: u32, buffer: Option<u64>) -> Self {
         let smss = u64::from(smss);
         let limit = buffer.map_or(UNLIMITED, |b| (b / 2).clamp(smss, UNLIMITED));
@@ -38,7 +38,7 @@ impl ReceiveWindow {
         }
     }
 
-    /// The application has read `bytes` in all; the round trip takes `rtt`.
+    /// The application has read `bytes` in all; `rtt` is the round-trip time.
     #[inline]
     pub fn on_read(&mut self, now: Time, bytes: u64, rtt: Option<Span>) {
         if self.window == self.limit {
@@ -50,7 +50,7 @@ impl ReceiveWindow {
         }
         let copied = bytes - self.measured_bytes;
         if copied > self.space {
-            // Room for what arrives while the sender doubles.
+            // Room for a sender that doubles its rate.
             let twice = 2 * copied + 16 * self.smss;
             let grow = u128::from(twice) * u128::from(copied - self.space) / u128::from(self.space.max(1));
             let wanted = u128::from(twice) + 2 * grow;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_keeps_its_first_window() {
+    fn a_slow_flow_keeps_the_initial_window() {
         let mut w = ReceiveWindow::new(1448, Some(6 << 20));
         for i in 1..100u64 {
             w.on_read(Time::ZERO + Span::from_millis(100 * i), 1448 * i, Some(Span::from_millis(50)));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_buffer_still_lets_a_segment_through() {
+    fn the_smallest_buffer_allows_one_segment() {
         assert_eq!(ReceiveWindow::new(1448, Some(1)).edge(0), 1448);
     }
 }

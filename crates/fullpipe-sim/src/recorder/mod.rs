@@ -1,6 +1,5 @@
-//! What a run leaves behind of each flow and each link. Rates are of what arrives at the receiver, each byte once:
-//! what waits behind a hole was carried when it came, not when the hole is filled. Completion is of what is delivered
-//! to the application, in order.
+//! The recorders of flows and links. Goodput counts bytes when they arrive at the receiver, each byte once,
+//! also beyond a hole. Completion counts bytes delivered to the application in order.
 
 use crate::sender::{Counts, Sender};
 use fullpipe_cc::{CongestionControl, Span, Time};
@@ -11,13 +10,14 @@ use fullpipe_experiment::recording::{
 use fullpipe_path::{DropCause, LinkStats};
 use fullpipe_units::Rate;
 
-/// Quantities in a row.
+/// Columns of a row.
 const WIDTH: usize = FlowRow::COLUMNS.len();
 
-/// Most state changes kept of a flow: a state machine on a path of nanoseconds would fill all memory.
-const MOST_STATES: usize = 1 << 20;
+/// Most state changes and events kept per flow: a state machine on a path of nanoseconds would fill the
+/// memory.
+const MAX_STATES: usize = 1 << 20;
 
-/// Running totals of a flow: the summary is the difference of two.
+/// Running totals of a flow; a summary is the difference between two of them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     arrived: u64,
@@ -28,7 +28,7 @@ struct Totals {
 /// The record of one flow.
 #[derive(Debug)]
 pub(crate) struct FlowRecorder {
-    /// The series by rows, as they come: one piece of memory a row, not one a quantity.
+    /// The series by rows: each row is contiguous in memory, unlike one vector per column.
     rows: Vec<(Time, [f64; WIDTH])>,
     states: Vec<(Time, &'static str)>,
     events: Vec<Event>,
@@ -36,8 +36,8 @@ pub(crate) struct FlowRecorder {
     queue: Histogram,
     /// Data packets that the path dropped.
     pub dropped: u64,
-    /// Of these, sent before the warm-up was over and dropped after it.
-    dropped_from_before: u64,
+    /// Of these, packets sent before the end of the warm-up and dropped after it.
+    sent_in_warmup: u64,
     warmed_up_at: Option<Time>,
     at_warmup: Totals,
     row_arrived: u64,
@@ -57,7 +57,7 @@ impl FlowRecorder {
             rtt: Histogram::default(),
             queue: Histogram::default(),
             dropped: 0,
-            dropped_from_before: 0,
+            sent_in_warmup: 0,
             warmed_up_at: None,
             at_warmup: Totals::default(),
             row_arrived: 0,
@@ -65,38 +65,38 @@ impl FlowRecorder {
         }
     }
 
-    /// The flow begins, which has waited for another.
+    /// A flow that waited for another begins.
     pub fn begin(&mut self, at: Time) {
         self.row_at = at;
     }
 
-    /// A round trip took `rtt`.
+    /// Adds an RTT sample.
     #[inline]
     pub fn on_rtt(&mut self, rtt: Span) {
         self.rtt.add(rtt.as_nanos());
     }
 
-    /// A data packet waited `queued` in queues.
+    /// Adds the queueing delay of a data packet.
     #[inline]
     pub fn on_queued(&mut self, queued: Span) {
         self.queue.add(queued.as_nanos());
     }
 
-    /// The path dropped a data packet sent at `sent_at`. A packet is counted as lost where it is counted as sent.
+    /// The path dropped a data packet sent at `sent_at`. It counts as lost in the period in which it was sent.
     pub fn on_dropped(&mut self, sent_at: Time) {
         self.dropped += 1;
-        self.dropped_from_before += u64::from(self.warmed_up_at.is_some_and(|at| sent_at <= at));
+        self.sent_in_warmup += u64::from(self.warmed_up_at.is_some_and(|at| sent_at <= at));
     }
 
-    /// The controller is in `state` from now on.
+    /// The controller entered `state`.
     pub fn on_state(&mut self, now: Time, state: &'static str) {
-        if self.states.len() < MOST_STATES {
+        if self.states.len() < MAX_STATES {
             self.states.push((now, state));
         }
     }
 
     pub fn on_event(&mut self, event: Event) {
-        if self.events.len() < MOST_STATES {
+        if self.events.len() < MAX_STATES {
             self.events.push(event);
         }
     }
@@ -107,7 +107,7 @@ impl FlowRecorder {
         self.queue.len()
     }
 
-    /// The run is over: all that was measured is counted from here on.
+    /// The run is over: counts all pending samples.
     pub fn settle(&mut self) {
         self.rtt.flush();
         self.queue.flush();
@@ -122,7 +122,7 @@ impl FlowRecorder {
         Totals { arrived, counts: sender.counts, dropped: self.dropped }
     }
 
-    /// The warm-up is over: figures count from here.
+    /// The warm-up is over: resets the figures.
     pub fn warmed_up<C: CongestionControl>(&mut self, now: Time, sender: &Sender<C>, arrived: u64) {
         self.warmed_up_at = Some(now);
         self.at_warmup = self.totals(sender, arrived);
@@ -167,7 +167,7 @@ impl FlowRecorder {
         self.rows.push((now, row.values()));
     }
 
-    /// The flow in figures, over `duration`; it took `completion` if it is complete.
+    /// The summary of the flow over `duration`; `completion` is how long it took, if it is complete.
     pub fn summary<C: CongestionControl>(
         &self,
         sender: &Sender<C>,
@@ -184,14 +184,14 @@ impl FlowRecorder {
             bytes_delivered: bytes,
             packets_sent: all.counts.sent - before.counts.sent,
             packets_retransmitted: all.counts.retransmitted - before.counts.retransmitted,
-            packets_lost: all.dropped - before.dropped - self.dropped_from_before,
+            packets_lost: all.dropped - before.dropped - self.sent_in_warmup,
             rtt_ms: self.rtt.rtt_ms(),
             queue_ms: self.queue.queue_ms(),
             completion_s: completion.map(Span::as_secs_f64),
         }
     }
 
-    /// The recording of the flow with its `summary`. Columns without any value are left out.
+    /// The recording of the flow with its `summary`. Empty columns are left out.
     pub fn finish<C: CongestionControl>(
         self,
         sender: &Sender<C>,
@@ -202,9 +202,9 @@ impl FlowRecorder {
     ) -> FlowRecording {
         let series = by_columns(&self.rows).without_empty_columns();
         let states = self.states.iter();
-        let happened = sender.events.iter();
+        let sender_events = sender.events.iter();
         let mut events = self.events;
-        events.extend(happened.map(|&(at, kind, value)| Event { at_s: at.as_secs_f64(), kind, value }));
+        events.extend(sender_events.map(|&(at, kind, value)| Event { at_s: at.as_secs_f64(), kind, value }));
         events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         FlowRecording {
             label,
@@ -221,7 +221,7 @@ impl FlowRecorder {
     }
 }
 
-/// Rows turned into columns, a block at a time: so that neither rows nor columns leave the cache.
+/// Transposes rows into columns, a block at a time, so that both stay in the cache.
 fn by_columns(rows: &[(Time, [f64; WIDTH])]) -> Series {
     const BLOCK: usize = 128;
     let column = |name: &&str| Column { name: (*name).to_owned(), values: Vec::with_capacity(rows.len()) };
@@ -237,7 +237,7 @@ fn by_columns(rows: &[(Time, [f64; WIDTH])]) -> Series {
     series
 }
 
-/// All flows together, over `duration`.
+/// The summary of all flows together, over `duration`.
 pub(crate) fn total(flows: &[Summary], recorders: &[&FlowRecorder], duration: Span) -> Summary {
     let (mut rtt, mut queue) = (Histogram::default(), Histogram::default());
     for r in recorders {

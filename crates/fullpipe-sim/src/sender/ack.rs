@@ -1,12 +1,11 @@
-//! What an ACK means: which segments arrived, the round trip they took, and what follows from it
-//! (`tcp_ack`).
+//! Processing of ACKs (`tcp_ack`): newly delivered segments, RTT samples, and what follows from them.
 
 use super::Sender;
 use super::scoreboard::Entry;
 use crate::segment::{SackInfo, Segment};
 use fullpipe_cc::{AckReport, CongestionControl, RecoveryState, Span, Time};
 
-/// When the first and the last of several segments were sent that went out once.
+/// Transmission times of the first and the last of several segments that were transmitted once.
 #[derive(Clone, Copy, Debug)]
 struct SentOnce {
     first: Time,
@@ -14,18 +13,18 @@ struct SentOnce {
 }
 
 impl SentOnce {
-    /// These, and one sent at `at`.
+    /// Adds a segment sent at `at`.
     #[inline]
     fn and(these: Option<Self>, at: Time) -> Option<Self> {
         Some(SentOnce { first: these.map_or(at, |s| s.first), last: at })
     }
 }
 
-/// What an ACK showed of the segments that were outstanding.
+/// What an ACK newly reported about the outstanding segments.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrivals {
     pub now: Time,
-    /// When the segment was sent that the ACK answers.
+    /// Timestamp echo: when the segment that the ACK answers was sent.
     pub echo: Time,
     pub inflight_before: u64,
     /// The first unacknowledged segment, and one past the highest reported one, before the ACK.
@@ -36,17 +35,17 @@ pub(super) struct Arrivals {
     pub advanced: bool,
     /// Segments were newly reported selectively.
     pub sacked_more: bool,
-    /// A segment of the present recovery arrived that was sent only once.
+    /// A segment of the current recovery arrived that was transmitted only once.
     pub original_arrived: bool,
     /// A retransmitted segment was acknowledged cumulatively.
     retransmission_acked: bool,
-    /// The receiver reports a segment that it got twice.
+    /// The ACK has a DSACK block.
     pub dsack: bool,
     arrived: u64,
     found: u64,
-    /// The lowest segment that arrived and was sent only once.
+    /// The lowest newly reported segment that was transmitted only once.
     lowest_late: u64,
-    /// Of those newly acknowledged cumulatively and selectively.
+    /// Segments newly acknowledged cumulatively, and selectively.
     acked: Option<SentOnce>,
     sacked: Option<SentOnce>,
 }
@@ -58,7 +57,7 @@ impl Arrivals {
         self.found += u64::from(e.is_lost());
     }
 
-    /// The segment `seq` arrived as it was first sent; recovery ends at `high`.
+    /// The original transmission of `seq` arrived; recovery ends at `high`.
     #[inline]
     fn original(&mut self, seq: u64, high: u64) {
         self.original_arrived |= seq < high;
@@ -67,15 +66,15 @@ impl Arrivals {
 }
 
 impl<C: CongestionControl> Sender<C> {
-    /// An ACK arrives. Returns its round-trip time if it gave one.
+    /// Processes an ACK. Returns its RTT sample, if it has one.
     pub fn on_ack(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Option<Span> {
         if let Some(cpu) = &mut self.cpu {
             cpu.handle(now, 1, 0);
         }
         self.check_app_limited();
         self.edge = self.edge.max(ack.edge);
-        let arrivals = self.take_in(now, ack, sack);
-        let rtt = self.take_rtt(&arrivals);
+        let arrivals = self.update_scoreboard(now, ack, sack);
+        let rtt = self.update_rtt(&arrivals);
 
         let mut rearm = arrivals.advanced;
         if !arrivals.advanced
@@ -83,18 +82,18 @@ impl<C: CongestionControl> Sender<C> {
         {
             rearm = now.since(sacked.last) > now.since(head);
         }
-        self.probe_answered(&arrivals);
+        self.process_probe_answer(&arrivals);
         rearm &= !self.alert(&arrivals);
-        self.tell_controller(&arrivals, rtt, ack.ce);
+        self.notify_controller(&arrivals, rtt, ack.ce);
         if rearm {
             self.set_timer(now, true);
         }
         rtt
     }
 
-    /// Takes what arrived off the scoreboard, and tells sampler and RACK of each segment.
+    /// Removes delivered segments from the scoreboard, and passes each to the rate sampler and RACK.
     #[inline]
-    fn take_in(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Arrivals {
+    fn update_scoreboard(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Arrivals {
         let mut arrivals = Arrivals {
             now,
             echo: ack.stamp,
@@ -135,7 +134,7 @@ impl<C: CongestionControl> Sender<C> {
         board.ack(ack.seq, |seq, e| {
             arrivals.count(e);
             connection.on_acked(now, u64::from(e.len), &e.stamp());
-            // An echo of something older: it was the original that arrived (RFC 8985 §6.2 step 2).
+            // An older echo shows that the original arrived, not the retransmission (RFC 8985 §6.2 step 2).
             if !e.was_retransmitted() || arrivals.echo >= e.sent_at() {
                 rack.on_delivered(now, e, min_rtt);
             }
@@ -153,15 +152,15 @@ impl<C: CongestionControl> Sender<C> {
         self.counts.arrived += arrivals.arrived;
         self.counts.found += arrivals.found;
         if arrivals.advanced {
-            self.rtt.answered();
+            self.rtt.reset_backoff();
         }
         arrivals
     }
 
-    /// `tcp_ack_update_rtt`: the smoothed RTT is of the oldest segment newly acknowledged, the sample of
-    /// the newest; of retransmissions the timestamp echo tells.
+    /// `tcp_ack_update_rtt`: the smoothed RTT is that of the oldest newly acknowledged segment, the sample
+    /// that of the newest; for retransmissions it comes from the timestamp echo.
     #[inline]
-    fn take_rtt(&mut self, arrivals: &Arrivals) -> Option<Span> {
+    fn update_rtt(&mut self, arrivals: &Arrivals) -> Option<Span> {
         let now = arrivals.now;
         let acked = arrivals.acked.filter(|_| !arrivals.retransmission_acked);
         let mut smoothed = acked.map(|sent| now.since(sent.first));
@@ -180,9 +179,9 @@ impl<C: CongestionControl> Sender<C> {
         Some(sample)
     }
 
-    /// Everything is taken in: the controller hears of the ACK.
+    /// Passes the processed ACK to the controller.
     #[inline]
-    fn tell_controller(&mut self, arrivals: &Arrivals, rtt: Option<Span>, ce: u16) {
+    fn notify_controller(&mut self, arrivals: &Arrivals, rtt: Option<Span>, ce: u16) {
         let newly_acked = self.connection.newly_acked();
         let sample = self.connection.finish_ack(&AckReport {
             now: arrivals.now,

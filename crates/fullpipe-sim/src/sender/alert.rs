@@ -1,5 +1,5 @@
-//! What an ACK or a timer says about loss: recovery begins, ends, or is undone (`tcp_fastretrans_alert`,
-//! `tcp_rack_reo_timeout`, `tcp_enter_loss`).
+//! Start, end and undo of recovery by ACKs and timers (`tcp_fastretrans_alert`, `tcp_rack_reo_timeout`,
+//! `tcp_enter_loss`).
 
 use super::ack::Arrivals;
 use super::recovery::{Evidence, Verdict};
@@ -10,10 +10,10 @@ use fullpipe_cc::{CongestionControl, Connection, RecoveryState, Time};
 use fullpipe_experiment::recording::EventKind;
 
 impl<C: CongestionControl> Sender<C> {
-    /// `tcp_process_tlp_ack`: a tail loss probe that was answered without a duplicate report has
-    /// repaired a loss, which the controller must hear of.
+    /// `tcp_process_tlp_ack`: a tail loss probe that was answered without a DSACK has repaired a loss, which
+    /// the controller must react to.
     #[inline]
-    pub(super) fn probe_answered(&mut self, arrivals: &Arrivals) {
+    pub(super) fn process_probe_answer(&mut self, arrivals: &Arrivals) {
         let Some(probe) = self.probe else { return };
         if self.board.una() < probe.high {
             return;
@@ -30,31 +30,31 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// `tcp_fastretrans_alert`: ends, undoes or begins recovery. Whether the reordering timer was set.
+    /// `tcp_fastretrans_alert`: ends, undoes or starts recovery. Returns whether it set the reordering timer.
     #[inline]
     pub(super) fn alert(&mut self, arrivals: &Arrivals) -> bool {
         let now = arrivals.now;
         self.judge_recovery(arrivals);
-        let looked = self.rack.take_advanced();
-        let doubt = if looked { self.detect_losses(now) } else { None };
+        let delivered = self.rack.take_advanced();
+        let doubt = if delivered { self.detect_losses(now) } else { None };
         if let Some(at) = doubt {
             self.timer = Some(Timer::Reordering);
             self.set_reordering_timer(now, at);
         }
-        // What was sent in a recovery that is over and got lost, too, begins the next at once, although it was retransmitted already
-        // (`tcp_time_to_recover`).
+        // A segment that was sent during the last recovery and lost starts the next one at once, even if it
+        // was retransmitted already (`tcp_time_to_recover`).
         if self.board.deemed_lost() > 0 && !self.recovering.is_recovering() {
             self.connection.enter_recovery(now, arrivals.inflight_before);
             self.recovery_entered(now, arrivals.inflight_before);
         }
-        if looked && !self.recovering.is_recovering() {
+        if delivered && !self.recovering.is_recovering() {
             let disorder = self.board.sacked() > 0;
             self.recovering.state = if disorder { RecoveryState::Disorder } else { RecoveryState::Open };
         }
         doubt.is_some()
     }
 
-    /// Ends or undoes the recovery that an ACK shows to be over or to have been for nothing.
+    /// Ends or undoes recovery if the ACK shows that it is complete or was spurious.
     #[inline]
     fn judge_recovery(&mut self, arrivals: &Arrivals) {
         let evidence = Evidence {
@@ -72,7 +72,7 @@ impl<C: CongestionControl> Sender<C> {
             Verdict::ProbeWithNew => self.new_first = true,
             Verdict::Exit => self.exit_recovery(arrivals.now),
             Verdict::Undo { unmark } => {
-                // The hole was filled by a delayed packet, not by its retransmission (`tcp_try_undo_partial`).
+                // A delayed original filled the hole, not its retransmission (`tcp_try_undo_partial`).
                 if unmark && arrivals.prior_una < arrivals.prior_fack {
                     self.rack.on_reordered(arrivals.prior_una, arrivals.prior_fack);
                 }
@@ -81,7 +81,8 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// Marks what RACK deems lost and tells the controller. When to look again if some segments are in doubt.
+    /// Marks segments that RACK considers lost and notifies the controller. Returns when to check again, if
+    /// some segments may be reordered.
     #[inline]
     fn detect_losses(&mut self, now: Time) -> Option<Time> {
         let window = self.rack.reordering_window(
@@ -92,13 +93,13 @@ impl<C: CongestionControl> Sender<C> {
         );
         let (newest, window) = (self.rack.newest(), self.rack.rtt() + window);
         let Self { board, connection, counts, .. } = self;
-        board.detect(now, newest, window, |seq, e| tell_lost(connection, counts, now, seq, e))
+        board.detect(now, newest, window, |seq, e| notify_lost(connection, counts, now, seq, e))
     }
 
     fn recovery_entered(&mut self, now: Time, inflight_before: u64) {
         self.clean_up_retransmissions();
         self.recovering.enter_fast(self.board.una(), self.board.nxt(), self.board.resent());
-        self.happened(now, EventKind::RecoveryEntered, Some(inflight_before as f64));
+        self.record_event(now, EventKind::RecoveryEntered, Some(inflight_before as f64));
     }
 
     fn clean_up_retransmissions(&mut self) {
@@ -112,7 +113,7 @@ impl<C: CongestionControl> Sender<C> {
         self.recovering.exit();
         self.clean_up_retransmissions();
         self.connection.exit_recovery(now, self.board.inflight());
-        self.happened(now, EventKind::RecoveryExited, None);
+        self.record_event(now, EventKind::RecoveryExited, None);
     }
 
     fn undo(&mut self, now: Time, unmark: bool) {
@@ -122,7 +123,7 @@ impl<C: CongestionControl> Sender<C> {
         let was_recovering = self.recovering.is_recovering();
         self.connection.undo(now, self.board.inflight());
         self.recovering.forget();
-        self.happened(now, EventKind::SpuriousLoss, None);
+        self.record_event(now, EventKind::SpuriousLoss, None);
         if was_recovering {
             self.exit_recovery(now);
         }
@@ -143,12 +144,12 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// `tcp_enter_loss`: the retransmission timer fired.
+    /// `tcp_enter_loss`: the retransmission timer expired.
     pub(super) fn enter_loss(&mut self, now: Time) {
         let rtt = self.rack.rtt();
         self.connection.begin_losses();
         let Self { board, connection, counts, .. } = self;
-        board.time_out(now, rtt, |seq, e| tell_lost(connection, counts, now, seq, e));
+        board.mark_timed_out(now, rtt, |seq, e| notify_lost(connection, counts, now, seq, e));
         self.clean_up_retransmissions();
         self.recovering.enter_loss(self.board.una(), self.board.nxt(), self.board.resent());
         self.connection.enter_loss(now, self.board.inflight());
@@ -157,9 +158,9 @@ impl<C: CongestionControl> Sender<C> {
     }
 }
 
-/// Tells the controller of a segment marked lost.
+/// Notifies the controller of a segment marked lost.
 #[inline]
-fn tell_lost<C: CongestionControl>(
+fn notify_lost<C: CongestionControl>(
     connection: &mut Connection<C>,
     counts: &mut Counts,
     now: Time,

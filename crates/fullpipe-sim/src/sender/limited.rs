@@ -1,24 +1,24 @@
-//! Whether the window is what limits the sender (Linux `tcp_cwnd_validate`): a controller must not
-//! grow a window that nobody uses (RFC 7661).
+//! Whether the congestion window limits the sender (Linux `tcp_cwnd_validate`): a controller must not grow
+//! a window that is not used (RFC 7661).
 
-/// Remembers the answer for a window's worth of segments.
+/// Keeps the result for a window's worth of segments.
 #[derive(Debug, Default)]
 pub(crate) struct CwndLimited {
     limited: bool,
-    /// Most segments outstanding in the window that the answer is for.
-    most: u64,
-    /// That window ends when this segment is acknowledged.
+    /// Most segments outstanding in the current window.
+    max_outstanding: u64,
+    /// The current window ends when this segment is acknowledged.
     window_end: u64,
 }
 
 impl CwndLimited {
-    /// The sender has sent what it could: the window stopped it, or something else did.
+    /// The sender has sent all it can; `stopped_by_window` if the window was the limit.
     #[inline]
     pub fn on_sent(&mut self, stopped_by_window: bool, outstanding: u64, una: u64, nxt: u64) {
-        let fuller = !self.limited && outstanding > self.most;
+        let fuller = !self.limited && outstanding > self.max_outstanding;
         if una >= self.window_end || stopped_by_window || fuller {
             self.limited = stopped_by_window;
-            self.most = outstanding;
+            self.max_outstanding = outstanding;
             self.window_end = nxt;
         }
     }

@@ -1,5 +1,5 @@
-//! The sending end of a connection, as Linux's TCP is one: what an ACK means (`ack`), when recovery begins
-//! and ends (`alert`), what may be sent (`transmit`), and what happens when no ACK comes (`timer`).
+//! The sending end of a connection, modelled on Linux: processing of ACKs (`ack`), start and end of
+//! recovery (`alert`), transmission (`transmit`), and timeouts (`timer`).
 
 mod ack;
 mod alert;
@@ -26,7 +26,7 @@ use scoreboard::Scoreboard;
 use timer::Timer;
 pub(crate) use wheel::Wheel;
 
-/// What the sender counts.
+/// The sender's counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
     /// Data packets sent, retransmissions included.
@@ -38,19 +38,19 @@ pub(crate) struct Counts {
     pub arrived: u64,
     /// Of these, marked lost and not retransmitted before their arrival was reported.
     pub found: u64,
-    /// Packets whose mark was taken back.
+    /// Packets whose loss mark was undone.
     pub unmarked: u64,
     /// Packets retransmitted as a probe while still counted as in flight.
     pub superseded: u64,
 }
 
-/// Something that happened at one time, for the recording.
+/// An event for the recording.
 pub(crate) type SenderEvent = (Time, EventKind, Option<f64>);
 
-/// A tail loss probe that is out.
+/// A tail loss probe that has been sent and not answered.
 #[derive(Clone, Copy, Debug)]
 struct Probe {
-    /// Acknowledged up to here, it is answered.
+    /// It is answered once everything below this segment is acknowledged.
     high: u64,
     retransmission: bool,
 }
@@ -65,26 +65,26 @@ pub(crate) struct Sender<C> {
     rack: Rack,
     recovering: Recovering,
     limited: CwndLimited,
-    /// The timer that runs and when it fires.
+    /// The running timer, and when it expires.
     timer: Option<Timer>,
     timer_at: Time,
-    /// By which the timer goes off; to the nanosecond without one.
+    /// The kernel's timer wheel; without it, timers are exact to the nanosecond.
     pub wheel: Option<Wheel>,
-    /// What sending and receiving costs, if anything.
+    /// Processing costs of the sending end, if any.
     pub cpu: Option<Processor>,
-    /// When the pacer lets the next packet leave, if it holds one back.
+    /// When the pacer releases the next packet, if it delays one.
     paced_until: Time,
     probe: Option<Probe>,
     /// F-RTO sends new data before what is lost.
     new_first: bool,
     /// Bytes the application has written.
     written: u64,
-    /// It will write no more.
+    /// The application will write no more.
     closed: bool,
     send_buffer: SendBuffer,
-    /// Data leaves as with segmentation offload.
+    /// Sends as with segmentation offload.
     offloads: bool,
-    /// The receiver may hold an ACK back for so long.
+    /// The longest time that the receiver may delay an ACK.
     max_ack_delay: Span,
     /// Right edge of the receive window.
     edge: u64,
@@ -128,7 +128,7 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// Sends as with segmentation offload, if `offloads`, from a buffer that holds the bursts as Linux's does.
+    /// Sends as with segmentation offload, if `offloads`, from a buffer that Linux's rules account for.
     pub fn offloading(self, offloads: bool) -> Self {
         if !offloads {
             return self;
@@ -136,12 +136,12 @@ impl<C: CongestionControl> Sender<C> {
         Sender { offloads, send_buffer: self.send_buffer.like_linux(self.smss), ..self }
     }
 
-    /// Waits so much longer before it probes or sends again, for the receiver may hold ACKs back (RFC 9002 § 6.2.1).
+    /// Adds the receiver's `max_ack_delay` to the probe and retransmission timeouts (RFC 9002 §6.2.1).
     pub fn expecting_acks_after(self, max_ack_delay: Option<Span>) -> Self {
         Sender { max_ack_delay: max_ack_delay.unwrap_or_default(), ..self }
     }
 
-    /// Paces what the controller leaves unpaced by its window, if `paced`.
+    /// If `paced`, paces a controller without a pacing rate by its window.
     pub fn paced(self, paced: bool) -> Self {
         if !paced {
             return self;
@@ -164,13 +164,13 @@ impl<C: CongestionControl> Sender<C> {
         self.written = self.written.saturating_add(bytes);
     }
 
-    /// What the application wrote and was not sent yet is not to be sent. How much it has written then.
+    /// Discards data that was written and not yet sent. Returns the bytes written that remain.
     pub fn forget_unsent(&mut self) -> u64 {
         self.written = self.written.min(self.board.nxt_bytes());
         self.written
     }
 
-    /// The application will write no more; what it did not hand over yet it will not.
+    /// The application will write no more; if `truncate`, data not yet in the send buffer is discarded.
     pub fn close(&mut self, truncate: bool) {
         if truncate {
             self.written = self.written.min(self.board.nxt_bytes().max(self.unlimited_end()));
@@ -178,7 +178,7 @@ impl<C: CongestionControl> Sender<C> {
         self.closed = true;
     }
 
-    /// Of an application that writes without end, what is sent already is all it has written.
+    /// Bytes written; for an application that writes without limit, the bytes sent.
     fn unlimited_end(&self) -> u64 {
         if self.written == u64::MAX { self.board.nxt_bytes() } else { self.written }
     }
@@ -188,7 +188,7 @@ impl<C: CongestionControl> Sender<C> {
         self.board.una_bytes() == self.written
     }
 
-    /// The next time that something must happen without an ACK.
+    /// The next time at which a timer expires or the pacer releases a packet.
     #[inline]
     pub fn wake(&self) -> Time {
         self.timer_at.min(self.paced_until)
@@ -200,7 +200,7 @@ impl<C: CongestionControl> Sender<C> {
         self.connection.controller()
     }
 
-    /// The controller, for who drives it from outside.
+    /// The controller, for a caller that drives it from outside.
     pub fn controller_mut(&mut self) -> &mut C {
         self.connection.controller_mut()
     }
@@ -215,12 +215,12 @@ impl<C: CongestionControl> Sender<C> {
         self.connection.delivered()
     }
 
-    /// Latest, smoothed and least round-trip time.
+    /// Latest, smoothed and minimum round-trip time.
     pub fn rtts(&self) -> (Option<Span>, Option<Span>, Option<Span>) {
         (self.rtt.latest(), self.rtt.srtt(), self.rtt.min())
     }
 
-    /// The rate that packets are paced at, if they are.
+    /// The pacing rate, if packets are paced.
     pub fn pacing_rate(&self) -> Option<Rate> {
         self.connection.pacing_rate()
     }
@@ -236,26 +236,26 @@ impl<C: CongestionControl> Sender<C> {
         self.rtt.srtt()
     }
 
-    /// The retransmission time-out now.
+    /// The current retransmission timeout.
     pub fn rto(&self) -> Span {
         self.rtt.rto() + self.max_ack_delay
     }
 
-    /// The window in force: the controller's, or what proportional rate reduction makes of it.
+    /// The congestion window: the controller's, or the one that proportional rate reduction allows.
     #[inline]
     pub fn window(&self) -> u64 {
         self.connection.window()
     }
 
-    fn happened(&mut self, now: Time, kind: EventKind, value: Option<f64>) {
+    fn record_event(&mut self, now: Time, kind: EventKind, value: Option<f64>) {
         self.events.push((now, kind, value));
     }
 
-    /// Payload that could be sent for the first time as far as the application is concerned.
+    /// New payload that is in the send buffer.
     #[inline]
     fn unsent(&self) -> u64 {
-        let handed_over = self.send_buffer.end(self.written, self.board.una_bytes());
-        handed_over.saturating_sub(self.board.nxt_bytes())
+        let buffered_end = self.send_buffer.end(self.written, self.board.una_bytes());
+        buffered_end.saturating_sub(self.board.nxt_bytes())
     }
 
     /// `tcp_rate_check_app_limited`.
@@ -284,11 +284,12 @@ impl<C: CongestionControl> Sender<C> {
         assert_eq!(self.connection.delivered() - self.board.una_bytes(), self.board.sacked_bytes());
     }
 
-    /// Panics if at `now` data waits longer than the retransmission time-out allows: for an acknowledgement without a timer that goes off by
-    /// then, or to be sent without a time when it is.
+    /// Panics if data could wait for longer than the retransmission timeout: outstanding data needs a timer
+    /// that expires in time, unsent data a time at which it is sent.
     pub fn audit_silence(&self, now: Time) {
         if self.board.outstanding() > 0 {
-            // A probe waits for two round trips; and the time-out may have been longer, or not known, when the timer was set.
+            // A probe waits for two round trips, and the timeout may have been longer, or unknown, when the
+            // timer was set.
             let most = self.rto().max(rto::RTO_INITIAL) * 2;
             let by = self.wheel.map_or(now + most, |wheel| wheel.expiry(now, now + most) + most / 8);
             assert!(self.timer.is_some(), "outstanding without a timer at {now:?}");

@@ -1,7 +1,7 @@
-//! Loss detection by time: RACK (RFC 8985 §6, Linux `tcp_recovery.c`). The segments themselves are
-//! judged in [`Scoreboard::detect`](super::scoreboard::Scoreboard::detect); this is what is judged by.
+//! The state of time-based loss detection: RACK (RFC 8985 §6, Linux `tcp_recovery.c`).
+//! [`Scoreboard::detect`](super::scoreboard::Scoreboard::detect) applies it to the segments.
 
-use super::scoreboard::{Entry, Sending};
+use super::scoreboard::{Entry, Transmission};
 use fullpipe_cc::{Span, Time};
 
 /// Duplicate ACKs that mean loss on a path that has never reordered (RFC 5681).
@@ -14,18 +14,18 @@ const MAX_REORDERING: u64 = 300;
 #[derive(Clone, Debug)]
 pub(crate) struct Rack {
     /// Transmission time and id of the newest segment known to have arrived.
-    newest: Sending,
+    newest: Transmission,
     /// Its round trip.
     rtt: Span,
-    /// Whether this ACK moved `newest` or found anything delivered.
+    /// Whether this ACK moved `newest` or delivered anything.
     advanced: bool,
     reordering_seen: bool,
     /// Degree of reordering in segments.
     reordering: u64,
-    /// The reordering window in quarters of the least RTT.
+    /// The reordering window in quarters of the minimum RTT.
     steps: u64,
     persist: u32,
-    /// Bytes delivered when the window was last widened: once a round trip.
+    /// Bytes delivered when the window was last widened, which happens at most once per round trip.
     widened_at: u64,
     dsack: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Rack {
 impl Default for Rack {
     fn default() -> Self {
         Rack {
-            newest: Sending::default(),
+            newest: Transmission::default(),
             rtt: Span::ZERO,
             advanced: false,
             reordering_seen: false,
@@ -47,7 +47,7 @@ impl Default for Rack {
 }
 
 impl Rack {
-    pub fn newest(&self) -> Sending {
+    pub fn newest(&self) -> Transmission {
         self.newest
     }
 
@@ -64,7 +64,7 @@ impl Rack {
     #[inline]
     pub fn on_delivered(&mut self, now: Time, e: &Entry, min_rtt: Option<Span>) {
         let rtt = now.since(e.sent_at());
-        // Faster than the path: the ACK answers the original, not the retransmission.
+        // Shorter than the path's RTT: the ACK answers the original, not the retransmission.
         if e.was_retransmitted() && min_rtt.is_some_and(|min| rtt < min) {
             return;
         }
@@ -75,18 +75,18 @@ impl Rack {
         }
     }
 
-    /// The segment `seq`, sent once, arrived after `fack − 1` had been reported (`tcp_check_sack_reordering`).
+    /// Segment `seq`, transmitted once, was reported after `fack − 1` (`tcp_check_sack_reordering`).
     pub fn on_reordered(&mut self, seq: u64, fack: u64) {
         self.reordering_seen = true;
         self.reordering = self.reordering.max((fack - seq).min(MAX_REORDERING));
     }
 
-    /// The receiver got a segment twice: something was retransmitted for nothing.
+    /// The receiver reported a duplicate: a retransmission was spurious.
     pub fn on_dsack(&mut self) {
         self.dsack = true;
     }
 
-    /// Widens the window once a round trip in which duplicates were reported (`tcp_rack_update_reo_wnd`).
+    /// Widens the window once per round trip with duplicate reports (`tcp_rack_update_reo_wnd`).
     pub fn update_window(&mut self, prior_delivered: u64, delivered: u64) {
         if prior_delivered < self.widened_at {
             self.dsack = false;
@@ -100,12 +100,12 @@ impl Rack {
         }
     }
 
-    /// A recovery is over.
+    /// A recovery has ended.
     pub fn on_recovered(&mut self) {
         self.persist = self.persist.saturating_sub(1);
     }
 
-    /// How much longer than a round trip a segment may take (`tcp_rack_reo_wnd`).
+    /// How much longer than a round trip a segment may take before it counts as lost (`tcp_rack_reo_wnd`).
     pub fn reordering_window(
         &self,
         min_rtt: Option<Span>,

@@ -1,41 +1,42 @@
-//! The sender's loss-recovery state: when fast recovery and loss recovery begin and end, and when they
-//! turn out to have been for nothing. Linux `tcp_fastretrans_alert`, `tcp_process_loss`,
+//! The sender's recovery state: when fast recovery and loss recovery begin and end, and when they turn out
+//! to have been spurious. Linux `tcp_fastretrans_alert`, `tcp_process_loss`,
 //! `tcp_may_undo`, `tcp_check_dsack`; RFC 5682 (F-RTO), RFC 3522 (Eifel), RFC 3708 (DSACK).
 
 use fullpipe_cc::{RecoveryState, Time};
 
-/// Where the sender is in loss recovery.
+/// The state of loss recovery.
 #[derive(Debug, Default)]
 pub(crate) struct Recovering {
     pub state: RecoveryState,
-    /// Recovery is over once everything below this segment is acknowledged.
+    /// Recovery ends once everything below this segment is acknowledged.
     pub high: u64,
-    /// The first unacknowledged segment when the window was last reduced; none if nothing can be undone.
+    /// First unacknowledged segment when the window was last reduced; `None` if there is nothing to undo.
     undo_marker: Option<u64>,
-    /// Retransmissions since then that no duplicate report has shown to be unneeded; none before the first.
-    unneeded_left: Option<u64>,
+    /// Retransmissions since then that no DSACK has reported as duplicates; `None` before the first
+    /// (`undo_retrans`).
+    undo_retrans: Option<u64>,
     /// When the first segment of this recovery was retransmitted.
     retransmitted_at: Option<Time>,
-    /// Loss recovery began with a time-out that may be spurious (RFC 5682).
+    /// Loss recovery began with a timeout that may be spurious (RFC 5682).
     pub frto: bool,
-    /// The time-out has fired before in this loss recovery.
+    /// The timeout has expired before in this loss recovery.
     pub repeated: bool,
 }
 
-/// What the sender has to do about an ACK, after it has taken it in.
+/// What the sender has to do after it has processed an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// Nothing changes.
     Stay,
-    /// Everything that was outstanding at its beginning is acknowledged: recovery is over.
+    /// Everything that was outstanding when recovery began is acknowledged: end it.
     Exit,
-    /// It was for nothing; undo it. With `unmark`, segments marked lost are in flight again.
+    /// Recovery was spurious: undo it. With `unmark`, segments marked lost count as in flight.
     Undo { unmark: bool },
-    /// F-RTO: send new data, to see whether the originals arrive.
+    /// F-RTO: send new data, to detect whether the originals arrive.
     ProbeWithNew,
 }
 
-/// What an ACK showed.
+/// The properties of an ACK that decide about recovery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence {
     pub una: u64,
@@ -43,10 +44,10 @@ pub(crate) struct Evidence {
     pub advanced: bool,
     /// When the segment it answers was sent.
     pub echo: Time,
-    /// A segment below [`Recovering::high`] arrived that was sent only once.
+    /// A segment below [`Recovering::high`] arrived that was transmitted only once.
     pub original_arrived: bool,
     pub sacked_more: bool,
-    /// There is new data to send and the receiver's window has room for it.
+    /// There is new data to send, and the receive window has room for it.
     pub has_new_data: bool,
 }
 
@@ -55,14 +56,14 @@ impl Recovering {
         matches!(self.state, RecoveryState::Recovery | RecoveryState::Loss)
     }
 
-    /// The window is reduced. Of the `resent` retransmissions still in flight each may yet be reported
-    /// twice (`tcp_init_undo`).
+    /// The window is reduced. Each of the `resent` retransmissions in flight may still be reported as a
+    /// duplicate (`tcp_init_undo`).
     fn remember(&mut self, una: u64, resent: u64) {
         self.undo_marker = Some(una);
-        self.unneeded_left = (resent > 0).then_some(resent);
+        self.undo_retrans = (resent > 0).then_some(resent);
     }
 
-    /// No retransmission is left that an ACK could be for (`tcp_retrans_stamp_cleanup`).
+    /// No retransmission is outstanding (`tcp_retrans_stamp_cleanup`).
     pub fn nothing_retransmitted(&mut self) {
         self.retransmitted_at = None;
     }
@@ -74,7 +75,7 @@ impl Recovering {
         self.high = nxt;
     }
 
-    /// The retransmission timer fired.
+    /// The retransmission timer expired.
     pub fn enter_loss(&mut self, una: u64, nxt: u64, resent: u64) {
         let first = !self.is_recovering();
         self.repeated = self.state == RecoveryState::Loss && self.repeated;
@@ -87,56 +88,57 @@ impl Recovering {
         self.repeated = true;
     }
 
-    /// Back to normal; what caused the last reduction can still turn out spurious by DSACK.
+    /// Recovery has ended; the last reduction can still turn out to be spurious by DSACK.
     pub fn exit(&mut self) {
         self.state = RecoveryState::Open;
         self.frto = false;
         self.repeated = false;
     }
 
-    /// There is nothing left to undo.
+    /// Nothing is left to undo.
     pub fn forget(&mut self) {
         self.undo_marker = None;
-        self.unneeded_left = None;
+        self.undo_retrans = None;
     }
 
     pub fn on_retransmit(&mut self, now: Time) {
         self.retransmitted_at.get_or_insert(now);
         if self.undo_marker.is_some() {
-            self.unneeded_left = Some(self.unneeded_left.unwrap_or(0) + 1);
+            self.undo_retrans = Some(self.undo_retrans.unwrap_or(0) + 1);
         }
     }
 
-    /// The receiver got `seq` twice; `prior_una` was the first unacknowledged segment before this ACK.
+    /// The receiver reported `seq` as a duplicate; `prior_una` was the first unacknowledged segment before
+    /// this ACK.
     pub fn on_dsack(&mut self, seq: u64, prior_una: u64) {
         if self.undo_marker.is_some_and(|marker| seq >= marker)
             && seq < prior_una
-            && let Some(left) = &mut self.unneeded_left
+            && let Some(left) = &mut self.undo_retrans
         {
             *left = left.saturating_sub(1);
         }
     }
 
-    fn all_were_unneeded(&self) -> bool {
-        self.undo_marker.is_some() && self.unneeded_left == Some(0)
+    fn all_were_spurious(&self) -> bool {
+        self.undo_marker.is_some() && self.undo_retrans == Some(0)
     }
 
-    /// The segment that was acknowledged had been sent before anything was retransmitted.
+    /// The acknowledged segment was sent before anything was retransmitted (Eifel).
     fn original_answered(&self, echo: Time) -> bool {
         self.retransmitted_at.is_none_or(|at| echo < at)
     }
 
     fn may_undo(&self, echo: Time) -> bool {
-        self.undo_marker.is_some() && (self.all_were_unneeded() || self.original_answered(echo))
+        self.undo_marker.is_some() && (self.all_were_spurious() || self.original_answered(echo))
     }
 
-    /// Judges what an ACK showed.
+    /// Decides what to do about an ACK.
     pub fn judge(&mut self, evidence: &Evidence) -> Verdict {
         match self.state {
             RecoveryState::Recovery => self.judge_recovery(evidence),
             RecoveryState::Loss => self.judge_loss(evidence),
             RecoveryState::Open | RecoveryState::Disorder => {
-                if self.all_were_unneeded() {
+                if self.all_were_spurious() {
                     Verdict::Undo { unmark: false }
                 } else {
                     Verdict::Stay
@@ -156,7 +158,7 @@ impl Recovering {
         if evidence.advanced && self.undo_marker.is_some() && self.original_answered(evidence.echo) {
             return Verdict::Undo { unmark: true };
         }
-        if self.all_were_unneeded() {
+        if self.all_were_spurious() {
             return Verdict::Undo { unmark: false };
         }
         Verdict::Stay
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_time_out_new_data_is_tried_and_an_original_arriving_undoes_it() {
+    fn frto_sends_new_data_and_undoes_the_timeout_if_an_original_arrives() {
         let mut r = Recovering::default();
         r.enter_loss(10, 50, 0);
         r.on_retransmit(ms(400));
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_time_out_without_progress_keeps_what_the_first_remembered() {
+    fn a_second_timeout_without_progress_keeps_the_undo_state() {
         let mut r = Recovering::default();
         r.enter_loss(10, 50, 0);
         r.on_retransmit(ms(400));

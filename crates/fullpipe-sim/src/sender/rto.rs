@@ -1,19 +1,18 @@
-//! Round-trip time and the retransmission time-out: RFC 6298 as Linux does it
-//! (`tcp_rtt_estimator`, `tcp_set_rto`).
+//! Round-trip time and retransmission timeout: RFC 6298 as in Linux (`tcp_rtt_estimator`, `tcp_set_rto`).
 
 use fullpipe_cc::MinMax;
 use fullpipe_cc::{Span, Time};
 
-/// Least variance term, which makes it the least distance of the time-out from the smoothed RTT (`TCP_RTO_MIN`).
+/// Smallest variance term, and so the smallest difference between timeout and smoothed RTT (`TCP_RTO_MIN`).
 pub(crate) const RTO_MIN: Span = Span::from_millis(200);
-/// Longest time-out (`TCP_RTO_MAX`).
+/// Longest timeout (`TCP_RTO_MAX`).
 pub(crate) const RTO_MAX: Span = Span::from_secs(120);
 /// Before the first sample (`TCP_TIMEOUT_INIT`, RFC 6298 §2.1).
 pub(crate) const RTO_INITIAL: Span = Span::from_secs(1);
-/// How long the least RTT is remembered (`tcp_min_rtt_wlen`), in milliseconds.
+/// Window of the minimum RTT (`tcp_min_rtt_wlen`), in milliseconds.
 const MIN_RTT_WINDOW_MS: u32 = 300_000;
 
-/// Smoothed round-trip time, its variance and least value.
+/// Smoothed round-trip time, its variance and its minimum.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RttEstimator {
     /// Smoothed RTT in eighths of a nanosecond.
@@ -22,7 +21,7 @@ pub(crate) struct RttEstimator {
     mdev_4: i64,
     /// Largest mean deviation of the current round.
     mdev_max_4: i64,
-    /// The variance term of the time-out.
+    /// The variance term of the timeout.
     rttvar: i64,
     /// The round ends when this segment is acknowledged.
     round_end: u64,
@@ -32,10 +31,10 @@ pub(crate) struct RttEstimator {
 }
 
 impl RttEstimator {
-    /// A round trip took `rtt`; the connection's first unacknowledged and next segment are `una`, `nxt`.
+    /// Adds a sample; the connection's first unacknowledged and next segment are `una` and `nxt`.
     pub fn sample(&mut self, rtt: Span, una: u64, nxt: u64) {
         let floor = RTO_MIN.as_nanos() as i64;
-        // Nothing measured here reaches an hour; the bound keeps the eighths from overflowing.
+        // The bound, far above any RTT, keeps the eighths from overflowing.
         let mut m = rtt.as_nanos().clamp(1, 1 << 58) as i64;
         self.backoff = 0;
         if self.srtt_8 == 0 {
@@ -49,7 +48,7 @@ impl RttEstimator {
         m -= self.srtt_8 >> 3;
         self.srtt_8 += m;
         if m < 0 {
-            // A fall of the RTT raises the deviation eight times more slowly than a rise (Eifel).
+            // A falling RTT raises the deviation eight times more slowly than a rising one (Eifel).
             m = -m - (self.mdev_4 >> 2);
             if m > 0 {
                 m >>= 3;
@@ -71,7 +70,7 @@ impl RttEstimator {
         }
     }
 
-    /// The path's own round trip was at most `rtt`.
+    /// Adds a sample of the minimum RTT.
     pub fn sample_min(&mut self, now: Time, rtt: Span) {
         let t = (now.as_nanos() / 1_000_000) as u32;
         self.latest = Some(rtt);
@@ -88,7 +87,7 @@ impl RttEstimator {
         (self.srtt_8 > 0).then(|| Span::from_nanos((self.srtt_8 >> 3) as u64))
     }
 
-    /// Least round-trip time of the last five minutes.
+    /// Minimum round-trip time of the last five minutes.
     pub fn min(&self) -> Option<Span> {
         self.min.map(|m| Span::from_nanos(m.get()))
     }
@@ -98,7 +97,7 @@ impl RttEstimator {
         self.latest
     }
 
-    /// The time-out, without back-off.
+    /// The timeout without back-off.
     fn base(&self) -> Span {
         match self.srtt() {
             None => RTO_INITIAL,
@@ -106,18 +105,18 @@ impl RttEstimator {
         }
     }
 
-    /// The time-out, doubled for each that fired without an answer since.
+    /// The timeout, doubled for each expiry since the last acknowledgment.
     pub fn rto(&self) -> Span {
         (self.base() * (1 << self.backoff.min(20))).min(RTO_MAX)
     }
 
-    /// The time-out fired.
+    /// The timeout expired.
     pub fn back_off(&mut self) {
         self.backoff += 1;
     }
 
-    /// Something was acknowledged.
-    pub fn answered(&mut self) {
+    /// Something was acknowledged: ends the back-off.
+    pub fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
 }
@@ -149,7 +148,7 @@ mod tests {
             r.back_off();
         }
         assert_eq!(r.rto(), RTO_MAX);
-        r.answered();
+        r.reset_backoff();
         assert_eq!(r.rto(), Span::from_millis(300));
     }
 

@@ -1,14 +1,14 @@
-//! What is known of every segment between the first unacknowledged and the last sent: a ring indexed
-//! by segment number. Each operation is O(1) amortised a segment, with any number in flight:
-//! selectively acknowledged runs are skipped by compressed jumps, loss detection never looks twice
-//! at a segment whose fate is decided, and lost segments queue up for retransmission.
+//! The state of every outstanding segment: a ring indexed by segment number. Each operation is O(1)
+//! amortised per segment, with any number in flight: runs of SACKed segments are skipped by compressed
+//! jumps, loss detection never revisits a segment that is decided, and lost segments queue up for
+//! retransmission.
 
 use crate::segment::MAX_SACK_BLOCKS;
 use fullpipe_cc::{Span, Stamp, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// The receiver reported it (SACK).
+/// Selectively acknowledged.
 const SACKED: u8 = 1;
 /// Marked lost, and not retransmitted since.
 const LOST: u8 = 2;
@@ -19,12 +19,11 @@ const APP_LIMITED: u8 = 8;
 /// Marked lost, whether or not it has been retransmitted since.
 const DEEMED_LOST: u8 = 16;
 
-/// A segment that has been sent and is not acknowledged cumulatively. One line of cache: thousands are
-/// in flight.
+/// A segment that was sent and is not acknowledged cumulatively. One cache line: thousands are in flight.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Entry {
-    // The connection as its last transmission left: a `Stamp`, where 30 bits of bytes in flight are enough.
+    // The connection's state at its last transmission: a `Stamp`, where 30 bits of bytes in flight suffice.
     sent_at: Time,
     delivered: u64,
     delivered_at: Time,
@@ -35,7 +34,7 @@ pub(crate) struct Entry {
     id: u32,
     /// Low bits of the byte position in the stream.
     offset: u32,
-    /// From a sacked segment, this many segments on there may be one that is not.
+    /// For a SACKed segment, distance to the next segment that may not be SACKed.
     skip: u32,
     /// Payload bytes.
     pub len: u16,
@@ -60,7 +59,7 @@ impl Entry {
         }
     }
 
-    /// The connection as its last transmission left.
+    /// The connection's state at its last transmission.
     #[inline]
     pub fn stamp(&self) -> Stamp {
         Stamp {
@@ -106,25 +105,25 @@ impl Entry {
 
     /// Its last transmission.
     #[inline]
-    pub fn sent(&self) -> Sending {
-        Sending { at: self.sent_at, id: self.id }
+    pub fn sent(&self) -> Transmission {
+        Transmission { at: self.sent_at, id: self.id }
     }
 }
 
-/// A transmission: when, and its number, which tells those of one time apart.
+/// A transmission: its time, and its number, which orders transmissions at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Sending {
+pub(crate) struct Transmission {
     pub at: Time,
     pub id: u32,
 }
 
-impl Sending {
+impl Transmission {
     /// Later than all others.
-    const LAST: Sending = Sending { at: Time::NEVER, id: 0 };
+    const LAST: Transmission = Transmission { at: Time::NEVER, id: 0 };
 
-    /// Whether this one left before `other`. The numbers wrap around, long after the time has changed.
+    /// Whether this one was before `other`. The numbers wrap around, long after the time has changed.
     #[inline]
-    pub fn is_before(self, other: Sending) -> bool {
+    pub fn is_before(self, other: Transmission) -> bool {
         self.at < other.at || self.at == other.at && (other.id.wrapping_sub(self.id) as i32) > 0
     }
 }
@@ -143,17 +142,17 @@ pub(crate) struct Scoreboard {
     deemed_lost: u64,
     /// Retransmissions in flight.
     resent: u64,
-    /// One past the highest segment the receiver reported selectively.
+    /// One past the highest segment that was SACKed.
     fack: u64,
-    /// Every segment below was decided as an original transmission: acknowledged, lost or retransmitted.
+    /// The original of every segment below is decided: acknowledged, lost or retransmitted.
     undecided: u64,
-    /// Lost originals in sequence order; entries overtaken by events are skipped when met.
+    /// Lost originals in sequence order; outdated entries are skipped when met.
     lost_originals: VecDeque<u64>,
     /// Lost retransmissions, lowest first.
     lost_again: BinaryHeap<Reverse<u64>>,
-    /// Retransmissions in order of sending, with the stamp's id; overtaken ones are skipped when met.
+    /// Retransmissions in order of sending, with the stamp's id; outdated ones are skipped when met.
     retransmissions: VecDeque<(u64, u32)>,
-    /// What the latest report said: most of the next is the same (`recv_sack_cache`).
+    /// The blocks of the latest ACK, most of which the next one repeats (`recv_sack_cache`).
     reported: [(u64, u64); MAX_SACK_BLOCKS],
 }
 
@@ -209,17 +208,17 @@ impl Scoreboard {
         self.nxt - self.una
     }
 
-    /// Bytes of these.
+    /// Bytes of the outstanding segments.
     pub fn outstanding_bytes(&self) -> u64 {
         self.nxt_bytes - self.una_bytes
     }
 
-    /// Segments reported selectively.
+    /// Outstanding segments that are SACKed.
     pub fn sacked(&self) -> u64 {
         self.sacked
     }
 
-    /// Segments marked lost that wait for their retransmission.
+    /// Segments marked lost that wait for retransmission.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -234,12 +233,12 @@ impl Scoreboard {
         self.resent
     }
 
-    /// Whether anything that was retransmitted is still to be acknowledged (`tcp_any_retrans_done`).
+    /// Whether a retransmitted segment is still outstanding (`tcp_any_retrans_done`).
     pub fn any_retransmitted(&self) -> bool {
         self.resent > 0 || self.una < self.nxt && self.at(self.una).was_retransmitted()
     }
 
-    /// One past the highest segment reported selectively.
+    /// One past the highest segment that was SACKed.
     pub fn fack(&self) -> u64 {
         self.fack
     }
@@ -291,14 +290,14 @@ impl Scoreboard {
         self.ring = larger;
     }
 
-    /// The segment `seq` has been sent again.
+    /// The segment `seq` has been retransmitted.
     pub fn retransmitted(&mut self, seq: u64, stamp: Stamp) {
         let e = self.at_mut(seq);
         let (was_lost, was_resent) = (e.is(LOST), e.is_resent());
         let len = u64::from(e.len);
         *e = Entry::new(e.len, u64::from(e.offset), &stamp, e.flags & !LOST | RETRANSMITTED);
         self.resent += u64::from(!was_resent);
-        // A probe repeats a segment that still counts as in flight: one copy counts.
+        // A probe repeats a segment that still counts as in flight; only one copy counts.
         if was_lost {
             self.lost -= 1;
             self.inflight += len;
@@ -306,7 +305,7 @@ impl Scoreboard {
         self.retransmissions.push_back((seq, stamp.id as u32));
     }
 
-    /// The lowest segment at or above `seq` that is not sacked; [`nxt`](Self::nxt) if all are.
+    /// The lowest segment at or above `seq` that is not SACKed; [`nxt`](Self::nxt) if all are.
     fn next_unsacked(&mut self, seq: u64) -> u64 {
         let mut end = seq;
         while end < self.nxt && self.at(end).is(SACKED) {
@@ -322,10 +321,10 @@ impl Scoreboard {
         end
     }
 
-    /// The receiver reports `blocks`: calls `newly` for every segment in them that it did not report before.
+    /// Processes the SACK blocks of an ACK: calls `newly` for every segment in them not reported before.
     pub fn sack(&mut self, blocks: &[(u64, u64)], mut newly: impl FnMut(u64, &Entry)) {
         for &(start, end) in blocks {
-            // Nothing that was reported is ever taken back.
+            // The receiver never reneges.
             let known = self.reported.iter().find(|known| (known.0..=known.1).contains(&start));
             self.sack_range(known.map_or(start, |known| known.1), end, &mut newly);
         }
@@ -357,7 +356,7 @@ impl Scoreboard {
         self.fack = self.fack.max(end);
     }
 
-    /// A segment that was not sacked has arrived.
+    /// A segment that was not SACKed has arrived.
     #[inline]
     fn leave(&mut self, e: &Entry) {
         if e.is(LOST) {
@@ -394,13 +393,13 @@ impl Scoreboard {
         }
     }
 
-    /// RACK's judgement (RFC 8985 §6.2 step 5): a segment is lost that was sent before the newest
-    /// delivered one, `newest`, and at least `window` ago. Calls `lost` for each; returns when the
-    /// last of those still in doubt will be lost.
+    /// RACK loss detection (RFC 8985 §6.2 step 5): a segment is lost if it was sent before the newest
+    /// delivered one, `newest`, and at least `window` ago. Calls `lost` for each; returns when the last
+    /// segment in doubt will be lost.
     pub fn detect(
         &mut self,
         now: Time,
-        newest: Sending,
+        newest: Transmission,
         window: Span,
         mut lost: impl FnMut(u64, &Entry),
     ) -> Option<Time> {
@@ -441,9 +440,8 @@ impl Scoreboard {
         doubt.map(|sent_at| sent_at + window)
     }
 
-    /// When the last of the originals was sent that left before `newest` and are not known to have arrived;
-    /// `first` is one of them.
-    fn last_original_before(&mut self, newest: Sending, first: u64) -> Time {
+    /// When the last outstanding original that was sent before `newest` was sent; `first` is one of them.
+    fn last_original_before(&mut self, newest: Transmission, first: u64) -> Time {
         let mut last = self.at(first).sent_at;
         let mut seq = self.next_unsacked(first + 1);
         while seq < self.nxt {
@@ -459,14 +457,14 @@ impl Scoreboard {
         last
     }
 
-    /// The same of the retransmissions in flight.
-    fn last_retransmission_before(&self, newest: Sending) -> Option<Time> {
+    /// When the last retransmission in flight that was sent before `newest` was sent.
+    fn last_retransmission_before(&self, newest: Transmission) -> Option<Time> {
         let current = self.retransmissions.iter().filter(|&&(seq, id)| self.is_current(seq, id));
         let sent = current.map(|&(seq, _)| self.at(seq).sent());
         sent.take_while(|sent| sent.is_before(newest)).last().map(|sent| sent.at)
     }
 
-    /// Whether the retransmission `id` of the segment `seq` is its latest, and in flight.
+    /// Whether the retransmission `id` of segment `seq` is its latest transmission, and in flight.
     fn is_current(&self, seq: u64, id: u32) -> bool {
         seq >= self.una && self.at(seq).id == id && self.at(seq).is_out()
     }
@@ -489,17 +487,17 @@ impl Scoreboard {
         }
     }
 
-    /// The retransmission timer fired: the first segment is lost, and everything sent at least `rtt`
-    /// ago (Linux `tcp_timeout_mark_lost`).
-    pub fn time_out(&mut self, now: Time, rtt: Span, mut lost: impl FnMut(u64, &Entry)) {
+    /// The retransmission timer expired: the first segment is lost, and everything sent at least `rtt` ago
+    /// (Linux `tcp_timeout_mark_lost`).
+    pub fn mark_timed_out(&mut self, now: Time, rtt: Span, mut lost: impl FnMut(u64, &Entry)) {
         if self.una < self.nxt && self.at(self.una).is_out() {
             self.mark_lost(self.una, &mut lost);
         }
-        self.detect(now, Sending::LAST, rtt, lost);
+        self.detect(now, Transmission::LAST, rtt, lost);
     }
 
-    /// The losses were none: what was marked and not yet retransmitted is in flight again. Returns
-    /// how many segments that are.
+    /// The losses were spurious: segments that were marked and not yet retransmitted count as in flight.
+    /// Returns their number.
     pub fn unmark_lost(&mut self) -> u64 {
         let unmarked = self.lost;
         if self.deemed_lost > 0 {
@@ -533,7 +531,7 @@ impl Scoreboard {
         unmarked
     }
 
-    /// The lowest segment that waits for its retransmission.
+    /// The lowest segment that waits for retransmission.
     pub fn next_lost(&mut self) -> Option<u64> {
         if self.lost == 0 {
             self.lost_originals.clear();
@@ -558,7 +556,7 @@ impl Scoreboard {
         seq >= self.una && self.at(seq).is(LOST)
     }
 
-    /// The last segment sent that has not arrived: what a tail loss probe repeats.
+    /// The last segment that is not SACKed: the one that a tail loss probe retransmits.
     pub fn last_unsacked(&self) -> Option<u64> {
         (self.una..self.nxt).rev().find(|&seq| !self.at(seq).is(SACKED))
     }
@@ -568,7 +566,7 @@ impl Scoreboard {
         (self.una < self.nxt).then(|| self.at(self.una).sent_at)
     }
 
-    /// Bytes reported selectively.
+    /// Bytes that are SACKed.
     #[cfg(test)]
     pub fn sacked_bytes(&self) -> u64 {
         (self.una..self.nxt).map(|seq| self.at(seq)).filter(|e| e.is(SACKED)).map(|e| u64::from(e.len)).sum()
@@ -580,7 +578,7 @@ impl Scoreboard {
         (self.una..self.nxt).filter(|&seq| self.at(seq).is_out()).count() as u64
     }
 
-    /// Inflight, sacked, lost, resent and deemed lost as running totals, and counted afresh.
+    /// Inflight, sacked, lost, resent and deemed lost: the running totals, and a recount.
     #[cfg(test)]
     pub fn audit(&self) -> [(u64, u64, u64, u64, u64); 2] {
         let mut totals = (0, 0, 0, 0, 0);
@@ -622,7 +620,8 @@ mod tests {
 
     fn detect(b: &mut Scoreboard, now: Time, newest: (Time, u32), window: Span) -> (Vec<u64>, Option<Time>) {
         let mut lost = Vec::new();
-        let doubt = b.detect(now, Sending { at: newest.0, id: newest.1 }, window, |seq, _| lost.push(seq));
+        let doubt =
+            b.detect(now, Transmission { at: newest.0, id: newest.1 }, window, |seq, _| lost.push(seq));
         (lost, doubt)
     }
 
@@ -639,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_the_newest_delivered_is_lost_after_the_window() {
+    fn segments_sent_before_the_newest_delivered_are_lost_after_the_window() {
         let mut b = sent(10);
         sack(&mut b, 5, 6);
         let window = Span::from_millis(100);
@@ -650,24 +649,24 @@ mod tests {
         assert_eq!(b.next_lost(), Some(0));
     }
 
-    /// RFC 8985 §6.2 step 5: what counts is when the segments in doubt were sent, not the newest delivered one,
-    /// which may be a retransmission of much later.
+    /// RFC 8985 §6.2 step 5: the transmission times of the segments in doubt count, not that of the newest
+    /// delivered one, which may be a much later retransmission.
     #[test]
-    fn the_timer_is_set_by_the_last_segment_in_doubt_however_late_the_newest_is() {
+    fn the_reordering_timer_depends_on_the_last_segment_in_doubt() {
         let mut b = sent(10);
         b.retransmitted(0, Stamp { sent_at: ms(3000), id: 100, ..Stamp::default() });
         b.ack(1, |_, _| {});
         let window = Span::from_millis(3500);
         let (lost, timer) = detect(&mut b, ms(3100), (ms(3000), 100), window);
         assert_eq!((lost, timer), (vec![], Some(ms(3509))));
-        // A later retransmission in flight is in doubt for longer, one sent after the newest not at all.
+        // A later retransmission stays in doubt for longer; one sent after the newest is not in doubt.
         b.retransmitted(4, Stamp { sent_at: ms(2000), id: 90, ..Stamp::default() });
         b.retransmitted(5, Stamp { sent_at: ms(3050), id: 101, ..Stamp::default() });
         assert_eq!(detect(&mut b, ms(3100), (ms(3000), 100), window), (vec![], Some(ms(5500))));
     }
 
     #[test]
-    fn a_lost_retransmission_is_found_and_goes_first() {
+    fn a_lost_retransmission_is_detected_and_sent_first() {
         let mut b = sent(10);
         sack(&mut b, 5, 6);
         detect(&mut b, ms(200), (ms(5), 5), Span::from_millis(50));
@@ -685,7 +684,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_stays_so_until_it_arrives_or_the_loss_was_none() {
+    fn a_segment_stays_lost_until_it_arrives_or_the_loss_is_undone() {
         let mut b = sent(10);
         sack(&mut b, 5, 6);
         detect(&mut b, ms(200), (ms(5), 5), Span::from_millis(50));
@@ -702,10 +701,10 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_marks_the_first_and_what_is_older_than_a_round_trip() {
+    fn a_timeout_marks_the_first_segment_and_those_older_than_a_round_trip() {
         let mut b = sent(10);
         let mut lost = Vec::new();
-        b.time_out(ms(50), Span::from_millis(46), |seq, _| lost.push(seq));
+        b.mark_timed_out(ms(50), Span::from_millis(46), |seq, _| lost.push(seq));
         assert_eq!(lost, [0, 1, 2, 3, 4]);
         b.unmark_lost();
         assert_eq!((b.inflight(), b.next_lost()), (10_000, None));
@@ -723,10 +722,12 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a receiver repeats, forgets or makes up: each segment is told of once, by the first report of it.
+        /// Whatever a receiver repeats, omits or invents, each segment is newly reported once.
         #[test]
-        fn a_report_tells_of_what_no_earlier_one_did(
-            reports in prop::collection::vec((0u64..30, prop::collection::vec((0u64..60, 0u64..30), 1..4), any::<bool>()), 1..60),
+        fn each_segment_is_newly_reported_once(
+            reports in prop::collection::vec(
+                (0u64..30, prop::collection::vec((0u64..60, 0u64..30), 1..4), any::<bool>()), 1..60,
+            ),
         ) {
             let mut b = Scoreboard::new();
             let (mut reported, mut last) = (std::collections::BTreeSet::new(), Vec::new());
@@ -752,7 +753,7 @@ mod tests {
             }
         }
 
-        /// Any order of events keeps the totals equal to a fresh count, and every loss is offered.
+        /// After any events the totals match a recount, and every lost segment is offered for retransmission.
         #[test]
         fn totals_match_a_recount(ops in prop::collection::vec((0u8..7, 0u64..200, 1u64..40), 1..200)) {
             let mut b = Scoreboard::new();
@@ -766,9 +767,12 @@ mod tests {
                     },
                     2 => b.sack(&[(b.una() + a, b.una() + a + n)], |_, _| {}),
                     3 => b.ack(b.una() + a.min(n), |_, _| {}),
-                    4 => { b.detect(ms(now), Sending { at: ms(now - 1), id: id as u32 }, Span::from_millis(a % 20), |_, _| {}); }
+                    4 => {
+                        let newest = Transmission { at: ms(now - 1), id: id as u32 };
+                        b.detect(ms(now), newest, Span::from_millis(a % 20), |_, _| {});
+                    }
                     5 if a % 4 == 0 => { b.unmark_lost(); }
-                    5 => b.time_out(ms(now), Span::from_millis(a), |_, _| {}),
+                    5 => b.mark_timed_out(ms(now), Span::from_millis(a), |_, _| {}),
                     _ => for _ in 0..n {
                         let Some(seq) = b.next_lost() else { break };
                         id += 1;

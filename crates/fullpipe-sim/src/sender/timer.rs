@@ -1,4 +1,4 @@
-//! The sender's one timer (`icsk_pending`): retransmission time-out (RFC 6298), tail loss probe and
+//! The sender's single timer (`icsk_pending`): retransmission timeout (RFC 6298), tail loss probe and
 //! reordering (RFC 8985 §7, §6.2).
 
 use super::rto::{RTO_INITIAL, RTO_MAX, RTO_MIN};
@@ -7,10 +7,10 @@ use crate::segment::Segment;
 use fullpipe_cc::{CongestionControl, RecoveryState, Span, Time};
 use fullpipe_experiment::recording::EventKind;
 
-/// Least time that a timer is set for (`TCP_TIMEOUT_MIN_US`).
+/// Shortest timer (`TCP_TIMEOUT_MIN_US`).
 const TIMER_MIN: Span = Span::from_millis(2);
 
-/// What the timer is set for.
+/// The purpose of the running timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Timer {
     Retransmission,
@@ -41,19 +41,20 @@ impl<C: CongestionControl> Sender<C> {
             _ => now + rto,
         };
         self.timer = Some(Timer::Retransmission);
-        self.goes_off(now, at);
+        self.arm(now, at);
     }
 
-    /// The timer that is set at `now` goes off at `at`, or when the kernel's comes to it; not later than any time-out (`tcp_reset_xmit_timer`).
+    /// Sets the timer at `now` to expire at `at`, or when the timer wheel reaches it; at the latest after
+    /// `RTO_MAX` (`tcp_reset_xmit_timer`).
     #[inline]
-    fn goes_off(&mut self, now: Time, at: Time) {
+    fn arm(&mut self, now: Time, at: Time) {
         let at = at.min(now + RTO_MAX);
         self.timer_at = self.wheel.map_or(at, |wheel| wheel.expiry(now, at));
     }
 
-    /// The timer shall look again at `at` whether segments in doubt are lost.
+    /// Sets the reordering timer to check at `at` whether segments in doubt are lost.
     pub(super) fn set_reordering_timer(&mut self, now: Time, at: Time) {
-        self.goes_off(now, at.max(now) + TIMER_MIN);
+        self.arm(now, at.max(now) + TIMER_MIN);
     }
 
     /// `tcp_schedule_loss_probe`.
@@ -75,11 +76,11 @@ impl<C: CongestionControl> Sender<C> {
             wait = wait.min(until_rto);
         }
         self.timer = Some(Timer::LossProbe);
-        self.goes_off(now, now + wait);
+        self.arm(now, now + wait);
         true
     }
 
-    /// Does what is due at `now`, except sending: the caller calls [`send`](Self::send) next.
+    /// Processes the timers at `now`, except sending: the caller calls [`send`](Self::send) next.
     pub fn on_wake(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
         if self.paced_until <= now {
             self.paced_until = Time::NEVER;
@@ -95,11 +96,11 @@ impl<C: CongestionControl> Sender<C> {
             }
             Some(Timer::Reordering) => self.reordering_timeout(now),
             Some(Timer::LossProbe) => self.send_probe(now, out),
-            Some(Timer::Retransmission) => self.time_out(now, out),
+            Some(Timer::Retransmission) => self.on_rto(now, out),
         }
     }
 
-    /// `tcp_send_loss_probe`: new data if there is some, else the last segment again.
+    /// `tcp_send_loss_probe`: sends new data if there is some, else retransmits the last segment.
     fn send_probe(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
         self.check_app_limited();
         if self.probe.is_none() {
@@ -107,26 +108,26 @@ impl<C: CongestionControl> Sender<C> {
             if self.unsent() > 0 && fits {
                 self.send_new(now, out);
                 self.probe = Some(Probe { high: self.board.nxt(), retransmission: false });
-                self.happened(now, EventKind::TailLossProbe, None);
+                self.record_event(now, EventKind::TailLossProbe, None);
             } else if let Some(seq) = self.board.last_unsacked() {
                 self.retransmit(now, seq, out);
                 self.probe = Some(Probe { high: self.board.nxt(), retransmission: true });
-                self.happened(now, EventKind::TailLossProbe, None);
+                self.record_event(now, EventKind::TailLossProbe, None);
             }
         }
         self.rearm_rto(now);
     }
 
     /// `tcp_retransmit_timer`.
-    fn time_out(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
+    fn on_rto(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
         let waited = self.rto();
         self.check_app_limited();
         self.enter_loss(now);
-        self.happened(now, EventKind::RetransmissionTimeout, Some(waited.as_secs_f64()));
+        self.record_event(now, EventKind::RetransmissionTimeout, Some(waited.as_secs_f64()));
         self.rtt.back_off();
         self.retransmit(now, self.board.una(), out);
         self.timer = Some(Timer::Retransmission);
-        self.goes_off(now, now + self.rto());
+        self.arm(now, now + self.rto());
     }
 }
 
@@ -137,11 +138,11 @@ mod tests {
 
     /// Two round trips of 138 s, after which a probe would be sent.
     #[test]
-    fn no_timer_is_set_for_longer_than_the_longest_time_out() {
+    fn timers_expire_within_the_longest_rto() {
         let cubic = Controller::new("cubic", &Config::default(), &[]).unwrap();
         let mut sender = Sender::new(cubic, 1448, None);
         let now = Time::ZERO + Span::from_secs(300);
-        sender.goes_off(now, now + Span::from_secs(276));
+        sender.arm(now, now + Span::from_secs(276));
         assert_eq!(sender.timer_at, now + RTO_MAX);
     }
 }

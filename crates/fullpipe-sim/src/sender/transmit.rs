@@ -1,4 +1,4 @@
-//! What leaves and when: lost segments before new ones, as window, pacer, receiver and application allow
+//! Transmission: lost segments before new ones, as window, pacer, receiver and application allow
 //! (`tcp_write_xmit`, `tcp_xmit_retransmit_queue`).
 
 use super::Sender;
@@ -7,28 +7,29 @@ use crate::segment::{Kind, Segment};
 use fullpipe_cc::{CongestionControl, Stamp, Time};
 use fullpipe_experiment::recording::EventKind;
 
-/// The most payload under way: what a TCP window can express (RFC 7323 §2.3).
-const MOST_BYTES: u64 = 1 << 30;
-/// The most segments under way, so that tiny segments cannot take all memory either.
-const MOST_SEGMENTS: u64 = 1 << 20;
+/// Most payload in flight: what a TCP window can express (RFC 7323 §2.3).
+const MAX_BYTES: u64 = 1 << 30;
+/// Most segments outstanding, which bounds memory when segments are tiny.
+const MAX_SEGMENTS: u64 = 1 << 20;
 
-/// What to send next.
+/// The next segment to send.
 enum Next {
     Lost(u64),
     New,
 }
 
 impl<C: CongestionControl> Sender<C> {
-    /// Sends what the window, the pacer, the receiver and the application allow, which fills its buffer as it becomes free.
+    /// Sends as much as window, pacer, receiver and application allow. The application refills the send
+    /// buffer as it becomes free.
     pub fn send(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
-        self.send_handed_over(now, out);
-        while self.send_buffer.hand_over(self.written, self.board.una_bytes(), self.board.nxt_bytes()) {
-            self.send_handed_over(now, out);
+        self.send_buffered(now, out);
+        while self.send_buffer.fill(self.written, self.board.una_bytes(), self.board.nxt_bytes()) {
+            self.send_buffered(now, out);
         }
     }
 
-    /// Sends what may leave of what lies in the buffer.
-    fn send_handed_over(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
+    /// Sends as much of the send buffer as is allowed.
+    fn send_buffered(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
         let outstanding_before = self.board.outstanding();
         let sent_before = self.counts.sent;
         let mut by_window = false;
@@ -51,7 +52,7 @@ impl<C: CongestionControl> Sender<C> {
             }
             self.connection.on_batch_sent(now, bytes, segments);
             if let Some(cpu) = &mut self.cpu {
-                // Offloads cut what the processor handled as one.
+                // With offload the processor handles a burst as one segment.
                 cpu.handle(now, if self.offloads { 1 } else { segments }, bytes);
             }
             self.send_buffer.sent(self.board.nxt_bytes());
@@ -75,19 +76,19 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// Whether new data could leave next, and waits.
+    /// Whether new data is next and segmentation offload defers it.
     fn defers_new(&mut self, now: Time, burst: u64, by_window: &mut bool) -> bool {
-        let window = self.window().min(MOST_BYTES);
+        let window = self.window().min(MAX_BYTES);
         matches!(self.next_to_send(window, by_window), Some(Next::New)) && self.defers(now, burst, by_window)
     }
 
-    /// Whether a packet could be sent were it not for the pacer.
+    /// Whether a packet could be sent if the pacer allowed it.
     fn has_something(&mut self, by_window: &mut bool) -> bool {
-        let window = self.window().min(MOST_BYTES);
+        let window = self.window().min(MAX_BYTES);
         self.next_to_send(window, by_window).is_some()
     }
 
-    /// What to send next: a lost segment, or the length of a new one.
+    /// The next segment to send: a lost one, or a new one.
     #[inline]
     fn next_to_send(&mut self, window: u64, by_window: &mut bool) -> Option<Next> {
         let inflight = self.board.inflight();
@@ -111,11 +112,11 @@ impl<C: CongestionControl> Sender<C> {
         Some(Next::New)
     }
 
-    /// Length of the next new segment, if application and receiver let it leave.
+    /// Length of the next new segment, if application and receiver allow it.
     #[inline]
     pub(super) fn next_new(&self) -> Option<u64> {
         let unsent = self.unsent();
-        if unsent == 0 || self.board.outstanding() >= MOST_SEGMENTS {
+        if unsent == 0 || self.board.outstanding() >= MAX_SEGMENTS {
             return None;
         }
         let len = unsent.min(self.smss);
@@ -131,12 +132,12 @@ impl<C: CongestionControl> Sender<C> {
         out: &mut impl FnMut(Segment, bool),
     ) -> (u64, u64) {
         let (mut bytes, mut segments) = (0, 0);
-        let mut window = self.window().min(MOST_BYTES);
+        let mut window = self.window().min(MAX_BYTES);
         let offloads = self.offloads;
         let quantum = if offloads { quantum.min((window / 2).max(self.smss)) } else { quantum };
-        // Which is the last of a burst is known when there is no next: each waits for that.
+        // The last segment of a burst is known only when there is no next one, so output lags by one.
         let mut last = None;
-        let mut out_behind = |segment: Segment, again: bool| {
+        let mut out_delayed = |segment: Segment, again: bool| {
             let next = (segment, again);
             let ready = if offloads { last.replace(next) } else { Some(next) };
             if let Some((segment, again)) = ready {
@@ -146,29 +147,30 @@ impl<C: CongestionControl> Sender<C> {
         while bytes < quantum {
             let Some(next) = self.next_to_send(window, by_window) else { break };
             let len = match next {
-                Next::Lost(seq) => self.retransmit(now, seq, &mut out_behind),
-                Next::New => self.send_new(now, &mut out_behind),
+                Next::Lost(seq) => self.retransmit(now, seq, &mut out_delayed),
+                Next::New => self.send_new(now, &mut out_delayed),
             };
             if segments == 0 {
-                // The first packet after an idle time may have made the controller restart.
-                window = self.window().min(MOST_BYTES);
+                // The controller may restart on the first packet after an idle period.
+                window = self.window().min(MAX_BYTES);
             }
             bytes += len;
             segments += 1;
         }
         if let Some((segment, again)) = last {
-            // What offloads cut ends with PSH (`__tcp_transmit_skb`), and what has been handed over does (`tcp_push`).
+            // PSH is set on the last segment of an offloaded burst (`__tcp_transmit_skb`) and at the end of
+            // the send buffer (`tcp_push`).
             out(Segment { push: segments > 1 || self.unsent() == 0, ..segment }, again);
         }
         (bytes, segments)
     }
 
     #[inline]
-    fn tell_sent(&mut self, now: Time, bytes: u64, retransmit: bool) -> Stamp {
+    fn notify_sent(&mut self, now: Time, bytes: u64, retransmit: bool) -> Stamp {
         let inflight = self.board.inflight();
         if inflight == 0 && !retransmit && self.counts.sent > 0 && now.since(self.last_sent) > self.rtt.rto()
         {
-            self.happened(now, EventKind::IdleRestart, None);
+            self.record_event(now, EventKind::IdleRestart, None);
         }
         self.last_sent = now;
         self.counts.sent += 1;
@@ -177,7 +179,7 @@ impl<C: CongestionControl> Sender<C> {
 
     pub(super) fn send_new(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) -> u64 {
         let len = self.unsent().min(self.smss);
-        let stamp = self.tell_sent(now, len, false);
+        let stamp = self.notify_sent(now, len, false);
         let seq = self.board.nxt();
         self.board.push(len as u16, stamp);
         if len < self.smss {
@@ -195,7 +197,7 @@ impl<C: CongestionControl> Sender<C> {
         let e = self.board.get(seq);
         let (len, start) = (u64::from(e.len), self.board.start_of(seq));
         self.counts.superseded += u64::from(!e.is_lost());
-        let stamp = self.tell_sent(now, len, true);
+        let stamp = self.notify_sent(now, len, true);
         self.board.retransmitted(seq, stamp);
         self.recovering.on_retransmit(now);
         self.counts.retransmitted += 1;

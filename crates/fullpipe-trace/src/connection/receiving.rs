@@ -1,6 +1,6 @@
 //! The behaviour of a receiver: its window, and how often it acknowledges.
 
-use fullpipe_sim::Receiving;
+use fullpipe_sim::ReceiverBehaviour;
 
 /// ACKs over which their frequency is measured.
 const SAMPLE_ACKS: u32 = 16;
@@ -12,7 +12,7 @@ const MAX_PHASES: usize = 512;
 /// Phases in which a receiver behaved alike.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Receiver {
-    phases: Vec<Receiving>,
+    phases: Vec<ReceiverBehaviour>,
     /// In-order ACKs of the current sample, the bytes that they acknowledge, and the bytes that arrived before them.
     acks: u32,
     bytes: u64,
@@ -39,11 +39,15 @@ impl Receiver {
     pub(super) fn add_ack(&mut self, a: Acknowledgment, mss: u32) {
         let after = std::mem::replace(&mut self.hole, a.hole);
         let Some(last) = self.phases.last().copied() else {
-            self.phases.push(Receiving { from: 0, window: a.window, each: 1 });
+            self.phases.push(ReceiverBehaviour { from: 0, window: a.window, segments_per_ack: 1 });
             return;
         };
         if a.window.abs_diff(last.window) > last.window / WINDOW_CHANGE_PART {
-            self.phases.push(Receiving { from: a.arrived, window: a.window, each: last.each });
+            self.phases.push(ReceiverBehaviour {
+                from: a.arrived,
+                window: a.window,
+                segments_per_ack: last.segments_per_ack,
+            });
             self.thin();
         }
         if a.hole || after || a.moves == 0 {
@@ -66,13 +70,14 @@ impl Receiver {
     fn set_segments_per_ack(&mut self, each: u32) {
         let from = self.from;
         let before = self.phases.partition_point(|s| s.from < from);
-        let Some(last) = before.checked_sub(1).map(|i| self.phases[i]).filter(|last| last.each != each)
+        let Some(last) =
+            before.checked_sub(1).map(|i| self.phases[i]).filter(|last| last.segments_per_ack != each)
         else {
             return;
         };
-        self.phases[before..].iter_mut().for_each(|s| s.each = each);
+        self.phases[before..].iter_mut().for_each(|s| s.segments_per_ack = each);
         if self.phases.get(before).is_none_or(|s| s.from > from) {
-            self.phases.insert(before, Receiving { from, each, ..last });
+            self.phases.insert(before, ReceiverBehaviour { from, segments_per_ack: each, ..last });
             self.thin();
         }
     }
@@ -89,7 +94,7 @@ impl Receiver {
     }
 
     /// All phases; the first starts at byte 0.
-    pub(super) fn phases(&self) -> &[Receiving] {
+    pub(super) fn phases(&self) -> &[ReceiverBehaviour] {
         &self.phases
     }
 }
@@ -116,9 +121,9 @@ mod tests {
         assert_eq!(
             r.phases(),
             [
-                Receiving { from: 0, window: 64_000, each: 1 },
-                Receiving { from: 33_000, window: 128_000, each: 1 },
-                Receiving { from: 49_000, window: 128_000, each: 2 },
+                ReceiverBehaviour { from: 0, window: 64_000, segments_per_ack: 1 },
+                ReceiverBehaviour { from: 33_000, window: 128_000, segments_per_ack: 1 },
+                ReceiverBehaviour { from: 49_000, window: 128_000, segments_per_ack: 2 },
             ]
         );
     }
@@ -133,8 +138,8 @@ mod tests {
         assert_eq!(
             r.phases(),
             [
-                Receiving { from: 0, window: 64_000, each: 1 },
-                Receiving { from: 9000, window: 90_000, each: 1 }
+                ReceiverBehaviour { from: 0, window: 64_000, segments_per_ack: 1 },
+                ReceiverBehaviour { from: 9000, window: 90_000, segments_per_ack: 1 }
             ]
         );
     }
@@ -148,9 +153,9 @@ mod tests {
         assert_eq!(
             r.phases(),
             [
-                Receiving { from: 0, window: 64_000, each: 1 },
-                Receiving { from: 2000, window: 64_000, each: 2 },
-                Receiving { from: 18_000, window: 90_000, each: 2 },
+                ReceiverBehaviour { from: 0, window: 64_000, segments_per_ack: 1 },
+                ReceiverBehaviour { from: 2000, window: 64_000, segments_per_ack: 2 },
+                ReceiverBehaviour { from: 18_000, window: 90_000, segments_per_ack: 2 },
             ]
         );
     }

@@ -3,7 +3,7 @@
 use super::receiving::{Acknowledgment, Receiver};
 use super::timeline::{Interval, Timeline};
 use crate::sequence::later;
-use fullpipe_sim::Receiving;
+use fullpipe_sim::ReceiverBehaviour;
 use fullpipe_units::Time;
 use std::collections::VecDeque;
 
@@ -195,7 +195,7 @@ impl Trajectory {
     }
 
     /// The behaviour of the receiver.
-    pub(crate) fn receiving(&self) -> &[Receiving] {
+    pub(crate) fn receiving(&self) -> &[ReceiverBehaviour] {
         self.receiver.phases()
     }
 

@@ -5,7 +5,7 @@ use crate::analysis::{Analyser, Options, TracedConnection};
 use crate::wire::{Ecn, Flags, Segment, TcpOptions};
 use fullpipe_experiment::connection::Point;
 use fullpipe_experiment::scenario::{Scenario, Setting};
-use fullpipe_sim::{Controllers, End, Passed, SimError, Simulation, What};
+use fullpipe_sim::{CapturedPacket, Controllers, End, PacketKind, SimError, Simulation};
 use fullpipe_units::{Span, Time};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -44,7 +44,8 @@ pub(crate) fn simulate(
     }
     let at = if end == End::Sender { Point::Client } else { Point::Server };
     let controllers = Controllers::new();
-    let simulation = Simulation::new(&scenario, seed).controllers(&controllers).receiving(&path.receiving);
+    let simulation =
+        Simulation::new(&scenario, seed).controllers(&controllers).receiver_behaviour(&path.receiving);
     trace_simulation(simulation, &scenario, end, Some(at))
 }
 
@@ -112,19 +113,20 @@ impl PacketConverter {
         (at.as_micros() / 1000) as u32 + 1
     }
 
-    fn segment(&mut self, packet: &Passed) -> Segment {
+    fn segment(&mut self, packet: &CapturedPacket) -> Segment {
         let at = packet.at;
         let (mut seq, mut payload, mut window) = (0, 0, u16::MAX);
         let ack;
         let mut options = TcpOptions::default();
         let mut flags = Flags::ACK;
-        let to_server = matches!(packet.what, What::Syn | What::Established | What::Data { .. });
+        let to_server =
+            matches!(packet.kind, PacketKind::Syn | PacketKind::Established | PacketKind::Data { .. });
         let ack_sent = |at: Time| if self.end == End::Sender { at - self.reverse_delay } else { at };
         // Sequence numbers are modulo 2³².
         let number = |byte: u64| (byte as u32).wrapping_add(1);
         let timestamps;
-        match packet.what {
-            What::Syn | What::SynAck { .. } => {
+        match packet.kind {
+            PacketKind::Syn | PacketKind::SynAck { .. } => {
                 options.mss = Some(self.mss);
                 options.window_scale = Some(WINDOW_SCALE);
                 options.sack_permitted = true;
@@ -132,18 +134,18 @@ impl PacketConverter {
                 ack = u32::from(!to_server);
                 timestamps = (Self::timestamp(ack_sent(at)), 0);
             }
-            What::Established => {
+            PacketKind::Established => {
                 (seq, ack) = (1, 1);
                 timestamps = (Self::timestamp(at), self.echo);
             }
-            What::Data { from, to, stamp } => {
+            PacketKind::Data { from, to, stamp } => {
                 (seq, ack, payload) = (number(from), 1, (to - from) as u32);
                 while let Some((_, value)) = self.in_transit.pop_front_if(|(arrives, _)| *arrives <= stamp) {
                     self.echo = value;
                 }
                 timestamps = (Self::timestamp(stamp), self.echo);
             }
-            What::Ack { ack: first, edge, echo, blocks } => {
+            PacketKind::Ack { ack: first, edge, echo, blocks } => {
                 (seq, ack) = (1, number(first));
                 window = u16::try_from(edge.saturating_sub(first) >> WINDOW_SCALE).unwrap_or(u16::MAX);
                 for (from, to) in blocks.into_iter().take_while(|b| b.1 > 0) {

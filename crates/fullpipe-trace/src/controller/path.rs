@@ -5,7 +5,7 @@ use crate::connection::Step;
 use crate::text;
 use fullpipe_experiment::scenario::{FlowSpec, HEADER_BYTES, PathSpec, Scenario};
 use fullpipe_path::{Limit, LossSpec};
-use fullpipe_sim::{End, Receiving};
+use fullpipe_sim::{End, ReceiverBehaviour};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
 /// Maximum simulated time: enough for all features.
@@ -32,7 +32,7 @@ pub(crate) struct PathEstimate {
     /// Receive window, if it was ever full.
     pub(crate) receive_window: Option<u64>,
     /// Behaviour of the receiver, if its windows are known.
-    pub(crate) receiving: Vec<Receiving>,
+    pub(crate) receiving: Vec<ReceiverBehaviour>,
     pub(crate) mss: u32,
     /// Simulated time.
     pub(crate) duration: Span,

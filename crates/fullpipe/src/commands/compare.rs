@@ -8,9 +8,9 @@ use fullpipe_experiment::recording::{Health, Histogram};
 use fullpipe_experiment::scenario::{App, Case, FlowSpec, Setting, Vocabulary};
 use fullpipe_experiment::statistics;
 use fullpipe_kernel::facts::tick_rate;
-use fullpipe_lab::{FIRST_BUFFER, buffer_limit};
+use fullpipe_lab::{INITIAL_BUFFER, max_buffer};
 use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
-use fullpipe_run::{Batch, Engine, InRealTime, Job};
+use fullpipe_run::{Batch, Engine, Job, LabOptions};
 use fullpipe_units::{Bytes, Span};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -79,10 +79,10 @@ impl Args {
             }
         }
         let progress = Progress::new(&jobs);
-        let lab = InRealTime { together: !self.alone, lend: LENT, ..InRealTime::default() };
+        let lab = LabOptions { share_machine: !self.alone, loader: LENT, ..LabOptions::default() };
         let batch =
-            Batch::new(jobs).keep_series(false).keep_distributions(self.spread.is_some()).in_real_time(lab);
-        let runs = batch.run(&progress).all().map_err(runs::failure)?;
+            Batch::new(jobs).keep_series(false).keep_distributions(self.spread.is_some()).with_lab(lab);
+        let runs = batch.run(&progress).into_runs().map_err(runs::failure)?;
         drop(progress);
         let pairs: Vec<(&str, &Recording, &Recording)> = names
             .iter()
@@ -122,8 +122,8 @@ impl Args {
 fn like_linux(flow: &mut FlowSpec) {
     flow.tso = flow.tso.or(Some(true));
     if flow.receive_buffer.is_none() && !flow.auto_tuning {
-        flow.receive_buffer = Some(Bytes(buffer_limit()));
-        flow.first_receive_buffer = Some(Bytes(FIRST_BUFFER));
+        flow.receive_buffer = Some(Bytes(max_buffer()));
+        flow.first_receive_buffer = Some(Bytes(INITIAL_BUFFER));
     }
     flow.auto_tuning = true;
     flow.timer_hz = flow.timer_hz.or_else(tick_rate);
@@ -265,7 +265,7 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
         .keep_series(false)
         .keep_distributions(true)
         .run(&progress)
-        .all()
+        .into_runs()
         .map_err(runs::failure)?;
     drop(progress);
     println!(
@@ -598,7 +598,7 @@ mod tests {
         assert!(flows.iter().all(|f| f.auto_tuning));
         let buffers = |f: &FlowSpec| (f.first_receive_buffer, f.receive_buffer);
         assert_eq!(buffers(&flows[0]), (None, Some(Bytes(500_000))));
-        assert_eq!(buffers(&flows[1]), (Some(Bytes(FIRST_BUFFER)), Some(Bytes(buffer_limit()))), "the lab's");
+        assert_eq!(buffers(&flows[1]), (Some(Bytes(INITIAL_BUFFER)), Some(Bytes(max_buffer()))), "the lab's");
         assert_eq!(flows[0].settings.get("hz").cloned(), hz);
         assert!(flows[1].settings.is_empty(), "Reno has no clock");
         assert_eq!(flows[2].settings["hz"], Setting::Integer(100));

@@ -106,7 +106,7 @@ fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec
     let trial = Trial::new(case, cc, settings).map_err(Failure::usage)?;
     let jobs: Vec<Job> = trial.runs().map(|run| Job { engine: Engine::Sim, case: run.clone() }).collect();
     let progress = Progress::new(&jobs);
-    let recordings = Batch::new(jobs).run(&progress).all().map_err(runs::failure)?;
+    let recordings = Batch::new(jobs).run(&progress).into_runs().map_err(runs::failure)?;
     drop(progress);
     Ok(trial.judge(recordings))
 }

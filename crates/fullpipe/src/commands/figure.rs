@@ -6,7 +6,7 @@ use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, page, tally, unknown_figure};
 use fullpipe_report::AtomicFile;
-use fullpipe_run::{Batch, Engine, InRealTime, Job};
+use fullpipe_run::{Batch, Engine, Job, LabOptions};
 use std::path::{Path, PathBuf};
 
 /// Reproduce published BBR results and check them
@@ -187,8 +187,8 @@ fn run(figures: &[Planned], engine: Engine) -> Result<Vec<Recording>, Failure> {
     let cases = figures.iter().flat_map(|f| &f.cases);
     let jobs: Vec<Job> = cases.map(|case| Job { engine, case: case.clone() }).collect();
     let progress = Progress::new(&jobs);
-    let lab = InRealTime { together: true, lend: LENT, ..InRealTime::default() };
-    Batch::new(jobs).in_real_time(lab).run(&progress).all().map_err(runs::failure)
+    let lab = LabOptions { share_machine: true, loader: LENT, ..LabOptions::default() };
+    Batch::new(jobs).with_lab(lab).run(&progress).into_runs().map_err(runs::failure)
 }
 
 fn print(results: &[Reproduced]) {

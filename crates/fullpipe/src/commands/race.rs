@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::runs::{Choice, Reporting, contestants, kernel_offers};
 use fullpipe_path::{Limit, QueueSpec};
-use fullpipe_run::race::{Axis, Contestant, Race, USUAL};
+use fullpipe_run::race::{Axis, Contestant, DEFAULT_CONTROLLERS, Race};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
 /// The default controllers in the lab: the kernel's own, and those that fullpipe loads.
@@ -112,9 +112,9 @@ impl Args {
     /// The controllers to race if none is named; in the lab, those that the kernel has or can load.
     fn default_contestants(&self) -> Vec<&'static str> {
         let wanted: &[&'static str] = match self.reporting.engine() {
-            Choice::Sim => return USUAL.to_vec(),
+            Choice::Sim => return DEFAULT_CONTROLLERS.to_vec(),
             Choice::Lab => &DEFAULT_IN_LAB,
-            Choice::Both => &USUAL,
+            Choice::Both => &DEFAULT_CONTROLLERS,
         };
         let (available, missing): (Vec<_>, Vec<_>) = wanted.iter().copied().partition(|cc| kernel_offers(cc));
         if !missing.is_empty() {

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use fullpipe_experiment::scenario::{Case, Vocabulary, parse};
-use fullpipe_run::{Engine, beside, scenario_text, vocabulary};
+use fullpipe_run::{Engine, files_in, read_scenario, vocabulary};
 use std::fs::File;
 use std::io::stdin;
 use std::path::Path;
@@ -51,14 +51,14 @@ pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
 /// The same, with `vocabulary` as the allowed controllers and options.
 pub fn read_as(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Case>, Failure> {
     let (name, text) = if path == Path::new("-") {
-        ("standard input".to_owned(), scenario_text("standard input", stdin().lock()))
+        ("standard input".to_owned(), read_scenario("standard input", stdin().lock()))
     } else {
         let name = path.display().to_string();
         let file = File::open(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
-        let text = scenario_text(&name, file);
+        let text = read_scenario(&name, file);
         (name, text)
     };
-    let open = beside(path.parent().unwrap_or(Path::new("")).to_owned());
+    let open = files_in(path.parent().unwrap_or(Path::new("")).to_owned());
     parse(&name, &text.map_err(Failure::Usage)?, vocabulary, &open).map_err(Failure::usage)
 }
 

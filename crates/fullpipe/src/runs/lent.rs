@@ -2,14 +2,14 @@
 
 #[cfg(not(feature = "ebpf"))]
 use fullpipe_experiment::scenario::policy_file;
-use fullpipe_run::Lend;
+use fullpipe_run::ControllerLoader;
 
 /// What this build can lend the kernel.
 #[cfg(feature = "ebpf")]
-pub static LENT: &dyn Lend = &loaded::Loaded;
+pub static LENT: &dyn ControllerLoader = &loaded::Loaded;
 /// What this build can lend the kernel.
 #[cfg(not(feature = "ebpf"))]
-pub static LENT: &dyn Lend = &NotBuiltIn;
+pub static LENT: &dyn ControllerLoader = &NotBuiltIn;
 
 /// Whether the kernel offers a controller, or could be given it for as long as this process lives.
 pub fn kernel_offers(cc: &str) -> bool {
@@ -21,14 +21,14 @@ pub fn kernel_offers(cc: &str) -> bool {
 struct NotBuiltIn;
 
 #[cfg(not(feature = "ebpf"))]
-impl Lend for NotBuiltIn {
-    fn lend(&self, cc: &str) -> Result<(), String> {
+impl ControllerLoader for NotBuiltIn {
+    fn load(&self, cc: &str) -> Result<(), String> {
         if policy_file(cc).is_some() {
             return Err(
                 "this fullpipe was built without the program that sets its windows (feature `ebpf`)".into()
             );
         }
-        if cc.starts_with("fp_") && !fullpipe_lab::offers(cc) {
+        if cc.starts_with("fp_") && !fullpipe_lab::has_controller(cc) {
             return Err("this fullpipe was built without the controllers it can load (feature `ebpf`)".into());
         }
         Ok(())
@@ -56,8 +56,8 @@ mod loaded {
     use fullpipe_ebpf::policy::{self, PolicyMaps};
     use fullpipe_ebpf::sockets::{Socket, Watch};
     use fullpipe_experiment::scenario::{Scenario, policy_file};
-    use fullpipe_lab::{Belief, Inspect, Steer, Tally, offers};
-    use fullpipe_run::Lend;
+    use fullpipe_lab::{ControllerState, Inspect, SocketCounters, Steer, has_controller};
+    use fullpipe_run::ControllerLoader;
     use fullpipe_units::{Rate, Span};
     use std::io;
     use std::os::fd::{BorrowedFd, OwnedFd};
@@ -73,8 +73,8 @@ mod loaded {
     /// Loads those we have as eBPF, if the kernel lacks them.
     pub(super) struct Loaded;
 
-    impl Lend for Loaded {
-        fn lend(&self, cc: &str) -> Result<(), String> {
+    impl ControllerLoader for Loaded {
+        fn load(&self, cc: &str) -> Result<(), String> {
             if policy_file(cc).is_some() {
                 let mut steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
                 if steered.is_none() {
@@ -87,14 +87,14 @@ mod loaded {
             pins::clean_up().map_err(|e| e.to_string())?;
             // Runs side by side ask at the same time: the first brings it.
             let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
-            if !offers(cc) {
+            if !has_controller(cc) {
                 held.push(loader::load_temporarily(controller).map_err(|e| e.to_string())?);
             }
             Ok(())
         }
 
         /// None if none of them is ours, or we may not look.
-        fn watcher(&self, scenario: &Scenario) -> Option<Arc<dyn Inspect>> {
+        fn inspector(&self, scenario: &Scenario) -> Option<Arc<dyn Inspect>> {
             let steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
             let helm = steered.as_ref().filter(|_| scenario.flows.iter().any(|flow| flow.policy.is_some()));
             let helm = helm.and_then(|(_, helm)| helm.descriptors().ok()).map(PolicyMaps::from_descriptors);
@@ -139,7 +139,7 @@ mod loaded {
             Ok(all)
         }
 
-        fn sees(&self, name: &str) -> bool {
+        fn supports(&self, name: &str) -> bool {
             [Controller::Bbr1, Controller::Bbr3].iter().any(|controller| controller.name() == name)
         }
 
@@ -147,7 +147,7 @@ mod loaded {
             self.watch.lock().unwrap_or_else(PoisonError::into_inner).add(socket, number as u64)
         }
 
-        fn look(&self, seen: &mut dyn FnMut(usize, Belief)) -> io::Result<()> {
+        fn sample(&self, seen: &mut dyn FnMut(usize, ControllerState)) -> io::Result<()> {
             let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
             watch.sample(|number, socket| seen(number as usize, belief(&socket)))
         }
@@ -168,23 +168,23 @@ mod loaded {
             policy::name()
         }
 
-        fn take(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        fn track(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
             self.helm()?.track(socket)
         }
 
-        fn tally(&self, socket: BorrowedFd<'_>) -> io::Result<Tally> {
+        fn counters(&self, socket: BorrowedFd<'_>) -> io::Result<SocketCounters> {
             let seen = self.helm()?.stats(socket)?;
             let rtt_sum = Span::from_micros(seen.rtt_sum_us);
-            Ok(Tally { rtt_sum, rtts: seen.rtts, acks: seen.acks, lost: seen.lost })
+            Ok(SocketCounters { rtt_sum, rtts: seen.rtts, acks: seen.acks, lost: seen.lost })
         }
 
-        fn order(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()> {
+        fn set(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()> {
             self.helm()?.set_window(socket, cwnd, pacing.map(Rate::as_bytes_per_sec))
         }
     }
 
-    fn belief(socket: &Socket) -> Belief {
-        Belief {
+    fn belief(socket: &Socket) -> ControllerState {
+        ControllerState {
             state: socket.state,
             // Zero is no estimate yet.
             bw: socket.bw.filter(|&bw| bw > 0).map(Rate::from_bytes_per_sec),

@@ -25,7 +25,7 @@ use fullpipe_run::RunError;
 pub fn failure(error: RunError) -> Failure {
     match error {
         RunError::Lab(error) => in_lab(error),
-        RunError::NotLent { .. } => Failure::Impossible(error.to_string()),
+        RunError::ControllerUnavailable { .. } => Failure::Impossible(error.to_string()),
         RunError::Interrupted => Failure::Passed(130),
         error => Failure::usage(error),
     }

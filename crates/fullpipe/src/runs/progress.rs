@@ -1,7 +1,7 @@
 //! A progress bar on stderr, if that is a terminal.
 
 use super::interrupt;
-use fullpipe_run::{Job, Watch};
+use fullpipe_run::{Job, Monitor};
 use fullpipe_units::Span;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +35,7 @@ impl Progress {
     }
 }
 
-impl Watch for Progress {
+impl Monitor for Progress {
     fn interrupted(&self) -> bool {
         interrupt::requested()
     }
@@ -50,7 +50,7 @@ impl Watch for Progress {
         self.update();
     }
 
-    fn again(&self, long: Span) {
+    fn repeated(&self, long: Span) {
         self.bar.inc_length(long.as_millis_f64() as u64);
         self.finished.fetch_sub(1, Ordering::Relaxed);
         self.update();

@@ -6,7 +6,7 @@ use crate::print::{columns, hanging_indent, print, print_as_json, print_bytes};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_report::{About, Format, Output, table};
-use fullpipe_run::{Batch, InRealTime, Job, Shard};
+use fullpipe_run::{Batch, Job, LabOptions, Shard};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub struct Reporting {
     #[arg(long)]
     side_by_side: bool,
     /// Maximum number of repeats of a lab run that is invalid because the machine was busy; the last runs alone
-    #[arg(long, value_name = "N", default_value_t = InRealTime::AGAIN)]
+    #[arg(long, value_name = "N", default_value_t = LabOptions::DEFAULT_RETRIES)]
     again: u32,
     /// Capture both ends of each lab run to PREFIX-client.pcap and PREFIX-server.pcap; with several runs, the number of
     /// the run follows PREFIX
@@ -62,7 +62,7 @@ impl Reporting {
         let outputs = Outputs::open(&self.out, self.json)?;
         let engines = self.engine.engines();
         let cases = match shard {
-            Some(shard) => shard.of(cases),
+            Some(shard) => shard.select(cases),
             None => cases,
         };
         let each = |case: Case| engines.iter().map(move |&engine| Job { engine, case: case.clone() });
@@ -71,14 +71,14 @@ impl Reporting {
         let series = outputs.have_series()
             || (!self.json && outputs.stdout.is_none() && total <= MAX_RUNS_WITH_SERIES);
         let progress = Progress::new(&jobs);
-        let lab = InRealTime {
-            together: self.side_by_side,
-            again: self.again,
+        let lab = LabOptions {
+            share_machine: self.side_by_side,
+            retries: self.again,
             pcap: self.pcap.clone(),
-            lend: LENT,
+            loader: LENT,
         };
         let batch = Batch::new(jobs).threads(self.jobs.map_or(0, usize::from)).keep_series(series);
-        let outcome = batch.in_real_time(lab).run(&progress);
+        let outcome = batch.with_lab(lab).run(&progress);
         drop(progress);
 
         let part = shard.map(|shard| shard.part(&outcome.numbers, engines.len()));

@@ -110,7 +110,7 @@ impl Hub {
         let path = |from: usize, to: usize| {
             let (there, back) = ([way(from, to).link], [way(to, from).link]);
             let seed = (from * sites + to) as u64;
-            let context = BuildContext::of_path(&there, &back, Direction::Forward, MTU, seed);
+            let context = BuildContext::for_path(&there, &back, Direction::Forward, MTU, seed);
             Path::new(&there, &context).unwrap()
         };
         let paths: Vec<Path<Vec<u8>>> = (0..sites * sites).map(|at| path(at / sites, at % sites)).collect();

@@ -6,7 +6,7 @@ use fullpipe_ebpf::sockets::{Socket, Watch};
 use fullpipe_experiment::recording::Recording;
 use fullpipe_experiment::scenario::{Vocabulary, parse};
 use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, TcpInfo, pin};
-use fullpipe_lab::{Belief, Inspect, Options};
+use fullpipe_lab::{ControllerState, Inspect, Options};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -159,7 +159,7 @@ impl Inspect for Mover {
         Ok(all)
     }
 
-    fn sees(&self, _: &str) -> bool {
+    fn supports(&self, _: &str) -> bool {
         true
     }
 
@@ -171,7 +171,7 @@ impl Inspect for Mover {
         Ok(())
     }
 
-    fn look(&self, seen: &mut dyn FnMut(usize, Belief)) -> io::Result<()> {
+    fn sample(&self, seen: &mut dyn FnMut(usize, ControllerState)) -> io::Result<()> {
         let mut inside = locked(&self.inside);
         let (Some((descriptor, planned)), Some(socket)) = (inside.as_mut(), self.socket()?) else {
             return Ok(());
@@ -190,7 +190,7 @@ impl Inspect for Mover {
             self.write(planned)?;
         }
         if state.is_some() {
-            seen(0, Belief { state, ..Belief::default() });
+            seen(0, ControllerState { state, ..ControllerState::default() });
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::{self, Case};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
 use fullpipe_report::{AtomicFile, controller_colour};
-use fullpipe_run::{Batch, Engine, InRealTime, Job, vocabulary};
+use fullpipe_run::{Batch, Engine, Job, LabOptions, vocabulary};
 use fullpipe_split::{Bias, Level};
 use fullpipe_units::{Fraction, Rate, Span};
 use std::path::PathBuf;
@@ -77,7 +77,7 @@ impl Bottleneck {
     pub fn bias(&self, arm: &str, control: &str, counts: &[u32]) -> Result<Bias, Failure> {
         let cases = self.cases(arm, control, counts, &[Engine::Sim])?;
         let jobs = cases.into_iter().map(|case| Job { engine: Engine::Sim, case }).collect();
-        let runs = Batch::new(jobs).keep_series(false).run(&()).all().map_err(crate::runs::failure)?;
+        let runs = Batch::new(jobs).keep_series(false).run(&()).into_runs().map_err(crate::runs::failure)?;
         self.bias_of(arm, control, counts, &runs)
     }
 
@@ -232,8 +232,8 @@ impl Args {
         }
         let progress = Progress::new(&jobs);
         let batch = Batch::new(jobs).keep_series(false);
-        let lab = InRealTime { lend: LENT, ..InRealTime::default() };
-        let runs = batch.in_real_time(lab).run(&progress).all().map_err(crate::runs::failure)?;
+        let lab = LabOptions { loader: LENT, ..LabOptions::default() };
+        let runs = batch.with_lab(lab).run(&progress).into_runs().map_err(crate::runs::failure)?;
         drop(progress);
         let (mut repeats, mut excluded) = (Vec::new(), 0);
         let mut begin = 0;

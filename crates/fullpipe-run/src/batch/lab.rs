@@ -1,39 +1,39 @@
-//! Runs of the lab: in turns, and again if the machine was busy.
+//! Lab runs: they take turns on the machine, and invalid ones are repeated.
 
 use super::turns::Turns;
 use super::{Batch, Slot, watched};
-use crate::{Engine, Lend, Nothing, RunError, Watch, engine};
+use crate::{ControllerLoader, Engine, Monitor, NoLoader, RunError, engine};
 use fullpipe_experiment::Recording;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// How runs in real time share the machine, and what becomes of those that came out not valid.
-pub struct InRealTime<'a> {
-    /// Slow paths may be run side by side; otherwise one run after another.
-    pub together: bool,
-    /// How often a run that is not valid is made again, at last alone.
-    pub again: u32,
-    /// Where captures go: `PREFIX-client.pcap` and `PREFIX-server.pcap`, with the number of the run after
+/// How lab runs share the machine, and how often invalid ones are repeated.
+pub struct LabOptions<'a> {
+    /// Run slow paths at the same time; otherwise one run after another.
+    pub share_machine: bool,
+    /// How many times an invalid run is repeated; the last repeat has the machine to itself.
+    pub retries: u32,
+    /// Prefix of captures: `PREFIX-client.pcap` and `PREFIX-server.pcap`, with the number of the run after
     /// PREFIX if there are several.
     pub pcap: Option<PathBuf>,
-    /// What brings the kernel controllers that it lacks.
-    pub lend: &'a dyn Lend,
+    /// Loads controllers that the kernel lacks.
+    pub loader: &'a dyn ControllerLoader,
 }
 
-impl InRealTime<'_> {
-    /// How often a run that is not valid is made again, unless told otherwise.
-    pub const AGAIN: u32 = 2;
+impl LabOptions<'_> {
+    /// Default number of repeats of an invalid run.
+    pub const DEFAULT_RETRIES: u32 = 2;
 }
 
-impl Default for InRealTime<'_> {
-    /// One after another, made again as often as usual, without captures, with what the kernel has.
+impl Default for LabOptions<'_> {
+    /// One run after another, the default number of repeats, no captures, the kernel's own controllers.
     fn default() -> Self {
-        InRealTime { together: false, again: Self::AGAIN, pcap: None, lend: &Nothing }
+        LabOptions { share_machine: false, retries: Self::DEFAULT_RETRIES, pcap: None, loader: &NoLoader }
     }
 }
 
 impl Batch<'_> {
-    /// Where the captures of job `i` go, if they are wanted.
+    /// The prefix of the captures of job `i`, if captures are on.
     fn capture(&self, i: usize) -> Option<PathBuf> {
         let prefix = self.lab.pcap.clone()?;
         let number = |to: usize| self.jobs[..to].iter().filter(|job| job.engine == Engine::Lab).count();
@@ -45,35 +45,35 @@ impl Batch<'_> {
         Some(name.into())
     }
 
-    /// Makes the runs of the lab.
-    pub(super) fn run_in_real_time(&self, slots: &[Slot], watch: &dyn Watch) {
+    /// Runs the lab jobs, and repeats invalid ones.
+    pub(super) fn run_in_real_time(&self, slots: &[Slot], watch: &dyn Monitor) {
         let all = self.numbers_of(Engine::Lab);
-        self.in_turns(&all, !self.lab.together, slots, watch);
-        for left in (0..self.lab.again).rev() {
-            let not_valid: Vec<usize> = all.iter().copied().filter(|&i| is_not_valid(&slots[i])).collect();
-            if not_valid.is_empty() || watch.interrupted() {
+        self.in_turns(&all, !self.lab.share_machine, slots, watch);
+        for left in (0..self.lab.retries).rev() {
+            let invalid: Vec<usize> = all.iter().copied().filter(|&i| is_invalid(&slots[i])).collect();
+            if invalid.is_empty() || watch.interrupted() {
                 break;
             }
-            for &i in &not_valid {
-                watch.again(self.jobs[i].case.scenario.duration);
+            for &i in &invalid {
+                watch.repeated(self.jobs[i].case.scenario.duration);
             }
-            // The last attempt has the machine for itself.
-            self.in_turns(&not_valid, left == 0 || !self.lab.together, slots, watch);
+            // The last attempt has the machine to itself.
+            self.in_turns(&invalid, left == 0 || !self.lab.share_machine, slots, watch);
         }
     }
 
-    fn in_turns(&self, jobs: &[usize], alone: bool, slots: &[Slot], watch: &dyn Watch) {
+    fn in_turns(&self, jobs: &[usize], alone: bool, slots: &[Slot], watch: &dyn Monitor) {
         let scenarios = jobs.iter().map(|&i| (i, &self.jobs[i].case.scenario));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let turns = Turns::new(scenarios, cores, alone);
-        // Building a path holds up everything else on its processor for tens of milliseconds, which the runs under way
-        // can bear on one processor at a time.
+        // Building a path blocks its processor for tens of milliseconds; runs in progress tolerate that on
+        // one processor at a time.
         let building = Mutex::new(());
         let one = |i: usize| {
             let case = &self.jobs[i].case;
             let mut builds = Some(building.lock());
             let ended = watched(case, watch, |progress| {
-                engine::run_in_lab(case, self.capture(i), self.lab.lend, &mut |now| {
+                engine::run_in_lab(case, self.capture(i), self.lab.loader, &mut |now| {
                     builds = None;
                     progress(now)
                 })
@@ -81,7 +81,7 @@ impl Batch<'_> {
             settle(&mut slots[i].lock().unwrap_or_else(PoisonError::into_inner), self.kept(ended));
         };
         std::thread::scope(|scope| {
-            for _ in 0..turns.at_most() {
+            for _ in 0..turns.max_running() {
                 scope.spawn(|| {
                     while let Some(turn) = turns.next() {
                         if !watch.interrupted() {
@@ -94,14 +94,14 @@ impl Batch<'_> {
     }
 }
 
-/// Whether a run must not be believed.
-fn is_not_valid(slot: &Slot) -> bool {
+/// Whether the slot has an invalid run.
+fn is_invalid(slot: &Slot) -> bool {
     let slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
     matches!(&*slot, Some(Ok(run)) if !run.valid)
 }
 
-/// Puts down what has become of a job, which may have been run before. Better a run that is not valid, and says so,
-/// than none.
+/// Stores the result of an attempt. An invalid run, which is marked as such, is kept if a repeat of it
+/// fails.
 fn settle(slot: &mut Option<Result<Box<Recording>, RunError>>, mut ended: Result<Box<Recording>, RunError>) {
     let note = |run: &mut Recording, text: String| {
         if let Some(health) = &mut run.health {
@@ -130,7 +130,7 @@ mod tests {
     use fullpipe_lab::LabError;
     use std::ops::ControlFlow;
 
-    /// A run that could be the lab's.
+    /// A recording that stands in for the lab's.
     fn run(valid: bool) -> Result<Box<Recording>, RunError> {
         let text = "duration = '1s'\n[path]\nrate = '1mbit'\nrtt = '40ms'\n[[flow]]\ncc = 'reno'";
         let none = |_: &str| Err(String::new());
@@ -142,7 +142,7 @@ mod tests {
         Ok(Box::new(recording))
     }
 
-    /// What is kept of `first` when the next attempt came to `then`: whether it is valid, and its notes.
+    /// Settles `first` and then `then`: whether the recording that is kept is valid, and its notes.
     fn kept(
         first: Result<Box<Recording>, RunError>,
         then: Result<Box<Recording>, RunError>,
@@ -154,21 +154,21 @@ mod tests {
     }
 
     #[test]
-    fn another_attempt_replaces_a_run_and_says_so() {
+    fn a_repeat_replaces_the_run_and_notes_why() {
         let note = "run again: the run before was not valid (it was late)";
         assert_eq!(kept(run(false), run(true)), (true, note.into()));
         assert_eq!(kept(run(false), run(false)), (false, note.into()));
     }
 
     #[test]
-    fn an_attempt_that_came_to_nothing_loses_no_run() {
+    fn a_failed_repeat_keeps_the_first_run() {
         assert_eq!(kept(run(false), Err(RunError::Interrupted)), (false, String::new()));
         let failed = Err(RunError::Lab(LabError::Input("no memory".into())));
         assert_eq!(kept(run(false), failed), (false, "could not be run again: no memory".into()));
     }
 
     #[test]
-    fn without_a_run_before_what_came_is_what_there_is() {
+    fn the_first_result_is_stored_as_it_is() {
         for ended in [run(true), Err(RunError::Interrupted), Err(RunError::Lab(LabError::Stopped))] {
             let mut slot = None;
             settle(&mut slot, ended);

@@ -1,0 +1,29 @@
+//! Progress reports of runs, and how a caller stops them.
+
+use fullpipe_units::Span;
+
+/// Receives the progress of runs, on whichever thread runs them, and can stop them. `()` ignores
+/// progress and never stops.
+pub trait Monitor: Sync {
+    /// Whether to stop all runs; called often during a run. Finished runs are kept.
+    fn interrupted(&self) -> bool {
+        false
+    }
+
+    /// A run has advanced by `by`.
+    fn advanced(&self, by: Span) {
+        let _ = by;
+    }
+
+    /// A run has ended, `left` before its scenario's duration.
+    fn finished(&self, left: Span) {
+        let _ = left;
+    }
+
+    /// A finished run was invalid and is repeated; it takes `duration` again.
+    fn repeated(&self, duration: Span) {
+        let _ = duration;
+    }
+}
+
+impl Monitor for () {}
