@@ -3,8 +3,8 @@
 #![no_main]
 
 use fullpipe_kernel::tcp_info::State;
-use fullpipe_live::export::{By, Classes, Form, Page, Tally, wanted};
-use fullpipe_live::{Beliefs, Connection, Figures, Owner, Snapshot};
+use fullpipe_live::export::{GroupBy, Classes, Form, Page, Tally, negotiate};
+use fullpipe_live::{PathModel, Connection, Figures, Owner, Snapshot};
 use fullpipe_units::{Rate, Span};
 use libfuzzer_sys::fuzz_target;
 
@@ -100,7 +100,7 @@ fuzz_target!(|input: (&str, &[u8])| {
     let (text, bytes) = input;
     let mut lines = text.split('\n');
     let accept = lines.next().unwrap_or_default();
-    let form = wanted(accept.split('\0'));
+    let form = negotiate(accept.split('\0'));
     let named = |name: &str| accept.to_ascii_lowercase().contains(name);
     match form {
         Form::Protobuf => assert!(named("application/vnd.google.protobuf") && named("delimited")),
@@ -110,7 +110,7 @@ fuzz_target!(|input: (&str, &[u8])| {
 
     let mut input = Input(bytes);
     let (controllers, groups): (Vec<&str>, Vec<&str>) = lines.partition(|line| !line.starts_with('/'));
-    let by = [By::Unit, By::Container, By::Port(vec![443])][usize::from(input.byte() % 3)].clone();
+    let by = [GroupBy::Unit, GroupBy::Container, GroupBy::Port(vec![443])][usize::from(input.byte() % 3)].clone();
     let mut tally = Tally::new(Classes::new(Vec::new(), by));
     let ends = ["10.0.0.1:443", "[2001:db8::1]:50000"].map(|end| end.parse().expect("an address"));
     for look in 0..2_u32 {
@@ -129,11 +129,11 @@ fuzz_target!(|input: (&str, &[u8])| {
             receiving: None,
             retransmitted: None,
             limits: Vec::new(),
-            beliefs: Some(Box::new(Beliefs {
+            model: Some(Box::new(PathModel {
                 state: Some((*controller).to_owned()),
                 bw: Some(input.rate()),
                 min_rtt: Some(input.span()),
-                ..Beliefs::default()
+                ..PathModel::default()
             })),
             figures: Some(input.figures()),
         });
@@ -148,7 +148,7 @@ fuzz_target!(|input: (&str, &[u8])| {
         });
     }
     let families = tally.families();
-    let page = Page::of(&families);
+    let page = Page::render(&families);
     let open = page.openmetrics.strip_suffix("# EOF\n").expect("an end");
     assert_eq!(series(open), page.series());
     assert!(series(&page.text) <= page.series());

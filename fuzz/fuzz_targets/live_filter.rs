@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
             // Before and after what was typed and the marks beneath it.
             assert!(said.lines().count() >= 4);
             assert!(!said.chars().any(|c| c.is_control() && c != '\n'));
-            assert!(!error.in_short().contains('\n'));
+            assert!(!error.one_line().contains('\n'));
             return;
         }
     };
@@ -26,17 +26,17 @@ fuzz_target!(|text: &str| {
     for of_words in &[(0, 1), (1, 0), (2, 3), (5, 2)] {
         let (owner, subject) = connection(text, *of_words);
         let subject = Subject { owner: &owner, ..subject };
-        let wanted = filter.wants(&subject);
-        assert_eq!(wanted, filter.wants(&subject));
+        let wanted = filter.matches(&subject);
+        assert_eq!(wanted, filter.matches(&subject));
         // What the reader spares when nobody asks for it.
-        if !filter.asks_for_owners() {
-            assert_eq!(filter.wants(&Subject { owner: &Owner::default(), ..subject }), wanted);
+        if !filter.needs_owners() {
+            assert_eq!(filter.matches(&Subject { owner: &Owner::default(), ..subject }), wanted);
         }
         if let Ok(negated) = &negated {
-            assert_ne!(negated.wants(&subject), wanted);
-            assert_eq!(negated.asks_for_owners(), filter.asks_for_owners());
+            assert_ne!(negated.matches(&subject), wanted);
+            assert_eq!(negated.needs_owners(), filter.needs_owners());
         }
-        assert!(Filter::everything().wants(&subject));
+        assert!(Filter::everything().matches(&subject));
     }
 });
 

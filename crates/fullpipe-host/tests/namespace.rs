@@ -459,7 +459,7 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
     assert!(matches!(&error, Err(Error::Usage(text)) if text.contains("newton")), "{error:?}");
     ip("route add 100.64.0.0/10 nexthop via 192.0.2.2 dev v0 nexthop via 192.0.2.3 dev v0");
     let error = destinations::apply(&host, &store(), &towards(&["100.64.1.0/24"])).unwrap_err();
-    assert!(error.text().contains("several next hops"), "{error}");
+    assert!(error.text().contains("multipath"), "{error}");
 }
 
 #[test]

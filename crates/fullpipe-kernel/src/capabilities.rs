@@ -1,4 +1,4 @@
-//! What a thread may do without being root (capabilities(7)): given up for good, or handed on to the program that it executes.
+//! Capabilities of the calling thread (capabilities(7)): drop them permanently, or keep them across exec.
 
 use nix::errno::Errno;
 use std::io;
@@ -7,15 +7,15 @@ use std::io;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum Capability {
-    /// To look into other users' directories.
+    /// Bypass read and search permission checks.
     DacReadSearch = 2,
-    /// To open ports below 1024.
+    /// Bind ports below 1024.
     NetBindService = 10,
-    /// To choose controllers that `net.ipv4.tcp_allowed_congestion_control` keeps from users.
+    /// Select controllers outside `net.ipv4.tcp_allowed_congestion_control`.
     NetAdmin = 12,
-    /// To see and send packets of others: packet sockets, `ping`.
+    /// Open packet and raw sockets.
     NetRaw = 13,
-    /// To see which sockets other users' processes hold.
+    /// Read the descriptors of other users' processes.
     SysPtrace = 19,
 }
 
@@ -25,30 +25,30 @@ impl Capability {
     }
 }
 
-/// Gives up every capability of the calling thread but `kept`.
+/// Drops every capability of the calling thread except `kept`.
 ///
 /// # Errors
-/// When the thread may not change its capabilities, and has some to give up.
+/// When the thread has capabilities to drop and may not change them.
 pub fn keep_only(kept: &[Capability]) -> io::Result<()> {
     let [low, high] = get()?;
     let kept = mask(kept) & low.permitted;
-    // Where a service manager gave no more it may also have forbidden to change it.
+    // A service manager that granted only these may also have forbidden capset(2).
     if (low.permitted | low.effective) & !kept == 0 && high.permitted | high.effective == 0 {
         return Ok(());
     }
     set(&[Sets { effective: kept, permitted: kept, inheritable: 0 }, Sets::default()])
 }
 
-/// Lets the program that the calling thread will execute keep those of `handed` that the thread has, though its user be not
-/// root. Only makes system calls, so it may be called between fork and exec.
+/// Preserves the capabilities in `kept` that the calling thread has across exec, even for a non-root user (ambient
+/// capabilities). It only makes system calls, so it may be called between fork and exec.
 ///
 /// # Errors
-/// When the thread may not change its capabilities. That the kernel knows no ambient ones (before Linux 4.3) is none.
-pub fn keep_across_exec(handed: &[Capability]) -> io::Result<()> {
+/// When the thread may not change its capabilities. Kernels without ambient capabilities (before 4.3) are not an error.
+pub fn keep_across_exec(kept: &[Capability]) -> io::Result<()> {
     let mut sets = get()?;
-    sets[0].inheritable |= sets[0].permitted & mask(handed);
+    sets[0].inheritable |= sets[0].permitted & mask(kept);
     set(&sets)?;
-    for &capability in handed.iter().filter(|c| sets[0].inheritable & c.bit() != 0) {
+    for &capability in kept.iter().filter(|c| sets[0].inheritable & c.bit() != 0) {
         // SAFETY: takes plain numbers.
         unsafe {
             libc::prctl(
@@ -75,14 +75,13 @@ struct Header {
 }
 
 impl Header {
-    /// Of the third version, the calling thread's.
+    /// Version 3, for the calling thread.
     fn own() -> Self {
         Header { version: 0x2008_0522, pid: 0 }
     }
 }
 
-/// `struct __user_cap_data_struct`: of 32 capabilities, a bit each. The third version has two: those from 32 on are in the
-/// second.
+/// `struct __user_cap_data_struct`: a bit per capability. Version 3 has two of them, for capabilities 0–31 and 32–63.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Sets {
@@ -93,7 +92,7 @@ struct Sets {
 
 fn get() -> io::Result<[Sets; 2]> {
     let (mut header, mut sets) = (Header::own(), [Sets::default(); 2]);
-    // SAFETY: header and sets have the layout that this version takes, and live through the call.
+    // SAFETY: header and sets have the layout of this version, and live through the call.
     let result = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) };
     Errno::result(result)?;
     Ok(sets)
@@ -101,7 +100,7 @@ fn get() -> io::Result<[Sets; 2]> {
 
 fn set(sets: &[Sets; 2]) -> io::Result<()> {
     let mut header = Header::own();
-    // SAFETY: header and sets have the layout that this version takes, and live through the call.
+    // SAFETY: header and sets have the layout of this version, and live through the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) };
     Errno::result(result)?;
     Ok(())
@@ -113,38 +112,41 @@ mod tests {
     use std::process::Command;
     use std::thread;
 
-    /// A set as it stands in a thread's `status` (proc_pid_status(5)).
-    fn told(by: &str, set: &str) -> u64 {
-        let line = by.lines().find_map(|line| line.strip_prefix(set)).unwrap();
+    /// A capability set from a thread's `status` (proc_pid_status(5)).
+    fn parse_set(status: &str, set: &str) -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(set)).unwrap();
         u64::from_str_radix(line.trim(), 16).unwrap()
     }
 
-    fn own() -> String {
+    fn own_status() -> String {
         std::fs::read_to_string("/proc/thread-self/status").unwrap()
     }
 
     #[test]
-    fn what_is_not_kept_is_gone_and_what_is_gone_does_not_come_back() {
-        // In a thread of its own: capabilities are a thread's.
+    fn dropped_capabilities_cannot_be_regained() {
+        // In a separate thread: capabilities are per thread.
         let test = thread::spawn(|| {
-            let before = told(&own(), "CapPrm:");
+            let before = parse_set(&own_status(), "CapPrm:");
             keep_only(&[Capability::NetAdmin, Capability::NetRaw]).unwrap();
             let both = before & u64::from(mask(&[Capability::NetAdmin, Capability::NetRaw]));
-            assert_eq!((told(&own(), "CapPrm:"), told(&own(), "CapEff:")), (both, both));
+            assert_eq!(
+                (parse_set(&own_status(), "CapPrm:"), parse_set(&own_status(), "CapEff:")),
+                (both, both)
+            );
             keep_only(&[Capability::NetAdmin, Capability::SysPtrace]).unwrap();
-            assert_eq!(told(&own(), "CapPrm:"), before & u64::from(Capability::NetAdmin.bit()));
+            assert_eq!(parse_set(&own_status(), "CapPrm:"), before & u64::from(Capability::NetAdmin.bit()));
         });
         test.join().unwrap();
     }
 
     #[test]
-    fn a_program_is_handed_what_there_is() {
+    fn kept_capabilities_survive_exec() {
         let test = thread::spawn(|| {
             keep_only(&[Capability::NetAdmin]).unwrap();
-            let there = told(&own(), "CapPrm:");
+            let permitted = parse_set(&own_status(), "CapPrm:");
             keep_across_exec(&[Capability::NetAdmin, Capability::NetRaw]).unwrap();
             let output = Command::new("cat").arg("/proc/self/status").output().unwrap();
-            assert_eq!(told(&String::from_utf8_lossy(&output.stdout), "CapAmb:"), there);
+            assert_eq!(parse_set(&String::from_utf8_lossy(&output.stdout), "CapAmb:"), permitted);
         });
         test.join().unwrap();
     }

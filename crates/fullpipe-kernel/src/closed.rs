@@ -1,76 +1,76 @@
-//! A TCP socket's account of its connection at the moment it closed, whoever took it down.
+//! Counters of a TCP socket at the moment it closed.
 
 use crate::tcp_info::State;
 use fullpipe_units::{Rate, Span, Time};
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
 
-/// What the kernel knew of a connection as its socket closed (`tcp_sock`, before anything of it is cleared).
+/// State of a TCP socket as it closes (`tcp_sock`, before it is cleared).
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClosedSocket {
-    /// Its own end.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote address and port.
     pub remote: SocketAddr,
-    /// Which end opened it and when; none where it was open before anybody looked.
+    /// Which end opened the connection and when; `None` if it was open before recording started.
     pub opened: Option<Opening>,
-    /// When it closed, on the kernel's monotonic clock.
+    /// Time of closing, on the kernel's monotonic clock.
     pub closed: Time,
-    /// The state that it closed from.
+    /// TCP state before closing.
     pub state: State,
-    /// The error that its process would be told (`sk_err`), 0 for none.
+    /// Pending socket error (`sk_err`), 0 for none.
     pub error: u32,
-    /// Whether the other end's FIN came.
+    /// Whether the peer's FIN was received.
     pub fin_received: bool,
-    /// Whether everything that was sent was acknowledged, a FIN included.
+    /// Whether all sent data was acknowledged, including a FIN.
     pub all_acked: bool,
-    /// The kernel's lasting name for it, where somebody had asked for that.
+    /// Socket cookie (`SO_COOKIE`), if one was assigned.
     pub cookie: Option<NonZeroU64>,
     /// Inode of its network namespace, as in `net:[4026531840]`.
     pub netns: u32,
-    /// The namespace's lasting name.
+    /// Cookie of the network namespace.
     pub netns_cookie: u64,
-    /// Its control group by inode, where the kernel tells.
+    /// Control group ID (inode), if the kernel supplies it.
     pub cgroup: Option<u64>,
-    /// The user that it belonged to.
+    /// User ID of the owner.
     pub uid: u32,
-    /// The process that opened or closed it, and its name as it comes; none where none was seen at it.
+    /// PID and unescaped command name of the process that opened or closed it, if any.
     pub process: Option<(u32, String)>,
-    /// Its last controller.
+    /// Last congestion controller.
     pub controller: String,
-    /// Payload bytes sent, with those sent again.
+    /// Payload bytes sent, with retransmissions.
     pub bytes_sent: u64,
-    /// Acknowledged, with SYN and FIN: see [`acked_payload`](Self::acked_payload).
+    /// Bytes acknowledged, with SYN and FIN: see [`acked_payload`](Self::acked_payload).
     pub bytes_acked: u64,
-    /// Received in order, with the FIN: see [`received_payload`](Self::received_payload).
+    /// Bytes received in order, with the FIN: see [`received_payload`](Self::received_payload).
     pub bytes_received: u64,
-    /// Payload bytes sent again.
+    /// Payload bytes retransmitted.
     pub bytes_retrans: u64,
     /// Segments sent.
     pub segs_out: u32,
     /// Segments received.
     pub segs_in: u32,
-    /// Of those sent, with data.
+    /// Data segments sent.
     pub data_segs_out: u32,
-    /// Of those received, with data.
+    /// Data segments received.
     pub data_segs_in: u32,
-    /// Segments sent again: SYN, SYN-ACK and FIN as well.
+    /// Segments retransmitted, including SYN, SYN-ACK and FIN.
     pub total_retrans: u32,
-    /// Duplicates that the other end reported by DSACK.
+    /// Duplicates reported by DSACK.
     pub dsack_dups: u32,
-    /// Times that reordering was seen.
+    /// Reordering events.
     pub reord_seen: u32,
     /// Segments that arrived out of order.
     pub rcv_ooopack: u32,
     /// Segments delivered.
     pub delivered: u32,
-    /// Of these, reported as marked by ECN.
+    /// Segments delivered with a CE mark.
     pub delivered_ce: u32,
-    /// Retransmission time-outs.
+    /// Retransmission timeouts.
     pub total_rto: u16,
-    /// Smoothed RTT; none without a sample.
+    /// Smoothed RTT; `None` without a sample.
     pub srtt: Option<Span>,
-    /// The least RTT of the last minutes (`tcp_min_rtt_wlen`); none without a sample.
+    /// Minimum RTT of the last minutes (`tcp_min_rtt_wlen`); `None` without a sample.
     pub min_rtt: Option<Span>,
     /// Last congestion window in segments.
     pub snd_cwnd: u32,
@@ -78,51 +78,51 @@ pub struct ClosedSocket {
     pub snd_ssthresh: u32,
     /// Payload bytes of a full segment.
     pub mss: u32,
-    /// The segment size that the other end offered.
+    /// Segment size offered by the peer.
     pub peer_mss: u16,
     /// The last sample of the delivery rate.
     pub delivery_rate: Option<Rate>,
-    /// Whether that was taken while the application had nothing to send.
+    /// Whether that sample was application-limited.
     pub delivery_rate_app_limited: bool,
-    /// Time with data to send or outstanding.
+    /// Time with data queued or outstanding.
     pub busy: Span,
-    /// Of it, time that the other end's receive window was the limit.
+    /// Part of the busy time limited by the peer's receive window.
     pub rwnd_limited: Span,
-    /// Of it, time that the send buffer was the limit.
+    /// Part of the busy time limited by the send buffer.
     pub sndbuf_limited: Span,
-    /// Since data was last sent.
+    /// Time since data was last sent.
     pub idle: Span,
-    /// What the handshake agreed on.
+    /// Negotiated TCP options.
     pub options: NegotiatedOptions,
 }
 
 /// How a connection began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// Whether this end did: it connected. The other end did where it was accepted.
+    /// Whether this end opened it (active open); otherwise it was accepted.
     pub active: bool,
-    /// When: the SYN leaves here, or the handshake from there is complete. On the kernel's monotonic clock.
+    /// Time of the SYN for an active open, of the completed handshake for a passive one, on the kernel's monotonic clock.
     pub at: Time,
 }
 
-/// What both ends agreed on in the handshake.
+/// TCP options negotiated in the handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NegotiatedOptions {
     /// Selective acknowledgments.
     pub sack: bool,
     /// Timestamps.
     pub timestamps: bool,
-    /// Powers of two of the windows' units: the other end's, and its own.
+    /// Window scales: the peer's and its own.
     pub window_scale: Option<(u8, u8)>,
     /// Explicit congestion notification.
     pub ecn: bool,
 }
 
 impl ClosedSocket {
-    /// Payload bytes that the other end acknowledged.
+    /// Payload bytes acknowledged by the peer.
     ///
-    /// The kernel counts by sequence numbers (`tcp_snd_una_update`), of which a SYN and a FIN have one each; the SYN-ACK's
-    /// acknowledgment comes before the socket that is accepted counts.
+    /// The kernel counts sequence numbers (`tcp_snd_una_update`), of which SYN and FIN take one each; a SYN-ACK is
+    /// acknowledged before the accepted socket starts to count.
     pub fn acked_payload(&self) -> u64 {
         let syn = self.opened.is_some_and(|opened| opened.active) && self.bytes_acked > 0;
         let fin = match self.state {
@@ -133,12 +133,12 @@ impl ClosedSocket {
         self.bytes_acked.saturating_sub(u64::from(syn) + u64::from(fin))
     }
 
-    /// Payload bytes that came, in order.
+    /// Payload bytes received in order.
     pub fn received_payload(&self) -> u64 {
         self.bytes_received.saturating_sub(self.fin_received.into())
     }
 
-    /// Whether the handshake was completed.
+    /// Whether the handshake completed.
     pub fn was_established(&self) -> bool {
         self.state != State::SynSent && self.state != State::SynRecv
     }
@@ -148,7 +148,7 @@ impl ClosedSocket {
 mod tests {
     use super::*;
 
-    /// A connection of ours that sent a thousand bytes, got two thousand, and closed first.
+    /// An actively opened connection that sent 1000 bytes, received 2000, and closed first.
     fn example() -> ClosedSocket {
         ClosedSocket {
             local: "10.0.0.1:40000".parse().unwrap(),
@@ -198,13 +198,13 @@ mod tests {
     }
 
     #[test]
-    fn a_syn_and_a_fin_are_no_payload() {
-        let here = example();
-        assert_eq!((here.acked_payload(), here.received_payload()), (1000, 2000));
+    fn syn_and_fin_do_not_count_as_payload() {
+        let active = example();
+        assert_eq!((active.acked_payload(), active.received_payload()), (1000, 2000));
         let opened = Some(Opening { active: false, at: Time::from_nanos(5) });
-        let there = ClosedSocket { opened, bytes_acked: 1001, state: State::LastAck, ..example() };
-        assert_eq!(there.acked_payload(), 1000);
-        // Reset: nothing of ours ended it, and no FIN came.
+        let passive = ClosedSocket { opened, bytes_acked: 1001, state: State::LastAck, ..example() };
+        assert_eq!(passive.acked_payload(), 1000);
+        // Reset: no FIN was sent or received.
         let reset = ClosedSocket {
             bytes_acked: 1001,
             bytes_received: 2000,

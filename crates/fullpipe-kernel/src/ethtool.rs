@@ -28,21 +28,21 @@ const GENLMSGHDR: usize = 4;
 pub struct DeviceFeatures {
     /// The device's name.
     pub device: String,
-    /// Those that are on.
+    /// Enabled offloads.
     #[serde(default)]
     pub active: Vec<String>,
-    /// Those that can be switched.
+    /// Offloads that can be changed.
     #[serde(default)]
     pub changeable: Vec<String>,
 }
 
 impl DeviceFeatures {
-    /// Whether `feature` is on.
+    /// Whether `feature` is enabled.
     pub fn on(&self, feature: &str) -> bool {
         self.active.iter().any(|f| f == feature)
     }
 
-    /// Whether `feature` is off and could be switched on.
+    /// Whether `feature` is disabled and could be enabled.
     pub fn can_enable(&self, feature: &str) -> bool {
         !self.on(feature) && self.changeable.iter().any(|f| f == feature)
     }
@@ -56,23 +56,24 @@ pub fn features() -> io::Result<Vec<DeviceFeatures>> {
     let mut socket = Socket::open(Protocol::Generic)?;
     let family = ethtool_family(&mut socket)?;
     let mut request = Request::new(family, 0, &[ETHTOOL_MSG_FEATURES_GET, 1, 0, 0]);
-    // Some kernels insist on a header, even one that names no device.
+    // Some kernels require a header, even one without a device.
     request.attribute(ETHTOOL_A_FEATURES_HEADER | NESTED, &[]);
     let bodies = socket.table(&request, family)?;
     Ok(bodies.iter().filter_map(|body| parse_features(body)).collect())
 }
 
-/// Generic netlink numbers its families as they register.
+/// Generic netlink assigns family IDs at registration.
 fn ethtool_family(socket: &mut Socket) -> io::Result<u16> {
     let mut request = Request::new(GENL_ID_CTRL, 0, &[CTRL_CMD_GETFAMILY, 1, 0, 0]);
     request.attribute(CTRL_ATTR_FAMILY_NAME, &c_string("ethtool"));
-    let body = socket.ask(request)?;
+    let body = socket.request(request)?;
     let id = Attributes(body.get(GENLMSGHDR..).unwrap_or_default()).get(CTRL_ATTR_FAMILY_ID);
-    id.and_then(|id| u16_at(id, 0))
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the ethtool family has no number"))
+    id.and_then(|id| u16_at(id, 0)).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "the reply has no ID for the ethtool family")
+    })
 }
 
-/// Reads the body of an `ETHTOOL_MSG_FEATURES_GET_REPLY`; nothing if it names no device or lacks what is on.
+/// Reads the body of an `ETHTOOL_MSG_FEATURES_GET_REPLY`; `None` if it lacks the device or the enabled offloads.
 pub fn parse_features(body: &[u8]) -> Option<DeviceFeatures> {
     let attributes = Attributes(body.get(GENLMSGHDR..)?);
     let header = Attributes(attributes.get(ETHTOOL_A_FEATURES_HEADER)?);
@@ -84,7 +85,7 @@ pub fn parse_features(body: &[u8]) -> Option<DeviceFeatures> {
     })
 }
 
-/// The names of the bits that are set. Without a mask only those are listed; with one, each says its value.
+/// Names of the set bits. Without a mask only set bits are listed; with a mask, each has a value.
 fn names(bitset: &[u8]) -> Vec<String> {
     let bitset = Attributes(bitset);
     let listed_means_set = bitset.get(ETHTOOL_A_BITSET_NOMASK).is_some();
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_and_what_can_be_switched_are_told_apart() {
+    fn enabled_and_changeable_offloads_are_distinguished() {
         let found = parse_features(&reply()).unwrap();
         assert_eq!(found.device, "eth0");
         assert_eq!(found.active, ["rx-gro", "tx-generic-segmentation"]);
@@ -150,18 +151,18 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_cut_anywhere_tells_nothing_that_the_whole_does_not() {
+    fn a_truncated_reply_is_rejected() {
         let whole = reply();
         let all = parse_features(&whole).unwrap();
         for end in 0..whole.len() {
             if let Some(part) = parse_features(&whole[..end]) {
-                panic!("cut at {end} of {}: {part:?}, where the whole says {all:?}", whole.len());
+                panic!("cut at {end} of {}: {part:?}, the whole is {all:?}", whole.len());
             }
         }
     }
 
     #[test]
-    fn an_attribute_that_claims_more_than_there_is_ends_the_reading() {
+    fn an_overlong_attribute_ends_parsing() {
         for (offset, length) in [(4, u16::MAX), (4, 0), (4, 3), (8, 500), (16, 2)] {
             let mut body = reply();
             body[offset..offset + 2].copy_from_slice(&length.to_ne_bytes());

@@ -1,18 +1,18 @@
-//! What Linux says of TCP, and what it takes.
+//! Interfaces of the Linux kernel for TCP and networking.
 //!
-//! * [`tcp_info`]: one socket of one's own: `TCP_INFO`, `TCP_CC_INFO`, and its controller (`TCP_CONGESTION`).
-//! * [`socket`]: sockets step by step, connected within a time; what waits at one is counted, or thrown away.
-//! * [`closed`]: what it said of a socket as that closed.
-//! * [`sock_diag`]: everybody's sockets, one after the other, in bounded memory.
+//! * [`tcp_info`]: a socket's `TCP_INFO`, `TCP_CC_INFO` and congestion controller (`TCP_CONGESTION`).
+//! * [`socket`]: sockets step by step: options before connecting, timeouts, queue sizes, discarding data.
+//! * [`closed`]: counters of a socket as it closes.
+//! * [`sock_diag`]: all TCP sockets of a network namespace, in bounded memory.
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
-//! * [`facts`]: the controllers that the running kernel offers, its version, configuration and clock.
-//! * [`capabilities`]: what a thread may do, given up or handed on.
-//! * `confine` (a feature): what a server gives up once it is set up.
-//! * [`scheduler`]: when a thread has its turn.
-//! * [`packets`]: packets as they pass an interface, for who looks on or stands between.
+//! * [`facts`]: available controllers, kernel version, configuration, clocks, CPU times.
+//! * [`capabilities`]: drop capabilities, or keep them across exec.
+//! * `confine` (a feature): sandboxing of servers.
+//! * [`scheduler`]: scheduling policy of a thread.
+//! * [`packets`]: packet capture, and frames sent and received beside the kernel's stack.
 //! * [`netlink`]: the codec and the socket under these.
-//! * [`printable`], [`terminal`]: what others said, as a terminal may show it; how wide that is.
-//! * [`signals`], [`process`]: being asked to end, and asking another.
+//! * [`printable`], [`terminal`]: escape untrusted text for terminals; terminal width.
+//! * [`signals`], [`process`]: handle termination signals; signal a process by pidfd.
 //! * [`xattr`]: extended attributes of files.
 //!
 //! ```
@@ -29,7 +29,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Nothing here knows what it is for: what is good or bad about a kernel, who measures, who changes a host.
+//! This crate contains mechanisms, not policy: it does not judge a kernel, measure, or change a host by itself.
 
 pub mod capabilities;
 pub mod closed;

@@ -1,13 +1,13 @@
-//! What others said (a peer, the name of a process), as a terminal, a log and a file may show it.
+//! Escapes untrusted text (from peers, names of processes) for terminals, logs and files.
 //!
-//! A terminal obeys control characters: C0 (escape sequences begin there), DEL and C1 (the same sequences in
-//! one character; ECMA-48 section 5.3), and bidirectional controls reorder what is read (UAX #9 section 2).
-//! Zero-width characters and line separators make two different texts look alike. All are shown escaped.
+//! Terminals interpret control characters: C0 (start of escape sequences), DEL and C1 (the same sequences in
+//! one character; ECMA-48 section 5.3), and bidirectional controls reorder text (UAX #9 section 2). Zero-width
+//! characters and line separators make different texts look alike. All of these are escaped.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Whether a terminal would obey or hide this character rather than show it.
+/// Whether a terminal would interpret or hide this character instead of displaying it.
 fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -15,7 +15,7 @@ fn is_harmful(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// One line of text from others: what a terminal would obey is written out, `\u{1b}`.
+/// Escapes one line of untrusted text: control characters are written as `\u{1b}`.
 ///
 /// ```
 /// use fullpipe_kernel::printable::line;
@@ -27,12 +27,13 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// Several lines of text from others: as [`line()`], but line feeds and tabs stay.
+/// Escapes multi-line untrusted text: as [`line()`], but line feeds and tabs stay.
 pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// Text in lines of at most `width` characters, unless a word is longer; those after the first of a paragraph begin with `indent` spaces.
+/// Wraps text to lines of at most `width` characters, unless a word is longer; continuation lines of a paragraph are
+/// indented by `indent` spaces.
 ///
 /// ```
 /// use fullpipe_kernel::printable::wrap;
@@ -59,7 +60,7 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     lines
 }
 
-/// Our own text, which may quote others: as [`lines()`], but colours and weights stay. At worst others colour what they say.
+/// Escapes our own text that may quote untrusted text: as [`lines()`], but colours and weights stay.
 ///
 /// ```
 /// use fullpipe_kernel::printable::coloured;
@@ -94,10 +95,9 @@ fn is_colour(code: &str) -> bool {
     }
 }
 
-/// JSON that can be printed: what a terminal would obey is written `\u001b` within its strings, so that it
-/// stays the same JSON.
+/// Escapes JSON for terminals: control characters in strings become `\u001b`, which keeps the JSON equivalent.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // Line feeds stand between fields; within strings JSON has them escaped already.
+    // Line feeds separate fields; inside strings, JSON escapes them already.
     let harmful = |c| is_harmful(c) && c != '\n';
     if !text.contains(harmful) {
         return Cow::Borrowed(text);
@@ -116,14 +116,14 @@ pub fn json(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-fn escaped(text: &str, stays: fn(char) -> bool) -> Cow<'_, str> {
-    if !text.contains(|c| is_harmful(c) && !stays(c)) {
+fn escaped(text: &str, is_kept: fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(|c| is_harmful(c) && !is_kept(c)) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match c {
-            c if !is_harmful(c) || stays(c) => out.push(c),
+            c if !is_harmful(c) || is_kept(c) => out.push(c),
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
@@ -139,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn whole_words_stay_as_they_are() {
+    fn plain_text_is_unchanged() {
         for text in ["bbr", "10 Gbit/s → Zürich", "日本語", ""] {
             assert!(matches!(line(text), Cow::Borrowed(same) if same == text));
         }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_a_terminal_obeys_only_colours_stay() {
+    fn only_colour_sequences_are_kept() {
         for text in ["plain", "\x1b[1mbold\x1b[0m", "\x1b[38;5;208mbbr\x1b[39m\n", "\x1b[1;33mWARN\x1b[0m"] {
             assert_eq!(coloured(text), text);
         }
@@ -167,8 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn json_stays_the_same_json() {
-        let value = serde_json::json!({"said": "x\u{9b}31m\u{202e}\u{e0041}\x1b[0m"});
+    fn escaped_json_is_equivalent() {
+        let value = serde_json::json!({"text": "x\u{9b}31m\u{202e}\u{e0041}\x1b[0m"});
         let text = json(&value.to_string()).into_owned();
         assert!(text.is_ascii(), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_a_terminal_obeys_is_left(text in "\\PC{0,20}[\u{0}-\u{a0}]{0,20}[\u{2000}-\u{2070}]{0,10}") {
+        fn no_control_characters_remain(text in "\\PC{0,20}[\u{0}-\u{a0}]{0,20}[\u{2000}-\u{2070}]{0,10}") {
             prop_assert!(!line(&text).contains(is_harmful));
             prop_assert!(!lines(&text).contains(|c| is_harmful(c) && c != '\n' && c != '\t'));
             prop_assert!(!coloured(&text).replace("\x1b[", "").contains(|c| is_harmful(c) && c != '\n' && c != '\t'));

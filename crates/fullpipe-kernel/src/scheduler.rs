@@ -1,43 +1,42 @@
-//! When the calling thread has its turn (sched(7)).
+//! Scheduling policy and niceness of the calling thread (sched(7)).
 
 use nix::errno::Errno;
 use std::io;
 
-/// How the scheduler chooses between a thread and others.
+/// Scheduling policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Policy {
-    /// By turns, with niceness for a weight (`SCHED_OTHER`).
+    /// Time sharing, weighted by niceness (`SCHED_OTHER`).
     Other,
-    /// It goes before all that take turns, as long as it likes (`SCHED_FIFO`). Of two such the one with the higher priority, 1 to
-    /// 99, goes first.
+    /// Real-time, before all time-sharing threads, without a time limit (`SCHED_FIFO`), with a priority of 1 to 99.
     Fifo(i32),
 }
 
-/// Sets the policy of the calling thread, which threads and processes that it starts inherit. Only makes a system call, so it
-/// may be called between fork and exec.
+/// Sets the policy of the calling thread; its children inherit it. It only makes a system call, so it may be called
+/// between fork and exec.
 ///
 /// # Errors
-/// `EPERM` without `CAP_SYS_NICE`, or a limit (`RLIMIT_RTPRIO`) that allows it.
+/// `EPERM` without `CAP_SYS_NICE` or a sufficient `RLIMIT_RTPRIO`.
 pub fn set_policy(policy: Policy) -> io::Result<()> {
     let (policy, priority) = match policy {
         Policy::Other => (libc::SCHED_OTHER, 0),
         Policy::Fifo(priority) => (libc::SCHED_FIFO, priority),
     };
-    // By the kernel's own call: musl's `sched_setscheduler` only answers ENOSYS, since POSIX means a process and the kernel a
-    // thread. The kernel's `struct sched_param` is the priority alone.
+    // A direct system call: musl's `sched_setscheduler` returns ENOSYS, since POSIX defines it per process and the kernel
+    // per thread. The kernel's `struct sched_param` contains only the priority.
     // SAFETY: the parameter lives through the call; 0 means the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
     Errno::result(result)?;
     Ok(())
 }
 
-/// Sets how nice the calling thread is, from -20 (it has the most of each turn) to 19; what it starts inherits it. Only makes a
+/// Sets the niceness of the calling thread, from -20 (highest weight) to 19; its children inherit it. It only makes a
 /// system call, so it may be called between fork and exec.
 ///
 /// # Errors
-/// `EACCES` for less than before without `CAP_SYS_NICE`, or a limit (`RLIMIT_NICE`) that allows it.
+/// `EACCES` when lowering it without `CAP_SYS_NICE` or a sufficient `RLIMIT_NICE`.
 pub fn set_nice(value: i32) -> io::Result<()> {
-    // SAFETY: takes plain numbers; 0 means the calling thread.
+    // SAFETY: only integer arguments; 0 means the calling thread.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value) };
     Errno::result(result)?;
     Ok(())
@@ -51,13 +50,13 @@ mod tests {
     /// A field of the thread's `stat`, counted from 1 (proc_pid_stat(5)).
     fn field(number: usize) -> i32 {
         let text = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
-        // The second is a name in parentheses, in which there may be anything.
+        // The second field is a name in parentheses with arbitrary characters.
         let rest = text.rsplit_once(')').unwrap().1;
         rest.split_whitespace().nth(number - 3).unwrap().parse().unwrap()
     }
 
     #[test]
-    fn a_thread_is_as_nice_as_it_was_asked_to_be_and_takes_turns() {
+    fn policy_and_niceness_apply_to_the_calling_thread() {
         let nicer = field(19).max(0) + 1;
         let test = thread::spawn(move || {
             set_nice(nicer).unwrap();
@@ -68,6 +67,6 @@ mod tests {
             assert_eq!((field(19), field(40), field(41)), (nicer, 0, libc::SCHED_OTHER));
         });
         test.join().unwrap();
-        assert!(field(19) < nicer, "the other threads are as they were");
+        assert!(field(19) < nicer, "other threads are unchanged");
     }
 }

@@ -1,9 +1,9 @@
-//! Ending: in good order when the user or the system says so, or at once.
+//! Termination: by signal in an orderly way, or immediately.
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// Calls `end` at the first SIGINT or SIGTERM; a second one ends the process at once. To be called before
-/// any other thread is started: they inherit that the signals are blocked.
+/// Calls `end` at the first SIGINT or SIGTERM; a second one exits immediately. Call it before any other thread is
+/// started, because threads inherit the blocked signals.
 ///
 /// # Errors
 /// When a thread cannot be started.
@@ -23,9 +23,8 @@ pub fn on_termination(end: impl FnOnce() + Send + 'static) -> std::io::Result<()
     Ok(())
 }
 
-/// Ends the process at once with exit code `code`, without exit handlers: a process that was forked has its parent's, which are
-/// the parent's to run.
+/// Exits immediately with `code`, without running exit handlers, which in a forked process belong to its parent.
 pub fn exit_immediately(code: i32) -> ! {
-    // SAFETY: ends the process; nothing is looked at afterwards.
+    // SAFETY: ends the process.
     unsafe { libc::_exit(code) }
 }

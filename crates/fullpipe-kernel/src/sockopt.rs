@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Fills `buffer` with the option's value and gives the length the kernel wrote.
+/// Reads the option into `buffer` and returns the length written by the kernel.
 pub(crate) fn get(socket: &impl AsFd, level: i32, option: i32, buffer: &mut [u8]) -> io::Result<usize> {
     let mut length = buffer.len() as libc::socklen_t;
     // SAFETY: the pointer and the length describe `buffer`, which outlives the call; the descriptor is

@@ -1,12 +1,12 @@
-//! How large a terminal is.
+//! Terminal size.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The columns of the terminal that a file is, 0 if it does not know (`TIOCGWINSZ`, ioctl_tty(2)).
+/// Columns of a terminal, 0 if unknown (`TIOCGWINSZ`, ioctl_tty(2)).
 ///
 /// # Errors
-/// `ENOTTY` if it is none.
+/// `ENOTTY` if the file is not a terminal.
 pub fn columns(file: &impl AsFd) -> io::Result<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the kernel fills in a `winsize`, which outlives the call; the descriptor is borrowed from its owner.
@@ -19,12 +19,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_tells_its_columns_and_a_file_is_none() {
+    fn terminals_have_columns_and_files_are_errors() {
         let file = tempfile::tempfile().unwrap();
         assert_eq!(columns(&file).unwrap_err().raw_os_error(), Some(libc::ENOTTY));
 
         let size = nix::pty::Winsize { ws_row: 24, ws_col: 97, ws_xpixel: 0, ws_ypixel: 0 };
-        // Without /dev/pts there is no terminal to ask.
+        // Skipped without /dev/pts.
         if let Ok(pair) = nix::pty::openpty(Some(&size), None) {
             assert_eq!(columns(&pair.slave).unwrap(), 97);
         }

@@ -7,10 +7,11 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-/// Reads an attribute of an open file into `value`; gives its length in bytes (fgetxattr(2)).
+/// Reads an attribute of an open file into `value` and returns its length in bytes (fgetxattr(2)).
 ///
 /// # Errors
-/// `ENODATA` if the file has none of this name, `ERANGE` if it is longer than `value`, `EOPNOTSUPP` where the file system has none.
+/// `ENODATA` if the file lacks the attribute, `ERANGE` if it is longer than `value`, `EOPNOTSUPP` if the file system has
+/// no extended attributes.
 pub fn get_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the name ends with a zero byte; the pointer and the length describe `value`, which outlives the call; the
     // descriptor is borrowed from its owner.
@@ -21,10 +22,10 @@ pub fn get_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<u
     Ok(length as usize)
 }
 
-/// The same of what a path names, which is not followed if it is a link (lgetxattr(2)).
+/// Reads an attribute of the file at `path` without following a symbolic link (lgetxattr(2)).
 ///
 /// # Errors
-/// As [`get_file`], and what is wrong with the path.
+/// As [`get_file`], and errors of path resolution.
 pub fn get_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
     let length = path.with_nix_path(|path| {
         // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
@@ -35,10 +36,10 @@ pub fn get_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize>
     Ok(length as usize)
 }
 
-/// Gives what a path names an attribute, in place of the one that it had; a link is not followed (lsetxattr(2)).
+/// Sets an attribute of the file at `path` without following a symbolic link (lsetxattr(2)).
 ///
 /// # Errors
-/// What is wrong with the path; `EOPNOTSUPP` where the file system has none, `EPERM` where it may not be set.
+/// Errors of path resolution; `EOPNOTSUPP` if the file system has no extended attributes, `EPERM` if not permitted.
 pub fn set_path(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     path.with_nix_path(|path| {
         // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
@@ -55,7 +56,7 @@ mod tests {
     use std::fs::File;
 
     #[test]
-    fn what_is_set_is_read_and_what_is_not_there_is_an_error() {
+    fn attributes_round_trip_and_missing_ones_are_errors() {
         const NAME: &CStr = c"user.fullpipe";
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("file");
@@ -63,7 +64,7 @@ mod tests {
         let mut value = [0; 8];
         let code = |result: io::Result<usize>| result.unwrap_err().raw_os_error();
         match set_path(&path, NAME, b"label") {
-            // Memory's file system takes these since Linux 6.6.
+            // tmpfs supports them since Linux 6.6.
             Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
                 assert_eq!(code(get_file(&file, NAME, &mut value)), Some(libc::EOPNOTSUPP));
                 return;
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(&longer[..length], b"other one");
         assert_eq!(code(get_path(&path, c"user.none", &mut value)), Some(libc::ENODATA));
 
-        // A link itself has no attributes of users, and what it leads to is not asked.
+        // Symbolic links have no user attributes, and their targets are not followed.
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(get_path(&link, NAME, &mut longer).is_err() && set_path(&link, NAME, b"label").is_err());

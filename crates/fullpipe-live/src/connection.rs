@@ -1,4 +1,4 @@
-//! One connection of the host at one time.
+//! One connection of the host in one sample.
 
 use crate::filter::Subject;
 use crate::owner::{Owner, shared};
@@ -11,30 +11,30 @@ use serde::{Serialize, Serializer};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A connection, and what happened on it since the look before.
+/// A connection, with its activity since the previous sample.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Connection {
-    /// The kernel's lasting name for the socket.
+    /// The kernel's unique ID of the socket (`SO_COOKIE`).
     pub cookie: u64,
-    /// Its own end.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote address and port.
     pub remote: SocketAddr,
-    /// Of the connection.
+    /// TCP state.
     #[schemars(schema_with = "states")]
     pub state: State,
-    /// The name of its controller.
+    /// Name of the congestion controller.
     #[serde(serialize_with = "shared", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>")]
     pub controller: Option<Arc<str>>,
-    /// For how long it has been watched, in seconds.
+    /// Time since the connection was first observed, in seconds.
     #[serde(rename = "watched_s", serialize_with = "seconds")]
     #[schemars(with = "f64")]
     pub watched: Span,
-    /// Who holds it.
+    /// Owning process and control group.
     #[serde(flatten)]
     pub owner: Owner,
-    /// Payload acknowledged since the look before, per second.
+    /// Payload acknowledged since the previous sample, bit/s.
     #[serde(
         rename = "sending_bps",
         serialize_with = "optional_bps",
@@ -42,7 +42,7 @@ pub struct Connection {
     )]
     #[schemars(with = "Option<f64>")]
     pub sending: Option<Rate>,
-    /// Payload received since then, per second.
+    /// Payload received since the previous sample, bit/s.
     #[serde(
         rename = "receiving_bps",
         serialize_with = "optional_bps",
@@ -50,28 +50,28 @@ pub struct Connection {
     )]
     #[schemars(with = "Option<f64>")]
     pub receiving: Option<Rate>,
-    /// Segments sent again since then, as a share of the data segments sent. None if none was sent.
+    /// Retransmitted share of the data segments sent since the previous sample; `None` if none was sent.
     #[serde(rename = "retransmitted_ratio", skip_serializing_if = "Option::is_none")]
     pub retransmitted: Option<f64>,
-    /// What limited it since then, as shares of the time, the greatest first.
+    /// What limited the connection since the previous sample, as shares of the time, largest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<LimitShare>,
-    /// What its controller believes, where it tells.
+    /// The congestion controller's model of the path, if it exposes one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub beliefs: Option<Box<Beliefs>>,
-    /// The kernel's figures, if it gave them.
+    pub model: Option<Box<PathModel>>,
+    /// Values of `TCP_INFO`, if the kernel supplied it.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub figures: Option<Figures>,
 }
 
-/// What `TCP_INFO` says, in the units of this project.
+/// `TCP_INFO` in the units of this project.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Figures {
     /// Smoothed round-trip time.
     #[serde(rename = "srtt_ms", serialize_with = "millis")]
     #[schemars(with = "f64")]
     pub srtt: Span,
-    /// The least of the last minutes.
+    /// Minimum round-trip time of the last minutes (`tcp_min_rtt_wlen`).
     #[serde(
         rename = "min_rtt_ms",
         serialize_with = "optional_millis",
@@ -79,7 +79,7 @@ pub struct Figures {
     )]
     #[schemars(with = "Option<f64>")]
     pub min_rtt: Option<Span>,
-    /// Retransmission time-out.
+    /// Retransmission timeout.
     #[serde(rename = "rto_ms", serialize_with = "millis")]
     #[schemars(with = "f64")]
     pub rto: Span,
@@ -90,9 +90,9 @@ pub struct Figures {
     /// Slow-start threshold in segments; none until the first reduction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssthresh_segments: Option<u32>,
-    /// In flight, in segments.
+    /// Segments in flight.
     pub inflight_segments: u32,
-    /// What the connection's loss recovery is doing.
+    /// State of loss recovery (`enum tcp_ca_state`).
     pub recovery: &'static str,
     /// Pacing rate.
     #[serde(rename = "pacing_bps", serialize_with = "optional_bps", skip_serializing_if = "Option::is_none")]
@@ -111,15 +111,15 @@ pub struct Figures {
     /// Payload acknowledged since the connection began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acked_bytes: Option<u64>,
-    /// Payload received since then.
+    /// Payload received since the connection began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub received_bytes: Option<u64>,
-    /// Data segments sent since then, with those sent again.
+    /// Data segments sent since the connection began, with retransmissions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_segments: Option<u32>,
-    /// Segments sent again since then.
+    /// Segments retransmitted since the connection began.
     pub retransmitted_segments: u32,
-    /// Bytes in the send buffer that were never sent.
+    /// Bytes in the send buffer not yet sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsent_bytes: Option<u32>,
     /// The window that the receiver announced.
@@ -127,17 +127,17 @@ pub struct Figures {
     pub receive_window_bytes: Option<u32>,
 }
 
-/// What a controller believes of the path.
+/// A congestion controller's model of the path.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, JsonSchema)]
-pub struct Beliefs {
-    /// The state of its state machine, where it tells or its gains do.
+pub struct PathModel {
+    /// State of its state machine, if exposed or derivable from its gains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Bottleneck bandwidth.
+    /// Estimated bottleneck bandwidth.
     #[serde(rename = "bw_bps", serialize_with = "optional_bps", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<f64>")]
     pub bw: Option<Rate>,
-    /// Round-trip propagation time.
+    /// Estimated round-trip propagation time.
     #[serde(
         rename = "min_rtt_ms",
         serialize_with = "optional_millis",
@@ -154,8 +154,8 @@ pub struct Beliefs {
 }
 
 impl Connection {
-    /// What a socket with these ends says of itself; what happened is not known yet, nor who holds it.
-    pub(crate) fn of(
+    /// A connection from its socket; activity and owner are filled in later.
+    pub(crate) fn from_socket(
         socket: &SocketView<'_>,
         (local, remote): (SocketAddr, SocketAddr),
         controller: Option<Arc<str>>,
@@ -173,12 +173,12 @@ impl Connection {
             receiving: None,
             retransmitted: None,
             limits: Vec::new(),
-            beliefs: socket.cc_info().and_then(|told| Beliefs::of(&told)).map(Box::new),
-            figures: info.map(Figures::of),
+            model: socket.cc_info().and_then(|info| PathModel::from_cc_info(&info)).map(Box::new),
+            figures: info.map(Figures::from_tcp_info),
         }
     }
 
-    /// It, as filters ask for it.
+    /// The properties that filters test.
     pub(crate) fn subject(&self) -> Subject<'_> {
         Subject {
             local: self.local,
@@ -189,30 +189,30 @@ impl Connection {
         }
     }
 
-    /// The round trip beyond the least: what packets wait in queues. None without samples.
+    /// Queueing delay: smoothed RTT minus minimum RTT. `None` without samples.
     pub fn queueing(&self) -> Option<Span> {
         let figures = self.figures.as_ref()?;
-        let least = figures.min_rtt?.as_nanos();
-        Some(Span::from_nanos(figures.srtt.as_nanos().saturating_sub(least)))
+        let min = figures.min_rtt?.as_nanos();
+        Some(Span::from_nanos(figures.srtt.as_nanos().saturating_sub(min)))
     }
 
-    /// What limited most of the time.
+    /// The dominant limit.
     pub fn limited_by(&self) -> Option<LimitShare> {
         self.limits.first().copied()
     }
 }
 
 impl Figures {
-    pub(crate) fn of(info: &TcpInfo) -> Figures {
+    pub(crate) fn from_tcp_info(info: &TcpInfo) -> Figures {
         /// `TCP_INFINITE_SSTHRESH`.
-        const NONE_YET: u32 = 0x7fff_ffff;
+        const INFINITE: u32 = 0x7fff_ffff;
         Figures {
             srtt: info.rtt,
             min_rtt: info.min_rtt,
             rto: info.rto,
             mss_bytes: info.snd_mss,
             cwnd_segments: info.snd_cwnd,
-            ssthresh_segments: Some(info.snd_ssthresh).filter(|s| *s < NONE_YET),
+            ssthresh_segments: Some(info.snd_ssthresh).filter(|s| *s < INFINITE),
             inflight_segments: info.inflight(),
             recovery: recovery(info.ca_state),
             pacing: info.pacing_rate,
@@ -228,7 +228,7 @@ impl Figures {
     }
 }
 
-/// The kernel's names (`enum tcp_ca_state`).
+/// Names as in `enum tcp_ca_state`.
 fn recovery(state: CaState) -> &'static str {
     match state {
         CaState::Open => "Open",
@@ -240,12 +240,12 @@ fn recovery(state: CaState) -> &'static str {
     }
 }
 
-impl Beliefs {
-    fn of(told: &CcInfo) -> Option<Beliefs> {
-        match told {
-            // An end that has never sent has no model yet; the rest of its figures are not set either.
+impl PathModel {
+    fn from_cc_info(info: &CcInfo) -> Option<PathModel> {
+        match info {
+            // A socket that has never sent has no model yet; its other values are unset too.
             CcInfo::Bbr(bbr) if bbr.bw == Rate::ZERO => None,
-            CcInfo::Bbr(bbr) => Some(Beliefs {
+            CcInfo::Bbr(bbr) => Some(PathModel {
                 state: bbr.mode().map(|mode| {
                     match mode {
                         BbrMode::Startup => "Startup",
@@ -260,21 +260,21 @@ impl Beliefs {
                 pacing_gain: Some(bbr.pacing_gain.as_f64()),
                 cwnd_gain: Some(bbr.cwnd_gain.as_f64()),
             }),
-            // At the start of each round trip it knows none (`vegas_enable`: 0x7fffffff).
+            // Unset at the start of each round trip (`vegas_enable`: 0x7fffffff).
             CcInfo::Vegas(vegas) => Some(vegas.min_rtt)
-                .filter(|least| !least.is_zero() && *least < Span::from_micros(0x7fff_ffff))
-                .map(|least| Beliefs { min_rtt: Some(least), ..Beliefs::default() }),
+                .filter(|rtt| !rtt.is_zero() && *rtt < Span::from_micros(0x7fff_ffff))
+                .map(|rtt| PathModel { min_rtt: Some(rtt), ..PathModel::default() }),
             CcInfo::Dctcp(_) => None,
         }
     }
 }
 
-/// The states in which a connection is told of (`fullpipe_kernel::sock_diag::States::CONNECTED`).
+/// TCP states that appear in samples (`fullpipe_kernel::sock_diag::States::CONNECTED`).
 fn states(_: &mut SchemaGenerator) -> Schema {
-    let told = (1..12)
+    let sampled = (1..12)
         .map(State::from_number)
         .filter(|s| !matches!(s, State::TimeWait | State::Close | State::Listen));
-    json_schema!({ "type": "string", "enum": told.map(|s| format!("{s:?}")).collect::<Vec<_>>() })
+    json_schema!({ "type": "string", "enum": sampled.map(|s| format!("{s:?}")).collect::<Vec<_>>() })
 }
 
 fn seconds<S: Serializer>(span: &Span, s: S) -> Result<S::Ok, S::Error> {

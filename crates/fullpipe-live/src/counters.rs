@@ -1,48 +1,51 @@
-//! What is kept of a connection from one look to the next: the counters alone of which differences are made.
+//! State kept per connection between samples: only the counters needed for differences.
 
 use crate::limits::Times;
 use fullpipe_kernel::tcp_info::TcpInfo;
 
-/// The kernel's counters of a connection at one time. What a kernel does not count is zero in all of them.
+/// The kernel's counters of a connection in one sample. Counters that a kernel lacks stay zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     /// Payload bytes acknowledged.
     pub acked: u64,
     /// Payload bytes received.
     pub received: u64,
-    /// What limited it.
+    /// Time by limit.
     pub times: Times,
-    /// Data segments sent, with those sent again; goes round.
+    /// Data segments sent, with retransmissions; wraps around.
     pub sent: u32,
-    /// Segments sent again; goes round.
-    pub again: u32,
+    /// Segments retransmitted; wraps around.
+    pub retransmitted: u32,
 }
 
-/// What a connection was at the look before.
+/// A connection in the previous sample.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Before {
-    /// When it was seen first, in nanoseconds after the first look of all.
+pub(crate) struct Previous {
+    /// Time of its first sample, in nanoseconds after the first sample of all.
     pub first_ns: u64,
-    /// At the last look at it.
+    /// Counters in its last sample.
     pub counters: Counters,
-    /// The number of that look; goes round.
-    pub look: u32,
+    /// Number of its last sample; wraps around.
+    pub sample: u32,
 }
 
 impl Counters {
-    pub(crate) fn of(info: &TcpInfo) -> Counters {
+    pub(crate) fn from_tcp_info(info: &TcpInfo) -> Counters {
         Counters {
             acked: info.bytes_acked.unwrap_or(0),
             received: info.bytes_received.unwrap_or(0),
-            times: Times::of(info).unwrap_or_default(),
+            times: Times::from_tcp_info(info).unwrap_or_default(),
             sent: info.data_segs_out.unwrap_or(0),
-            again: info.total_retrans,
+            retransmitted: info.total_retrans,
         }
     }
 
-    /// Data segments sent since `before`, and of these sent again.
+    /// Data segments sent since `before`, and retransmissions among them.
     pub(crate) fn segments_since(&self, before: &Counters) -> (u64, u64) {
-        (self.sent.wrapping_sub(before.sent).into(), self.again.wrapping_sub(before.again).into())
+        (
+            self.sent.wrapping_sub(before.sent).into(),
+            self.retransmitted.wrapping_sub(before.retransmitted).into(),
+        )
     }
 }
 
@@ -51,16 +54,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_remembered_in_little_more_than_a_line_of_cache() {
-        // A hundred thousand of them, in a table that is half empty, are to take a tenth of 100 MB.
-        let kept = size_of::<(u64, Before)>();
-        assert!(kept <= 72, "{kept} bytes");
+    fn previous_state_fits_in_72_bytes() {
+        // A half-empty table of 100 000 connections must stay around 10 MB.
+        let size = size_of::<(u64, Previous)>();
+        assert!(size <= 72, "{size} bytes");
     }
 
     #[test]
-    fn counters_of_segments_go_round() {
-        let before = Counters { sent: u32::MAX, again: 7, ..Counters::default() };
-        let now = Counters { sent: 4, again: 8, ..Counters::default() };
+    fn segment_counters_wrap_around() {
+        let before = Counters { sent: u32::MAX, retransmitted: 7, ..Counters::default() };
+        let now = Counters { sent: 4, retransmitted: 8, ..Counters::default() };
         assert_eq!(now.segments_since(&before), (5, 1));
     }
 }

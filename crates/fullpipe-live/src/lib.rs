@@ -17,9 +17,9 @@ mod totals;
 #[cfg(feature = "view")]
 pub mod view;
 
-pub use connection::{Beliefs, Connection, Figures};
+pub use connection::{Connection, Figures, PathModel};
 pub use filter::{Filter, FilterError};
 pub use owner::{Owner, Process};
-pub use reader::{BeliefSource, LookError, Reader, SCHEMA, Snapshot};
+pub use reader::{ModelSource, Reader, SCHEMA, SampleError, Snapshot};
 pub use recorder::Recorder;
 pub use totals::Total;

@@ -1,7 +1,7 @@
-//! Looking at the host's connections again and again.
+//! Periodic samples of the host's connections.
 
-use crate::connection::{Beliefs, Connection};
-use crate::counters::{Before, Counters};
+use crate::connection::{Connection, PathModel};
+use crate::counters::{Counters, Previous};
 use crate::filter::{Filter, Subject};
 use crate::limits::{self, Times};
 use crate::owner::{Owner, Owners};
@@ -19,125 +19,125 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Names the form of [`Snapshot`] as JSON.
+/// Schema name of [`Snapshot`] as JSON.
 pub const SCHEMA: &str = "fullpipe/watch/1";
 
-/// Why the connections could not be looked at.
+/// An error when sampling connections.
 #[derive(Debug, thiserror::Error)]
-pub enum LookError {
-    /// The kernel does not answer.
+pub enum SampleError {
+    /// The kernel returned an error.
     #[error(
-        "the kernel does not tell of its sockets: {0}; it needs CONFIG_INET_DIAG (`modprobe tcp_diag`), and no sandbox \
-         that forbids netlink"
+        "cannot list the kernel's sockets: {0}; this needs CONFIG_INET_DIAG (`modprobe tcp_diag`) and a sandbox that \
+         permits netlink"
     )]
     Kernel(#[from] io::Error),
 }
 
-/// Who knows what controllers believe whose sockets do not tell, as those that are loaded as eBPF programs.
-pub trait BeliefSource: Debug {
-    /// Whether it may know what a controller of that name believes: it is asked only where one is in use.
-    fn knows(&self, controller: &str) -> bool;
+/// A source of path models for controllers that sock_diag does not expose, such as those loaded as eBPF programs.
+pub trait ModelSource: Debug {
+    /// Whether it covers a controller of that name. It is queried only while such a controller is in use.
+    fn covers(&self, controller: &str) -> bool;
 
-    /// The beliefs by the sockets' cookies, or why they cannot be had.
+    /// The models by socket cookie.
     ///
     /// # Errors
-    /// A reason for people.
-    fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String>;
+    /// A message that says why they are not available.
+    fn models(&mut self) -> Result<HashMap<u64, PathModel>, String>;
 }
 
-/// The host's connections at one time.
+/// One sample of the host's connections.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Snapshot {
     /// [`SCHEMA`].
     pub schema: &'static str,
-    /// When, in seconds since 1970.
+    /// Time of the sample, Unix seconds.
     pub unix_s: f64,
-    /// Since the first look, in seconds.
+    /// Time since the first sample, in seconds.
     pub t_s: f64,
-    /// Whether the kernel's table stood still while it was read: otherwise connections may be missing.
+    /// Whether the kernel's table was unchanged while it was read; otherwise connections may be missing.
     pub complete: bool,
-    /// What could not be seen, and why, in words.
+    /// What is missing from the sample, with the reason.
     pub unseen: Vec<String>,
-    /// By controller.
+    /// Totals by controller.
     pub totals: Vec<Total>,
-    /// Those that the filter wants.
+    /// Connections that match the filter.
     pub connections: Vec<Connection>,
 }
 
-/// Looks at the connections of the network namespace of the thread that opened it.
+/// Samples the connections of the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Reader {
     kernel: SockDiag,
     filter: Filter,
     owners: Option<Owners>,
-    beliefs: Option<Box<dyn BeliefSource>>,
-    /// By cookie.
-    before: HashMap<u64, Before>,
+    model: Option<Box<dyn ModelSource>>,
+    /// Connections of the previous sample, by cookie.
+    previous: HashMap<u64, Previous>,
     began: Option<Instant>,
-    /// The look before, in nanoseconds after the first.
+    /// Time of the previous sample, in nanoseconds after the first.
     last_ns: u64,
-    /// How many there were; goes round.
-    looks: u32,
+    /// Number of samples; wraps around.
+    samples: u32,
 }
 
 impl Reader {
-    /// Looks at what `filter` wants, and finds out who holds it.
+    /// Opens a reader for connections that match `filter`, with their owners.
     ///
     /// # Errors
-    /// When the kernel does not offer it.
-    pub fn open(filter: Filter) -> Result<Reader, LookError> {
+    /// When the kernel lacks sock_diag.
+    pub fn open(filter: Filter) -> Result<Reader, SampleError> {
         Ok(Reader {
             kernel: SockDiag::open()?,
             filter,
             owners: Some(Owners::default()),
-            beliefs: None,
-            before: HashMap::new(),
+            model: None,
+            previous: HashMap::new(),
             began: None,
             last_ns: 0,
-            looks: 0,
+            samples: 0,
         })
     }
 
-    /// Leaves processes and control groups alone, unless the filter asks for them.
+    /// Skips processes and control groups, unless the filter tests them.
     pub fn without_owners(mut self) -> Reader {
-        if !self.filter.asks_for_owners() {
+        if !self.filter.needs_owners() {
             self.owners = None;
         }
         self
     }
 
-    /// Also asks `source` what controllers believe.
-    pub fn with_beliefs(mut self, source: Box<dyn BeliefSource>) -> Reader {
-        self.beliefs = Some(source);
+    /// Adds path models from `source`.
+    pub fn with_models(mut self, source: Box<dyn ModelSource>) -> Reader {
+        self.model = Some(source);
         self
     }
 
-    /// What it looks at.
+    /// The current filter.
     pub fn filter(&self) -> &Filter {
         &self.filter
     }
 
-    /// Looks at something else from now on.
+    /// Replaces the filter.
     pub fn set_filter(&mut self, filter: Filter) {
-        if filter.asks_for_owners() && self.owners.is_none() {
+        if filter.needs_owners() && self.owners.is_none() {
             self.owners = Some(Owners::default());
         }
         self.filter = filter;
     }
 
-    /// Looks. What happened since the look before is known of connections that were there then.
+    /// Takes a sample. Activity since the previous sample is known for connections that it contained.
     ///
     /// # Errors
-    /// When the kernel does not answer.
-    pub fn look(&mut self) -> Result<Snapshot, LookError> {
-        let Dumped { mut connections, besides, mut complete, at: now } = self.dump()?;
-        let (mut unseen, mut beliefs) = (Vec::new(), HashMap::new());
-        let asked = self.beliefs.as_mut().filter(|source| {
-            connections.iter().any(|c| c.controller.as_deref().is_some_and(|name| source.knows(name)))
+    /// When the kernel returns an error.
+    pub fn sample(&mut self) -> Result<Snapshot, SampleError> {
+        let Table { mut connections, sockets, mut complete, at: now } = self.dump()?;
+        let (mut unseen, mut models) = (Vec::new(), HashMap::new());
+        let source = self.model.as_mut().filter(|source| {
+            connections.iter().any(|c| c.controller.as_deref().is_some_and(|name| source.covers(name)))
         });
-        if let Some(source) = asked {
-            match source.beliefs() {
-                Ok(told) => beliefs = told,
+        if let Some(source) = source {
+            match source.models() {
+                Ok(found) => models = found,
                 Err(why) => unseen.push(why),
             }
         }
@@ -145,46 +145,46 @@ impl Reader {
         let now_ns = nanos(now.duration_since(began));
         let elapsed = Span::from_nanos(now_ns.saturating_sub(self.last_ns));
         self.last_ns = now_ns;
-        self.looks = self.looks.wrapping_add(1);
-        let Reader { filter, owners, before, looks, .. } = self;
-        let mut besides = besides.into_iter();
+        self.samples = self.samples.wrapping_add(1);
+        let Reader { filter, owners, previous, samples, .. } = self;
+        let mut sockets = sockets.into_iter();
         let mut sent = Vec::with_capacity(connections.len());
         connections.retain_mut(|connection| {
-            let Some(beside) = besides.next() else { return false };
-            // The kernel goes on by position in a bucket that may have changed: it shows a socket twice, or not.
-            let last = before.get(&connection.cookie).copied();
-            if last.is_some_and(|last| last.look == *looks) {
+            let Some(socket) = sockets.next() else { return false };
+            // The kernel resumes by position in a hash bucket that may have changed: a socket may appear twice or not at all.
+            let last = previous.get(&connection.cookie).copied();
+            if last.is_some_and(|last| last.sample == *samples) {
                 complete = false;
                 return false;
             }
             if let Some(owners) = owners {
-                connection.owner = owners.of(beside.inode, beside.cgroup);
+                connection.owner = owners.lookup(socket.inode, socket.cgroup);
             }
-            if filter.asks_for_owners() && !filter.wants(&connection.subject()) {
+            if filter.needs_owners() && !filter.matches(&connection.subject()) {
                 return false;
             }
-            if let Some(told) = beliefs.remove(&connection.cookie) {
-                connection.beliefs = Some(Box::new(told));
+            if let Some(model) = models.remove(&connection.cookie) {
+                connection.model = Some(Box::new(model));
             }
             if let Some(last) = &last {
                 connection.watched = Span::from_nanos(now_ns.saturating_sub(last.first_ns));
             }
-            sent.push(last.and_then(|last| since(connection, &last.counters, &beside, elapsed)));
+            sent.push(last.and_then(|last| add_activity(connection, &last.counters, &socket, elapsed)));
             if connection.figures.is_some() {
                 let first_ns = last.map_or(now_ns, |last| last.first_ns);
-                let seen = Before { first_ns, counters: beside.counters, look: *looks };
-                before.insert(connection.cookie, seen);
+                let current = Previous { first_ns, counters: socket.counters, sample: *samples };
+                previous.insert(connection.cookie, current);
             }
             true
         });
-        before.retain(|_, seen| seen.look == *looks);
-        // After a rush the room that it took is given back.
-        if before.capacity() / 4 > before.len().max(1024) {
-            before.shrink_to(2 * before.len());
+        previous.retain(|_, last| last.sample == *samples);
+        // Release memory after a burst of connections.
+        if previous.capacity() / 4 > previous.len().max(1024) {
+            previous.shrink_to(2 * previous.len());
         }
         if let Some(hidden) = self.owners.as_ref().map(Owners::hidden).filter(|h| *h > 0) {
             unseen.push(format!(
-                "the sockets of {hidden} processes of other users: as root their names are shown"
+                "owners of sockets of {hidden} processes of other users: run as root to see them"
             ));
         }
         Ok(Snapshot {
@@ -198,23 +198,23 @@ impl Reader {
         })
     }
 
-    /// Reads the kernel's table, of which nothing is kept but what is told; those that are surely not wanted are left out.
-    fn dump(&mut self) -> Result<Dumped, LookError> {
-        let nobody = Owner::default();
-        let (mut connections, mut besides, mut complete) = (Vec::new(), Vec::new(), true);
-        // Few controllers drive many connections.
+    /// Reads the kernel's socket table, skipping connections that cannot match.
+    fn dump(&mut self) -> Result<Table, SampleError> {
+        let unknown = Owner::default();
+        let (mut connections, mut sockets, mut complete) = (Vec::new(), Vec::new(), true);
+        // Many connections share few controller names.
         let mut names: Vec<Arc<str>> = Vec::new();
         let wanted = Extensions::INFO | Extensions::CONG | Extensions::VEGASINFO;
         let query = Query { extensions: wanted, ..Query::default() };
-        let by_owner = self.filter.asks_for_owners();
+        let by_owner = self.filter.needs_owners();
         for family in Family::BOTH {
-            let others = connections.len();
-            let dump = self.kernel.dump(family, &query, |seen| match seen {
+            let start = connections.len();
+            let dump = self.kernel.dump(family, &query, |item| match item {
                 DumpItem::Entry(view) => {
                     let (Some(local), Some(remote)) = (view.local(), view.remote()) else { return };
                     let (state, controller) = (view.state(), view.controller());
-                    let subject = Subject { local, remote, state, controller, owner: &nobody };
-                    if !by_owner && !self.filter.wants(&subject) {
+                    let subject = Subject { local, remote, state, controller, owner: &unknown };
+                    if !by_owner && !self.filter.matches(&subject) {
                         return;
                     }
                     let controller = controller.map(|name| {
@@ -224,44 +224,49 @@ impl Reader {
                         })
                     });
                     let info = view.info();
-                    connections.push(Connection::of(&view, (local, remote), controller, info.as_ref()));
-                    besides.push(Beside {
+                    connections.push(Connection::from_socket(
+                        &view,
+                        (local, remote),
+                        controller,
+                        info.as_ref(),
+                    ));
+                    sockets.push(SocketDetails {
                         inode: view.inode(),
                         cgroup: view.cgroup_id(),
-                        is_timed: info.as_ref().is_some_and(|info| Times::of(info).is_some()),
-                        counters: info.as_ref().map(Counters::of).unwrap_or_default(),
+                        is_timed: info.as_ref().is_some_and(|info| Times::from_tcp_info(info).is_some()),
+                        counters: info.as_ref().map(Counters::from_tcp_info).unwrap_or_default(),
                     });
                 }
                 DumpItem::Restart => {
-                    connections.truncate(others);
-                    besides.truncate(others);
+                    connections.truncate(start);
+                    sockets.truncate(start);
                 }
             });
             let dump = match dump {
                 Ok(dump) => dump,
                 Err(e) => {
-                    // The kernel may be in the middle of it still, and would refuse the next.
+                    // The kernel may still be sending this dump and would refuse the next one.
                     self.kernel = SockDiag::open()?;
                     return Err(e.into());
                 }
             };
             complete &= dump.consistent;
         }
-        // Before owners are looked for, which takes a while: the counters are of now.
+        // Taken before the slow search for owners: the counters are as of now.
         let at = Instant::now();
         if let Some(owners) = &mut self.owners {
-            owners.refresh(besides.iter().map(|b| b.inode));
+            owners.refresh(sockets.iter().map(|b| b.inode));
         }
-        Ok(Dumped { connections, besides, complete, at })
+        Ok(Table { connections, sockets, complete, at })
     }
 }
 
-/// The kernel's table at one time.
-struct Dumped {
+/// The kernel's socket table.
+struct Table {
     connections: Vec<Connection>,
-    /// One for each of them.
-    besides: Vec<Beside>,
-    /// Whether the table stood still, as far as that is seen.
+    /// Details of the socket of each connection.
+    sockets: Vec<SocketDetails>,
+    /// Whether the table was unchanged while it was read, as far as detectable.
     complete: bool,
     at: Instant,
 }
@@ -277,11 +282,11 @@ impl Snapshot {
     }
 }
 
-/// What is needed of a socket beside what is told of it.
-struct Beside {
+/// Details of a socket that are not part of its [`Connection`].
+struct SocketDetails {
     inode: u32,
     cgroup: Option<u64>,
-    /// Whether the kernel accounts for its time.
+    /// Whether the kernel accounts for the connection's time.
     is_timed: bool,
     counters: Counters,
 }
@@ -290,23 +295,28 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Writes into `connection` what happened since the look before; the segments that it sent.
-fn since(connection: &mut Connection, last: &Counters, beside: &Beside, elapsed: Span) -> Option<Sent> {
+/// Sets the activity of `connection` since the previous sample; returns the segments that it sent.
+fn add_activity(
+    connection: &mut Connection,
+    last: &Counters,
+    socket: &SocketDetails,
+    elapsed: Span,
+) -> Option<Sent> {
     let figures = connection.figures.as_ref()?;
-    let now = &beside.counters;
+    let now = &socket.counters;
     let rate = |before: u64, now: u64| {
         let bytes = now.checked_sub(before)?;
         (!elapsed.is_zero()).then(|| Rate::from_bytes_in(bytes, elapsed))
     };
-    // What this kernel does not count is not told.
+    // Counters that this kernel lacks are left out.
     connection.sending = figures.acked_bytes.and_then(|now| rate(last.acked, now));
     connection.receiving = figures.received_bytes.and_then(|now| rate(last.received, now));
     let sent = figures.sent_segments.map(|_| now.segments_since(last));
     connection.retransmitted = sent.and_then(ratio);
-    // Controllers that are programs tell nothing of themselves to sock_diag (`get_info` is not theirs to fill).
+    // Controllers that are eBPF programs expose no model to sock_diag (they cannot implement `get_info`).
     let named = connection.controller.as_deref().is_some_and(|name| name.contains("bbr"));
-    let modelled = named || connection.beliefs.as_ref().is_some_and(|b| b.bw.is_some());
-    if beside.is_timed {
+    let modelled = named || connection.model.as_ref().is_some_and(|m| m.bw.is_some());
+    if socket.is_timed {
         connection.limits = limits::shares(&last.times, &now.times, figures, elapsed, modelled);
     }
     sent
@@ -326,25 +336,25 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_between_two_looks_is_told_of_the_wanted_connection_only() {
+    fn activity_between_samples_is_reported_for_matching_connections_only() {
         let ((mut client, mut server), _other) = (pair(), pair());
         pin(&client, "reno").unwrap();
-        // Clients of other servers, as of the tests beside, may have the same port.
+        // Connections of concurrent tests may use the same port.
         let [from, to] = [&client, &server].map(|end| end.local_addr().unwrap().port());
         let filter = format!("sport = :{from} and dport = :{to} and pid {}", std::process::id());
         let mut reader = Reader::open(Filter::parse(&filter).unwrap()).unwrap();
-        let first = reader.look().unwrap();
+        let first = reader.sample().unwrap();
         assert_eq!(first.connections.len(), 1);
         assert_eq!((first.connections[0].sending, first.totals[0].retransmitted), (None, None));
         client.write_all(&[7; 50_000]).unwrap();
         server.read_exact(&mut [0; 50_000]).unwrap();
-        // The last ACK may be on its way.
-        let acked = |r: &mut Reader| r.look().unwrap().connections[0].figures.as_ref().unwrap().acked_bytes;
+        // The last ACK may be in flight.
+        let acked = |r: &mut Reader| r.sample().unwrap().connections[0].figures.as_ref().unwrap().acked_bytes;
         let mut watching = Reader::open(reader.filter().clone()).unwrap();
         while acked(&mut watching) < Some(50_000) {
             std::thread::yield_now();
         }
-        let second = reader.look().unwrap();
+        let second = reader.sample().unwrap();
         let one = &second.connections[0];
         let bytes = one.sending.unwrap().as_bytes_per_sec() as f64 * (second.t_s - first.t_s);
         assert!((bytes - 50_000.0).abs() < 500.0, "{bytes}");
@@ -359,26 +369,26 @@ mod tests {
     }
 
     #[test]
-    fn beliefs_that_sockets_do_not_tell_come_from_who_knows_them() {
+    fn models_missing_from_sock_diag_come_from_the_source() {
         #[derive(Debug)]
         struct Oracle(u64);
-        impl BeliefSource for Oracle {
-            fn knows(&self, controller: &str) -> bool {
+        impl ModelSource for Oracle {
+            fn covers(&self, controller: &str) -> bool {
                 controller == "reno"
             }
-            fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String> {
+            fn models(&mut self) -> Result<HashMap<u64, PathModel>, String> {
                 let state = Some("ProbeBW_UP".to_owned());
-                Ok(HashMap::from([(self.0, Beliefs { state, ..Beliefs::default() })]))
+                Ok(HashMap::from([(self.0, PathModel { state, ..PathModel::default() })]))
             }
         }
         #[derive(Debug)]
         struct Blind;
-        impl BeliefSource for Blind {
-            fn knows(&self, controller: &str) -> bool {
+        impl ModelSource for Blind {
+            fn covers(&self, controller: &str) -> bool {
                 controller == "reno"
             }
-            fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String> {
-                Err("only root may look".to_owned())
+            fn models(&mut self) -> Result<HashMap<u64, PathModel>, String> {
+                Err("only root may read models".to_owned())
             }
         }
         let (client, _server) = pair();
@@ -386,19 +396,19 @@ mod tests {
         let port = client.local_addr().unwrap().port();
         let filter = Filter::parse(&format!("sport = :{port}")).unwrap();
         let mut reader = Reader::open(filter.clone()).unwrap().without_owners();
-        let cookie = reader.look().unwrap().connections[0].cookie;
-        let snapshot = reader.with_beliefs(Box::new(Oracle(cookie))).look().unwrap();
-        let beliefs = snapshot.connections[0].beliefs.as_ref().unwrap();
-        assert_eq!(beliefs.state.as_deref(), Some("ProbeBW_UP"));
-        let mut blind = Reader::open(filter.clone()).unwrap().without_owners().with_beliefs(Box::new(Blind));
-        assert_eq!(blind.look().unwrap().unseen, ["only root may look"]);
+        let cookie = reader.sample().unwrap().connections[0].cookie;
+        let snapshot = reader.with_models(Box::new(Oracle(cookie))).sample().unwrap();
+        let model = snapshot.connections[0].model.as_ref().unwrap();
+        assert_eq!(model.state.as_deref(), Some("ProbeBW_UP"));
+        let mut blind = Reader::open(filter.clone()).unwrap().without_owners().with_models(Box::new(Blind));
+        assert_eq!(blind.sample().unwrap().unseen, ["only root may read models"]);
         let none = Filter::parse(&format!("sport = :{port} and not controller reno")).unwrap();
         blind.set_filter(none);
-        assert_eq!(blind.look().unwrap().unseen, [""; 0], "nothing is missed of what is not there");
+        assert_eq!(blind.sample().unwrap().unseen, [""; 0], "no note without such a controller");
     }
 
     #[test]
-    fn bbr_tells_what_it_believes_once_it_has_sent() {
+    fn bbr_exposes_its_model_after_sending() {
         let (mut client, mut server) = pair();
         if pin(&client, "bbr").is_err() {
             println!("SKIPPED: this kernel offers no bbr");
@@ -406,19 +416,19 @@ mod tests {
         }
         let port = client.local_addr().unwrap().port();
         let mut reader = Reader::open(Filter::parse(&format!("sport = :{port}")).unwrap()).unwrap();
-        assert_eq!(reader.look().unwrap().connections[0].beliefs, None);
+        assert_eq!(reader.sample().unwrap().connections[0].model, None);
         let snapshot = loop {
             client.write_all(&[7; 50_000]).unwrap();
             server.read_exact(&mut [0; 50_000]).unwrap();
-            let snapshot = reader.look().unwrap();
-            if snapshot.connections[0].beliefs.is_some() {
+            let snapshot = reader.sample().unwrap();
+            if snapshot.connections[0].model.is_some() {
                 break snapshot;
             }
         };
-        let beliefs = snapshot.connections[0].beliefs.as_ref().unwrap();
-        assert!(beliefs.state.is_some() && beliefs.bw.is_some(), "{beliefs:?}");
+        let model = snapshot.connections[0].model.as_ref().unwrap();
+        assert!(model.state.is_some() && model.bw.is_some(), "{model:?}");
         let json = serde_json::to_value(&snapshot).unwrap();
         assert_eq!(json["connections"][0]["controller"], "bbr");
-        assert!(json["connections"][0]["beliefs"]["pacing_gain"].as_f64().unwrap() > 0.0);
+        assert!(json["connections"][0]["model"]["pacing_gain"].as_f64().unwrap() > 0.0);
     }
 }

@@ -1,4 +1,4 @@
-//! A recording of what was watched, as reports read it: a flow a connection.
+//! Records samples as a recording for reports, one flow per connection.
 
 use crate::connection::Connection;
 use crate::reader::Snapshot;
@@ -9,31 +9,31 @@ use fullpipe_experiment::recording::{
 use fullpipe_units::{Rate, Span};
 use std::collections::HashMap;
 
-/// Most connections of which a series is kept; of the others only how many they were is told.
-const MOST_FLOWS: usize = 500;
-/// Most rows of all series together, some 80 MB. When they are reached every second one is let go.
-const MOST_ROWS: usize = 500_000;
+/// Maximum connections recorded; further ones are only counted.
+const MAX_FLOWS: usize = 500;
+/// Maximum rows of all series, about 80 MB. Beyond, every second row is removed.
+const MAX_ROWS: usize = 500_000;
 
-/// Most changes of state that are kept of a connection.
-const MOST_STATES: usize = 2000;
+/// Maximum state changes kept per connection.
+const MAX_STATES: usize = 2000;
 
-/// Keeps what was seen, in bounded memory.
+/// Accumulates samples in bounded memory.
 #[derive(Debug, Default)]
 pub struct Recorder {
     flows: Vec<Flow>,
     by_cookie: HashMap<u64, usize>,
-    left_out: u64,
+    omitted: u64,
     rows: usize,
-    /// Every so many looks a row is kept.
+    /// One row is kept per so many samples.
     stride: u64,
-    looks: u64,
+    samples: u64,
     end_s: f64,
 }
 
 #[derive(Debug)]
 struct Flow {
     recording: FlowRecording,
-    /// At the first look: what came before is not this recording's.
+    /// Counters in the first sample: earlier activity is not part of the recording.
     first: Counters,
     last: Counters,
     last_s: f64,
@@ -44,24 +44,24 @@ struct Flow {
 struct Counters {
     acked: u64,
     sent: u32,
-    again: u32,
+    retransmitted: u32,
 }
 
 impl Recorder {
-    /// Nothing yet.
+    /// An empty recorder.
     pub fn new() -> Recorder {
         Recorder { stride: 1, ..Recorder::default() }
     }
 
-    /// Keeps a look.
+    /// Adds a sample.
     pub fn add(&mut self, snapshot: &Snapshot) {
-        let keep = self.looks.is_multiple_of(self.stride);
-        self.looks += 1;
+        let keep = self.samples.is_multiple_of(self.stride);
+        self.samples += 1;
         self.end_s = snapshot.t_s;
         for connection in &snapshot.connections {
             self.add_connection(snapshot.t_s, connection, keep);
         }
-        if self.rows > MOST_ROWS {
+        if self.rows > MAX_ROWS {
             self.thin();
         }
     }
@@ -71,12 +71,12 @@ impl Recorder {
         let now = Counters {
             acked: figures.acked_bytes.unwrap_or(0),
             sent: figures.sent_segments.unwrap_or(0),
-            again: figures.retransmitted_segments,
+            retransmitted: figures.retransmitted_segments,
         };
         let at = match self.by_cookie.get(&connection.cookie) {
             Some(&at) => at,
-            None if self.flows.len() == MOST_FLOWS => {
-                self.left_out += u64::from(connection.watched.is_zero());
+            None if self.flows.len() == MAX_FLOWS => {
+                self.omitted += u64::from(connection.watched.is_zero());
                 return;
             }
             None => {
@@ -103,8 +103,8 @@ impl Recorder {
         let flow = &mut self.flows[at];
         flow.last = now;
         flow.last_s = t_s;
-        if flow.recording.states.len() < MOST_STATES
-            && let Some(state) = connection.beliefs.as_ref().and_then(|b| b.state.as_ref())
+        if flow.recording.states.len() < MAX_STATES
+            && let Some(state) = connection.model.as_ref().and_then(|b| b.state.as_ref())
             && flow.recording.states.last().is_none_or(|last| last.state != *state)
         {
             flow.recording.states.push(StateChange { at_s: t_s, state: state.clone() });
@@ -116,31 +116,31 @@ impl Recorder {
         }
     }
 
-    /// Lets every second row go, and keeps half as many from now on.
+    /// Removes every second row and doubles the stride.
     fn thin(&mut self) {
         self.stride *= 2;
         self.rows = 0;
         for flow in &mut self.flows {
-            fn half(values: &mut Vec<f64>) {
+            fn halve(values: &mut Vec<f64>) {
                 let mut odd = true;
                 values.retain(|_| {
                     odd = !odd;
                     !odd
                 });
             }
-            half(&mut flow.recording.series.t_s);
-            flow.recording.series.columns.iter_mut().for_each(|c| half(&mut c.values));
-            half(&mut flow.round_trips);
+            halve(&mut flow.recording.series.t_s);
+            flow.recording.series.columns.iter_mut().for_each(|c| halve(&mut c.values));
+            halve(&mut flow.round_trips);
             self.rows += flow.recording.series.t_s.len();
         }
     }
 
-    /// How many connections had no place.
-    pub fn left_out(&self) -> u64 {
-        self.left_out
+    /// Number of connections that were not recorded.
+    pub fn omitted(&self) -> u64 {
+        self.omitted
     }
 
-    /// The recording, the flows with most data first.
+    /// The recording, flows with most data first.
     pub fn results(self) -> Results {
         let end_s = self.end_s;
         let mut flows: Vec<FlowRecording> = self.flows.into_iter().map(|flow| flow.finish()).collect();
@@ -151,9 +151,9 @@ impl Recorder {
         let cc = controllers.join("+");
         let mut summary = Summary::total(flows.iter().map(|f| &f.summary), end_s);
         summary.duration_s = end_s;
-        let others = match self.left_out {
+        let others = match self.omitted {
             0 => String::new(),
-            n => format!(" ({n} more were not recorded)"),
+            n => format!(" ({n} more not recorded)"),
         };
         Results::new(vec![Recording {
             label: "this host".to_owned(),
@@ -185,7 +185,7 @@ impl Flow {
         recording.series = recording.series.without_empty_columns();
         let duration_s = last_s - recording.start_s;
         let bytes = last.acked.saturating_sub(first.acked);
-        let again = u64::from(last.again.wrapping_sub(first.again));
+        let retransmitted = u64::from(last.retransmitted.wrapping_sub(first.retransmitted));
         round_trips.sort_by(f64::total_cmp);
         let quantile = |q: f64| {
             let at = (round_trips.len() as f64 * q) as usize;
@@ -196,8 +196,8 @@ impl Flow {
             goodput_bps: if duration_s > 0.0 { bytes as f64 * 8.0 / duration_s } else { 0.0 },
             bytes_delivered: bytes,
             packets_sent: u64::from(last.sent.wrapping_sub(first.sent)),
-            packets_retransmitted: again,
-            packets_lost: again,
+            packets_retransmitted: retransmitted,
+            packets_lost: retransmitted,
             rtt_ms: Quantiles {
                 min: quantile(0.0),
                 p50: quantile(0.5),
@@ -225,9 +225,9 @@ fn row(connection: &Connection, first: Counters) -> FlowRow {
         row.delivery_rate_bps = bps(f.delivery);
         row.delivered_bytes = f.acked_bytes.unwrap_or(0).saturating_sub(first.acked) as f64;
         row.sent_packets = f64::from(f.sent_segments.unwrap_or(0).wrapping_sub(first.sent));
-        row.retransmitted_packets = f64::from(f.retransmitted_segments.wrapping_sub(first.again));
+        row.retransmitted_packets = f64::from(f.retransmitted_segments.wrapping_sub(first.retransmitted));
     }
-    if let Some(b) = &connection.beliefs {
+    if let Some(b) = &connection.model {
         row.bw_bps = bps(b.bw);
         if b.min_rtt.is_some() {
             row.min_rtt_ms = ms(b.min_rtt);

@@ -1,4 +1,4 @@
-//! The table of connections: which columns fit, in which order the rows stand, and what is in the cells.
+//! The table of connections: columns that fit, order of rows, contents of cells.
 
 use crate::connection::Connection;
 use fullpipe_experiment::format_number::significant;
@@ -6,46 +6,46 @@ use fullpipe_units::{Rate, Span};
 use std::borrow::Borrow;
 use std::net::SocketAddr;
 
-/// What a column shows.
+/// A column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Column {
-    /// The other end.
+    /// Remote address and port.
     Remote,
-    /// Payload acknowledged, in bits per second.
+    /// Payload acknowledged, bit/s.
     Sending,
-    /// The controller's name.
+    /// Name of the congestion controller.
     Controller,
-    /// What limited most of the time.
+    /// The dominant limit.
     LimitedBy,
-    /// Smoothed round-trip time and the least one, in milliseconds.
+    /// Smoothed and minimum round-trip time, ms.
     RoundTrip,
-    /// Share of the segments that were sent again.
+    /// Retransmitted share of the segments.
     Retransmitted,
-    /// The controller's state.
+    /// State of the controller.
     State,
-    /// Who holds the socket.
+    /// Owning process.
     Process,
     /// Congestion window in segments.
     Cwnd,
-    /// Payload received, in bits per second.
+    /// Payload received, bit/s.
     Receiving,
-    /// The controller's bandwidth, in bits per second.
+    /// The controller's bandwidth estimate, bit/s.
     Bandwidth,
     /// The controller's pacing gain.
     Gain,
-    /// The latest delivery-rate sample, in bits per second.
+    /// The latest delivery-rate sample, bit/s.
     Delivery,
-    /// Its own end.
+    /// Local address and port.
     Local,
-    /// systemd's unit, or the container.
+    /// Container or systemd unit.
     Unit,
-    /// For how long it has been watched.
+    /// Time since the connection was first observed.
     Watched,
 }
 
 impl Column {
-    /// All, those first that a narrow terminal shows too.
-    const BY_WORTH: [Column; 16] = [
+    /// All columns by priority: a narrow terminal shows the first ones.
+    const BY_PRIORITY: [Column; 16] = [
         Column::Remote,
         Column::Sending,
         Column::Controller,
@@ -64,8 +64,8 @@ impl Column {
         Column::Watched,
     ];
 
-    /// The order from left to right.
-    const ACROSS: [Column; 16] = [
+    /// All columns from left to right.
+    const LEFT_TO_RIGHT: [Column; 16] = [
         Column::Controller,
         Column::State,
         Column::Local,
@@ -84,29 +84,29 @@ impl Column {
         Column::Unit,
     ];
 
-    /// What stands above it.
+    /// Column heading.
     pub fn heading(self) -> &'static str {
         match self {
             Column::Remote => "remote",
-            Column::Sending => "sending",
-            Column::Controller => "control",
+            Column::Sending => "send",
+            Column::Controller => "cc",
             Column::LimitedBy => "limited by",
-            Column::RoundTrip => "rtt/min ms",
-            Column::Retransmitted => "resent",
+            Column::RoundTrip => "RTT/min ms",
+            Column::Retransmitted => "retr",
             Column::State => "state",
             Column::Process => "process",
             Column::Cwnd => "cwnd",
-            Column::Receiving => "receiv.",
+            Column::Receiving => "recv",
             Column::Bandwidth => "bw",
             Column::Gain => "gain",
             Column::Delivery => "deliv.",
             Column::Local => "local",
             Column::Unit => "unit",
-            Column::Watched => "seen",
+            Column::Watched => "age",
         }
     }
 
-    /// The least and the most characters that serve.
+    /// Minimum and maximum useful width in characters.
     fn widths(self) -> (u16, u16) {
         match self {
             Column::Remote => (15, 47),
@@ -125,8 +125,8 @@ impl Column {
         }
     }
 
-    /// Whether figures of it stand below each other.
-    pub fn is_figure(self) -> bool {
+    /// Whether the column is numeric and right-aligned.
+    pub fn is_numeric(self) -> bool {
         matches!(
             self,
             Column::Sending
@@ -141,33 +141,33 @@ impl Column {
         )
     }
 
-    /// What it says of a connection, in at most `width` characters.
+    /// The cell of a connection, in at most `width` characters.
     pub fn cell(self, connection: &Connection, width: u16) -> String {
         let figures = connection.figures.as_ref();
-        let beliefs = connection.beliefs.as_ref();
+        let model = connection.model.as_ref();
         let text = match self {
             Column::Remote => return address(connection.remote, width.into()),
             Column::Local => return address(connection.local, width.into()),
             Column::Sending => connection.sending.map(rate),
             Column::Receiving => connection.receiving.map(rate),
-            Column::Bandwidth => beliefs.and_then(|b| b.bw).map(rate),
+            Column::Bandwidth => model.and_then(|b| b.bw).map(rate),
             Column::Delivery => figures.and_then(|f| f.delivery).map(rate),
             Column::Controller => connection.controller.as_deref().map(str::to_owned),
-            Column::State => beliefs.and_then(|b| b.state.clone()),
+            Column::State => model.and_then(|b| b.state.clone()),
             Column::LimitedBy => connection.limited_by().map(|most| {
                 let name = most.by.name();
                 let with_share = format!("{name} {:.0} %", most.share * 100.0);
                 if with_share.chars().count() <= width.into() { with_share } else { name.to_owned() }
             }),
             Column::RoundTrip => figures.filter(|f| !f.srtt.is_zero()).map(|f| {
-                let least = f.min_rtt.map_or_else(|| "–".to_owned(), ms);
-                format!("{}/{least}", ms(f.srtt))
+                let min = f.min_rtt.map_or_else(|| "–".to_owned(), ms);
+                format!("{}/{min}", ms(f.srtt))
             }),
             Column::Retransmitted => connection.retransmitted.map(percent),
             Column::Cwnd => figures.map(|f| f.cwnd_segments.to_string()),
-            Column::Gain => beliefs.and_then(|b| b.pacing_gain).map(|g| format!("{g:.2}")),
+            Column::Gain => model.and_then(|b| b.pacing_gain).map(|g| format!("{g:.2}")),
             Column::Process => connection.owner.process.as_ref().map(|p| {
-                // The number is what a command can be given: a long name gives way.
+                // The PID is needed for commands, so a long name is shortened instead.
                 let pid = format!(" ({})", p.pid);
                 cut(&p.name, usize::from(width).saturating_sub(pid.chars().count()).max(1)) + &pid
             }),
@@ -180,61 +180,61 @@ impl Column {
     }
 }
 
-/// The columns that fit into `width` characters with a blank between them, from left to right, each with its width.
+/// The columns that fit into `width` characters, separated by blanks, from left to right with their widths.
 pub fn layout(width: u16, shown: impl Fn(Column) -> bool) -> Vec<(Column, u16)> {
     let mut chosen = Vec::new();
     let mut left = width.saturating_add(1);
-    for column in Column::BY_WORTH.into_iter().filter(|c| shown(*c)) {
-        let (least, _) = column.widths();
-        if least < left {
-            left -= least + 1;
+    for column in Column::BY_PRIORITY.into_iter().filter(|c| shown(*c)) {
+        let (min, _) = column.widths();
+        if min < left {
+            left -= min + 1;
             chosen.push(column);
         } else if !chosen.is_empty() {
-            // A less worthy one that is narrower would only confuse.
+            // Skipping to a narrower column of lower priority would be confusing.
             break;
         }
     }
     let mut columns: Vec<(Column, u16)> =
-        Column::ACROSS.into_iter().filter(|c| chosen.contains(c)).map(|c| (c, c.widths().0)).collect();
-    // What is left goes to those that can use it, the worthiest first, so that an IPv6 address is not cut beside an empty column.
-    for (worthy, most) in
+        Column::LEFT_TO_RIGHT.into_iter().filter(|c| chosen.contains(c)).map(|c| (c, c.widths().0)).collect();
+    // Distribute the remaining width by priority, so that an IPv6 address is not cut beside an empty column.
+    for (column, max) in
         [(Column::Remote, 21), (Column::LimitedBy, 23), (Column::State, 14), (Column::Process, 20)]
             .into_iter()
-            .chain(Column::BY_WORTH.into_iter().map(|c| (c, c.widths().1)))
+            .chain(Column::BY_PRIORITY.into_iter().map(|c| (c, c.widths().1)))
     {
-        if let Some((_, has)) = columns.iter_mut().find(|(c, _)| *c == worthy) {
-            let more = most.saturating_sub(*has).min(left);
-            *has += more;
+        if let Some((_, width)) = columns.iter_mut().find(|(c, _)| *c == column) {
+            let more = max.saturating_sub(*width).min(left);
+            *width += more;
             left -= more;
         }
     }
     columns
 }
 
-/// By what the rows are ordered.
+/// Sort order of the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// What is sent and received.
+    /// Sending plus receiving rate.
     #[default]
     Rate,
     /// Smoothed round-trip time.
     RoundTrip,
-    /// What that is above the least one.
+    /// Queueing delay.
     Queueing,
-    /// Share sent again.
+    /// Retransmitted share.
     Retransmitted,
     /// Congestion window.
     Cwnd,
-    /// For how long it has been watched.
+    /// Time since the connection was first observed.
     Age,
 }
 
 impl Order {
-    /// All, in the order in which a key goes through them.
+    /// All orders, as cycled through by a key.
     pub const ALL: [Order; 6] =
         [Order::Rate, Order::RoundTrip, Order::Queueing, Order::Retransmitted, Order::Cwnd, Order::Age];
 
-    /// In words.
+    /// Display name.
     pub fn name(self) -> &'static str {
         match self {
             Order::Rate => "rate",
@@ -246,7 +246,7 @@ impl Order {
         }
     }
 
-    /// The order after this one.
+    /// The next order in the cycle.
     pub fn next(self) -> Order {
         let at = Order::ALL.iter().position(|o| *o == self).unwrap_or(0);
         Order::ALL[(at + 1) % Order::ALL.len()]
@@ -265,7 +265,7 @@ impl Order {
         }
     }
 
-    /// Puts the connections in this order, the most first, those that are equal by their sockets.
+    /// Sorts connections, largest value first, ties by socket cookie.
     pub fn sort<C: Borrow<Connection>>(self, connections: &mut [C], reversed: bool) {
         connections.sort_unstable_by(|a, b| {
             let (a, b) = (a.borrow(), b.borrow());
@@ -276,7 +276,7 @@ impl Order {
     }
 }
 
-/// A rate in bits per second in short: `95.2M`.
+/// A rate in bit/s, abbreviated: `95.2M`.
 pub fn rate(rate: Rate) -> String {
     let bps = rate.as_bits_per_sec_f64();
     let (size, unit) = match bps {
@@ -288,7 +288,7 @@ pub fn rate(rate: Rate) -> String {
     format!("{}{unit}", significant(bps / size, 3))
 }
 
-/// Milliseconds in short; below one only as fine as the kernel counts them usefully.
+/// Milliseconds, abbreviated; two decimals below one.
 pub fn ms(span: Span) -> String {
     match span.as_millis_f64() {
         ms if ms < 1.0 => format!("{ms:.2}"),
@@ -296,7 +296,7 @@ pub fn ms(span: Span) -> String {
     }
 }
 
-/// A share as a percentage in short: `1.2%`.
+/// A share as a percentage, abbreviated: `1.2%`.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         0.0 => "0".to_owned(),
@@ -315,8 +315,7 @@ fn age(span: Span) -> String {
     }
 }
 
-/// An address in at most `width` characters: where it does not fit the middle is left out, so that its beginning and
-/// its port stay.
+/// An address in at most `width` characters; if it does not fit, its middle is elided and its port kept.
 fn address(address: SocketAddr, width: usize) -> String {
     let text = address.to_string();
     if text.len() <= width {
@@ -342,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_matters_most_fits_in_eighty_columns_and_nothing_is_wider_than_the_terminal() {
+    fn priority_columns_fit_in_80_columns_and_tables_fit_the_terminal() {
         let has = |width: u16, column| layout(width, |_| true).iter().any(|(c, _)| *c == column);
         for column in
             [Column::Controller, Column::State, Column::Remote, Column::LimitedBy, Column::RoundTrip]
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn long_addresses_keep_their_beginning_and_port() {
+    fn long_addresses_keep_prefix_and_port() {
         let v6 = "[2001:db8:aaaa:bbbb:cccc:dddd:eeee:ffff]:50000".parse().unwrap();
         assert_eq!(address(v6, 20), "[2001:db8:aaa…:50000");
         assert_eq!(address("192.0.2.1:80".parse().unwrap(), 15), "192.0.2.1:80");
@@ -369,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_short() {
+    fn numbers_are_abbreviated() {
         assert_eq!(rate(Rate::from_bits_per_sec(95_234_000)), "95.2M");
         assert_eq!(rate(Rate::from_bits_per_sec(999_600_000)), "1.00G");
         assert_eq!(

@@ -1,4 +1,4 @@
-//! A look as text.
+//! A sample as text.
 
 use crate::connection::Connection;
 use crate::reader::Snapshot;
@@ -7,11 +7,11 @@ use fullpipe_kernel::printable::wrap;
 use fullpipe_units::{Rate, Span};
 use std::fmt::Write;
 
-/// Of what a line goes on with that is wider than the terminal.
+/// Indent of continuation lines.
 pub(crate) const INDENT: usize = 4;
 
-/// The totals by controller and a table of the connections, `most` of them at the most, `width` characters wide.
-pub fn once(snapshot: &Snapshot, order: Order, width: u16, most: usize) -> String {
+/// Totals by controller and a table of at most `max_rows` connections, `width` characters wide.
+pub fn render(snapshot: &Snapshot, order: Order, width: u16, max_rows: usize) -> String {
     let mut out = String::new();
     for line in totals(snapshot).iter().flat_map(|line| wrap(line, width.into(), INDENT)) {
         let _ = writeln!(out, "{}", cut(&line, width.into()));
@@ -20,17 +20,20 @@ pub fn once(snapshot: &Snapshot, order: Order, width: u16, most: usize) -> Strin
     order.sort(&mut connections, false);
     if !connections.is_empty() {
         out.push('\n');
-        let columns = layout(width, |c| is_told(snapshot, c));
+        let columns = layout(width, |c| has_values(snapshot, c));
         let heading = line(&columns, |column, _| column.heading().to_owned());
         let _ = writeln!(out, "{heading}");
     }
-    let columns = layout(width, |c| is_told(snapshot, c));
-    for connection in connections.iter().take(most) {
+    let columns = layout(width, |c| has_values(snapshot, c));
+    for connection in connections.iter().take(max_rows) {
         let _ = writeln!(out, "{}", line(&columns, |column, width| column.cell(connection, width)));
     }
-    if connections.len() > most {
-        let _ =
-            writeln!(out, "and {} more: --json tells of all, a filter of fewer", connections.len() - most);
+    if connections.len() > max_rows {
+        let _ = writeln!(
+            out,
+            "and {} more: --json lists all, a filter selects fewer",
+            connections.len() - max_rows
+        );
     }
     for note in notes(snapshot) {
         let _ = writeln!(out, "{note}");
@@ -38,11 +41,11 @@ pub fn once(snapshot: &Snapshot, order: Order, width: u16, most: usize) -> Strin
     out
 }
 
-/// Whether any connection has something for this column; the others are left out.
-pub(crate) fn is_told(snapshot: &Snapshot, column: Column) -> bool {
+/// Whether any connection has a value for this column; empty columns are left out.
+pub(crate) fn has_values(snapshot: &Snapshot, column: Column) -> bool {
     match column {
         Column::State | Column::Bandwidth | Column::Gain => {
-            snapshot.connections.iter().any(|c| c.beliefs.as_ref().is_some_and(|b| b.bw.is_some()))
+            snapshot.connections.iter().any(|c| c.model.as_ref().is_some_and(|b| b.bw.is_some()))
         }
         Column::Process => snapshot.connections.iter().any(|c| c.owner.process.is_some()),
         Column::Unit => snapshot.connections.iter().any(|c| c.owner.unit().or(c.owner.container()).is_some()),
@@ -50,37 +53,37 @@ pub(crate) fn is_told(snapshot: &Snapshot, column: Column) -> bool {
     }
 }
 
-/// A line a controller.
+/// One line per controller.
 pub fn totals(snapshot: &Snapshot) -> Vec<String> {
     if snapshot.connections.is_empty() {
-        return vec!["no connection to show".to_owned()];
+        return vec!["no matching connections".to_owned()];
     }
     let name_width = snapshot.totals.iter().map(|t| t.controller.chars().count()).max().unwrap_or(0);
     snapshot
         .totals
         .iter()
         .map(|t| {
-            // Of what only sends, what comes back would take the room of what matters.
+            // On a mostly sending host, the receiving rate would take the place of more important values.
             let sending = t.sending.map_or(0.0, Rate::as_bits_per_sec_f64);
-            let worth_telling = |r: &Rate| r.as_bits_per_sec_f64() > sending / 100.0;
+            let is_significant = |r: &Rate| r.as_bits_per_sec_f64() > sending / 100.0;
             let plural = if t.connections == 1 { "" } else { "s" };
             let name = if t.controller.is_empty() { "(none)" } else { &t.controller };
             let mut line = format!("{name:name_width$}  {:>6} connection{plural}", t.connections);
-            for (what, value) in [
+            for (name, value) in [
                 ("sending", t.sending.map(|r| format!("{}bit/s", spaced(&rate(r))))),
                 (
                     "receiving",
-                    t.receiving.filter(worth_telling).map(|r| format!("{}bit/s", spaced(&rate(r)))),
+                    t.receiving.filter(is_significant).map(|r| format!("{}bit/s", spaced(&rate(r)))),
                 ),
-                ("resent", t.retransmitted.map(percent)),
+                ("retr", t.retransmitted.map(percent)),
                 ("RTT", t.srtt_p50_ms.map(|v| format!("{} ms", ms(Span::from_secs_f64(v / 1000.0))))),
                 (
-                    "of it queueing",
+                    "queueing",
                     t.queueing_p50_ms.map(|v| format!("{} ms", ms(Span::from_secs_f64(v / 1000.0)))),
                 ),
             ] {
                 if let Some(value) = value {
-                    let _ = write!(line, ", {what} {value}");
+                    let _ = write!(line, ", {name} {value}");
                 }
             }
             line
@@ -88,7 +91,7 @@ pub fn totals(snapshot: &Snapshot) -> Vec<String> {
         .collect()
 }
 
-/// `95.2M` to `95.2 M`, so that a unit can follow.
+/// `95.2M` becomes `95.2 M`, so that a unit can follow.
 pub(crate) fn spaced(rate: &str) -> String {
     match rate.char_indices().last() {
         Some((at, c)) if c.is_alphabetic() => format!("{} {c}", &rate[..at]),
@@ -96,11 +99,12 @@ pub(crate) fn spaced(rate: &str) -> String {
     }
 }
 
-/// What a reader should know before believing it.
+/// Notes on the completeness of the sample.
 pub(crate) fn notes(snapshot: &Snapshot) -> Vec<String> {
-    let incomplete = (!snapshot.complete)
-        .then(|| "the kernel's table changed while it was read: some connections may be missing".to_owned());
-    incomplete.into_iter().chain(snapshot.unseen.iter().map(|what| format!("not seen: {what}"))).collect()
+    let incomplete = (!snapshot.complete).then(|| {
+        "the kernel's socket table changed while it was read: connections may be missing".to_owned()
+    });
+    incomplete.into_iter().chain(snapshot.unseen.iter().map(|part| format!("not shown: {part}"))).collect()
 }
 
 fn line(columns: &[(Column, u16)], cell: impl Fn(Column, u16) -> String) -> String {
@@ -108,7 +112,7 @@ fn line(columns: &[(Column, u16)], cell: impl Fn(Column, u16) -> String) -> Stri
         .iter()
         .map(|&(column, width)| {
             let (text, width) = (cut(&cell(column, width), width.into()), usize::from(width));
-            if column.is_figure() { format!("{text:>width$}") } else { format!("{text:width$}") }
+            if column.is_numeric() { format!("{text:>width$}") } else { format!("{text:width$}") }
         })
         .collect();
     cells.join(" ").trim_end().to_owned()
@@ -117,7 +121,7 @@ fn line(columns: &[(Column, u16)], cell: impl Fn(Column, u16) -> String) -> Stri
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::connection::{Beliefs, Figures};
+    use crate::connection::{Figures, PathModel};
     use crate::owner::{Owner, Process};
     use crate::totals;
     use fullpipe_experiment::connection::{LimitShare, Limitation};
@@ -125,7 +129,7 @@ pub(crate) mod tests {
 
     /// Two connections over the same path, one of BBR and one of CUBIC.
     pub(crate) fn example() -> Snapshot {
-        let connection = |cookie, controller: &str, mbps: u64, by, beliefs: Option<Beliefs>| Connection {
+        let connection = |cookie, controller: &str, mbps: u64, by, model: Option<PathModel>| Connection {
             cookie,
             local: "10.0.0.1:40000".parse().unwrap(),
             remote: format!("192.0.2.{cookie}:443").parse().unwrap(),
@@ -143,7 +147,7 @@ pub(crate) mod tests {
                 LimitShare { by, share: 0.97 },
                 LimitShare { by: Limitation::Application, share: 0.03 },
             ],
-            beliefs: beliefs.map(Box::new),
+            model: model.map(Box::new),
             figures: Some(Figures {
                 srtt: Span::from_micros(41_300),
                 min_rtt: Some(Span::from_micros(40_100)),
@@ -164,7 +168,7 @@ pub(crate) mod tests {
                 receive_window_bytes: Some(6 << 20),
             }),
         };
-        let beliefs = Beliefs {
+        let model = PathModel {
             state: Some("ProbeBW".to_owned()),
             bw: Some(Rate::from_bits_per_sec(48_300_000)),
             min_rtt: Some(Span::from_millis(40)),
@@ -173,7 +177,7 @@ pub(crate) mod tests {
         };
         let connections = vec![
             connection(1, "cubic", 6, Limitation::CongestionWindow, None),
-            connection(2, "bbr", 47, Limitation::Bandwidth, Some(beliefs)),
+            connection(2, "bbr", 47, Limitation::Bandwidth, Some(model)),
         ];
         Snapshot {
             schema: crate::SCHEMA,
@@ -187,13 +191,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn eighty_columns_tell_who_is_limited_by_what() {
-        let text = once(&example(), Order::Rate, 80, 10);
+    fn the_limit_fits_in_80_columns() {
+        let text = render(&example(), Order::Rate, 80, 10);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[0].starts_with("bbr         1 connection, sending 47.0 Mbit/s"), "{text}");
-        assert_eq!(lines[1], "    queueing 1.20 ms", "{text}");
+        assert_eq!(lines[1], "    1.20 ms", "{text}");
         assert_eq!(
-            lines[5], "control state   remote              sending  rtt/min ms resent limited by",
+            lines[5], "cc      state   remote                 send  RTT/min ms   retr limited by",
             "{text}"
         );
         let bbr = lines[6];
@@ -208,15 +212,15 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_not_complete_or_not_seen_is_said() {
+    fn incomplete_samples_have_notes() {
         let mut snapshot = example();
         snapshot.complete = false;
         snapshot.unseen.push("the sockets of 3 processes".to_owned());
-        let text = once(&snapshot, Order::Rate, 100, 1);
-        for said in ["and 1 more", "may be missing", "not seen: the sockets of 3"] {
-            assert!(text.contains(said), "{text}");
+        let text = render(&snapshot, Order::Rate, 100, 1);
+        for expected in ["and 1 more", "may be missing", "not shown: the sockets of 3"] {
+            assert!(text.contains(expected), "{text}");
         }
         snapshot.connections.clear();
-        assert!(once(&snapshot, Order::Rate, 100, 1).starts_with("no connection to show"));
+        assert!(render(&snapshot, Order::Rate, 100, 1).starts_with("no matching connections"));
     }
 }

@@ -1,4 +1,4 @@
-//! Connections together, by controller.
+//! Totals by controller.
 
 use crate::connection::{Connection, optional_bps};
 use fullpipe_units::{Rate, Span};
@@ -6,34 +6,34 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The connections that one controller drives.
+/// Totals of the connections of one controller.
 #[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
 pub struct Total {
-    /// Its name; empty of sockets that have none yet.
+    /// Controller; empty for sockets without one.
     pub controller: String,
-    /// How many connections there are.
+    /// Number of connections.
     pub connections: usize,
-    /// Payload acknowledged since the look before, per second.
+    /// Payload acknowledged since the previous sample, bit/s.
     #[serde(rename = "sending_bps", serialize_with = "optional_bps")]
     #[schemars(with = "Option<f64>")]
     pub sending: Option<Rate>,
-    /// Payload received since then, per second.
+    /// Payload received since the previous sample, bit/s.
     #[serde(rename = "receiving_bps", serialize_with = "optional_bps")]
     #[schemars(with = "Option<f64>")]
     pub receiving: Option<Rate>,
-    /// Segments sent again since then as a share of the data segments sent; none if none was sent.
+    /// Retransmitted share of the data segments sent since then; none if none was sent.
     #[serde(rename = "retransmitted_ratio")]
     pub retransmitted: Option<f64>,
     /// Median of the smoothed round-trip times, in milliseconds.
     pub srtt_p50_ms: Option<f64>,
-    /// Median of what these are above the least ones: the time in queues.
+    /// Median queueing delay (smoothed minus minimum RTT), in milliseconds.
     pub queueing_p50_ms: Option<f64>,
 }
 
-/// Segments of a connection since the look before: sent, and of these sent again.
+/// Data segments sent since the previous sample, and retransmissions among them.
 pub(crate) type Sent = (u64, u64);
 
-/// Adds up by controller, those with most connections first.
+/// Totals by controller, most connections first.
 pub(crate) fn totals<'a>(connections: impl Iterator<Item = (&'a Connection, Option<Sent>)>) -> Vec<Total> {
     #[derive(Default)]
     struct Sum {
@@ -52,8 +52,8 @@ pub(crate) fn totals<'a>(connections: impl Iterator<Item = (&'a Connection, Opti
                 *total = Some(total.unwrap_or(0).saturating_add(rate.as_bytes_per_sec()));
             }
         }
-        let (segments, again) = sent.unwrap_or((0, 0));
-        sum.sent = (sum.sent.0 + segments, sum.sent.1 + again);
+        let (segments, retransmitted) = sent.unwrap_or((0, 0));
+        sum.sent = (sum.sent.0 + segments, sum.sent.1 + retransmitted);
         sum.srtt.extend(connection.figures.as_ref().map(|f| f.srtt).filter(|s| !s.is_zero()));
         sum.queueing.extend(connection.queueing());
     }
@@ -73,9 +73,9 @@ pub(crate) fn totals<'a>(connections: impl Iterator<Item = (&'a Connection, Opti
     totals
 }
 
-/// The share that was sent again; none of nothing.
-pub(crate) fn ratio((sent, again): Sent) -> Option<f64> {
-    (sent > 0).then(|| again as f64 / sent as f64)
+/// The retransmitted share; `None` if nothing was sent.
+pub(crate) fn ratio((sent, retransmitted): Sent) -> Option<f64> {
+    (sent > 0).then(|| retransmitted as f64 / sent as f64)
 }
 
 fn median(spans: &mut [Span]) -> Option<f64> {

@@ -109,7 +109,7 @@ fn what_connections_move_is_counted_and_prometheus_own_check_has_nothing_to_say(
     let series = line.unwrap().rsplit_once(' ').unwrap().0.to_owned();
     exporter.until(&series, |bytes| bytes >= 40_960.0);
     exporter.until(&series.replace("acked_bytes_total", "rtt_seconds_count"), |n| n >= 2.0);
-    exporter.until("fullpipe_looks_total", |n| n >= 3.0);
+    exporter.until("fullpipe_samples_total", |n| n >= 3.0);
     let Some(promtool) = tool("promtool") else { return };
     let mut check = program::tied(Command::new(promtool).args(["check", "metrics"]))
         .stdin(Stdio::piped())
@@ -129,7 +129,7 @@ fn an_exporter_gives_up_what_looking_does_not_take_and_looks_on() {
     for (args, kept) in [(&[][..], 0), (&["--by", "unit"], 1 << 2 | 1 << 19)] {
         let busy = Busy::start();
         let exporter = Exporter::start(args);
-        exporter.until("fullpipe_looks_total", |n| n >= 3.0);
+        exporter.until("fullpipe_samples_total", |n| n >= 3.0);
         let page = exporter.metrics();
         // What fullpipe changed here is read where it may be: from files, by netlink.
         assert!(page.contains("fullpipe_host_available_controller{controller=\"reno\"} 1"), "{page}");

@@ -485,7 +485,7 @@ fn what_cannot_be_is_refused() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(code) && text.contains(said), "{args:?}: {text}");
     };
-    refused(&["x.jsonl", "dprt = :443"], 2, "known are dst");
+    refused(&["x.jsonl", "dprt = :443"], 2, "known conditions: dst");
     refused(&["x.jsonl", "state", "established"], 2, "cannot use `state`");
     refused(&["x.jsonl", "--max-size", "10"], 2, "--max-size");
     refused(&["x.jsonl", "--anonymise", "prefix", "--key-file", "/dev/null"], 2, "secret");

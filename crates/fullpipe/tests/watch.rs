@@ -80,7 +80,7 @@ fn every_line_is_what_the_published_schema_says() {
         schema::assert_described(&described, &look);
         let any = |wanted: fn(&Value) -> bool| look["connections"].as_array().unwrap().iter().any(wanted);
         if any(|c| c["limits"].is_array() && c["sending_bps"].is_number())
-            && (!offers_bbr() || any(|c| c["beliefs"]["bw_bps"].is_number()))
+            && (!offers_bbr() || any(|c| c["model"]["bw_bps"].is_number()))
         {
             break look;
         }
@@ -218,7 +218,7 @@ fn loaded_controllers() {
                 let seen = look(program::fullpipe().arg("watch"), port);
                 let one = &seen["connections"][0];
                 assert_eq!((&one["controller"], seen["unseen"].as_array().unwrap().len()), (&name.into(), 0));
-                let beliefs = &one["beliefs"];
+                let beliefs = &one["model"];
                 let number = |key: &str| beliefs[key].as_f64().unwrap_or_else(|| panic!("{key}: {one}"));
                 let state = beliefs["state"].as_str().unwrap().to_owned();
                 told.push((
@@ -247,7 +247,7 @@ fn loaded_controllers() {
             confined.arg(program::path()).arg("watch");
             let seen = look(program::tied(&mut confined).stdin(Stdio::null()), port);
             let (one, unseen) = (&seen["connections"][0], seen["unseen"].to_string());
-            assert!(one.get("beliefs").is_none() && one["srtt_ms"].as_f64().unwrap() > 0.0, "{one}");
+            assert!(one.get("model").is_none() && one["srtt_ms"].as_f64().unwrap() > 0.0, "{one}");
             assert!(unseen.contains("loaded by fullpipe") && unseen.contains("CAP_BPF"), "{unseen}");
         }
         space::unload(name);
@@ -377,11 +377,11 @@ fn a_hundred_sockets_are_told_as_ss_tells_them() {
             .map(|part| part.split_once(':').unwrap().1.trim_end_matches("bps").parse().unwrap())
             .collect();
         if theirs[0] == 0.0 {
-            assert!(one.get("beliefs").is_none(), "{one}\n{words:?}");
+            assert!(one.get("model").is_none(), "{one}\n{words:?}");
             continue;
         }
         for (key, theirs) in ["bw_bps", "min_rtt_ms", "pacing_gain", "cwnd_gain"].into_iter().zip(theirs) {
-            let ours = one["beliefs"][key].as_f64().unwrap_or_else(|| panic!("{key}: {one}"));
+            let ours = one["model"][key].as_f64().unwrap_or_else(|| panic!("{key}: {one}"));
             assert!(agree(ours, theirs), "{key}: {ours} here, {theirs} there\n{one}\n{words:?}");
         }
         beliefs += 1;

@@ -133,18 +133,18 @@ mod tests {
     use super::*;
     use fullpipe_kernel::tcp_info::State;
     use fullpipe_live::Owner;
-    use fullpipe_live::filter::{Filter, Opening, Subject};
+    use fullpipe_live::filter::{Filter, OpeningStep, Subject};
     use proptest::prelude::*;
     use std::net::IpAddr;
 
     fn built(filter: &Filter) -> Result<ConnectionFilter> {
         let mut only = ConnectionFilter::default();
-        for step in filter.at_opening().unwrap() {
+        for step in filter.opening_steps().unwrap() {
             match step {
-                Opening::Test { remote, net, ports } => only.test(remote, net, ports),
-                Opening::And => only.and(),
-                Opening::Or => only.or(),
-                Opening::Not => only.not(),
+                OpeningStep::Test { remote, net, ports } => only.test(remote, net, ports),
+                OpeningStep::And => only.and(),
+                OpeningStep::Or => only.or(),
+                OpeningStep::Not => only.not(),
             }?;
         }
         Ok(only)
@@ -199,7 +199,7 @@ mod tests {
             if let Ok(only) = built(&filter) {
                 let owner = Owner::default();
                 let subject = Subject { local, remote, state: State::Established, controller: None, owner: &owner };
-                prop_assert_eq!(only.matches(local, remote), filter.wants(&subject), "{} {} {}", text, local, remote);
+                prop_assert_eq!(only.matches(local, remote), filter.matches(&subject), "{} {} {}", text, local, remote);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! The kernel's clock.
+//! Kernel clocks.
 
 use nix::time::{ClockId, clock_getres, clock_gettime};
 
-/// Ticks a second of the running kernel (`CONFIG_HZ`): its coarse clocks advance by one at a time.
+/// Timer ticks per second of the running kernel (`CONFIG_HZ`), from the resolution of its coarse clocks.
 pub fn tick_rate() -> Option<u32> {
     let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
     u32::try_from(tick.tv_nsec())
@@ -11,7 +11,7 @@ pub fn tick_rate() -> Option<u32> {
         .map(|nanos| (1_000_000_000 + nanos / 2) / nanos)
 }
 
-/// What to add to a time of the monotonic clock to have seconds since 1970, as the host's clock is set now.
+/// Offset from the monotonic clock to Unix time in seconds, as the host's clock is set now.
 pub fn monotonic_offset() -> Option<f64> {
     let seconds = |clock| {
         let now = clock_gettime(clock).ok()?;
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tick_is_one_that_kernels_are_built_with() {
+    fn tick_rate_is_a_valid_config_hz() {
         assert!(matches!(tick_rate(), Some(100 | 250 | 300 | 1000)), "{:?}", tick_rate());
     }
 }

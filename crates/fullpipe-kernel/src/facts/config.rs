@@ -1,18 +1,18 @@
-//! The options that a kernel was built with.
+//! Build configuration of a kernel.
 
 use std::collections::BTreeMap;
 
-/// The options that a kernel was built with.
+/// Build configuration of a kernel.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The file.
+    /// Name of the source file.
     pub from: String,
     values: BTreeMap<String, String>,
 }
 
 impl Config {
-    /// Where a kernel of this release has its configuration, in the order to look: `/proc/config.gz` is the running
-    /// one's own.
+    /// Candidate files for a kernel of this release, in order of preference: `/proc/config.gz` belongs to the running
+    /// kernel.
     pub fn paths(release: &str) -> [String; 3] {
         [
             "/proc/config.gz".to_owned(),
@@ -21,8 +21,7 @@ impl Config {
         ]
     }
 
-    /// Reads the content of such a file, plain or compressed by gzip; nothing if it says that it is compressed and
-    /// cannot be read.
+    /// Parses the contents of such a file, plain or gzip; `None` for damaged gzip data.
     pub fn parse(from: &str, bytes: &[u8]) -> Option<Config> {
         let values = Config::decompress(bytes)?
             .lines()
@@ -35,24 +34,24 @@ impl Config {
         Some(Config { from: from.to_owned(), values })
     }
 
-    /// The content of such a file as text, plain or compressed by gzip.
+    /// The contents of such a file as text, decompressed if gzip.
     pub fn decompress(bytes: &[u8]) -> Option<String> {
         let plain = if bytes.starts_with(&[0x1f, 0x8b]) { gunzip(bytes)? } else { bytes.to_vec() };
         Some(String::from_utf8_lossy(&plain).into_owned())
     }
 
-    /// The value of an option; `n` for one that is not set.
+    /// The value of an option; `n` if not set.
     pub fn get(&self, name: &str) -> &str {
         self.values.get(name).map_or("n", String::as_str)
     }
 
-    /// How many options are built, into the kernel or as modules.
+    /// Number of options set to `y` or `m`.
     pub fn enabled_count(&self) -> usize {
         self.values.values().filter(|value| ["y", "m"].contains(&value.as_str())).count()
     }
 }
 
-/// The content of a gzip file (RFC 1952) of at most 16 MiB; the checksum is not needed to read a configuration.
+/// Decompresses gzip data (RFC 1952) up to 16 MiB, without checking the checksum.
 fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     let flags = *bytes.get(3).filter(|_| bytes.starts_with(&[0x1f, 0x8b, 8]))?;
     let mut at = 10;
@@ -76,7 +75,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_compressed_configuration_is_read() {
+    fn plain_and_compressed_configurations_are_parsed() {
         let text = b"CONFIG_TCP_CONG_BBR=m\n# CONFIG_NET_SCH_FQ is not set\nCONFIG_HZ=250\n";
         let mut gz = vec![0x1f, 0x8b, 8, 8, 0, 0, 0, 0, 0, 3];
         gz.extend_from_slice(b"config\0");

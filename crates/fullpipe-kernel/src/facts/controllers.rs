@@ -1,4 +1,4 @@
-//! The congestion controllers of the running kernel. Their files are those of the calling thread's network namespace.
+//! Congestion controllers of the running kernel, as seen from the calling thread's network namespace.
 
 use std::io;
 
@@ -10,30 +10,30 @@ fn read(path: &str) -> io::Result<String> {
     std::fs::read_to_string(path).map_err(|e| io::Error::new(e.kind(), format!("cannot read {path}: {e}")))
 }
 
-fn words(path: &str) -> io::Result<Vec<String>> {
+fn read_list(path: &str) -> io::Result<Vec<String>> {
     Ok(read(path)?.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// Those that it has loaded. It may load others, which are modules, when somebody privileged asks for them.
+/// Loaded controllers. The kernel may load further modules when a privileged process selects them.
 ///
 /// # Errors
-/// When `/proc` is not there.
+/// When `/proc` is not available.
 pub fn available_controllers() -> io::Result<Vec<String>> {
-    words(AVAILABLE)
+    read_list(AVAILABLE)
 }
 
-/// Those that a program without `CAP_NET_ADMIN` may choose.
+/// Controllers that processes without `CAP_NET_ADMIN` may select.
 ///
 /// # Errors
-/// When `/proc` is not there.
+/// When `/proc` is not available.
 pub fn allowed_controllers() -> io::Result<Vec<String>> {
-    words(ALLOWED)
+    read_list(ALLOWED)
 }
 
-/// The one that new sockets get.
+/// The default controller of new sockets.
 ///
 /// # Errors
-/// When `/proc` is not there.
+/// When `/proc` is not available.
 pub fn default_controller() -> io::Result<String> {
     Ok(read(DEFAULT)?.trim().to_owned())
 }

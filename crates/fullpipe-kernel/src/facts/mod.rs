@@ -1,4 +1,4 @@
-//! What the running kernel is and offers.
+//! Facts about the running kernel.
 
 mod clock;
 mod config;

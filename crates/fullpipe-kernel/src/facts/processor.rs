@@ -1,4 +1,4 @@
-//! Who waits for a processor, and what the processors do: schedstat of a thread, pressure, interrupts, steal.
+//! CPU accounting: schedstat of a thread, CPU pressure, softirq and steal time.
 
 use fullpipe_units::Span;
 use std::fs::File;
@@ -6,52 +6,52 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// What the scheduler counts of one thread (`/proc/PID/task/TID/schedstat`, `sched_info` in the kernel).
+/// Scheduler statistics of one thread (`/proc/PID/task/TID/schedstat`, `sched_info` in the kernel).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SchedStat {
-    /// Time on a processor.
+    /// Time running on a CPU.
     pub ran: Span,
-    /// Time ready and without one. A wait is counted when it ends.
+    /// Time runnable but waiting for a CPU. A wait is counted when it ends.
     pub waited: Span,
-    /// How often it was given one.
-    pub turns: u64,
+    /// Number of timeslices.
+    pub timeslices: u64,
 }
 
 impl SchedStat {
-    /// Reads the file's content.
+    /// Parses the contents of the file.
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split_ascii_whitespace().map(|n| n.parse::<u64>().ok());
         let mut next = || numbers.next().flatten();
         let (ran, waited) = (Span::from_nanos(next()?), Span::from_nanos(next()?));
-        Some(SchedStat { ran, waited, turns: next()? })
+        Some(SchedStat { ran, waited, timeslices: next()? })
     }
 }
 
-/// The scheduler's account of a thread, to be looked at again and again, by whichever thread.
+/// An open `schedstat` file of a thread, readable repeatedly from any thread.
 #[derive(Debug)]
 pub struct SchedStatFile(File);
 
 impl SchedStatFile {
-    /// Of the calling thread.
+    /// Opens the file of the calling thread.
     ///
     /// # Errors
-    /// When the kernel keeps none (built without `CONFIG_SCHED_INFO`), or there is no `/proc`.
+    /// Without `CONFIG_SCHED_INFO` or `/proc`.
     pub fn for_current_thread() -> io::Result<Self> {
-        SchedStatFile::at(Path::new("/proc/thread-self/schedstat"))
+        SchedStatFile::open(Path::new("/proc/thread-self/schedstat"))
     }
 
-    /// Of the thread whose file this is.
+    /// Opens a `schedstat` file.
     ///
     /// # Errors
-    /// When it is gone, or the kernel keeps no account.
-    pub fn at(file: &Path) -> io::Result<Self> {
+    /// When the thread has exited, or without `CONFIG_SCHED_INFO`.
+    pub fn open(file: &Path) -> io::Result<Self> {
         Ok(SchedStatFile(File::open(file)?))
     }
 
-    /// What it says now.
+    /// Reads the current statistics.
     ///
     /// # Errors
-    /// When the thread is gone.
+    /// When the thread has exited.
     pub fn read(&self) -> io::Result<SchedStat> {
         let mut buffer = [0; 80];
         let length = self.0.read_at(&mut buffer, 0)?;
@@ -62,8 +62,8 @@ impl SchedStatFile {
     }
 }
 
-/// For how long, since the machine started, some thread of it was ready and without a processor (`some` in
-/// `/proc/pressure/cpu`). None from a kernel without it (before 4.20, or `psi=0`).
+/// Total time since boot in which some thread waited for a CPU (`some` in `/proc/pressure/cpu`). `None` from kernels
+/// without PSI (before 4.20, or `psi=0`).
 pub fn cpu_pressure() -> Option<Span> {
     parse_pressure(&std::fs::read_to_string("/proc/pressure/cpu").ok()?)
 }
@@ -74,24 +74,24 @@ fn parse_pressure(text: &str) -> Option<Span> {
     total.parse().ok().map(Span::from_micros)
 }
 
-/// What all processors have done together, in clock ticks of user space (`cpu` in `/proc/stat`).
+/// Times of all CPUs together, in user-space clock ticks (`cpu` in `/proc/stat`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuTimes {
-    /// Everything, idle time too.
+    /// Total, including idle time.
     pub all: u64,
-    /// Nothing to do, or nothing but waiting for a disk (idle and iowait).
+    /// Idle and iowait.
     pub idle: u64,
-    /// Network packets and timers, among others (softirq).
+    /// Softirq, such as network receive processing.
     pub softirq: u64,
-    /// Ready to run, and the hypervisor ran something else.
+    /// Stolen by the hypervisor.
     pub steal: u64,
 }
 
 impl CpuTimes {
-    /// Now.
+    /// Reads the current times.
     ///
     /// # Errors
-    /// When there is no `/proc`.
+    /// When `/proc` is not available.
     pub fn now() -> io::Result<Self> {
         CpuTimes::parse(&std::fs::read_to_string("/proc/stat")?)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has no line `cpu`"))
@@ -110,12 +110,11 @@ impl CpuTimes {
         })
     }
 
-    /// How long processors worked since `earlier`, interrupts included and what the hypervisor took left out; of a hundredth of a
-    /// second, which is what the kernel tells (`USER_HZ`).
+    /// CPU time used since `earlier`, with interrupts and without steal time, in steps of 10 ms (`USER_HZ`).
     pub fn busy_since(&self, earlier: &CpuTimes) -> Span {
-        let worked = |times: &CpuTimes| times.all - times.idle - times.steal;
-        // Idle time that is counted in batches may go back.
-        Span::from_millis(10 * worked(self).saturating_sub(worked(earlier)))
+        let busy = |times: &CpuTimes| times.all - times.idle - times.steal;
+        // Idle time is counted in batches and may decrease.
+        Span::from_millis(10 * busy(self).saturating_sub(busy(earlier)))
     }
 }
 
@@ -125,28 +124,28 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_kernels_lines_are_read() {
-        let told = SchedStat::parse("5000 9720837 12\n").unwrap();
+    fn kernel_statistics_are_parsed() {
+        let stat = SchedStat::parse("5000 9720837 12\n").unwrap();
         assert_eq!(
-            (told.ran, told.waited, told.turns),
+            (stat.ran, stat.waited, stat.timeslices),
             (Span::from_micros(5), Span::from_nanos(9_720_837), 12)
         );
         assert_eq!(SchedStat::parse("1 2"), None);
         let pressure = "some avg10=99.01 avg60=9.39 avg300=9.58 total=2723\nfull avg10=0.00 total=1\n";
         assert_eq!(parse_pressure(pressure), Some(Span::from_micros(2723)));
-        let stat = "cpu  1 2 3 4 5 6 70 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
-        assert_eq!(CpuTimes::parse(stat), Some(CpuTimes { all: 171, idle: 9, softirq: 70, steal: 80 }));
+        let times = "cpu  1 2 3 4 5 6 70 80 9 10\ncpu0 1 1 1 1 1 1 1 1 1 1\n";
+        assert_eq!(CpuTimes::parse(times), Some(CpuTimes { all: 171, idle: 9, softirq: 70, steal: 80 }));
         let before = CpuTimes { all: 100, idle: 9, softirq: 70, steal: 40 };
-        let worked = CpuTimes::parse(stat).unwrap().busy_since(&before);
-        assert_eq!(worked, Span::from_millis(310));
+        let busy = CpuTimes::parse(times).unwrap().busy_since(&before);
+        assert_eq!(busy, Span::from_millis(310));
         assert_eq!(CpuTimes::parse("cpu  1 2 3\n"), None);
     }
 
-    /// One thread more than processors: somebody waits.
+    /// With one thread more than CPUs, some thread waits.
     #[test]
-    fn a_thread_that_shares_its_processor_is_seen_to_wait() {
+    fn waiting_for_a_shared_cpu_is_counted() {
         let threads = std::thread::available_parallelism().map_or(1, usize::from) + 1;
-        // A machine that stands still meanwhile leaves them nothing to wait for; not ten times.
+        // A machine that stalls meanwhile may leave no waits, but not ten times.
         let round = || {
             let until = std::time::Instant::now() + std::time::Duration::from_millis(300);
             std::thread::scope(|scope| {
@@ -158,7 +157,7 @@ mod tests {
                     }
                     std::thread::yield_now();
                     let after = account.read().unwrap();
-                    (after.turns - before.turns, after.waited - before.waited)
+                    (after.timeslices - before.timeslices, after.waited - before.waited)
                 };
                 let all: Vec<_> = (0..threads).map(|_| scope.spawn(spin)).collect();
                 all.into_iter()

@@ -1,19 +1,19 @@
-//! The kernel's version.
+//! Kernel version.
 
 use std::fmt;
 
-/// A kernel's version, compared by its first two numbers.
+/// A kernel version: major and minor number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Version(pub u32, pub u32);
 
 impl Version {
-    /// Reads the front of a release (`5.10.0-28-amd64`).
+    /// Parses a release string (`5.10.0-28-amd64`).
     pub fn parse(release: &str) -> Option<Version> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
         Some(Version(numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
     }
 
-    /// That of the running kernel.
+    /// The version of the running kernel.
     pub fn running() -> Option<Version> {
         Version::parse(nix::sys::utsname::uname().ok()?.release().to_str()?)
     }

@@ -12,13 +12,13 @@ pub struct Message<'a> {
     pub kind: u16,
     /// `nlmsg_flags`.
     pub flags: u16,
-    /// The number of the request that it answers.
+    /// Sequence number of the request that it answers.
     pub sequence: u32,
-    /// What follows the header.
+    /// Payload after the header.
     pub body: &'a [u8],
 }
 
-/// The messages of one datagram; ends at the first that does not fit.
+/// Messages of one datagram; ends at the first truncated one.
 #[derive(Clone, Copy, Debug)]
 pub struct Messages<'a>(pub &'a [u8]);
 
@@ -39,7 +39,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// The attributes of a message, in order; ends at the first that does not fit.
+/// Attributes of a message, in order; ends at the first truncated one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attributes<'a>(pub &'a [u8]);
 
@@ -49,17 +49,17 @@ impl<'a> Attributes<'a> {
         self.into_iter().find(|(k, _)| *k == kind).map(|(_, v)| v)
     }
 
-    /// The attributes inside the first attribute of this type; none if it is not there.
+    /// The attributes inside the first attribute of this type; empty if absent.
     pub fn nested(self, kind: u16) -> Attributes<'a> {
         Attributes(self.get(kind).unwrap_or_default())
     }
 
-    /// The number that the first attribute of this type begins with.
+    /// The value of the first attribute of this type as `u32`.
     pub fn u32(self, kind: u16) -> Option<u32> {
         u32_at(self.get(kind)?, 0)
     }
 
-    /// The same, of eight bytes.
+    /// The value of the first attribute of this type as `u64`.
     pub fn u64(self, kind: u16) -> Option<u64> {
         u64_at(self.get(kind)?, 0)
     }
@@ -77,22 +77,22 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// The number at an offset, in this machine's byte order.
+/// The native-endian `u16` at an offset.
 pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The same, of four bytes.
+/// The native-endian `u32` at an offset.
 pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The same, of eight bytes.
+/// The native-endian `u64` at an offset.
 pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Text up to its NUL.
+/// Text up to the first NUL.
 pub fn parse_c_string(bytes: &[u8]) -> String {
     let text = bytes.split(|&b| b == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
@@ -105,18 +105,18 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn attributes_are_read_back_as_they_were_written() {
+    fn attributes_round_trip() {
         let mut bytes = Vec::new();
         put_attribute(&mut bytes, 1, b"mq\0");
         put_attribute(&mut bytes, 2 | NESTED, &7u32.to_ne_bytes());
         let all: Vec<_> = Attributes(&bytes).collect();
         assert_eq!(all, [(1, &b"mq\0"[..]), (2, &7u32.to_ne_bytes()[..])]);
         assert_eq!(Attributes(&bytes).u32(2), Some(7));
-        assert_eq!(Attributes(&bytes).u64(2), None, "an attribute that is shorter than its type");
+        assert_eq!(Attributes(&bytes).u64(2), None, "shorter than its type");
     }
 
     #[test]
-    fn requests_are_read_back_as_they_were_written() {
+    fn requests_round_trip() {
         let mut request = Request::new(18, 0x500, &[1, 2, 3, 4]);
         request.attribute(3, b"path0\0").nested(26, |r| {
             r.attribute(8, &[1]);

@@ -1,8 +1,8 @@
-//! Netlink (RFC 3549): one codec and one socket for every protocol that this crate speaks.
+//! Netlink (RFC 3549): one codec and one socket type for all netlink protocols of this crate.
 //!
-//! [`Messages`] and [`Attributes`] are views over bytes that the kernel wrote; they allocate nothing and end where the
-//! bytes stop making sense. [`Request`] builds what is sent. [`Socket`] sends it and hands the answers on one by one,
-//! so that a table of any size is read in the space of one buffer.
+//! [`Messages`] and [`Attributes`] are views over the kernel's bytes without allocation; they end at the first malformed
+//! item. [`Request`] builds requests. [`Socket`] sends them and passes replies on one by one, so that a table of any size
+//! is read with one buffer.
 
 mod message;
 mod request;
@@ -24,12 +24,12 @@ const NLM_F_ACK: u16 = 0x4;
 const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_DUMP: u16 = 0x300;
 
-/// Of a request: takes the place of what is there.
+/// Request flag: replace an existing object.
 pub const REPLACE: u16 = 0x100;
-/// Of a request: fails if it is there.
+/// Request flag: fail if the object exists.
 pub const EXCLUSIVE: u16 = 0x200;
-/// Of a request: makes it if it is not there.
+/// Request flag: create the object if absent.
 pub const CREATE: u16 = 0x400;
 
-/// The bit of an attribute's type that says that its value is attributes.
+/// Attribute type flag: the value consists of attributes.
 pub const NESTED: u16 = 0x8000;

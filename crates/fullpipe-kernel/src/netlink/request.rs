@@ -1,4 +1,4 @@
-//! A message under construction.
+//! Builder for netlink messages.
 
 use super::{HEADER, NESTED};
 
@@ -9,7 +9,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A message of this type with `body`, the structure that its protocol puts before the attributes.
+    /// A message of this type; `body` is the protocol header before the attributes.
     pub fn new(kind: u16, flags: u16, body: &[u8]) -> Self {
         let mut bytes = vec![0; HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
@@ -24,7 +24,7 @@ impl Request {
         self
     }
 
-    /// Appends an attribute whose value is what `inner` appends.
+    /// Appends an attribute that contains the attributes appended by `inner`.
     pub fn nested(&mut self, kind: u16, inner: impl FnOnce(&mut Self)) -> &mut Self {
         let start = self.bytes.len();
         self.attribute(kind | NESTED, &[]);
@@ -34,13 +34,13 @@ impl Request {
         self
     }
 
-    /// Appends bytes that are no attribute: the structure that some nested attributes begin with.
+    /// Appends raw bytes: the header inside some nested attributes.
     pub fn raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
-    /// The message as it is sent, with `flags` added to its own.
+    /// The complete message, with additional `flags`.
     pub(crate) fn finish(mut self, sequence: u32, flags: u16) -> Vec<u8> {
         let length = self.bytes.len() as u32;
         let flags = u16::from_ne_bytes([self.bytes[6], self.bytes[7]]) | flags;

@@ -1,4 +1,4 @@
-//! A netlink socket: changes, questions, and tables read in the space of one buffer.
+//! A netlink socket: requests, and table dumps with one buffer.
 
 use super::message::{Message, Messages, u32_at};
 use super::request::Request;
@@ -11,50 +11,50 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// The kernel fills at most 32 KiB of a dump at once; a single answer may be longer.
 const BUFFER: usize = 1 << 17;
 
-/// How often a table is read again that changed while it was read.
-const PASSES: u32 = 10;
+/// Maximum passes over a table that changes while it is read.
+const MAX_PASSES: u32 = 10;
 
-/// Whom a socket speaks to.
+/// Netlink protocol of a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Protocol {
     /// Links, addresses, routes, queueing disciplines: rtnetlink(7).
     Route,
     /// Sockets: sock_diag(7).
     SockDiag,
-    /// Families that are found by their names, such as ethtool's.
+    /// Generic netlink, with families such as ethtool.
     Generic,
 }
 
-/// What a dump shows.
+/// An item of a dump.
 #[derive(Debug)]
 pub enum DumpItem<T> {
     /// An entry of the table.
     Entry(T),
-    /// The table changed while it was read, and the kernel says that it may have shown entries twice or not at all. It
-    /// is read again from its beginning: what was seen before this counts no more.
+    /// The table changed while it was read, so entries may be duplicated or missing. It is read again from the start:
+    /// discard all previous entries.
     Restart,
 }
 
-/// How a dump went.
+/// Outcome of a dump.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Dump {
-    /// How often the table was read.
+    /// Number of passes over the table.
     pub passes: u32,
-    /// Whether the last pass shows the table as it was at one time. If not, it changed under every pass, and entries
-    /// may be missing or twice there.
+    /// Whether the last pass is a consistent snapshot. If not, the table changed during every pass, and entries may be
+    /// missing or duplicated.
     pub consistent: bool,
 }
 
 impl Dump {
-    /// An error if the table changed under every pass.
+    /// Fails if the table changed during every pass.
     ///
     /// # Errors
     /// [`io::ErrorKind::Interrupted`].
-    pub fn consistent(self) -> io::Result<()> {
+    pub fn require_consistent(self) -> io::Result<()> {
         if self.consistent {
             return Ok(());
         }
-        let text = format!("the kernel's table changed each of {} times that it was read", self.passes);
+        let text = format!("the kernel's table changed during each of {} reads", self.passes);
         Err(io::Error::new(io::ErrorKind::Interrupted, text))
     }
 }
@@ -68,7 +68,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens one.
+    /// Opens a socket.
     ///
     /// # Errors
     /// When the kernel was built without the protocol, or a sandbox forbids it.
@@ -82,45 +82,45 @@ impl Socket {
         Ok(Socket { socket, sequence: 0, buffer: vec![0; BUFFER] })
     }
 
-    /// Has the kernel change something.
+    /// Sends a request and waits for its acknowledgement.
     ///
     /// # Errors
-    /// The kernel's own.
+    /// The error returned by the kernel.
     pub fn change(&mut self, request: Request) -> io::Result<()> {
-        self.ask(request).map(drop)
+        self.request(request).map(drop)
     }
 
-    /// Asks for one thing; gives the body of the answer, empty if there was none.
+    /// Sends a request and returns the body of the reply, empty if there was none.
     ///
     /// # Errors
-    /// The kernel's own.
-    pub fn ask(&mut self, request: Request) -> io::Result<Vec<u8>> {
+    /// The error returned by the kernel.
+    pub fn request(&mut self, request: Request) -> io::Result<Vec<u8>> {
         self.send(request, NLM_F_ACK)?;
         let mut answer = None;
         loop {
-            let over = self.receive(|message| {
+            let done = self.receive(|message| {
                 if message.kind == NLMSG_ERROR {
                     return parse_error(message.body).map_or(Ok(true), Err);
                 }
                 answer.get_or_insert_with(|| message.body.to_vec());
                 Ok(false)
             })?;
-            if over {
+            if done {
                 return Ok(answer.unwrap_or_default());
             }
         }
     }
 
-    /// Reads a table: shows the body of every message of type `answer`. A table that changed while it was read is read
-    /// again, up to ten times.
+    /// Reads a table: calls `on_item` with the body of every message of type `answer`. A table that changed while it was
+    /// read is read again, up to ten times.
     ///
     /// # Errors
-    /// The kernel's own.
+    /// The error returned by the kernel.
     pub fn dump(
         &mut self,
         request: &Request,
         answer: u16,
-        mut seen: impl FnMut(DumpItem<&[u8]>),
+        mut on_item: impl FnMut(DumpItem<&[u8]>),
     ) -> io::Result<Dump> {
         let mut passes = 0;
         loop {
@@ -131,32 +131,32 @@ impl Socket {
                 consistent &= message.flags & NLM_F_DUMP_INTR == 0;
                 match message.kind {
                     NLMSG_ERROR => return parse_error(message.body).map_or(Ok(true), Err),
-                    // Since Linux 4.17 it carries the error that ended the dump early.
+                    // Since Linux 4.17, it carries the error that ended the dump.
                     NLMSG_DONE => return parse_error(message.body).map_or(Ok(true), Err),
                     NLMSG_OVERRUN => consistent = false,
-                    kind if kind == answer => seen(DumpItem::Entry(message.body)),
+                    kind if kind == answer => on_item(DumpItem::Entry(message.body)),
                     _ => {}
                 }
                 Ok(false)
             })? {}
-            if consistent || passes == PASSES {
+            if consistent || passes == MAX_PASSES {
                 return Ok(Dump { passes, consistent });
             }
-            seen(DumpItem::Restart);
+            on_item(DumpItem::Restart);
         }
     }
 
-    /// The bodies of a whole table, as it was at one time.
+    /// The bodies of a whole table, as a consistent snapshot.
     ///
     /// # Errors
-    /// The kernel's own, and [`io::ErrorKind::Interrupted`] when the table never stood still.
+    /// The error returned by the kernel, and [`io::ErrorKind::Interrupted`] if the table changed during every pass.
     pub fn table(&mut self, request: &Request, answer: u16) -> io::Result<Vec<Vec<u8>>> {
         let mut bodies = Vec::new();
-        let dump = self.dump(request, answer, |seen| match seen {
+        let dump = self.dump(request, answer, |item| match item {
             DumpItem::Entry(body) => bodies.push(body.to_vec()),
             DumpItem::Restart => bodies.clear(),
         })?;
-        dump.consistent().map(|()| bodies)
+        dump.require_consistent().map(|()| bodies)
     }
 
     fn send(&mut self, request: Request, flags: u16) -> io::Result<()> {
@@ -166,7 +166,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Hands on the messages of one datagram that answer the last request, until one says that it is the last.
+    /// Passes the replies to the last request in one datagram to `each`, until it returns true.
     fn receive(&mut self, mut each: impl FnMut(Message<'_>) -> io::Result<bool>) -> io::Result<bool> {
         let length = loop {
             match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
@@ -177,7 +177,7 @@ impl Socket {
         let bytes = self.buffer.get(..length).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("the kernel's answer has {length} bytes, at most {BUFFER} are read"),
+                format!("the kernel's reply has {length} bytes, the maximum is {BUFFER}"),
             )
         })?;
         for message in Messages(bytes).filter(|m| m.sequence == self.sequence) {
@@ -189,7 +189,7 @@ impl Socket {
     }
 }
 
-/// The error that a message begins with; none if it is an acknowledgement.
+/// The error code at the start of a message; `None` for an acknowledgement.
 fn parse_error(body: &[u8]) -> Option<io::Error> {
     match u32_at(body, 0).map(|code| (code as i32).wrapping_neg()) {
         Some(code) if code > 0 => Some(io::Error::from_raw_os_error(code)),
@@ -204,8 +204,8 @@ mod tests {
     const RTM_NEWLINK: u16 = 16;
     const RTM_GETLINK: u16 = 18;
 
-    /// A socket whose other end answers the request of each pass with these messages: type, flags and body.
-    fn played(passes: Vec<Vec<(u16, u16, &'static [u8])>>) -> (Socket, std::thread::JoinHandle<()>) {
+    /// A socket whose peer replies to each request with these messages: type, flags and body.
+    fn replay(passes: Vec<Vec<(u16, u16, &'static [u8])>>) -> (Socket, std::thread::JoinHandle<()>) {
         use nix::sys::socket::socketpair;
         let (ours, kernels) =
             socketpair(AddressFamily::Unix, SockType::Datagram, None, SockFlag::SOCK_CLOEXEC).unwrap();
@@ -213,11 +213,11 @@ mod tests {
             for pass in passes {
                 let mut request = [0; 256];
                 let length = recv(kernels.as_raw_fd(), &mut request, MsgFlags::empty()).unwrap();
-                let asked = Messages(&request[..length]).next().unwrap();
-                assert_eq!(asked.flags, NLM_F_REQUEST | NLM_F_DUMP);
+                let request = Messages(&request[..length]).next().unwrap();
+                assert_eq!(request.flags, NLM_F_REQUEST | NLM_F_DUMP);
                 for (kind, flags, body) in pass {
-                    // An answer to an earlier question comes in between.
-                    for sequence in [asked.sequence.wrapping_sub(1), asked.sequence] {
+                    // Interleaved with replies to an earlier request.
+                    for sequence in [request.sequence.wrapping_sub(1), request.sequence] {
                         let message = Request::new(kind, flags, body).finish(sequence, 0);
                         send(kernels.as_raw_fd(), &message, MsgFlags::empty()).unwrap();
                     }
@@ -233,37 +233,37 @@ mod tests {
     fn a_table_that_changed_while_it_was_read_is_read_again() {
         let interrupted = vec![(20, 0, &b"old "[..]), (20, NLM_F_DUMP_INTR, b"lost"), DONE];
         let quiet = vec![(20, 0, &b"new "[..]), (21, 0, b"else"), DONE];
-        let (mut socket, kernel) = played(vec![interrupted, quiet]);
+        let (mut socket, kernel) = replay(vec![interrupted, quiet]);
         assert_eq!(socket.table(&Request::new(20, 0, &[]), 20).unwrap(), [b"new "]);
         kernel.join().unwrap();
     }
 
     #[test]
-    fn a_table_that_never_stands_still_is_told_from_one_that_does() {
+    fn a_table_that_always_changes_is_reported_inconsistent() {
         let pass = vec![(20, NLM_F_DUMP_INTR, &b"some"[..]), DONE];
-        let (mut socket, kernel) = played(vec![pass; PASSES as usize]);
-        let (mut entries, mut again) = (0, 0);
-        let dump = socket.dump(&Request::new(20, 0, &[]), 20, |seen| match seen {
+        let (mut socket, kernel) = replay(vec![pass; MAX_PASSES as usize]);
+        let (mut entries, mut restarts) = (0, 0);
+        let dump = socket.dump(&Request::new(20, 0, &[]), 20, |item| match item {
             DumpItem::Entry(_) => entries += 1,
-            DumpItem::Restart => again += 1,
+            DumpItem::Restart => restarts += 1,
         });
-        assert_eq!(dump.unwrap(), Dump { passes: PASSES, consistent: false });
-        assert_eq!((entries, again), (PASSES, PASSES - 1));
+        assert_eq!(dump.unwrap(), Dump { passes: MAX_PASSES, consistent: false });
+        assert_eq!((entries, restarts), (MAX_PASSES, MAX_PASSES - 1));
         kernel.join().unwrap();
     }
 
     #[test]
     fn an_error_in_the_last_message_of_a_dump_is_an_error() {
         let code: &'static [u8] = (-libc::EPERM).to_ne_bytes().to_vec().leak();
-        let (mut socket, kernel) = played(vec![vec![(20, 0, b"some"), (NLMSG_DONE, 0, code)]]);
+        let (mut socket, kernel) = replay(vec![vec![(20, 0, b"some"), (NLMSG_DONE, 0, code)]]);
         let error = socket.table(&Request::new(20, 0, &[]), 20).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));
         kernel.join().unwrap();
     }
 
     #[test]
-    fn an_answer_that_does_not_fit_is_not_taken_for_a_short_one() {
-        let (mut socket, kernel) = played(vec![vec![(20, 0, &[0; 300]), DONE]]);
+    fn an_oversized_reply_is_an_error() {
+        let (mut socket, kernel) = replay(vec![vec![(20, 0, &[0; 300]), DONE]]);
         let error = socket.table(&Request::new(20, 0, &[]), 20).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         drop(socket);
@@ -271,34 +271,34 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_the_entries_that_can_be_asked_for_one_by_one() {
+    fn dumped_entries_match_single_requests() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let links = socket.table(&Request::new(RTM_GETLINK, 0, &[0; 16]), RTM_NEWLINK).unwrap();
         assert!(!links.is_empty(), "every namespace has lo");
         for link in links {
             let mut body = [0; 16];
             body[4..8].copy_from_slice(&link[4..8]);
-            // A link may have gone in between; one that is answered is the one that was asked for.
-            if let Ok(one) = socket.ask(Request::new(RTM_GETLINK, 0, &body)) {
+            // A link may have been removed meanwhile.
+            if let Ok(one) = socket.request(Request::new(RTM_GETLINK, 0, &body)) {
                 assert_eq!(one[4..8], link[4..8]);
             }
         }
     }
 
     #[test]
-    fn what_is_not_there_is_the_kernels_error() {
+    fn a_missing_object_gives_the_kernels_error() {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         let mut body = [0; 16];
         body[4..8].copy_from_slice(&i32::MAX.to_ne_bytes());
-        let error = socket.ask(Request::new(RTM_GETLINK, 0, &body)).unwrap_err();
+        let error = socket.request(Request::new(RTM_GETLINK, 0, &body)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
-        assert!(socket.ask(Request::new(RTM_GETLINK, 0, &[0; 16])).is_err(), "and the socket goes on");
+        assert!(socket.request(Request::new(RTM_GETLINK, 0, &[0; 16])).is_err(), "the socket stays usable");
     }
 
     #[test]
-    fn a_dump_that_never_stood_still_says_so() {
-        assert!(Dump { passes: 1, consistent: true }.consistent().is_ok());
-        let error = Dump { passes: 10, consistent: false }.consistent().unwrap_err();
+    fn an_inconsistent_dump_is_an_error() {
+        assert!(Dump { passes: 1, consistent: true }.require_consistent().is_ok());
+        let error = Dump { passes: 10, consistent: false }.require_consistent().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
         assert!(error.to_string().contains("10"), "{error}");
     }

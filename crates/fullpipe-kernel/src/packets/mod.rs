@@ -1,10 +1,10 @@
-//! Packets beside the kernel's own TCP and IP: packet sockets with a ring in memory shared with the kernel (packet(7)),
-//! bounded, and with what did not fit counted. Nothing of the host is changed, and nothing is left behind.
+//! Packet sockets with a ring in memory shared with the kernel (packet(7)): bounded, with dropped packets counted. They
+//! change no configuration of the host and leave nothing behind.
 //!
-//! * [`Capture`] looks on: packets from their IP header on, as they pass an interface.
-//! * [`Port`] takes what comes in at an interface and sends others out there, past the kernel's own protocols: whole frames,
-//!   with checksums and super-packets as virtual network cards hand them to each other.
-//! * [`filter`]: by which the kernel leaves out what nobody will look at.
+//! * [`Capture`]: packets of an interface, from their IP header on.
+//! * [`Port`]: receives and sends whole frames on an interface, bypassing the kernel's protocols, with the checksum and
+//!   segmentation offloads of virtual network devices.
+//! * [`filter`]: filter programs.
 
 mod capture;
 pub mod filter;

@@ -1,7 +1,7 @@
-//! One interface's frames: a ring of those that came in (`TPACKET_V2`), and sending.
+//! Frames of one interface: a receive ring (`TPACKET_V2`), and sending.
 //!
-//! The ring and not a plain socket, because a plain socket's buffer is bounded by `net.core.rmem_max`, on most machines
-//! 208 kB: three super-packets.
+//! A ring, because the buffer of a plain socket is bounded by `net.core.rmem_max`, by default 208 kB: three
+//! super-packets.
 
 use super::ring::{BLOCK, Ring};
 use super::socket::{PacketSocket, option};
@@ -12,47 +12,47 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use thiserror::Error;
 
-/// Room for the largest super-packet (64 KiB) and the kernel's header before it; a multiple of 16 (`TPACKET_ALIGNMENT`).
-const FRAME: usize = 69_904;
-/// What a block of a port's ring, 1 MiB, holds.
-pub const FRAMES_PER_BLOCK: usize = BLOCK / FRAME;
+/// Slot for the largest super-packet (64 KiB) and the kernel's header; a multiple of 16 (`TPACKET_ALIGNMENT`).
+const SLOT: usize = 69_904;
+/// Frames per block of a port's ring (1 MiB).
+pub const FRAMES_PER_BLOCK: usize = BLOCK / SLOT;
 
-/// Length of the virtio header that goes with a frame (`struct virtio_net_hdr`), in bytes.
+/// Length of the virtio header of a frame (`struct virtio_net_hdr`), in bytes.
 pub const VNET_LEN: usize = 10;
 
-/// A frame received, still in the ring.
+/// A received frame, still in the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
-    /// Its virtio header: checksums that are not computed yet, and into what it is to be cut.
+    /// Virtio header: pending checksum and segmentation offloads.
     pub vnet: &'a [u8; VNET_LEN],
     /// Ethernet frame.
     pub frame: &'a [u8],
-    /// When the kernel got it, nanoseconds of `CLOCK_REALTIME`.
+    /// Receive timestamp, nanoseconds of `CLOCK_REALTIME`.
     pub realtime: u64,
 }
 
-/// Why there is no port.
+/// An error when opening a port.
 #[derive(Debug, Error)]
 pub enum PortError {
-    /// The kernel does not know an option: it is older than Linux 4.20.
-    #[error("the kernel's packet sockets lack {option}: {error}")]
+    /// The kernel lacks a socket option (older than Linux 4.20).
+    #[error("packet sockets of this kernel lack {option}: {error}")]
     MissingOption {
         /// The option's name.
         option: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// There is no memory for the ring.
-    #[error("no memory for a ring: {0}")]
+    /// The ring cannot be allocated.
+    #[error("cannot allocate a packet ring: {0}")]
     NoRing(io::Error),
-    /// The interface is not there, or down.
+    /// The interface does not exist or is down.
     #[error("cannot bind a packet socket: {0}")]
     NotBound(io::Error),
 }
 
-/// Takes the frames that come in at one interface, and sends others out there.
+/// Receives the frames of one interface, and sends frames on it.
 pub struct Port {
-    // Is unmapped before the socket is closed.
+    // Declared first, so that it is unmapped before the socket closes.
     ring: Ring,
     socket: PacketSocket,
     frames: usize,
@@ -60,7 +60,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Begins to receive at the interface with this index, into `blocks` MiB of ring, [`FRAMES_PER_BLOCK`] frames each.
+    /// Starts to receive on the interface with this index, into a ring of `blocks` MiB, [`FRAMES_PER_BLOCK`] frames each.
     ///
     /// # Errors
     /// [`PortError`].
@@ -74,7 +74,7 @@ impl Port {
         let request = libc::tpacket_req {
             tp_block_size: BLOCK as u32,
             tp_block_nr: blocks as u32,
-            tp_frame_size: FRAME as u32,
+            tp_frame_size: SLOT as u32,
             tp_frame_nr: frames as u32,
         };
         socket.set(option::Frames, &request).map_err(PortError::NoRing)?;
@@ -83,33 +83,33 @@ impl Port {
         Ok(Port { ring, socket, frames, next: 0 })
     }
 
-    /// Where in the ring the next frame is, or will be. It begins with its header, and that with the status word.
+    /// Offset of the next slot in the ring. It starts with the frame's header, and that with the status word.
     #[inline]
-    fn here(&self) -> usize {
-        self.next / FRAMES_PER_BLOCK * BLOCK + self.next % FRAMES_PER_BLOCK * FRAME
+    fn next_offset(&self) -> usize {
+        self.next / FRAMES_PER_BLOCK * BLOCK + self.next % FRAMES_PER_BLOCK * SLOT
     }
 
-    /// Whether a frame waits.
+    /// Whether a frame is available.
     #[inline]
     pub fn ready(&self) -> bool {
-        self.ring.is_filled(self.here())
+        self.ring.is_filled(self.next_offset())
     }
 
-    /// Hands the next frame that waits to `take`, nothing in place of one that is not whole; false if none waits.
+    /// Passes the next frame to `handler`, `None` for a truncated one; false if no frame is available.
     #[inline]
-    pub fn receive(&mut self, take: impl FnOnce(Option<Frame<'_>>)) -> bool {
-        let here = self.here();
-        if !self.ring.is_filled(here) {
+    pub fn receive(&mut self, handler: impl FnOnce(Option<Frame<'_>>)) -> bool {
+        let offset = self.next_offset();
+        if !self.ring.is_filled(offset) {
             return false;
         }
-        let slot = self.ring.at(here, FRAME).cast_const();
-        // SAFETY: a frame inside the ring, aligned as its header is (`TPACKET_ALIGNMENT`). Its status says that it is ours until
-        // it is given back below, and what the kernel wrote is visible.
+        let slot = self.ring.at(offset, SLOT).cast_const();
+        // SAFETY: a slot inside the ring, aligned for its header (`TPACKET_ALIGNMENT`). Its status says that this process owns
+        // it until it is released below, and the kernel's writes are visible.
         let h = unsafe { &*slot.cast::<libc::tpacket2_hdr>() };
         let (start, length) = (usize::from(h.tp_mac), h.tp_snaplen as usize);
-        let whole = h.tp_snaplen == h.tp_len && start >= VNET_LEN && start + length <= FRAME;
-        take(whole.then(|| {
-            // SAFETY: inside this frame by the check above; ours as above.
+        let whole = h.tp_snaplen == h.tp_len && start >= VNET_LEN && start + length <= SLOT;
+        handler(whole.then(|| {
+            // SAFETY: inside this slot by the check above; owned as above.
             let (vnet, frame) = unsafe {
                 let frame = slot.add(start);
                 (&*frame.sub(VNET_LEN).cast(), std::slice::from_raw_parts(frame, length))
@@ -117,20 +117,20 @@ impl Port {
             let realtime = u64::from(h.tp_sec) * 1_000_000_000 + u64::from(h.tp_nsec);
             Frame { vnet, frame, realtime }
         }));
-        self.ring.release(here);
+        self.ring.release(offset);
         self.next = (self.next + 1) % self.frames;
         true
     }
 
-    /// A way to send on this interface that another thread may own.
+    /// A sender for this interface, usable from another thread.
     ///
     /// # Errors
-    /// When the process may open no more files.
+    /// When the process is out of descriptors.
     pub fn sender(&self) -> io::Result<Sender> {
         self.socket.share().map(Sender)
     }
 
-    /// Frames dropped because the ring was full, since this was asked last.
+    /// Frames dropped because the ring was full, since the last call.
     pub fn take_drops(&self) -> u64 {
         self.socket.take_counts().dropped
     }
@@ -159,7 +159,7 @@ impl Sender {
     /// Sends one frame: a virtio header, headers, and payload.
     ///
     /// # Errors
-    /// `ENOBUFS` and its like when the kernel drops it.
+    /// `ENOBUFS` and similar when the kernel drops it.
     #[inline]
     pub fn send(&self, vnet: &[u8; VNET_LEN], headers: &[u8], payload: &[u8]) -> io::Result<()> {
         let parts = [IoSlice::new(vnet), IoSlice::new(headers), IoSlice::new(payload)];
@@ -184,10 +184,10 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// Of a protocol that nobody speaks (IEEE 802, local experiments).
+    /// With an EtherType for local experiments (IEEE 802).
     const HEADERS: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
 
-    /// Keeps `k` bytes of frames of that protocol.
+    /// A program that keeps `k` bytes of frames with that EtherType.
     fn only_ours(k: u32) -> [Instruction; 4] {
         [
             statement(op::LOAD_HALF, 12),
@@ -197,8 +197,8 @@ mod tests {
         ]
     }
 
-    /// Both ends of a cable, in a network namespace that goes with the thread; `None` where that cannot be had.
-    fn cable() -> Option<[u32; 2]> {
+    /// Both ends of a veth pair, in a network namespace of this thread; `None` without root.
+    fn veth_pair() -> Option<[u32; 2]> {
         if unshare(CloneFlags::CLONE_NEWNET).is_err() {
             println!("SKIPPED: needs root");
             return None;
@@ -213,14 +213,14 @@ mod tests {
         }))
     }
 
-    /// A port with the smallest ring.
+    /// A port with a ring of one block.
     fn port(index: u32, program: &[Instruction]) -> Port {
         let socket = PacketSocket::raw().unwrap();
         socket.filter(program).unwrap();
         Port::open(socket, index, 1).unwrap()
     }
 
-    /// What the next frame carries behind our headers; `None` for one that is not whole.
+    /// Payload of the next frame after the test headers; `None` for a truncated one.
     fn next(port: &mut Port) -> Option<Vec<u8>> {
         let waits = poll(&mut [PollFd::new(port.as_fd(), PollFlags::POLLIN)], PollTimeout::from(10_000_u16));
         assert_eq!(waits, Ok(1));
@@ -237,33 +237,33 @@ mod tests {
     }
 
     #[test]
-    fn what_one_end_sends_the_other_receives() {
+    fn frames_arrive_at_the_other_end() {
         let test = thread::spawn(|| {
-            let Some([one, other]) = cable() else { return };
+            let Some([one, other]) = veth_pair() else { return };
             let (one, mut other) = (port(one, &only_ours(u32::MAX)), port(other, &only_ours(u32::MAX)));
             let sender = one.sender().unwrap();
             assert!(!other.receive(|_| unreachable!()), "nothing was sent");
-            // More than a ring holds, and so once around.
+            // More than the ring holds, so that it wraps around.
             for n in 0..3 * FRAMES_PER_BLOCK as u8 {
                 sender.send(&[0; VNET_LEN], &HEADERS, &[n; 100]).unwrap();
                 assert_eq!(next(&mut other), Some(vec![n; 100]));
             }
-            assert!(!one.ready(), "what is sent is not received");
+            assert!(!one.ready(), "outgoing frames are not received");
             for _ in 0..FRAMES_PER_BLOCK + 3 {
                 sender.send(&[0; VNET_LEN], &HEADERS, &[7; 100]).unwrap();
             }
             while other.take_drops() == 0 {
                 thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!(next(&mut other), Some(vec![7; 100]), "those that came first are kept");
+            assert_eq!(next(&mut other), Some(vec![7; 100]), "the oldest frames are kept");
         });
         test.join().unwrap();
     }
 
     #[test]
-    fn a_frame_that_is_cut_short_is_not_given() {
+    fn truncated_frames_are_not_passed_on() {
         let test = thread::spawn(|| {
-            let Some([one, other]) = cable() else { return };
+            let Some([one, other]) = veth_pair() else { return };
             let (one, mut other) = (port(one, &only_ours(0)), port(other, &only_ours(60)));
             let sender = one.sender().unwrap();
             sender.send(&[0; VNET_LEN], &HEADERS, &[1; 100]).unwrap();
@@ -275,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_on_sees_packets_from_their_network_header_on() {
+    fn captures_start_at_the_network_header() {
         let test = thread::spawn(|| {
-            let Some([one, other]) = cable() else { return };
+            let Some([one, other]) = veth_pair() else { return };
             let keep = [statement(op::RETURN, 10)];
             let mut packets = Capture::open(Some("other"), &keep).unwrap();
             drop(port(other, &keep));
@@ -285,17 +285,17 @@ mod tests {
             sender.send(&[0; VNET_LEN], &HEADERS, &[3; 100]).unwrap();
             let mut seen = Vec::new();
             while seen.is_empty() {
-                let mut take = |p: crate::packets::Packet<'_>| {
+                let mut handler = |p: crate::packets::Packet<'_>| {
                     if p.bytes == [3; 10] {
                         seen.push(p.length);
                     }
                 };
-                packets.poll(Duration::from_secs(1), &mut take).unwrap();
+                packets.poll(Duration::from_secs(1), &mut handler).unwrap();
             }
             assert_eq!(seen, [100]);
-            let passed = packets.counts();
-            assert!(passed.packets >= 1 && passed == PacketCounts { dropped: 0, ..passed });
-            assert_eq!(packets.counts(), passed, "what was told is not told twice, nor forgotten");
+            let counts = packets.counts();
+            assert!(counts.packets >= 1 && counts == PacketCounts { dropped: 0, ..counts });
+            assert_eq!(packets.counts(), counts, "counts are cumulative");
         });
         test.join().unwrap();
     }

@@ -1,4 +1,4 @@
-//! Memory that the kernel fills and the program empties, slot after slot.
+//! Ring memory shared with the kernel, slot by slot.
 
 use super::socket::PacketSocket;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the kernel allocates at once. No slot lies across two of them.
+/// Allocation unit of the ring; no slot crosses a block boundary.
 pub(super) const BLOCK: usize = 1 << 20;
 
 /// The ring of a packet socket.
@@ -21,7 +21,7 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps the ring of `blocks` blocks that `socket` was given; all of its pages at once if `populated`.
+    /// Maps the ring of `blocks` blocks of `socket`, prefaulting its pages if `populated`.
     pub(super) fn map(socket: &PacketSocket, blocks: usize, populated: bool) -> io::Result<Self> {
         let length = blocks * BLOCK;
         let size = NonZeroUsize::new(length).ok_or(io::ErrorKind::InvalidInput)?;
@@ -33,7 +33,7 @@ impl Ring {
         Ok(Ring { start: start.cast(), length })
     }
 
-    /// Where the `length` bytes from `offset` on are.
+    /// Pointer to `length` bytes at `offset`.
     ///
     /// # Panics
     /// If they are not all in the ring.
@@ -44,13 +44,13 @@ impl Ring {
         unsafe { self.start.as_ptr().add(offset) }
     }
 
-    /// Whether the slot whose status word is at `offset` is the program's to read; what the kernel wrote there is then visible.
+    /// Whether the slot with its status word at `offset` is owned by the process; the kernel's writes are then visible.
     #[inline]
     pub(super) fn is_filled(&self, offset: usize) -> bool {
         self.status(offset).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// Gives the slot back to the kernel.
+    /// Returns the slot to the kernel.
     #[inline]
     pub(super) fn release(&self, offset: usize) {
         self.status(offset).store(libc::TP_STATUS_KERNEL, Ordering::Release);
@@ -60,15 +60,15 @@ impl Ring {
     fn status(&self, offset: usize) -> &AtomicU32 {
         let word: *mut u32 = self.at(offset, size_of::<u32>()).cast();
         debug_assert!(word.is_aligned());
-        // SAFETY: a word inside the mapping, which lives as long as `self`, aligned as every status word is; kernel and program
-        // hand the slot to each other by it, so all access is atomic.
+        // SAFETY: a word inside the mapping, which lives as long as `self`, aligned as every status word is; kernel and process
+        // transfer ownership of the slot by it, so all access is atomic.
         unsafe { AtomicU32::from_ptr(word) }
     }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `of`, of the same size; whoever has a pointer into it has the ring, too.
+        // SAFETY: the mapping made in `map`, of the same size; pointers into it do not outlive the ring.
         let _ = unsafe { munmap(self.start.cast(), self.length) };
     }
 }

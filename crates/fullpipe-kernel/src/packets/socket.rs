@@ -1,4 +1,4 @@
-//! A packet socket, before and under its ring.
+//! Packet sockets and their options.
 
 use super::filter::Instruction;
 use nix::sys::socket::{
@@ -9,12 +9,12 @@ use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Options of packet sockets (packet(7)), which nix has not got.
+/// Options of packet sockets (packet(7)) that nix lacks.
 pub(super) mod option {
     use super::*;
 
     sockopt_impl!(
-        /// The program that says what is kept.
+        /// Filter program.
         Filter,
         SetOnly,
         libc::SOL_SOCKET,
@@ -22,7 +22,7 @@ pub(super) mod option {
         libc::sock_fprog
     );
     sockopt_impl!(
-        /// How the ring is laid out, of `tpacket_versions`.
+        /// Layout of the ring (`tpacket_versions`).
         Version,
         SetOnly,
         libc::SOL_PACKET,
@@ -46,7 +46,7 @@ pub(super) mod option {
         libc::tpacket_req3
     );
     sockopt_impl!(
-        /// A virtio header goes before each frame.
+        /// Prefix each frame with a virtio header.
         VnetHeader,
         SetOnly,
         libc::SOL_PACKET,
@@ -54,7 +54,7 @@ pub(super) mod option {
         bool
     );
     sockopt_impl!(
-        /// What is sent is not received.
+        /// Do not receive outgoing packets.
         IgnoreOutgoing,
         SetOnly,
         libc::SOL_PACKET,
@@ -62,16 +62,16 @@ pub(super) mod option {
         bool
     );
     sockopt_impl!(
-        /// What is sent waits in no queueing discipline.
+        /// Bypass queueing disciplines when sending.
         QdiscBypass,
         SetOnly,
         libc::SOL_PACKET,
         libc::PACKET_QDISC_BYPASS,
         bool
     );
-    // Of `TPACKET_V3` there would be a third number, which the kernel leaves out of a shorter structure.
+    // With `TPACKET_V3` there is a third counter, which the kernel omits from this shorter structure.
     sockopt_impl!(
-        /// What came and what did not fit, since it was asked for last.
+        /// Received and dropped packets since the last call.
         Statistics,
         GetOnly,
         libc::SOL_PACKET,
@@ -80,43 +80,42 @@ pub(super) mod option {
     );
 }
 
-/// What passed.
+/// Packet counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PacketCounts {
-    /// Packets that the filter program kept.
+    /// Packets that passed the filter program.
     pub packets: u64,
-    /// Of these, dropped because the ring was full: they were seen by nobody.
+    /// Packets among these dropped because the ring was full.
     pub dropped: u64,
 }
 
-/// A packet socket that receives nothing yet. It belongs to the network namespace in which it was opened, whoever uses it
-/// afterwards.
+/// A packet socket that does not receive yet. It belongs to the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// One for whole frames, in the network namespace of the calling thread.
+    /// A socket for whole frames, in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` where the kernel has no packet sockets.
+    /// `EPERM` without `CAP_NET_RAW`, `EAFNOSUPPORT` on kernels without packet sockets.
     pub fn raw() -> io::Result<Self> {
         PacketSocket::open(SockType::Raw)
     }
 
-    /// One for packets from their network header on, so that every kind of interface looks alike.
+    /// A socket for packets without their link-layer header, uniform across interface types.
     pub(super) fn cooked() -> io::Result<Self> {
         PacketSocket::open(SockType::Datagram)
     }
 
-    /// Without a protocol: nothing is received before the filter is there and the ring is.
+    /// Without a protocol, so that nothing is received before filter and ring are set up.
     fn open(kind: SockType) -> io::Result<Self> {
         Ok(PacketSocket(socket(AddressFamily::Packet, kind, SockFlag::SOCK_CLOEXEC, None)?))
     }
 
-    /// Keeps of each packet what `program` says.
+    /// Attaches a filter program.
     ///
     /// # Errors
-    /// `EINVAL` for what is no program.
+    /// `EINVAL` for an invalid program.
     pub fn filter(&self, program: &[Instruction]) -> io::Result<()> {
         let mut code: Vec<libc::sock_filter> = program
             .iter()
@@ -129,7 +128,7 @@ impl PacketSocket {
         Ok(setsockopt(&self.0, option, value)?)
     }
 
-    /// Begins to receive, all protocols: at the interface with this index, or at all with 0.
+    /// Starts to receive all protocols on the interface with this index, 0 for all.
     pub(super) fn bind(&self, index: u32) -> io::Result<()> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -141,14 +140,14 @@ impl PacketSocket {
             sll_addr: [0; 8],
         };
         let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-        // SAFETY: pointer and length describe `address`, of the family that is asked for.
+        // SAFETY: pointer and length describe `address`, of the expected family.
         let address = unsafe { LinkAddr::from_raw((&raw const address).cast(), Some(length)) };
-        // Its family is the one that is asked for.
+        // Cannot fail: the family is AF_PACKET.
         let address = address.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(bind(self.0.as_raw_fd(), &address)?)
     }
 
-    /// What passed since this was asked last; nothing where the kernel does not tell.
+    /// Packet counts since the last call; zero if the kernel does not report them.
     pub(super) fn take_counts(&self) -> PacketCounts {
         getsockopt(&self.0, option::Statistics).map_or(PacketCounts::default(), |now| PacketCounts {
             packets: now.tp_packets.into(),

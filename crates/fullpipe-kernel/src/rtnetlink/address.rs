@@ -1,4 +1,4 @@
-//! Addresses of interfaces, and of their neighbours.
+//! Interface addresses, neighbours and default routes.
 
 use super::route::{RTM_GETROUTE, RTM_NEWROUTE, RTMSG, address, parse_route};
 use super::{Rtnetlink, family, octets};
@@ -19,61 +19,60 @@ const IFA_FLAGS: u16 = 8;
 const IFA_F_TEMPORARY: u32 = 0x01;
 const IFA_F_DEPRECATED: u32 = 0x20;
 const IFA_F_PERMANENT: u32 = 0x80;
-/// `RT_SCOPE_UNIVERSE`: not of the link or the host alone.
+/// `RT_SCOPE_UNIVERSE`: global scope.
 const UNIVERSE: u8 = 0;
-/// `RTN_UNICAST`: one that leads somewhere.
+/// `RTN_UNICAST`: a gateway or direct route.
 const UNICAST: u8 = 1;
 /// `struct ifaddrmsg`.
 const IFADDRMSG: usize = 8;
 /// `struct ndmsg`.
 const NDMSG: usize = 12;
 
-/// An address that others reach this host by.
+/// A global address of this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OwnAddress {
     /// The address.
     pub address: IpAddr,
-    /// Whether it stays: one of DHCP or of router advertisements has an end.
+    /// Whether it is permanent: addresses from DHCP or router advertisements expire.
     pub is_permanent: bool,
 }
 
-/// Where packets go that no other route is for.
+/// A default route.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DefaultRoute {
-    /// The next hop; nothing where all is on the link.
+    /// Next hop; `None` if destinations are on the link.
     pub gateway: Option<IpAddr>,
-    /// The device's number.
+    /// Interface index.
     pub device: u32,
-    /// Whether it is IPv6's.
+    /// Whether it is an IPv6 route.
     pub is_v6: bool,
 }
 
-/// Reads the body of an `RTM_NEWADDR` message; nothing for addresses of the link or the host alone, for temporary ones and for those
-/// that are going out of use.
+/// Parses the body of an `RTM_NEWADDR` message; `None` for link-local, host, temporary and deprecated addresses.
 pub fn parse_address(body: &[u8]) -> Option<OwnAddress> {
     let attributes = Attributes(body.get(IFADDRMSG..)?);
     let flags = attributes.u32(IFA_FLAGS).unwrap_or_else(|| u32::from(body[2]));
     if body[3] != UNIVERSE || flags & (IFA_F_TEMPORARY | IFA_F_DEPRECATED) != 0 {
         return None;
     }
-    // Of a point-to-point link the one is its own end, the other the far one.
+    // On a point-to-point link, IFA_LOCAL is the local address and IFA_ADDRESS the peer's.
     let own = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS))?;
     Some(OwnAddress { address: address(own)?, is_permanent: flags & IFA_F_PERMANENT != 0 })
 }
 
-/// Reads the body of an `RTM_NEWNEIGH` message: whose it is, on which device, and whether it is known to be there.
+/// Parses the body of an `RTM_NEWNEIGH` message: address, interface index, and whether it is reachable.
 pub fn parse_neighbour(body: &[u8]) -> Option<(IpAddr, u32, bool)> {
     let attributes = Attributes(body.get(NDMSG..)?);
     let state = u16_at(body, 8)?;
-    let is_there = state & (NUD_REACHABLE | NUD_NOARP | NUD_PERMANENT) != 0;
-    Some((address(attributes.get(NDA_DST)?)?, u32_at(body, 4)?, is_there))
+    let is_reachable = state & (NUD_REACHABLE | NUD_NOARP | NUD_PERMANENT) != 0;
+    Some((address(attributes.get(NDA_DST)?)?, u32_at(body, 4)?, is_reachable))
 }
 
 impl Rtnetlink {
-    /// Gives the interface an address, usable at once.
+    /// Adds an address to the interface, usable at once.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The error returned by the kernel.
     pub fn add_address(&mut self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let flags = if address.is_ipv6() { IFA_F_NODAD } else { 0 };
         // struct ifaddrmsg
@@ -85,10 +84,10 @@ impl Rtnetlink {
         self.socket.change(request)
     }
 
-    /// Says for good which hardware address belongs to `address`.
+    /// Adds a permanent neighbour entry.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The error returned by the kernel.
     pub fn add_neighbour(&mut self, index: u32, address: IpAddr, mac: [u8; 6]) -> io::Result<()> {
         // struct ndmsg
         let mut body = vec![family(address), 0, 0, 0];
@@ -100,10 +99,10 @@ impl Rtnetlink {
         self.socket.change(request)
     }
 
-    /// The addresses that others reach this host by.
+    /// The global addresses of this host.
     ///
     /// # Errors
-    /// When the kernel does not answer, or its table never stands still.
+    /// When the kernel returns an error, or its table never is consistent.
     pub fn addresses(&mut self) -> io::Result<Vec<OwnAddress>> {
         let request = Request::new(libc::RTM_GETADDR, 0, &[0; IFADDRMSG]);
         let bodies = self.socket.table(&request, libc::RTM_NEWADDR)?;
@@ -113,7 +112,7 @@ impl Rtnetlink {
     /// The default routes of the main table.
     ///
     /// # Errors
-    /// When the kernel does not answer, or its table never stands still.
+    /// When the kernel returns an error, or its table never is consistent.
     pub fn default_routes(&mut self) -> io::Result<Vec<DefaultRoute>> {
         let bodies = self.socket.table(&Request::new(RTM_GETROUTE, 0, &[0; RTMSG]), RTM_NEWROUTE)?;
         let default = |body: &Vec<u8>| {
@@ -125,10 +124,10 @@ impl Rtnetlink {
         Ok(bodies.iter().filter_map(default).collect())
     }
 
-    /// Whether the kernel knows that a neighbour is there: it answered within the last seconds, or needs not to.
+    /// Whether the kernel considers a neighbour reachable: it replied recently, or needs no resolution.
     ///
     /// # Errors
-    /// When the kernel does not answer, or its table never stands still.
+    /// When the kernel returns an error, or its table never is consistent.
     pub fn is_reachable(&mut self, neighbour: IpAddr, device: u32) -> io::Result<bool> {
         let mut body = [0; NDMSG];
         body[0] = family(neighbour);
@@ -145,7 +144,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     #[test]
-    fn this_namespace_has_what_it_tells() {
+    fn addresses_and_default_routes_are_plausible() {
         let mut netlink = Rtnetlink::open().unwrap();
         let all = netlink.addresses().unwrap();
         assert!(all.iter().all(|one| !one.address.is_loopback()), "{all:?}");

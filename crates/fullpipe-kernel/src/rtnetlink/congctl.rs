@@ -1,4 +1,4 @@
-//! The controller of a route that is there (`ip route change … congctl`), and nothing else of it.
+//! Changes the congestion controller of an existing route (`ip route change … congctl`), and nothing else.
 
 use super::route::network;
 use super::{Rtnetlink, route};
@@ -28,48 +28,48 @@ const RTNEXTHOP: usize = 8;
 /// The unit of `rta_expires` (include/uapi/linux/rtnetlink.h; clock_t, which is 1/100 s on every architecture).
 const USER_HZ: u32 = 100;
 
-/// What the kernel tells a route from others by.
+/// Key of a route in the kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RouteKey {
     /// The destination: `192.0.2.0/24`, `default`, `2001:db8::/32`, `::/0`.
     pub prefix: String,
     /// The routing table, 254 is `main`.
     pub table: u32,
-    /// The type of service that it is for.
+    /// Type of service.
     #[serde(default)]
     pub tos: u8,
-    /// Its priority among those to the same destination (`metric`).
+    /// Metric (priority among routes to the same destination).
     #[serde(default)]
     pub metric: u32,
 }
 
-/// A controller that a route names.
+/// Congestion controller set on a route.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct RouteController {
-    /// Its name.
+    /// Name of the controller.
     pub controller: String,
-    /// Whether applications may not choose another (`congctl lock`).
+    /// Whether applications cannot override it (`congctl lock`).
     #[serde(default)]
     pub locked: bool,
 }
 
-/// A route, and the controller that connections over it get.
+/// A route and its congestion controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KeyedRoute {
-    /// Which route.
+    /// Key of the route.
     pub key: RouteKey,
-    /// Its controller, if it names one.
+    /// Its controller, if set.
     pub choice: Option<RouteController>,
     /// Whether it has several next hops.
     pub multipath: bool,
-    /// Whether it was learned from router advertisements (RFC 4861), whose routes netlink cannot give back.
+    /// Whether it was learned from router advertisements (RFC 4861); netlink cannot restore such routes.
     pub advertised: bool,
 }
 
-/// A destination as [`RouteKey`] writes it.
+/// Normalises a destination to the form of [`RouteKey`].
 ///
 /// # Errors
-/// When it is none.
+/// For an invalid prefix.
 pub fn destination(text: &str) -> io::Result<String> {
     if text == "default" {
         return Ok(text.to_owned());
@@ -79,19 +79,19 @@ pub fn destination(text: &str) -> io::Result<String> {
     Ok(if network == IpNet::V4(Ipv4Net::default()) { "default".to_owned() } else { network.to_string() })
 }
 
-fn read(body: &[u8]) -> Option<KeyedRoute> {
-    let (_, shown) = route::parse_route(body)?;
+fn parse(body: &[u8]) -> Option<KeyedRoute> {
+    let (_, route) = route::parse_route(body)?;
     if u32_at(body, 8)? & RTM_F_CLONED != 0 {
         return None;
     }
     let attributes = Attributes(body.get(route::RTMSG..)?);
     let is_ipv6 = i32::from(body[0]) == libc::AF_INET6;
-    let prefix = if shown.prefix == "default" && is_ipv6 { "::/0".to_owned() } else { shown.prefix };
-    let choice = RouteController { controller: shown.controller, locked: shown.locked };
+    let prefix = if route.prefix == "default" && is_ipv6 { "::/0".to_owned() } else { route.prefix };
+    let choice = RouteController { controller: route.controller, locked: route.locked };
     Some(KeyedRoute {
         key: RouteKey {
             prefix,
-            table: shown.table,
+            table: route.table,
             tos: body[3],
             metric: attributes.u32(RTA_PRIORITY).unwrap_or(0),
         },
@@ -101,8 +101,8 @@ fn read(body: &[u8]) -> Option<KeyedRoute> {
     })
 }
 
-/// Next hops without what the kernel tells of their devices' state: it does not take that back (fib_get_nhs).
-fn without_state(next_hops: &[u8]) -> Vec<u8> {
+/// Next hops without state flags, which the kernel rejects in requests (fib_get_nhs).
+fn clear_state_flags(next_hops: &[u8]) -> Vec<u8> {
     let mut bytes = next_hops.to_vec();
     let mut at = 0;
     while let Some(length) = u16_at(&bytes, at).map(usize::from).filter(|length| *length >= RTNEXTHOP)
@@ -114,16 +114,16 @@ fn without_state(next_hops: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The request that makes the route of `body` again, with this controller.
-fn replaced(body: &[u8], choice: Option<&RouteController>) -> Request {
+/// A request that replaces the route of `body` by the same route with this controller.
+fn replace_request(body: &[u8], choice: Option<&RouteController>) -> Request {
     let mut header = [0; route::RTMSG];
     header.copy_from_slice(&body[..route::RTMSG]);
-    // What the kernel tells of the device's state it does not take back (fib_create_info).
+    // Drop device state flags, which the kernel rejects in requests (fib_create_info).
     let flags = u32_at(body, 8).unwrap_or(0) & RTNH_F_ONLINK;
     header[8..].copy_from_slice(&flags.to_ne_bytes());
     let mut request = Request::new(route::RTM_NEWROUTE, REPLACE, &header);
     let mut metrics: Vec<(u16, Vec<u8>)> = Vec::new();
-    let by_object = Attributes(&body[route::RTMSG..]).get(RTA_NH_ID).is_some();
+    let has_nexthop_object = Attributes(&body[route::RTMSG..]).get(RTA_NH_ID).is_some();
     for (kind, value) in Attributes(&body[route::RTMSG..]) {
         match kind {
             RTA_METRICS => metrics = Attributes(value).map(|(k, v)| (k, v.to_vec())).collect(),
@@ -134,10 +134,11 @@ fn replaced(body: &[u8], choice: Option<&RouteController>) -> Request {
                     request.attribute(RTA_EXPIRES, &expires.div_ceil(USER_HZ).to_ne_bytes());
                 }
             }
-            // Beside a next hop object the kernel tells what it stands for, and takes nothing of that (rtm_to_fib_config).
-            RTA_OIF | RTA_GATEWAY | RTA_MULTIPATH | RTA_VIA | RTA_ENCAP_TYPE | RTA_ENCAP if by_object => {}
+            // With a next hop object, the kernel also dumps its resolved fields but rejects them in requests (rtm_to_fib_config).
+            RTA_OIF | RTA_GATEWAY | RTA_MULTIPATH | RTA_VIA | RTA_ENCAP_TYPE | RTA_ENCAP
+                if has_nexthop_object => {}
             RTA_MULTIPATH => {
-                request.attribute(kind, &without_state(value));
+                request.attribute(kind, &clear_state_flags(value));
             }
             _ => {
                 request.attribute(kind, value);
@@ -169,42 +170,41 @@ impl Rtnetlink {
         self.socket.table(&Request::new(route::RTM_GETROUTE, 0, &[0; route::RTMSG]), route::RTM_NEWROUTE)
     }
 
-    /// Every route of every table, both families.
+    /// All routes of all tables, both families.
     ///
     /// # Errors
-    /// When the kernel does not answer, or its table never stands still.
+    /// When the kernel returns an error, or its table never is consistent.
     pub fn routes(&mut self) -> io::Result<Vec<KeyedRoute>> {
-        Ok(self.route_bodies()?.iter().filter_map(|body| read(body)).collect())
+        Ok(self.route_bodies()?.iter().filter_map(|body| parse(body)).collect())
     }
 
-    /// Has connections over a route that is there use a controller, or none of its own. All else of it stays.
+    /// Sets or removes the congestion controller of an existing route, leaving everything else unchanged.
     ///
     /// # Errors
-    /// `NotFound` without such a route, `InvalidInput` if the kernel has several of that key (of several devices, in
-    /// IPv6), which it could not tell apart, `Unsupported` for one that was learned from router advertisements; and the
-    /// kernel's own.
+    /// `NotFound` without such a route, `InvalidInput` if several routes have that key (on several devices, in IPv6),
+    /// `Unsupported` for a route learned from router advertisements; and errors returned by the kernel.
     pub fn set_route_controller(
         &mut self,
         key: &RouteKey,
         choice: Option<&RouteController>,
     ) -> io::Result<()> {
         let bodies = self.route_bodies()?;
-        let mut found = bodies.iter().filter(|body| read(body).is_some_and(|route| route.key == *key));
+        let mut found = bodies.iter().filter(|body| parse(body).is_some_and(|route| route.key == *key));
         match (found.next(), found.next()) {
-            // RTF_ADDRCONF and RTF_DEFAULT cannot be given. The route would not be the router's any more: rt6_get_dflt_router
-            // does not find it, and the next advertisement, prefixes and all, is ignored (ndisc_router_discovery).
-            (Some(body), None) if read(body).is_some_and(|route| route.advertised) => Err(io::Error::new(
+            // RTF_ADDRCONF and RTF_DEFAULT cannot be set by netlink. Without them, rt6_get_dflt_router does not find the route,
+            // and further advertisements are ignored (ndisc_router_discovery).
+            (Some(body), None) if parse(body).is_some_and(|route| route.advertised) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!(
-                    "the route to {} was learned from router advertisements, which the kernel would take no more",
+                    "the route to {} was learned from router advertisements; changing it would stop their processing",
                     key.prefix
                 ),
             )),
-            (Some(body), None) => self.socket.change(replaced(body, choice)),
+            (Some(body), None) => self.socket.change(replace_request(body, choice)),
             (None, _) => Err(io::Error::new(io::ErrorKind::NotFound, format!("no route to {}", key.prefix))),
             (Some(_), Some(_)) => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("there are several routes to {}", key.prefix),
+                format!("several routes to {} exist", key.prefix),
             )),
         }
     }
@@ -216,7 +216,7 @@ mod tests {
     use crate::netlink::{Messages, put_attribute};
     use proptest::prelude::*;
 
-    /// 192.0.2.0/24 via a device, with an initial window of 20 and what else is given.
+    /// 192.0.2.0/24 via a device, with an initial window of 20 and additional metrics.
     fn body(metrics: &[(u16, &[u8])]) -> Vec<u8> {
         let mut body = vec![0; route::RTMSG];
         (body[0], body[1], body[4]) = (libc::AF_INET as u8, 24, 254);
@@ -234,78 +234,82 @@ mod tests {
     }
 
     fn after(body: &[u8], choice: Option<&RouteController>) -> Vec<u8> {
-        let bytes = replaced(body, choice).finish(1, 0);
+        let bytes = replace_request(body, choice).finish(1, 0);
         Messages(&bytes).next().unwrap().body.to_vec()
     }
 
     #[test]
-    fn only_the_controller_and_its_lock_change_and_come_back() {
+    fn only_controller_and_lock_change_and_are_restored() {
         let locks = (1u32 << 11 | 1 << route::RTAX_CC_ALGO).to_ne_bytes();
         let before = body(&[(route::RTAX_LOCK, &locks), (route::RTAX_CC_ALGO, b"reno\0")]);
-        let route = read(&before).unwrap();
+        let route = parse(&before).unwrap();
         assert_eq!((route.key.prefix.as_str(), route.key.metric), ("192.0.2.0/24", 100));
         assert_eq!(route.choice, Some(RouteController { controller: "reno".into(), locked: true }));
 
         let chosen = RouteController { controller: "fp_bbr3".into(), locked: false };
         let during = after(&before, Some(&chosen));
-        assert_eq!(read(&during).unwrap(), KeyedRoute { choice: Some(chosen), ..route.clone() });
+        assert_eq!(parse(&during).unwrap(), KeyedRoute { choice: Some(chosen), ..route.clone() });
         let metrics = Attributes(&during[route::RTMSG..]).nested(RTA_METRICS);
         assert_eq!((metrics.u32(11), metrics.u32(route::RTAX_LOCK)), (Some(20), Some(1 << 11)));
         assert_eq!(Attributes(&during[route::RTMSG..]).u32(RTA_OIF), Some(7));
-        assert_eq!(during[8], 0, "the state of the device is not given back");
+        assert_eq!(during[8], 0, "device state flags are cleared");
 
         let back = after(&during, route.choice.as_ref());
-        assert_eq!(read(&back).unwrap(), route);
-        assert_eq!(read(&after(&back, None)).unwrap().choice, None);
+        assert_eq!(parse(&back).unwrap(), route);
+        assert_eq!(parse(&after(&back, None)).unwrap().choice, None);
     }
 
     #[test]
-    fn a_next_hop_object_stands_for_all_that_is_told_of_it() {
-        let mut told = body(&[]);
-        put_attribute(&mut told, RTA_NH_ID, &3u32.to_ne_bytes());
+    fn resolved_fields_of_a_next_hop_object_are_dropped() {
+        let mut dumped = body(&[]);
+        put_attribute(&mut dumped, RTA_NH_ID, &3u32.to_ne_bytes());
         for kind in [RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA, RTA_ENCAP_TYPE, RTA_ENCAP] {
-            put_attribute(&mut told, kind, &[0; 8]);
+            put_attribute(&mut dumped, kind, &[0; 8]);
         }
-        let given = after(&told, Some(&RouteController { controller: "reno".into(), locked: false }));
-        let kinds: Vec<u16> = Attributes(&given[route::RTMSG..]).map(|(kind, _)| kind).collect();
+        let requested = after(&dumped, Some(&RouteController { controller: "reno".into(), locked: false }));
+        let kinds: Vec<u16> = Attributes(&requested[route::RTMSG..]).map(|(kind, _)| kind).collect();
         assert_eq!(kinds, [1, RTA_PRIORITY, RTA_NH_ID, RTA_METRICS]);
     }
 
     #[test]
-    fn the_state_of_next_hops_is_not_given_back() {
+    fn next_hop_state_flags_are_cleared() {
         let hop = |flags: u8, index: u8| [16, 0, flags, 1, index, 0, 0, 0, 8, 0, 5, 0, 192, 0, 2, index];
         let hops = |flags: [u8; 2]| [hop(flags[0], 1), hop(flags[1], 2)].concat();
-        let mut told = body(&[]);
-        put_attribute(&mut told, RTA_MULTIPATH, &hops([4 | RTNH_F_DEAD | RTNH_F_LINKDOWN, RTNH_F_LINKDOWN]));
-        let given = after(&told, None);
-        assert_eq!(Attributes(&given[route::RTMSG..]).get(RTA_MULTIPATH), Some(&hops([4, 0])[..]));
-        // What is no list of next hops is left alone.
+        let mut dumped = body(&[]);
+        put_attribute(
+            &mut dumped,
+            RTA_MULTIPATH,
+            &hops([4 | RTNH_F_DEAD | RTNH_F_LINKDOWN, RTNH_F_LINKDOWN]),
+        );
+        let requested = after(&dumped, None);
+        assert_eq!(Attributes(&requested[route::RTMSG..]).get(RTA_MULTIPATH), Some(&hops([4, 0])[..]));
+        // Malformed lists are left unchanged.
         for odd in [&[0u8, 0, 255][..], &[4, 0, 255, 0], &[8]] {
-            assert_eq!(without_state(odd), odd);
+            assert_eq!(clear_state_flags(odd), odd);
         }
     }
 
     #[test]
-    fn routes_of_routers_are_told_from_others() {
+    fn advertised_routes_are_recognised() {
         let mut body = vec![0; route::RTMSG];
         (body[0], body[4], body[5]) = (libc::AF_INET6 as u8, 254, RTPROT_RA);
-        assert!(read(&body).unwrap().advertised);
+        assert!(parse(&body).unwrap().advertised);
         body[5] = 4;
-        assert!(!read(&body).unwrap().advertised, "written by someone");
+        assert!(!parse(&body).unwrap().advertised, "a static route");
         (body[0], body[5]) = (libc::AF_INET as u8, RTPROT_RA);
-        assert!(!read(&body).unwrap().advertised, "the kernel has none of IPv4");
+        assert!(!parse(&body).unwrap().advertised, "IPv4 has no advertised routes");
     }
 
     #[test]
-    fn destinations_are_written_in_one_way() {
-        for (text, written) in [
+    fn destinations_are_normalised() {
+        for (text, normal) in [
             ("default", "default"),
             ("0.0.0.0/0", "default"),
             ("::/0", "::/0"),
             ("192.0.2.1", "192.0.2.1/32"),
             ("2001:DB8:0::/32", "2001:db8::/32"),
         ] {
-            assert_eq!(destination(text).unwrap(), written);
+            assert_eq!(destination(text).unwrap(), normal);
         }
         assert!(destination("192.0.2/24").is_err());
     }
@@ -313,8 +317,8 @@ mod tests {
     proptest! {
         #[test]
         fn no_message_panics(bytes in proptest::collection::vec(any::<u8>(), route::RTMSG..200)) {
-            if read(&bytes).is_some() {
-                replaced(&bytes, None);
+            if parse(&bytes).is_some() {
+                replace_request(&bytes, None);
             }
         }
     }

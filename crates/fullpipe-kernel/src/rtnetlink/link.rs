@@ -1,4 +1,4 @@
-//! Network interfaces: their names and numbers, what the kernel counts of them, veth pairs.
+//! Network interfaces: names, indexes, statistics, veth pairs.
 
 use super::Rtnetlink;
 use crate::netlink::{Attributes, CREATE, EXCLUSIVE, Request, c_string, parse_c_string, u32_at, u64_at};
@@ -23,31 +23,31 @@ const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
 /// `struct ifinfomsg`.
 const IFINFOMSG: usize = 16;
 
-/// One interface of a pair before it exists.
+/// Parameters of one end of a new veth pair.
 #[derive(Clone, Copy, Debug)]
 pub struct NewInterface<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its hardware address.
     pub mac: [u8; 6],
-    /// Where to put it; none for the socket's own namespace.
+    /// Target network namespace; `None` for the socket's own.
     pub namespace: Option<BorrowedFd<'a>>,
 }
 
-/// What the kernel tells of an interface.
+/// A network interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Link {
-    /// Its number in its namespace.
+    /// Interface index.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Largest packet in bytes.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Packets dropped on the way in or out (`struct rtnl_link_stats64`).
+    /// Packets dropped on receive or transmit (`struct rtnl_link_stats64`).
     pub dropped: u64,
 }
 
-/// Reads the body of an `RTM_NEWLINK` message; nothing if it names no interface.
+/// Parses the body of an `RTM_NEWLINK` message; `None` without a name.
 pub fn parse_link(body: &[u8]) -> Option<Link> {
     let attributes = Attributes(body.get(IFINFOMSG..)?);
     let stats = attributes.get(IFLA_STATS64).unwrap_or_default();
@@ -82,21 +82,21 @@ impl Rtnetlink {
     /// The interfaces of this network namespace.
     ///
     /// # Errors
-    /// When the kernel does not answer, or its table never stands still.
+    /// When the kernel returns an error, or its table never is consistent.
     pub fn links(&mut self) -> io::Result<Vec<Link>> {
         let bodies = self.socket.table(&Request::new(RTM_GETLINK, 0, &ifinfo(0, 0, 0)), RTM_NEWLINK)?;
         Ok(bodies.iter().filter_map(|body| parse_link(body)).collect())
     }
 
-    /// Numbers and names of the interfaces.
+    /// Indexes and names of the interfaces.
     pub(super) fn names(&mut self) -> io::Result<Vec<(u32, String)>> {
         Ok(self.links()?.into_iter().map(|link| (link.index, link.name)).collect())
     }
 
-    /// The number of an interface.
+    /// The index of an interface.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// When there is no interface of that name.
     pub fn index(&mut self, name: &str) -> io::Result<u32> {
         let found = self.names()?.into_iter().find(|(_, n)| n == name);
         found
@@ -104,19 +104,19 @@ impl Rtnetlink {
             .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no device {name}")))
     }
 
-    /// What there is to know of an interface now.
+    /// The current state of an interface.
     ///
     /// # Errors
-    /// When there is none of that number.
+    /// When there is no interface with that index.
     pub fn link(&mut self, index: u32) -> io::Result<Link> {
-        let body = self.socket.ask(Request::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0)))?;
+        let body = self.socket.request(Request::new(RTM_GETLINK, 0, &ifinfo(index, 0, 0)))?;
         parse_link(&body).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Makes a pair of connected interfaces for packets of up to `mtu` bytes.
+    /// Creates a veth pair with this MTU.
     ///
     /// # Errors
-    /// When the kernel has no veth (`EOPNOTSUPP`), or a name is taken.
+    /// When the kernel has no veth (`EOPNOTSUPP`), or a name is in use.
     pub fn add_veth(&mut self, one: &NewInterface<'_>, other: &NewInterface<'_>, mtu: u32) -> io::Result<()> {
         let mut request = Request::new(RTM_NEWLINK, CREATE | EXCLUSIVE, &ifinfo(0, 0, 0));
         describe(&mut request, one, mtu);
@@ -131,10 +131,10 @@ impl Rtnetlink {
         self.socket.change(request)
     }
 
-    /// Keeps the kernel from giving the interface an IPv6 address of its own making, and from talking with it.
+    /// Disables the automatic IPv6 link-local address of the interface.
     ///
     /// # Errors
-    /// Where there is no IPv6.
+    /// On hosts without IPv6.
     pub fn disable_ipv6_autoconf(&mut self, index: u32) -> io::Result<()> {
         let mut request = Request::new(RTM_NEWLINK, 0, &ifinfo(index, 0, 0));
         request.nested(IFLA_AF_SPEC, |r| {
@@ -145,10 +145,10 @@ impl Rtnetlink {
         self.socket.change(request)
     }
 
-    /// Switches the interface on.
+    /// Brings the interface up.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The error returned by the kernel.
     pub fn up(&mut self, index: u32) -> io::Result<()> {
         let up = libc::IFF_UP as u32;
         self.socket.change(Request::new(RTM_NEWLINK, 0, &ifinfo(index, up, up)))
@@ -161,7 +161,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn every_namespace_has_a_loopback_by_name_and_number() {
+    fn the_loopback_interface_is_found_by_name_and_index() {
         let mut kernel = Rtnetlink::open().unwrap();
         let index = kernel.index("lo").unwrap();
         let link = kernel.link(index).unwrap();

@@ -18,14 +18,14 @@ use crate::netlink::{Protocol, Socket};
 use std::io;
 use std::net::IpAddr;
 
-/// What looks at a network namespace and changes it: that of the thread that opened it.
+/// An rtnetlink socket in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Rtnetlink {
     socket: Socket,
 }
 
 impl Rtnetlink {
-    /// For the calling thread's network namespace.
+    /// Opens a socket in the calling thread's network namespace.
     ///
     /// # Errors
     /// When a sandbox forbids netlink.

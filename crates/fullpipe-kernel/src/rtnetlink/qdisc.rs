@@ -1,4 +1,4 @@
-//! Queueing disciplines: the tree of every device, and one change at a time.
+//! Queueing disciplines: list them, and change one at a time.
 
 use super::Rtnetlink;
 use crate::netlink::{Attributes, CREATE, REPLACE, Request, c_string, parse_c_string, u32_at, u64_at};
@@ -30,25 +30,25 @@ pub struct QdiscNode {
     pub handle: u32,
     /// Its parent, [`ROOT`] for the root.
     pub parent: u32,
-    /// Its options as the kernel dumps them (`TCA_OPTIONS`), in hexadecimal: the form it also accepts.
+    /// Its options as dumped and accepted by the kernel (`TCA_OPTIONS`), in hexadecimal.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub options: String,
     /// Packets dropped since it was created.
     #[serde(default)]
     pub drops: u64,
-    /// Packets that fq dropped because their flow was at its `flow_limit`.
+    /// Packets dropped by fq at its `flow_limit`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows_plimit: Option<u64>,
 }
 
-/// A change to a device's tree.
+/// A change to a device's queueing disciplines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QdiscOperation {
-    /// Puts a discipline of `kind` at `parent`, in place of what is there.
+    /// Attaches a discipline of `kind` at `parent`, replacing an existing one.
     Replace {
         /// The device's name.
         device: String,
-        /// Where: [`ROOT`] or a class (`0x00010003` is `1:3`).
+        /// Parent: [`ROOT`] or a class (`0x00010003` is `1:3`).
         parent: u32,
         /// The new discipline's handle, 0 to let the kernel choose.
         handle: u32,
@@ -65,10 +65,10 @@ pub enum QdiscOperation {
 }
 
 impl Rtnetlink {
-    /// Every discipline of every device in this network namespace.
+    /// All disciplines of all devices in this network namespace.
     ///
     /// # Errors
-    /// When the kernel does not answer, or its table never stands still.
+    /// When the kernel returns an error, or its table never is consistent.
     pub fn qdiscs(&mut self) -> io::Result<Vec<QdiscNode>> {
         let names = self.names()?;
         let bodies = self.socket.table(&Request::new(RTM_GETQDISC, 0, &[0; TCMSG]), RTM_NEWQDISC)?;
@@ -80,10 +80,10 @@ impl Rtnetlink {
         Ok(bodies.iter().filter_map(named).collect())
     }
 
-    /// Carries out one change of a device's tree.
+    /// Performs one change.
     ///
     /// # Errors
-    /// When there is no such device, or the kernel refuses.
+    /// When the device does not exist, or the error returned by the kernel.
     pub fn change_qdisc(&mut self, operation: &QdiscOperation) -> io::Result<()> {
         let (QdiscOperation::Replace { device, .. } | QdiscOperation::DeleteRoot { device }) = operation;
         let index = self.index(device)?;
@@ -112,7 +112,7 @@ impl Rtnetlink {
     }
 }
 
-/// Reads the body of an `RTM_NEWQDISC` message: the device's index and the discipline, whose device is still unnamed.
+/// Parses the body of an `RTM_NEWQDISC` message: interface index and discipline, without the device's name.
 pub fn parse_qdisc(body: &[u8]) -> Option<(u32, QdiscNode)> {
     let attributes = Attributes(body.get(TCMSG..)?);
     let stats = attributes.nested(TCA_STATS2);
@@ -138,7 +138,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// The bytes that [`hex`] wrote; nothing if `text` is not such digits.
+/// Decodes [`hex`]; `None` for invalid digits.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) || !text.is_ascii() {
         return None;
@@ -153,7 +153,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_flow_limit_drops_of_fq_are_found_in_its_statistics() {
+    fn flow_limit_drops_of_fq_are_parsed() {
         let mut app = vec![0u8; 80];
         app[32..40].copy_from_slice(&17u64.to_ne_bytes());
         let mut queue = vec![0u8; 20];
@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn hexadecimal_is_read_back(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn hexadecimal_round_trips(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             prop_assert_eq!(unhex(&hex(&bytes)), Some(bytes));
         }
     }

@@ -1,5 +1,4 @@
-//! Routes that carry settings of TCP: the controller that connections to a destination get (`ip route … congctl`),
-//! their initial window, ECN.
+//! Routes with TCP settings: congestion controller (`ip route … congctl`), initial window, ECN.
 
 use super::{Rtnetlink, family, octets};
 use crate::netlink::{Attributes, CREATE, EXCLUSIVE, REPLACE, Request, c_string, parse_c_string};
@@ -24,20 +23,20 @@ const RTAX_FEATURE_ECN: u32 = 1;
 pub(super) const RTAX_CC_ALGO: u16 = 16;
 /// `RT_TABLE_MAIN`.
 pub const MAIN_TABLE: u32 = 254;
-/// `RT_TABLE_LOCAL`: of the host's own addresses.
+/// `RT_TABLE_LOCAL`: the host's own addresses.
 pub const LOCAL_TABLE: u32 = 255;
 const RTPROT_STATIC: u8 = 4;
 const RTN_UNICAST: u8 = 1;
 const RTN_LOCAL: u8 = 2;
 const RTA_PRIORITY: u16 = 6;
 const RTA_MULTIPATH: u16 = 9;
-/// Since Linux 4.13: the route that matches, not what a connection would get of it.
+/// Linux 4.13: return the matching route instead of the resolved one.
 const RTM_F_FIB_MATCH: u32 = 0x2000;
 const RT_SCOPE_LINK: u8 = 253;
 /// `struct rtmsg`.
 pub(super) const RTMSG: usize = 12;
 
-/// A route with a controller of its own.
+/// A route with a congestion controller.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CongestionRoute {
     /// The destination, `192.0.2.0/24` or `default`.
@@ -47,17 +46,17 @@ pub struct CongestionRoute {
     pub gateway: Option<IpAddr>,
     /// The device's name.
     pub device: String,
-    /// The source address that it prefers.
+    /// Preferred source address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
     /// The routing table, 254 is `main`.
     pub table: u32,
-    /// The controller that connections over it get.
+    /// Congestion controller of connections over it.
     pub controller: String,
-    /// Whether applications may not choose another (`congctl lock`).
+    /// Whether applications cannot override it (`congctl lock`).
     #[serde(default)]
     pub locked: bool,
-    /// Its other settings of TCP, by the kernel's numbers (`RTAX_*`), as they were told; that of locks without this one's.
+    /// Other metrics by `RTAX_*`, as dumped; `RTAX_LOCK` without the bit of the controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<(u16, u32)>,
 }
@@ -70,8 +69,8 @@ pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Reads the body of an `RTM_NEWROUTE` message: the output device's index and the route, whose device is still
-/// unnamed and whose controller is empty if it has none.
+/// Parses the body of an `RTM_NEWROUTE` message: output interface index and route, without the device's name; its
+/// controller is empty if it has none.
 pub fn parse_route(body: &[u8]) -> Option<(u32, CongestionRoute)> {
     let length = *body.get(1)?;
     let attributes = Attributes(body.get(RTMSG..)?);
@@ -102,12 +101,12 @@ pub fn parse_route(body: &[u8]) -> Option<(u32, CongestionRoute)> {
     Some((attributes.u32(RTA_OIF).unwrap_or(0), route))
 }
 
-/// Reads `192.0.2.0/24` or a single address.
+/// Parses `192.0.2.0/24` or a single address.
 pub(super) fn network(prefix: &str) -> io::Result<IpNet> {
     prefix.parse().or_else(|_| prefix.parse().map(<IpNet as From<IpAddr>>::from)).map_err(|_| {
         io::Error::new(
             io::ErrorKind::InvalidInput,
-            format!("`{prefix}` is not a prefix; write for example 192.0.2.0/24"),
+            format!("invalid prefix `{prefix}`; write for example 192.0.2.0/24"),
         )
     })
 }
@@ -119,7 +118,7 @@ fn header(address: IpAddr, length: u8) -> [u8; RTMSG] {
     body
 }
 
-/// A change to the main table, with the parts that all have.
+/// Header of a change to the main table.
 fn to_main_table(address: IpAddr, length: u8, on_link: bool) -> [u8; RTMSG] {
     let mut body = header(address, length);
     body[4] = MAIN_TABLE as u8;
@@ -130,10 +129,10 @@ fn to_main_table(address: IpAddr, length: u8, on_link: bool) -> [u8; RTMSG] {
 }
 
 impl Rtnetlink {
-    /// The routes that name a controller, both families.
+    /// Routes with a congestion controller, both families.
     ///
     /// # Errors
-    /// When the kernel does not answer, or its table never stands still.
+    /// When the kernel returns an error, or its table never is consistent.
     pub fn congestion_routes(&mut self) -> io::Result<Vec<CongestionRoute>> {
         let names = self.names()?;
         let bodies = self.socket.table(&Request::new(RTM_GETROUTE, 0, &[0; RTMSG]), RTM_NEWROUTE)?;
@@ -145,33 +144,33 @@ impl Rtnetlink {
         Ok(bodies.iter().filter_map(named).collect())
     }
 
-    /// The route that decides for packets to `prefix` now, with `prefix` as its destination and no controller.
+    /// The route currently used for packets to `prefix`, with `prefix` as its destination and no controller.
     ///
     /// # Errors
-    /// When `prefix` is none, there is no route to it, or that has several next hops.
+    /// When `prefix` is invalid, has no route, or has a multipath route.
     pub fn route_to(&mut self, prefix: &str) -> io::Result<CongestionRoute> {
         let network = network(prefix)?;
         let (address, length) = (network.addr(), network.prefix_len());
         let refused = |kind, why: &str| io::Error::new(kind, format!("{prefix} {why}"));
         let mut body = self.matching(address)?;
         if body.get(1).is_none_or(|matched| *matched > length) {
-            // The first address has a route that is not all of the destination's.
+            // The route of the first address covers only part of the destination.
             body = self
                 .covering(address, length)?
-                .ok_or_else(|| refused(io::ErrorKind::NotFound, "has no route as a whole"))?;
+                .ok_or_else(|| refused(io::ErrorKind::NotFound, "is not covered by a single route"))?;
         }
         let (index, mut route) =
-            parse_route(&body).ok_or_else(|| refused(io::ErrorKind::NotFound, "has no route to it"))?;
+            parse_route(&body).ok_or_else(|| refused(io::ErrorKind::NotFound, "has no route"))?;
         if body[7] == RTN_LOCAL {
-            return Err(refused(io::ErrorKind::InvalidInput, "is this host's own"));
+            return Err(refused(io::ErrorKind::InvalidInput, "is a local address of this host"));
         }
         if body[7] != RTN_UNICAST {
-            return Err(refused(io::ErrorKind::NotFound, "has no route that leads anywhere"));
+            return Err(refused(io::ErrorKind::NotFound, "has no unicast route"));
         }
         if Attributes(&body[RTMSG..]).get(RTA_MULTIPATH).is_some() {
             return Err(refused(
                 io::ErrorKind::InvalidInput,
-                "is reached by several next hops: give it a route of its own by `ip route` first",
+                "has a multipath route; first add a separate route with `ip route`",
             ));
         }
         route.device = self.names()?.into_iter().find(|(i, _)| *i == index).map_or(String::new(), |(_, n)| n);
@@ -181,23 +180,23 @@ impl Rtnetlink {
         Ok(route)
     }
 
-    /// What the kernel tells of the route that decides for an address: as it was made, without what connections learned
-    /// since (`RTM_F_FIB_MATCH`; before Linux 4.13 that is told with it).
+    /// The route that matches an address, as configured, without metrics learned by connections (`RTM_F_FIB_MATCH`;
+    /// before Linux 4.13 they are included).
     fn matching(&mut self, address: IpAddr) -> io::Result<Vec<u8>> {
         let widest = if address.is_ipv4() { 32 } else { 128 };
         let mut body = header(address, widest);
         body[8..].copy_from_slice(&RTM_F_FIB_MATCH.to_ne_bytes());
         let mut request = Request::new(RTM_GETROUTE, 0, &body);
         request.attribute(RTA_DST, &octets(address));
-        self.socket.ask(request)
+        self.socket.request(request)
     }
 
-    /// The route of the main table that decides for a prefix where none that is smaller does.
+    /// The most specific route of the main table that covers a whole prefix.
     fn covering(&mut self, address: IpAddr, length: u8) -> io::Result<Option<Vec<u8>>> {
         let mut request = header(address, 0);
         (request[2], request[4]) = (0, MAIN_TABLE as u8);
         let bodies = self.socket.table(&Request::new(RTM_GETROUTE, 0, &request), RTM_NEWROUTE)?;
-        let of = |body: &Vec<u8>| {
+        let key = |body: &Vec<u8>| {
             let (_, route) = parse_route(body)?;
             let priority = Attributes(body.get(RTMSG..)?).u32(RTA_PRIORITY).unwrap_or(0);
             let to = Attributes(body.get(RTMSG..)?).get(RTA_DST).and_then(self::address);
@@ -209,25 +208,24 @@ impl Rtnetlink {
         };
         Ok(bodies
             .into_iter()
-            .filter_map(|body| Some((of(&body)?, body)))
+            .filter_map(|body| Some((key(&body)?, body)))
             .max_by_key(|(key, _)| *key)
             .map(|(_, body)| body))
     }
 
-    /// The controller that connections to the first address of `prefix` get from the route that decides for them, if it
-    /// names one.
+    /// The congestion controller set on the route to the first address of `prefix`, if any.
     ///
     /// # Errors
-    /// When `prefix` is none, or there is no route to it.
+    /// When `prefix` is invalid or has no route.
     pub fn controller_to(&mut self, prefix: &str) -> io::Result<Option<String>> {
         let found = parse_route(&self.matching(network(prefix)?.addr())?).map(|(_, route)| route.controller);
         Ok(found.filter(|controller| !controller.is_empty()))
     }
 
-    /// Adds or removes a route that names a controller. An existing route to the same prefix is never replaced.
+    /// Adds or removes a route with a congestion controller. An existing route to the same prefix is never replaced.
     ///
     /// # Errors
-    /// When there is no such device, or the kernel refuses.
+    /// When the device does not exist, or the error returned by the kernel.
     pub fn change_route(&mut self, route: &CongestionRoute, remove: bool) -> io::Result<()> {
         let network = network(&route.prefix)?;
         let (address, length) = (network.addr(), network.prefix_len());
@@ -258,11 +256,10 @@ impl Rtnetlink {
         self.socket.change(request)
     }
 
-    /// Has a route of its own lead to one host on the link, with the initial window of connections to it in segments,
-    /// and whether they ask for ECN.
+    /// Adds a route to one host on the link, with an initial window in segments and optionally ECN.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The error returned by the kernel.
     pub fn add_host_route(
         &mut self,
         index: u32,
@@ -292,7 +289,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_prefix_is_an_address_and_a_length_that_fits_it() {
+    fn prefixes_are_validated() {
         assert_eq!(network("192.0.2.0/24").unwrap().prefix_len(), 24);
         assert_eq!(network("2001:db8::1").unwrap().prefix_len(), 128);
         for bad in ["192.0.2.0/33", "192.0.2/24", "", "x", "10.0.0.0/x"] {

@@ -1,8 +1,8 @@
-//! TCP sockets of this network namespace, whoever holds them, as `ss` sees them (sock_diag(7)).
+//! All TCP sockets of this network namespace, as listed by `ss` (sock_diag(7)).
 //!
-//! [`SockDiag::dump`] shows one socket after the other as a view over the kernel's bytes: nothing is kept, and nothing is
-//! decoded that is not asked for, so that a host with a hundred thousand connections can be looked at every second.
-//! [`connections`] and [`sockets_of_process`] collect what few want to look at.
+//! [`SockDiag::dump`] passes sockets one by one as views over the kernel's bytes: nothing is stored, and only requested
+//! fields are decoded, so that a host with 100 000 connections can be sampled every second. [`connections`] and
+//! [`sockets_of_process`] collect decoded sockets.
 //!
 //! Sources: `include/uapi/linux/inet_diag.h`, `inet_diag_msg_attrs_fill` in `net/ipv4/inet_diag.c`.
 
@@ -19,14 +19,14 @@ use std::io;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 
-/// What asks for sockets: those of the network namespace of the thread that opened it.
+/// A sock_diag socket in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct SockDiag {
     socket: netlink::Socket,
 }
 
 impl SockDiag {
-    /// For the calling thread's network namespace.
+    /// Opens a socket in the calling thread's network namespace.
     ///
     /// # Errors
     /// When the kernel was built without it, or a sandbox forbids it.
@@ -34,9 +34,9 @@ impl SockDiag {
         Ok(SockDiag { socket: netlink::Socket::open(Protocol::SockDiag)? })
     }
 
-    /// Shows every socket of `family` that `query` asks for. Sockets come and go meanwhile, so one may be missing that
-    /// was opened or be there that was closed; [`DumpItem::Restart`] and the [`Dump`] tell when the kernel knows of worse.
-    /// The kernel's lasting name of a socket is its [`cookie`](SocketView::cookie).
+    /// Passes every socket of `family` that matches `query` to `on_item`. Sockets opened or closed meanwhile may be missing
+    /// or included; [`DumpItem::Restart`] and the [`Dump`] report inconsistencies detected by the kernel. The unique ID of
+    /// a socket is its [`cookie`](SocketView::cookie).
     ///
     /// ```
     /// use fullpipe_kernel::netlink::DumpItem;
@@ -47,7 +47,7 @@ impl SockDiag {
     /// let mut limited = 0;
     /// for family in Family::BOTH {
     ///     let before = limited;
-    ///     kernel.dump(family, &query, |seen| match seen {
+    ///     kernel.dump(family, &query, |item| match item {
     ///         DumpItem::Entry(socket) => {
     ///             let info = socket.info();
     ///             limited += u32::from(info.is_some_and(|i| i.rwnd_limited.is_some_and(|t| !t.is_zero())));
@@ -60,42 +60,42 @@ impl SockDiag {
     /// ```
     ///
     /// # Errors
-    /// The kernel's own.
+    /// The error returned by the kernel.
     pub fn dump(
         &mut self,
         family: Family,
         query: &Query,
-        mut seen: impl FnMut(DumpItem<SocketView<'_>>),
+        mut on_item: impl FnMut(DumpItem<SocketView<'_>>),
     ) -> io::Result<Dump> {
         self.socket.dump(&query.request(family), SOCK_DIAG_BY_FAMILY, |message| match message {
             DumpItem::Entry(body) => {
-                // A shorter message would be another protocol's.
+                // A shorter message belongs to another protocol.
                 if let Some(view) = SocketView::new(body) {
-                    seen(DumpItem::Entry(view));
+                    on_item(DumpItem::Entry(view));
                 }
             }
-            DumpItem::Restart => seen(DumpItem::Restart),
+            DumpItem::Restart => on_item(DumpItem::Restart),
         })
     }
 
-    /// The sockets of both families that `query` asks for and `wanted` wants, decoded.
+    /// Decoded sockets of both families that match `query` and `is_wanted`.
     ///
     /// # Errors
-    /// The kernel's own, and [`io::ErrorKind::Interrupted`] when its table never stood still.
+    /// The error returned by the kernel, and [`io::ErrorKind::Interrupted`] if its table never was consistent.
     pub fn collect(
         &mut self,
         query: &Query,
-        mut wanted: impl FnMut(&SocketView<'_>) -> bool,
+        mut is_wanted: impl FnMut(&SocketView<'_>) -> bool,
     ) -> io::Result<Vec<TcpSocket>> {
         let mut sockets = Vec::new();
         for family in Family::BOTH {
-            let others = sockets.len();
-            let dump = self.dump(family, query, |seen| match seen {
-                DumpItem::Entry(view) if wanted(&view) => sockets.extend(view.decode()),
+            let start = sockets.len();
+            let dump = self.dump(family, query, |item| match item {
+                DumpItem::Entry(view) if is_wanted(&view) => sockets.extend(view.decode()),
                 DumpItem::Entry(_) => {}
-                DumpItem::Restart => sockets.truncate(others),
+                DumpItem::Restart => sockets.truncate(start),
             })?;
-            dump.consistent()?;
+            dump.require_consistent()?;
         }
         Ok(sockets)
     }
@@ -104,7 +104,7 @@ impl SockDiag {
 /// All TCP sockets of this network namespace that are or were connected, IPv4 and IPv6.
 ///
 /// # Errors
-/// When the kernel was built without it, or does not answer.
+/// When the kernel lacks sock_diag or returns an error.
 pub fn connections() -> io::Result<Vec<TcpSocket>> {
     SockDiag::open()?.collect(&Query::default(), |_| true)
 }
@@ -116,7 +116,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn every_connection_is_seen_once_whatever_does_not_fit_in_a_buffer() {
+    fn every_connection_is_dumped_once_across_buffers() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let pairs: Vec<_> =
@@ -125,7 +125,7 @@ mod tests {
         let mut kernel = SockDiag::open().unwrap();
         let (mut cookies, mut listening) = (Vec::new(), 0);
         kernel
-            .dump(Family::V4, &query, |seen| match seen {
+            .dump(Family::V4, &query, |item| match item {
                 DumpItem::Entry(view) => {
                     listening += u32::from(view.state() == crate::tcp_info::State::Listen);
                     cookies.push(view.cookie());
@@ -133,12 +133,12 @@ mod tests {
                 DumpItem::Restart => cookies.clear(),
             })
             .unwrap();
-        assert_eq!((cookies.len(), listening), (pairs.len(), 0), "listeners are not asked for");
+        assert_eq!((cookies.len(), listening), (pairs.len(), 0), "listeners are excluded");
         assert_eq!(cookies.iter().collect::<BTreeSet<_>>().len(), pairs.len());
     }
 
     #[test]
-    fn only_what_is_asked_for_is_told() {
+    fn only_requested_extensions_are_returned() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let local = client.local_addr().unwrap();

@@ -1,26 +1,26 @@
-//! The sockets that a process holds.
+//! Sockets of a process.
 
 use super::{Query, SockDiag, TcpSocket};
 use std::collections::BTreeSet;
 use std::io;
 
-/// The connected TCP sockets that a process of this network namespace holds.
+/// Connected TCP sockets of a process in this network namespace.
 ///
 /// # Errors
-/// When there is no such process, or its descriptors may not be looked at.
+/// When the process does not exist, or its descriptors are not readable.
 pub fn sockets_of_process(pid: u32) -> io::Result<Vec<TcpSocket>> {
     let inodes = socket_inodes(pid)?;
     SockDiag::open()?.collect(&Query::default(), |view| inodes.contains(&view.inode()))
 }
 
-/// The inodes of a process's sockets.
+/// Inodes of a process's sockets.
 ///
 /// # Errors
-/// When there is no such process, or its descriptors may not be looked at.
+/// When the process does not exist, or its descriptors are not readable.
 pub fn socket_inodes(pid: u32) -> io::Result<BTreeSet<u32>> {
     let mut inodes = BTreeSet::new();
     for entry in std::fs::read_dir(format!("/proc/{pid}/fd"))? {
-        // Descriptors come and go while we look.
+        // Descriptors may be closed meanwhile.
         let Ok(target) = entry.and_then(|e| std::fs::read_link(e.path())) else { continue };
         let text = target.to_string_lossy();
         let inode: Option<u32> =
@@ -37,7 +37,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn our_own_connection_is_found_with_its_controller() {
+    fn own_connections_are_found_with_their_controller() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (_server, _) = listener.accept().unwrap();
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_not_there_is_an_error() {
+    fn a_missing_process_is_an_error() {
         assert!(sockets_of_process(u32::MAX - 1).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Which sockets, and what of them.
+//! Queries: which sockets, and which of their attributes.
 
 use super::SOCK_DIAG_BY_FAMILY;
 use crate::netlink::Request;
@@ -7,7 +7,7 @@ use std::ops::BitOr;
 /// `struct inet_diag_req_v2`.
 const REQUEST: usize = 56;
 
-/// Whether sockets speak IPv4 or IPv6. IPv6's may have connections of IPv4.
+/// Address family of sockets. IPv6 sockets may have IPv4 connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Family {
     /// `AF_INET`.
@@ -17,20 +17,20 @@ pub enum Family {
 }
 
 impl Family {
-    /// One after the other is all.
+    /// Both families.
     pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
 }
 
-/// States of connections (`TCPF_*`), as a set.
+/// A set of TCP states (`TCPF_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct States(u32);
 
 impl States {
     /// Established.
     pub const ESTABLISHED: States = States(1 << 1);
-    /// Waiting for connections.
+    /// Listening.
     pub const LISTENING: States = States(1 << 10);
-    /// From the first SYN to the last ACK: all but listening, `TIME_WAIT` and closed, which have no figures.
+    /// From the first SYN to the last ACK: all but listening, `TIME_WAIT` and closed, which have no counters.
     pub const CONNECTED: States = States(0xfff & !(1 << 6) & !(1 << 7) & !(1 << 10));
 }
 
@@ -41,8 +41,8 @@ impl BitOr for States {
     }
 }
 
-/// What the kernel is to tell of each socket (`INET_DIAG_*`), as a set. The id of its control group it tells always,
-/// if it was built to know (since Linux 5.7).
+/// A set of attributes to return per socket (`INET_DIAG_*`). The control group ID is always included if the kernel
+/// supports it (Linux 5.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions(u8);
 
@@ -51,11 +51,11 @@ impl Extensions {
     pub const NONE: Extensions = Extensions(0);
     /// `TCP_INFO`.
     pub const INFO: Extensions = Extensions(1 << 1);
-    /// What its controller believes (`TCP_CC_INFO`): under this bit BBR and DCTCP answer too.
+    /// The congestion controller's state (`TCP_CC_INFO`); this bit also selects those of BBR and DCTCP.
     pub const VEGASINFO: Extensions = Extensions(1 << 2);
-    /// Its controller's name.
+    /// Name of the congestion controller.
     pub const CONG: Extensions = Extensions(1 << 3);
-    /// Its memory and the limits of it.
+    /// Memory usage and limits.
     pub const SKMEMINFO: Extensions = Extensions(1 << 6);
     /// All of these.
     pub const ALL: Extensions = Extensions(1 << 1 | 1 << 2 | 1 << 3 | 1 << 6);
@@ -68,21 +68,21 @@ impl BitOr for Extensions {
     }
 }
 
-/// A question about the sockets of one network namespace.
+/// A query for the sockets of one network namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query {
-    /// In which states.
+    /// TCP states.
     pub states: States,
-    /// What of them.
+    /// Attributes to return.
     pub extensions: Extensions,
-    /// Only with this port at their own end.
+    /// Local port, if restricted.
     pub local_port: Option<u16>,
-    /// Only with this port at the other end.
+    /// Remote port, if restricted.
     pub remote_port: Option<u16>,
 }
 
 impl Default for Query {
-    /// Everything of whatever is connected.
+    /// All attributes of all connected sockets.
     fn default() -> Self {
         Query { states: States::CONNECTED, extensions: Extensions::ALL, local_port: None, remote_port: None }
     }

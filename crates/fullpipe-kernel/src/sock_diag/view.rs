@@ -1,4 +1,4 @@
-//! One socket as the kernel describes it.
+//! One socket in a dump.
 
 use crate::netlink::{Attributes, parse_c_string, u32_at};
 use crate::tcp_info::{CcInfo, State, TcpInfo};
@@ -16,7 +16,7 @@ const MARK: u16 = 15;
 const BBRINFO: u16 = 16;
 const CGROUP_ID: u16 = 21;
 
-/// A socket as a view over the kernel's message: what is not asked for costs nothing.
+/// A view over the kernel's message; fields are decoded on access.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketView<'a> {
     fixed: &'a [u8; MESSAGE],
@@ -26,24 +26,24 @@ pub struct SocketView<'a> {
 /// Memory of a socket in bytes (`INET_DIAG_SKMEMINFO`, `enum` of `SK_MEMINFO_*`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SocketMemory {
-    /// Taken by what arrived and was not read, with the kernel's own structures.
+    /// Receive memory in use, with kernel overhead.
     pub receive_used: u32,
-    /// The most of it (`SO_RCVBUF`).
+    /// Receive buffer limit (`SO_RCVBUF`).
     pub receive_buffer: u32,
-    /// Taken by what is on its way out of the machine.
+    /// Memory of data on its way out of the host.
     pub send_used: u32,
-    /// The most of what was written and not acknowledged (`SO_SNDBUF`).
+    /// Send buffer limit (`SO_SNDBUF`).
     pub send_buffer: u32,
-    /// Written and not acknowledged, with the kernel's own structures.
+    /// Written and not acknowledged, with kernel overhead.
     pub send_queued: u32,
-    /// Waiting until the socket's owner is done with it.
+    /// Packets queued while the socket is locked.
     pub backlog: u32,
-    /// Packets thrown away at the socket.
+    /// Packets dropped at the socket.
     pub drops: u32,
 }
 
 impl<'a> SocketView<'a> {
-    /// Reads the body of a `SOCK_DIAG_BY_FAMILY` message; nothing if it is too short to be one.
+    /// Parses the body of a `SOCK_DIAG_BY_FAMILY` message; `None` if it is too short.
     pub fn new(body: &'a [u8]) -> Option<Self> {
         let (fixed, attributes) = body.split_first_chunk()?;
         Some(SocketView { fixed, attributes: Attributes(attributes) })
@@ -53,7 +53,7 @@ impl<'a> SocketView<'a> {
         u32_at(self.fixed, at).unwrap_or(0)
     }
 
-    fn end(&self, port: usize, address: usize) -> Option<SocketAddr> {
+    fn endpoint(&self, port: usize, address: usize) -> Option<SocketAddr> {
         let fixed = self.fixed;
         let port = u16::from_be_bytes([fixed[port], fixed[port + 1]]);
         let ip: IpAddr = match i32::from(fixed[0]) {
@@ -64,47 +64,47 @@ impl<'a> SocketView<'a> {
         Some(SocketAddr::new(ip, port))
     }
 
-    /// Its own end, IPv4's of an IPv4 connection whatever the socket's family; none in another family than both.
+    /// Local address and port; IPv4 for an IPv4 connection of an IPv6 socket; `None` for other address families.
     pub fn local(&self) -> Option<SocketAddr> {
-        self.end(4, 8)
+        self.endpoint(4, 8)
     }
 
-    /// The other end.
+    /// Remote address and port.
     pub fn remote(&self) -> Option<SocketAddr> {
-        self.end(6, 24)
+        self.endpoint(6, 24)
     }
 
-    /// Of the connection.
+    /// TCP state.
     pub fn state(&self) -> State {
         State::from_number(self.fixed[1])
     }
 
-    /// The number of the interface that it is bound to, 0 for none.
+    /// Index of the interface that it is bound to, 0 for none.
     pub fn interface(&self) -> u32 {
         self.word(40)
     }
 
-    /// The kernel's lasting name for it: no other socket gets the same until the machine starts again.
+    /// Socket cookie (`SO_COOKIE`), unique until reboot.
     pub fn cookie(&self) -> u64 {
         u64::from(self.word(44)) | u64::from(self.word(48)) << 32
     }
 
-    /// Bytes that arrived and were not read; of a listening socket, connections that wait to be accepted.
+    /// Received bytes not yet read; for a listening socket, connections waiting to be accepted.
     pub fn unread(&self) -> u32 {
         self.word(56)
     }
 
-    /// Bytes written that were not acknowledged; of a listening socket, the most connections that may wait.
+    /// Written bytes not yet acknowledged; for a listening socket, the backlog limit.
     pub fn unacked(&self) -> u32 {
         self.word(60)
     }
 
-    /// The user that opened it.
+    /// User ID of the owner.
     pub fn uid(&self) -> u32 {
         self.word(64)
     }
 
-    /// Of its file; 0 once no program holds it.
+    /// Inode of its file; 0 once no process has it open.
     pub fn inode(&self) -> u32 {
         self.word(68)
     }
@@ -114,14 +114,14 @@ impl<'a> SocketView<'a> {
         TcpInfo::decode(self.attributes.get(INFO)?)
     }
 
-    /// The controller's name. Needs [`Extensions::CONG`](super::Extensions::CONG).
+    /// Name of the congestion controller. Needs [`Extensions::CONG`](super::Extensions::CONG).
     pub fn controller(&self) -> Option<&'a str> {
         let name = self.attributes.get(CONG)?.split(|&b| b == 0).next()?;
-        // The kernel accepts any bytes for the name of a module; those that are used are ASCII.
+        // Names may contain any bytes; those in use are ASCII.
         std::str::from_utf8(name).ok()
     }
 
-    /// What the controller believes, if it tells. Needs [`Extensions::VEGASINFO`](super::Extensions::VEGASINFO).
+    /// The congestion controller's state, if exposed. Needs [`Extensions::VEGASINFO`](super::Extensions::VEGASINFO).
     pub fn cc_info(&self) -> Option<CcInfo> {
         self.attributes.into_iter().find_map(|(kind, value)| match kind {
             BBRINFO => CcInfo::decode("bbr", value),
@@ -131,10 +131,10 @@ impl<'a> SocketView<'a> {
         })
     }
 
-    /// Its memory. Needs [`Extensions::SKMEMINFO`](super::Extensions::SKMEMINFO).
+    /// Memory usage. Needs [`Extensions::SKMEMINFO`](super::Extensions::SKMEMINFO).
     pub fn memory(&self) -> Option<SocketMemory> {
         let bytes = self.attributes.get(SKMEMINFO)?;
-        // The fifth is what is reserved and unused, the seventh of options; kernels before 4.11 end at eight.
+        // The fifth word is reserved memory, the seventh option memory; kernels before 4.11 have eight words.
         Some(SocketMemory {
             receive_used: u32_at(bytes, 0)?,
             receive_buffer: u32_at(bytes, 4)?,
@@ -146,17 +146,17 @@ impl<'a> SocketView<'a> {
         })
     }
 
-    /// The inode of its control group (version 2), under which it appears in `/sys/fs/cgroup`.
+    /// Control group ID (cgroup v2): the inode of its directory in `/sys/fs/cgroup`.
     pub fn cgroup_id(&self) -> Option<u64> {
         self.attributes.u64(CGROUP_ID)
     }
 
-    /// Its firewall mark (`SO_MARK`), which the kernel shows to those with `CAP_NET_ADMIN`.
+    /// Firewall mark (`SO_MARK`), visible with `CAP_NET_ADMIN`.
     pub fn mark(&self) -> Option<u32> {
         self.attributes.u32(MARK)
     }
 
-    /// All of it, decoded; nothing of another family.
+    /// Decodes everything; `None` for other address families.
     pub fn decode(&self) -> Option<TcpSocket> {
         Some(TcpSocket {
             local: self.local()?,
@@ -179,31 +179,31 @@ impl<'a> SocketView<'a> {
 /// A TCP socket, decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpSocket {
-    /// Its own end.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote address and port.
     pub remote: SocketAddr,
-    /// Of the socket's file; by it a process's descriptors are matched.
+    /// Inode of its file, to match with descriptors of processes.
     pub inode: u32,
-    /// The user that opened it.
+    /// User ID of the owner.
     pub uid: u32,
-    /// The kernel's lasting name for it.
+    /// Socket cookie.
     pub cookie: u64,
-    /// Of the connection.
+    /// TCP state.
     pub state: State,
-    /// Bytes that arrived and were not read.
+    /// Received bytes not yet read.
     pub unread: u32,
-    /// Bytes written that were not acknowledged.
+    /// Written bytes not yet acknowledged.
     pub unacked: u32,
-    /// Its controller's name.
+    /// Name of the congestion controller.
     pub controller: Option<String>,
     /// `TCP_INFO`.
     pub info: Option<TcpInfo>,
-    /// What its controller believes.
+    /// The congestion controller's state.
     pub cc_info: Option<CcInfo>,
-    /// Its memory.
+    /// Memory usage.
     pub memory: Option<SocketMemory>,
-    /// The inode of its control group.
+    /// Control group ID.
     pub cgroup_id: Option<u64>,
 }
 
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_wrote_is_read() {
+    fn kernel_messages_are_parsed() {
         let mut body = message(libc::AF_INET);
         put_attribute(&mut body, CONG, b"bbr\0");
         put_attribute(&mut body, CGROUP_ID, &(5u64 << 33).to_ne_bytes());

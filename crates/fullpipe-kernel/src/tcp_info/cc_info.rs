@@ -1,4 +1,4 @@
-//! `TCP_CC_INFO`: what a socket's controller tells about its own state.
+//! `TCP_CC_INFO`: the state that a socket's congestion controller exposes.
 
 use super::controller;
 use crate::netlink::u32_at;
@@ -7,7 +7,7 @@ use fullpipe_units::{Gain, Rate, Span};
 use std::io;
 use std::os::fd::AsFd;
 
-/// A controller's own view of the path; most controllers tell nothing.
+/// State exposed by a congestion controller; most expose none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CcInfo {
     /// BBR, any version.
@@ -29,7 +29,7 @@ pub struct BbrInfo {
     pub pacing_gain: Gain,
     /// cwnd over the estimated BDP.
     pub cwnd_gain: Gain,
-    /// What BBR v3 says beyond that; the kernel's own BBR is v1 and says no more.
+    /// Additional state of BBR v3; mainline's BBR is v1 and has none.
     pub v3: Option<Bbr3Info>,
 }
 
@@ -53,20 +53,20 @@ pub struct Bbr3Info {
 /// Where in its state machine a BBR v1 sender is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BbrMode {
-    /// Doubling until the pipe is full.
+    /// Exponential growth until the pipe is full.
     Startup,
-    /// Draining the queue Startup made.
+    /// Draining the queue that Startup built.
     Drain,
-    /// Cycling its gains around the estimate.
+    /// Cycling pacing gains around the bandwidth estimate.
     ProbeBw,
-    /// Four packets in flight, to see the propagation delay.
+    /// Four packets in flight, to measure the propagation delay.
     ProbeRtt,
 }
 
 /// `struct tcpvegas_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VegasInfo {
-    /// Whether delay is acted upon now.
+    /// Whether delay-based control is active.
     pub enabled: bool,
     /// RTT samples in this round.
     pub rtt_count: u32,
@@ -92,7 +92,7 @@ pub struct DctcpInfo {
 }
 
 impl CcInfo {
-    /// Asks the socket's controller; `None` when it has nothing to tell.
+    /// Queries the socket's controller; `None` if it exposes no state.
     ///
     /// # Errors
     /// When the descriptor is not a TCP socket.
@@ -103,8 +103,7 @@ impl CcInfo {
         Ok(CcInfo::decode(&name, &bytes[..length]))
     }
 
-    /// Reads what the controller `name` wrote. The bytes do not say what they are (the kernel fills a
-    /// union): the name decides.
+    /// Decodes the state of controller `name`. The bytes are an untagged union, so the name selects the variant.
     pub fn decode(name: &str, bytes: &[u8]) -> Option<CcInfo> {
         let u32_at = |offset| u32_at(bytes, offset);
         let micros = |offset| u32_at(offset).map(|us| Span::from_micros(us.into()));
@@ -149,13 +148,13 @@ impl Bbr3Info {
 }
 
 impl BbrInfo {
-    /// 1, or what a later BBR says of itself.
+    /// Version: 1, or as reported by later versions.
     pub fn version(&self) -> u8 {
         self.v3.map_or(1, |v3| v3.version)
     }
 
-    /// The mode of a v1 sender, told from its gains (`bbr_update_gains`): the kernel does not say it.
-    /// `None` for gains no v1 mode has, as in a controller that has not seen an ACK or a later version.
+    /// The mode of a v1 sender, derived from its gains (`bbr_update_gains`), since the kernel does not expose it.
+    /// `None` for gains of no v1 mode, such as before the first ACK.
     pub fn mode(&self) -> Option<BbrMode> {
         const HIGH_GAIN: u32 = 256 * 2885 / 1000 + 1;
         const DRAIN_GAIN: u32 = 256 * 1000 / 2885;
@@ -179,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bandwidth_of_bbr_has_two_halves() {
+    fn bbr_bandwidth_is_a_64_bit_value() {
         let bytes = words(&[1, 1, 40_000, 739, 739]);
         let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr", &bytes) else { panic!("not BBR") };
         assert_eq!(bbr.bw, Rate::from_bytes_per_sec((1 << 32) + 1));
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn gains_tell_the_mode() {
+    fn gains_identify_the_mode() {
         let mode = |pacing, cwnd| {
             let bytes = words(&[0, 0, 0, pacing, cwnd]);
             let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr", &bytes) else { panic!("not BBR") };
@@ -201,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_controller_tells_nothing() {
+    fn controllers_without_state_give_none() {
         assert_eq!(CcInfo::decode("cubic", &[]), None);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         super::super::pin(&listener, "reno").unwrap();
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_bbrs_account_tells_its_version() {
+    fn the_length_identifies_the_bbr_version() {
         let mut v3 = vec![0u8; 52];
         (v3[36], v3[37], v3[39], v3[48]) = (2, 3, 3, 5);
         v3[40..44].copy_from_slice(&u32::MAX.to_ne_bytes());

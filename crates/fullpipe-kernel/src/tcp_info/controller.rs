@@ -1,4 +1,4 @@
-//! `TCP_CONGESTION`: which controller drives a socket.
+//! `TCP_CONGESTION`: the congestion controller of a socket.
 
 use crate::facts::available_controllers;
 use crate::sockopt;
@@ -30,72 +30,73 @@ pub const LINUX_CONTROLLERS: [&str; 18] = [
     "bbr3",
 ];
 
-/// What `fullpipe cc load` can give a kernel, each beside the controller of Linux that it stands in for.
+/// Controllers that `fullpipe cc load` can load, each with its Linux counterpart.
 pub const EBPF_CONTROLLERS: [(&str, &str); 3] =
     [("fp_bbr1", "bbr"), ("fp_bbr3", "bbr3"), ("fp_hybla", "hybla")];
 
-/// What to do for a controller that the kernel does not offer.
-fn how_to_get(name: &str, available: &[String]) -> String {
+/// How to make a missing controller available.
+fn remedy(name: &str, available: &[String]) -> String {
     let short = |ours: &str| ours.trim_start_matches("fp_").to_owned();
     match EBPF_CONTROLLERS.iter().find(|(ours, linux)| *ours == name || *linux == name || short(ours) == name)
     {
-        Some((ours, _)) if available.iter().any(|there| there == ours) => {
-            format!("it is loaded under the name `{ours}`: ask for that")
+        Some((ours, _)) if available.iter().any(|loaded| loaded == ours) => {
+            format!("it is loaded under the name `{ours}`: use that name")
         }
         Some((ours, linux)) => {
             let short = short(ours);
-            let load = format!(
-                "`fullpipe cc load {short}` as root loads it as an eBPF program: then ask for `{ours}`"
-            );
-            // Of these Linux itself has modules; BBR v3 is in nobody's kernel.
+            let load =
+                format!("`fullpipe cc load {short}` as root loads it as an eBPF program: then use `{ours}`");
+            // Mainline has modules for all but BBR v3.
             if *linux == name && *linux != "bbr3" {
-                format!("`modprobe tcp_{name}` as root loads it if the kernel was built with it; else {load}")
+                format!(
+                    "`modprobe tcp_{name}` as root loads it if the kernel has the module; otherwise {load}"
+                )
             } else {
                 load
             }
         }
-        None => format!("`modprobe tcp_{name}` as root loads it if the kernel was built with it"),
+        None => format!("`modprobe tcp_{name}` as root loads it if the kernel has the module"),
     }
 }
 
-/// Why a controller could not be pinned to a socket.
+/// An error when setting a socket's congestion controller.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
-    /// The name cannot be that of a controller.
-    #[error("`{0}` cannot be the name of a congestion controller: 1 to 15 letters, digits, `_` or `-`")]
+    /// Invalid name.
+    #[error("invalid name of a congestion controller `{0}`: use 1 to 15 letters, digits, `_` or `-`")]
     Name(String),
     /// The kernel has no such controller, or may not load it.
     #[error(
-        "the kernel offers no congestion controller `{name}` (it has: {}); {}",
+        "congestion controller `{name}` is not available (available: {}); {}",
         available.join(", "),
-        how_to_get(name, available)
+        remedy(name, available)
     )]
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// What the kernel offers.
+        /// Available controllers.
         available: Vec<String>,
     },
-    /// Only a privileged process may choose this controller.
+    /// Only a privileged process may select this controller.
     #[error(
-        "this process may not choose `{0}`: it is not in net.ipv4.tcp_allowed_congestion_control, \
+        "this process may not use `{0}`: it is not in net.ipv4.tcp_allowed_congestion_control, \
          and the process lacks CAP_NET_ADMIN"
     )]
     NotAllowed(String),
-    /// The socket took another one than asked for.
-    #[error("asked for `{asked}`, the socket uses `{used}`")]
+    /// The socket uses another controller than requested.
+    #[error("requested congestion controller `{requested}`, but the socket uses `{used}`")]
     Ignored {
-        /// The name asked for.
-        asked: String,
+        /// The requested name.
+        requested: String,
         /// The name read back.
         used: String,
     },
-    /// The socket refused for another reason.
+    /// Another error of the socket.
     #[error("cannot set the congestion controller `{0}`: {1}")]
     Socket(String, #[source] io::Error),
 }
 
-/// The controller the socket uses now, as the kernel names it.
+/// The current congestion controller of the socket.
 ///
 /// # Errors
 /// When the descriptor is not a TCP socket.
@@ -106,12 +107,11 @@ pub fn controller(socket: &impl AsFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Makes the socket use the controller `name` whatever the machine's default is, and reads it back.
-/// A listening socket hands its controller on to the connections it accepts.
+/// Sets the congestion controller of the socket, whatever the default, and verifies it. Accepted connections inherit the
+/// controller of their listening socket.
 ///
 /// # Errors
-/// [`PinError`] says whether the kernel lacks the controller, the process may not choose it, or the
-/// socket is to blame.
+/// [`PinError`] for a missing or forbidden controller, or an error of the socket.
 pub fn pin(socket: &impl AsFd, name: &str) -> Result<(), PinError> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     if name.is_empty() || name.len() >= NAME_MAX || !name.bytes().all(plain) {
@@ -129,7 +129,7 @@ pub fn pin(socket: &impl AsFd, name: &str) -> Result<(), PinError> {
     })?;
     match controller(socket) {
         Ok(used) if used == name => Ok(()),
-        Ok(used) => Err(PinError::Ignored { asked: name.to_owned(), used }),
+        Ok(used) => Err(PinError::Ignored { requested: name.to_owned(), used }),
         Err(e) => Err(PinError::Socket(name.to_owned(), e)),
     }
 }
@@ -140,7 +140,7 @@ mod tests {
     use std::net::{TcpListener, UdpSocket};
 
     #[test]
-    fn a_pinned_listener_hands_its_controller_on() {
+    fn accepted_connections_inherit_the_controller() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         pin(&listener, "reno").unwrap();
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_controller_is_named_together_with_the_known_ones() {
+    fn an_unknown_controller_error_lists_available_ones() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let error = pin(&listener, "nosuchcc").unwrap_err().to_string();
         assert!(error.contains("`nosuchcc`") && error.contains("reno"), "{error}");
@@ -161,20 +161,20 @@ mod tests {
     }
 
     #[test]
-    fn what_fullpipe_can_load_or_has_loaded_is_said_by_its_own_name() {
-        let asked = |name: &str, available: &[&str]| {
+    fn errors_name_the_loadable_counterpart() {
+        let error = |name: &str, available: &[&str]| {
             let available = available.iter().map(|&name| name.to_owned()).collect();
             PinError::Unknown { name: name.to_owned(), available }.to_string()
         };
-        let loaded = asked("bbr3", &["reno", "fp_bbr3"]);
-        assert!(loaded.contains("`fp_bbr3`: ask for that") && !loaded.contains("modprobe"), "{loaded}");
+        let loaded = error("bbr3", &["reno", "fp_bbr3"]);
+        assert!(loaded.contains("`fp_bbr3`: use that name") && !loaded.contains("modprobe"), "{loaded}");
         for name in ["bbr1", "fp_bbr1", "bbr"] {
-            let absent = asked(name, &["reno"]);
+            let absent = error(name, &["reno"]);
             assert!(absent.contains("`fullpipe cc load bbr1`") && absent.contains("`fp_bbr1`"), "{absent}");
         }
-        assert!(asked("vegas", &["reno"]).contains("`modprobe tcp_vegas`"));
-        assert!(asked("bbr", &["reno"]).contains("`modprobe tcp_bbr`"));
-        assert!(!asked("bbr3", &["reno"]).contains("modprobe"));
+        assert!(error("vegas", &["reno"]).contains("`modprobe tcp_vegas`"));
+        assert!(error("bbr", &["reno"]).contains("`modprobe tcp_bbr`"));
+        assert!(!error("bbr3", &["reno"]).contains("modprobe"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `TCP_INFO`: the kernel's account of one connection.
+//! `TCP_INFO`: state and counters of one connection.
 
 use crate::sockopt;
 use fullpipe_units::{Rate, Span};
@@ -24,7 +24,7 @@ pub enum State {
 }
 
 impl State {
-    /// From the kernel's number.
+    /// Converts the kernel's number.
     pub fn from_number(number: u8) -> Self {
         use State::*;
         const KNOWN: [State; 11] = [
@@ -47,17 +47,17 @@ impl State {
 /// The state of loss recovery (`enum tcp_ca_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub enum CaState {
-    /// Nothing suspicious.
+    /// No sign of loss.
     Open,
-    /// SACKs or duplicate ACKs have come; not yet a loss.
+    /// SACKs or duplicate ACKs received; no loss yet.
     Disorder,
     /// cwnd is being reduced after an ECN mark or a local drop.
     Cwr,
     /// Fast retransmit.
     Recovery,
-    /// After a retransmission time-out.
+    /// After a retransmission timeout.
     Loss,
-    /// A number this version does not know.
+    /// An unknown number.
     Other(u8),
 }
 
@@ -83,7 +83,7 @@ pub struct TcpInfo {
     pub state: State,
     /// The state of loss recovery.
     pub ca_state: CaState,
-    /// Retransmission time-outs in a row for the segment now outstanding.
+    /// Consecutive retransmission timeouts of the outstanding segment.
     pub retransmits: u8,
     /// Zero-window probes unanswered.
     pub probes: u8,
@@ -91,13 +91,13 @@ pub struct TcpInfo {
     pub backoff: u8,
     /// `TCPI_OPT_*`: 1 timestamps, 2 SACK, 4 window scaling, 8 ECN, 16 ECN seen, 32 data in the SYN.
     pub options: u8,
-    /// The window scale the peer asked us to apply to its window.
+    /// Window scale of the peer.
     pub snd_wscale: u8,
-    /// The window scale we announced.
+    /// Own window scale.
     pub rcv_wscale: u8,
-    /// Whether [`delivery_rate`](Self::delivery_rate) was measured while the application had nothing to send.
+    /// Whether [`delivery_rate`](Self::delivery_rate) was application-limited.
     pub delivery_rate_app_limited: bool,
-    /// Retransmission time-out.
+    /// Retransmission timeout.
     pub rto: Span,
     /// Delayed-ACK timer.
     pub ato: Span,
@@ -113,15 +113,15 @@ pub struct TcpInfo {
     pub lost: u32,
     /// Of these, segments retransmitted and still out.
     pub retrans: u32,
-    /// Since data was last sent.
+    /// Time since data was last sent.
     pub last_data_sent: Span,
-    /// Since data last arrived.
+    /// Time since data was last received.
     pub last_data_recv: Span,
-    /// Since an ACK last arrived.
+    /// Time since an ACK was last received.
     pub last_ack_recv: Span,
     /// Path MTU in bytes.
     pub pmtu: u32,
-    /// The receive window we would announce if the buffer were empty, bytes.
+    /// Own receive window with an empty buffer, bytes.
     pub rcv_ssthresh: u32,
     /// Smoothed RTT.
     pub rtt: Span,
@@ -131,13 +131,13 @@ pub struct TcpInfo {
     pub snd_ssthresh: u32,
     /// Congestion window in segments.
     pub snd_cwnd: u32,
-    /// The MSS we announced, bytes.
+    /// Own announced MSS, bytes.
     pub advmss: u32,
     /// Segments of reordering tolerated before a loss is assumed.
     pub reordering: u32,
     /// The RTT as the receiving side estimates it; zero when unknown.
     pub rcv_rtt: Span,
-    /// Receive-buffer space the application emptied in an RTT, bytes.
+    /// Bytes that the application read per RTT.
     pub rcv_space: u32,
     /// Segments retransmitted since the connection began.
     pub total_retrans: u32,
@@ -163,11 +163,11 @@ pub struct TcpInfo {
     pub data_segs_out: Option<u32>,
     /// The latest delivery-rate sample. Linux 4.9.
     pub delivery_rate: Option<Rate>,
-    /// Time with data to send or outstanding. Linux 4.10.
+    /// Time with data queued or outstanding. Linux 4.10.
     pub busy_time: Option<Span>,
-    /// Of it, time the peer's receive window was the limit. Linux 4.10.
+    /// Part of it limited by the peer's receive window. Linux 4.10.
     pub rwnd_limited: Option<Span>,
-    /// Of it, time our send buffer was the limit. Linux 4.10.
+    /// Part of it limited by the send buffer. Linux 4.10.
     pub sndbuf_limited: Option<Span>,
     /// Segments delivered, with retransmissions. Linux 4.18.
     pub delivered: Option<u32>,
@@ -179,19 +179,19 @@ pub struct TcpInfo {
     pub bytes_retrans: Option<u64>,
     /// Duplicates the peer reported by DSACK. Linux 4.19.
     pub dsack_dups: Option<u32>,
-    /// Times reordering was seen. Linux 4.19.
+    /// Reordering events. Linux 4.19.
     pub reord_seen: Option<u32>,
     /// Segments that arrived out of order. Linux 5.4.
     pub rcv_ooopack: Option<u32>,
     /// The receive window the peer announced, bytes. Linux 5.4.
     pub snd_wnd: Option<u32>,
-    /// The receive window we announced, bytes. Linux 6.2.
+    /// Own announced receive window, bytes. Linux 6.2.
     pub rcv_wnd: Option<u32>,
     /// Times the flow's hash was changed to find another path. Linux 6.2.
     pub rehash: Option<u32>,
-    /// Retransmission time-outs since the connection began. Linux 6.7.
+    /// Retransmission timeouts since the connection began. Linux 6.7.
     pub total_rto: Option<u16>,
-    /// Recoveries from a time-out. Linux 6.7.
+    /// Recoveries from a timeout. Linux 6.7.
     pub total_rto_recoveries: Option<u16>,
     /// Time spent in these recoveries. Linux 6.7.
     pub total_rto_time: Option<Span>,
@@ -203,8 +203,8 @@ pub struct TcpInfo {
     pub received_ce_bytes: Option<u32>,
 }
 
-/// Bytes up to and with `tcpi_total_retrans`: what every kernel since 2.6 fills in.
-const OLDEST: usize = 104;
+/// Length up to and including `tcpi_total_retrans`, which every kernel since 2.6 fills in.
+const MIN_LENGTH: usize = 104;
 
 /// Fields by their offset; `None` past the end of what the kernel filled in.
 struct Fields<'a>(&'a [u8]);
@@ -238,7 +238,7 @@ impl Fields<'_> {
         self.u64(offset).map(Span::from_micros)
     }
 
-    /// A rate in bytes per second; "all ones" means there is none.
+    /// A rate in bytes per second; all ones means none.
     fn rate(&self, offset: usize) -> Option<Rate> {
         let bytes_per_sec = self.u64(offset)?;
         (bytes_per_sec != u64::MAX && bytes_per_sec != u64::from(u32::MAX))
@@ -247,24 +247,23 @@ impl Fields<'_> {
 }
 
 impl TcpInfo {
-    /// Asks the kernel about a socket.
+    /// Queries a socket.
     ///
     /// # Errors
-    /// When the descriptor is not a TCP socket, or the kernel's answer is shorter than any since 2.6.
+    /// When the descriptor is not a TCP socket, or the kernel's reply is too short.
     pub fn query(socket: &impl AsFd) -> io::Result<TcpInfo> {
         let mut bytes = [0; 512];
         let length = sockopt::get(socket, libc::IPPROTO_TCP, libc::TCP_INFO, &mut bytes)?;
         TcpInfo::decode(&bytes[..length]).ok_or_else(|| {
             io::Error::other(format!(
-                "the kernel filled in {length} bytes of TCP_INFO, at least {OLDEST} are known"
+                "the kernel returned {length} bytes of TCP_INFO, at least {MIN_LENGTH} are required"
             ))
         })
     }
 
-    /// Reads `struct tcp_info` as the kernel wrote it, whole or cut short; `None` when it is shorter than
-    /// any kernel since 2.6 writes.
+    /// Decodes `struct tcp_info`, complete or truncated; `None` if shorter than what every kernel since 2.6 writes.
     pub fn decode(bytes: &[u8]) -> Option<TcpInfo> {
-        if bytes.len() < OLDEST {
+        if bytes.len() < MIN_LENGTH {
             return None;
         }
         let f = Fields(bytes);
@@ -349,8 +348,8 @@ impl TcpInfo {
     }
 }
 
-/// `count` bits of a byte of bit-fields, the `skip` first declared left out: C compilers fill from the
-/// low end on little-endian machines and from the high end on big-endian ones.
+/// `count` bits of a bit-field byte after the first `skip` declared ones: C compilers allocate from the low end on
+/// little-endian machines and from the high end on big-endian ones.
 fn low_bits(byte: u8, skip: u32, count: u32) -> u8 {
     let shift = if cfg!(target_endian = "little") { skip } else { 8 - skip - count };
     (byte >> shift) & ((1 << count) - 1)
@@ -364,7 +363,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_connection_that_moved_data_tells_of_it() {
+    fn counters_reflect_transferred_data() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
@@ -388,24 +387,24 @@ mod tests {
     }
 
     #[test]
-    fn a_listening_socket_is_told_apart() {
+    fn a_listening_socket_has_state_listen() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         assert_eq!(TcpInfo::query(&listener).unwrap().state, State::Listen);
     }
 
     #[test]
-    fn what_an_older_kernel_does_not_fill_in_is_none_and_not_zero() {
+    fn fields_missing_in_older_kernels_are_none() {
         let full = TcpInfo::decode(&[1; 280]).unwrap();
         assert!(full.snd_wnd.is_some() && full.received_ce_bytes.is_some());
         let linux_4_9 = TcpInfo::decode(&[1; 168]).unwrap();
         assert!(linux_4_9.delivery_rate.is_some());
         assert_eq!(linux_4_9.busy_time, None);
         assert_eq!(linux_4_9.snd_wnd, None);
-        assert_eq!(TcpInfo::decode(&[1; OLDEST - 1]), None);
+        assert_eq!(TcpInfo::decode(&[1; MIN_LENGTH - 1]), None);
     }
 
     #[test]
-    fn no_limit_is_not_a_rate() {
+    fn unlimited_rates_are_none() {
         let info = TcpInfo::decode(&[0xff; 280]).unwrap();
         assert_eq!((info.pacing_rate, info.max_pacing_rate), (None, None));
         assert_eq!(info.min_rtt, None);

@@ -1,7 +1,7 @@
-//! What the kernel knows about one TCP socket, and which controller drives it.
+//! State of one TCP socket, and its congestion controller.
 //!
-//! The kernel appends fields to `struct tcp_info` from time to time and tells how many bytes it filled in;
-//! a field the running kernel does not have reads as `None` and not as zero.
+//! Newer kernels append fields to `struct tcp_info` and return the length they filled in; fields that the running kernel
+//! lacks are `None`, not zero.
 //! Sources: `include/uapi/linux/tcp.h`, `include/uapi/linux/inet_diag.h`, `tcp_get_info` in `net/ipv4/tcp.c`.
 
 mod cc_info;

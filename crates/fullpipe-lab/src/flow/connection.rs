@@ -110,7 +110,7 @@ impl Connection {
             setsockopt(&socket, sockopt::SndBuf, &((bytes / 2) as usize)).map_err(socket_error)?;
         }
         if self.spec.paced {
-            socket::pace(&socket, ANY_RATE).map_err(|e| LabError::failed("SO_MAX_PACING_RATE", e))?;
+            socket::set_max_pacing_rate(&socket, ANY_RATE).map_err(|e| LabError::failed("SO_MAX_PACING_RATE", e))?;
         }
         socket::set_notsent_lowat(&socket, outset.unsent)
             .map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;

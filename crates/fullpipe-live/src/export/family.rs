@@ -1,66 +1,66 @@
-//! Metrics, and how they are written as text: OpenMetrics 1.0 and Prometheus' older format 0.0.4.
+//! Metric families and their text formats: OpenMetrics 1.0 and Prometheus text format 0.0.4.
 
 use super::histogram::Histogram;
 use super::protobuf;
 use std::fmt::Write as _;
 
-/// What kind of metric it is.
+/// Metric type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Goes up and down.
+    /// A value that can go up and down.
     Gauge,
-    /// Goes up only.
+    /// A value that only increases.
     Counter,
     /// A distribution.
     Histogram,
 }
 
-/// What is counted or measured.
+/// Definition of a metric.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Metric {
-    /// Its name, without the endings that its kind gives it (`_total`).
+    /// Name without the suffix of its type (`_total`).
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// HELP text, one sentence.
     pub help: &'static str,
-    /// The unit, which is the end of the name; empty if it has none.
+    /// Unit, which is the suffix of the name; empty if none.
     pub unit: &'static str,
-    /// Of metric.
+    /// Type.
     pub kind: Kind,
 }
 
 /// A metric with all its samples.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Family {
-    /// What they are of.
+    /// The definition.
     pub metric: Metric,
-    /// One for each set of labels.
+    /// One sample per label set.
     pub samples: Vec<Sample>,
 }
 
 /// A value with its labels.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Sample {
-    /// Names and values.
+    /// Label names and values.
     pub labels: Vec<(&'static str, String)>,
-    /// What was counted or measured.
+    /// The value.
     pub value: Value,
-    /// When counting began, in seconds since 1970; for counters and histograms.
+    /// Creation time, Unix seconds; for counters and histograms.
     pub created: Option<f64>,
 }
 
 /// A number or a distribution.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
-    /// Of a gauge or counter.
+    /// Value of a gauge or counter.
     Number(f64),
-    /// Of a histogram.
+    /// Value of a histogram.
     Distribution(Histogram),
 }
 
-/// What a scrape gets, in each form.
+/// One exposition in all formats.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Page {
-    /// Delimited protocol buffers, in which histograms are native ones, too.
+    /// Delimited protocol buffers, with native histograms.
     pub protobuf: Vec<u8>,
     /// `application/openmetrics-text; version=1.0.0`.
     pub openmetrics: String,
@@ -69,42 +69,42 @@ pub struct Page {
 }
 
 impl Metric {
-    /// What goes up and down.
+    /// Defines a gauge.
     pub const fn gauge(name: &'static str, help: &'static str, unit: &'static str) -> Metric {
         Metric { name, help, unit, kind: Kind::Gauge }
     }
 
-    /// What goes up only.
+    /// Defines a counter.
     pub const fn counter(name: &'static str, help: &'static str, unit: &'static str) -> Metric {
         Metric { name, help, unit, kind: Kind::Counter }
     }
 
-    /// A distribution.
+    /// Defines a histogram.
     pub const fn histogram(name: &'static str, help: &'static str, unit: &'static str) -> Metric {
         Metric { name, help, unit, kind: Kind::Histogram }
     }
 
-    /// The family of these samples.
-    pub fn of(self, samples: impl IntoIterator<Item = Sample>) -> Family {
+    /// A family of this metric with `samples`.
+    pub fn family(self, samples: impl IntoIterator<Item = Sample>) -> Family {
         Family { metric: self, samples: samples.into_iter().collect() }
     }
 }
 
 impl Sample {
-    /// A number.
+    /// A sample with a number.
     pub fn number(labels: Vec<(&'static str, String)>, value: f64) -> Sample {
         Sample { labels, value: Value::Number(value), created: None }
     }
 
-    /// The same, counted since `created`.
-    pub fn since(self, created: f64) -> Sample {
+    /// Sets the creation time, Unix seconds.
+    pub fn created_at(self, created: f64) -> Sample {
         Sample { created: Some(created), ..self }
     }
 }
 
 impl Page {
-    /// Writes the families; those without samples are left out.
-    pub fn of(families: &[Family]) -> Page {
+    /// Renders the families in all formats; families without samples are omitted.
+    pub fn render(families: &[Family]) -> Page {
         let (mut openmetrics, mut text) = (String::new(), String::new());
         for family in families.iter().filter(|f| !f.samples.is_empty()) {
             write(&mut openmetrics, family, true);
@@ -114,7 +114,7 @@ impl Page {
         Page { protobuf: protobuf::write(families), openmetrics, text }
     }
 
-    /// How many series there are: lines that are no comments.
+    /// Number of series: lines that are not comments.
     pub fn series(&self) -> usize {
         self.openmetrics.lines().filter(|l| !l.starts_with('#')).count()
     }
@@ -122,7 +122,7 @@ impl Page {
 
 fn write(out: &mut String, family: &Family, openmetrics: bool) {
     let Family { metric: Metric { name, help, unit, kind }, samples } = family;
-    // The older format calls the family of a counter by the name of its samples.
+    // Text format 0.0.4 names a counter's family after its samples.
     let heading =
         if *kind == Kind::Counter && !openmetrics { format!("{name}_total") } else { (*name).to_owned() };
     let kind_name = match kind {
@@ -135,7 +135,7 @@ fn write(out: &mut String, family: &Family, openmetrics: bool) {
     if openmetrics && !unit.is_empty() {
         let _ = writeln!(out, "# UNIT {heading} {unit}");
     }
-    let ending = if *kind == Kind::Counter { "_total" } else { "" };
+    let suffix = if *kind == Kind::Counter { "_total" } else { "" };
     for sample in samples {
         let labels = |more: Option<(&str, String)>| {
             let all = sample.labels.iter().map(|(n, v)| (*n, v.clone())).chain(more);
@@ -144,7 +144,7 @@ fn write(out: &mut String, family: &Family, openmetrics: bool) {
         };
         match &sample.value {
             Value::Number(value) => {
-                let _ = writeln!(out, "{name}{ending}{} {}", labels(None), number(*value));
+                let _ = writeln!(out, "{name}{suffix}{} {}", labels(None), number(*value));
             }
             Value::Distribution(histogram) => {
                 for (bound, count) in histogram.cumulative() {
@@ -160,7 +160,7 @@ fn write(out: &mut String, family: &Family, openmetrics: bool) {
     }
 }
 
-/// OpenMetrics asks for the point: `1.0`, and writes infinity with a sign.
+/// OpenMetrics requires a decimal point (`1.0`) and a sign for infinity.
 fn number(value: f64) -> String {
     if value == f64::INFINITY { "+Inf".to_owned() } else { format!("{value:?}") }
 }
@@ -174,18 +174,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_forms_are_written_as_their_readers_expect() {
+    fn both_text_formats_are_rendered_to_their_specification() {
         let labels = vec![("class", "a\"b\\c\nd".to_owned())];
         let mut histogram = Histogram::new(&[0.5, 1.0]);
         histogram.observe(0.7);
         let distribution =
             Sample { labels: Vec::new(), value: Value::Distribution(histogram), created: Some(17.5) };
         let families = [
-            Metric::counter("x_bytes", "Bytes.", "bytes").of([Sample::number(labels, 3.0).since(17.5)]),
-            Metric::histogram("y_seconds", "Time.", "seconds").of([distribution]),
-            Metric::gauge("nothing", "Has no samples.", "").of([]),
+            Metric::counter("x_bytes", "Bytes.", "bytes")
+                .family([Sample::number(labels, 3.0).created_at(17.5)]),
+            Metric::histogram("y_seconds", "Time.", "seconds").family([distribution]),
+            Metric::gauge("nothing", "Has no samples.", "").family([]),
         ];
-        let page = Page::of(&families);
+        let page = Page::render(&families);
         assert_eq!(
             page.openmetrics,
             "# HELP x_bytes Bytes.\n# TYPE x_bytes counter\n# UNIT x_bytes bytes\n\

@@ -1,7 +1,7 @@
-//! The host's connections as metrics: counters and histograms by controller and class, never by connection.
+//! Prometheus metrics of the host's connections: counters and histograms by controller and class, never per connection.
 //!
-//! A [`Tally`] adds up one look after the other, [`Page`] is what a scrape gets, and [`Server`] hands it out. Scrapes
-//! cost nothing but their bytes: the kernel is asked once an interval, however many ask.
+//! A [`Tally`] accumulates samples, a [`Page`] is one exposition, and a [`Server`] serves it. A scrape costs only its
+//! bytes: the kernel is queried once per interval, whatever the number of scrapers.
 
 mod classes;
 mod family;
@@ -12,9 +12,9 @@ mod protobuf;
 mod server;
 mod tally;
 
-pub use classes::{By, Classes};
+pub use classes::{Classes, GroupBy};
 pub use family::{Family, Kind, Metric, Page, Sample, Value};
 pub use histogram::Histogram;
-pub use negotiation::{Form, wanted};
+pub use negotiation::{Form, negotiate};
 pub use server::{Pages, Server, ServerError, Settings, Stopper, Tls};
-pub use tally::{MOST_PAIRS, Tally};
+pub use tally::{MAX_PAIRS, Tally};

@@ -1,6 +1,6 @@
-//! Which form a scraper wants (RFC 9110 § 12.5.1).
+//! Content negotiation with scrapers (RFC 9110 § 12.5.1).
 
-/// A form of the metrics.
+/// An exposition format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// Delimited protocol buffers.
@@ -11,9 +11,8 @@ pub enum Form {
     Text,
 }
 
-/// The form that these `Accept` headers want most; of several that they want as much, the one that says most. Who names none of them gets
-/// text.
-pub fn wanted<'a>(accept: impl Iterator<Item = &'a str>) -> Form {
+/// The format with the highest quality in these `Accept` headers; among equals, the richest one. Text if none is named.
+pub fn negotiate<'a>(accept: impl Iterator<Item = &'a str>) -> Form {
     let ranges = accept.flat_map(|header| header.split(','));
     let known = ranges.filter_map(|range| {
         let mut parts = range.split(';').map(str::trim);
@@ -35,8 +34,8 @@ pub fn wanted<'a>(accept: impl Iterator<Item = &'a str>) -> Form {
     });
     let mut best = (0.0, Form::Text);
     for (quality, form) in known {
-        let says_more = (form as u8) < (best.1 as u8);
-        if quality > best.0 || (quality == best.0 && says_more) {
+        let is_richer = (form as u8) < (best.1 as u8);
+        if quality > best.0 || (quality == best.0 && is_richer) {
             best = (quality, form);
         }
     }
@@ -48,13 +47,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prometheus_gets_what_it_wants_most() {
-        let wants = |accept: &'static str| wanted([accept].into_iter());
+    fn prometheus_gets_its_preferred_format() {
+        let wants = |accept: &'static str| negotiate([accept].into_iter());
         let protobuf =
             "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
         // Prometheus 2.42 with native histograms, without, and 3.
         assert_eq!(
-            wanted([protobuf, "application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"].into_iter()),
+            negotiate(
+                [
+                    protobuf,
+                    "application/openmetrics-text;version=1.0.0;q=0.8,\
+                     text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+                ]
+                .into_iter()
+            ),
             Form::Protobuf
         );
         assert_eq!(
@@ -63,7 +69,9 @@ mod tests {
         );
         assert_eq!(
             wants(
-                "application/openmetrics-text;version=1.0.0;q=0.6,application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.5,text/plain;q=0.4"
+                "application/openmetrics-text;version=1.0.0;q=0.6,\
+                 application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                 encoding=delimited;q=0.5,text/plain;q=0.4"
             ),
             Form::OpenMetrics
         );

@@ -1,12 +1,13 @@
-//! The form in which Prometheus takes native histograms: delimited messages of `io.prometheus.client` (client_model's `metrics.proto`).
+//! The protobuf exposition format, which carries native histograms: delimited messages of `io.prometheus.client`
+//! (client_model, `metrics.proto`).
 //!
-//! Of the messages there are the fields that are written here; the others are absent, as they may be.
+//! Only the fields written here are defined; all others are optional.
 
 use super::family::{Family, Kind, Sample, Value};
-use super::histogram::{Histogram, SCHEMA, ZERO};
+use super::histogram::{Histogram, SCHEMA, ZERO_THRESHOLD};
 use prost::Message;
 
-/// What this form is called.
+/// Media type of this format.
 pub const CONTENT_TYPE: &str =
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
 
@@ -23,7 +24,7 @@ struct LabelPair {
 struct Number {
     #[prost(double, tag = "1")]
     value: f64,
-    /// Of counters alone.
+    /// Counters only.
     #[prost(message, tag = "3")]
     created: Option<Timestamp>,
 }
@@ -46,7 +47,7 @@ struct Bucket {
 
 #[derive(Clone, PartialEq, Message)]
 struct Span {
-    /// Of the first to bucket 0, of others to the end of the one before.
+    /// From bucket 0 for the first span, from the end of the previous span for others.
     #[prost(sint32, tag = "1")]
     offset: i32,
     #[prost(uint32, tag = "2")]
@@ -69,7 +70,7 @@ struct Distribution {
     zero: u64,
     #[prost(message, repeated, tag = "12")]
     spans: Vec<Span>,
-    /// Counts of the buckets in the spans, each as its difference to the one before.
+    /// Delta-encoded counts of the buckets in the spans.
     #[prost(sint64, repeated, tag = "13")]
     deltas: Vec<i64>,
     #[prost(message, tag = "15")]
@@ -103,20 +104,20 @@ struct MetricFamily {
     unit: String,
 }
 
-/// The families, those without samples left out.
+/// Encodes the families; families without samples are omitted.
 pub fn write(families: &[Family]) -> Vec<u8> {
-    let told = families.iter().filter(|family| !family.samples.is_empty());
-    told.flat_map(|family| message(family).encode_length_delimited_to_vec()).collect()
+    let nonempty = families.iter().filter(|family| !family.samples.is_empty());
+    nonempty.flat_map(|family| message(family).encode_length_delimited_to_vec()).collect()
 }
 
 fn message(family: &Family) -> MetricFamily {
-    let (kind, ending) = match family.metric.kind {
+    let (kind, suffix) = match family.metric.kind {
         Kind::Counter => (0, "_total"),
         Kind::Gauge => (1, ""),
         Kind::Histogram => (4, ""),
     };
     MetricFamily {
-        name: format!("{}{ending}", family.metric.name),
+        name: format!("{}{suffix}", family.metric.name),
         help: family.metric.help.to_owned(),
         kind,
         metrics: family.samples.iter().map(|sample| metric(family.metric.kind, sample)).collect(),
@@ -138,9 +139,9 @@ fn metric(kind: Kind, sample: &Sample) -> Metric {
 
 fn distribution(histogram: &Histogram, created: Option<Timestamp>) -> Distribution {
     let (mut spans, mut deltas): (Vec<Span>, Vec<i64>) = (Vec::new(), Vec::new());
-    // The bucket after the last one, and its count.
+    // The next bucket index, and the count of the previous bucket.
     let (mut next, mut last) = (0, 0);
-    for (number, count) in histogram.even() {
+    for (number, count) in histogram.native() {
         match spans.last_mut() {
             Some(span) if number == next => span.length += 1,
             _ => spans.push(Span { offset: number - next, length: 1 }),
@@ -148,7 +149,7 @@ fn distribution(histogram: &Histogram, created: Option<Timestamp>) -> Distributi
         deltas.push(count as i64 - last);
         (next, last) = (number + 1, count as i64);
     }
-    // Without a span it would be taken for a classic one (the format's own advice).
+    // A histogram without spans would be read as a classic one (metrics.proto).
     if spans.is_empty() {
         spans.push(Span { offset: 0, length: 0 });
     }
@@ -157,7 +158,7 @@ fn distribution(histogram: &Histogram, created: Option<Timestamp>) -> Distributi
         sum: histogram.sum(),
         buckets: histogram.cumulative().map(|(bound, cumulative)| Bucket { cumulative, bound }).collect(),
         schema: SCHEMA,
-        zero_threshold: ZERO,
+        zero_threshold: ZERO_THRESHOLD,
         zero: histogram.zero(),
         spans,
         deltas,
@@ -168,7 +169,7 @@ fn distribution(histogram: &Histogram, created: Option<Timestamp>) -> Distributi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::Metric as Told;
+    use crate::export::Metric as MetricDefinition;
 
     fn read(mut bytes: &[u8]) -> Vec<MetricFamily> {
         let mut families = Vec::new();
@@ -179,26 +180,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_as_it_was_counted() {
+    fn encoded_families_decode_to_the_same_values() {
         let mut histogram = Histogram::new(&[1.0]);
         [0.0, 0.5, 0.5, 0.55, 8.0].into_iter().for_each(|v| histogram.observe(v));
         let sample =
             |value| Sample { labels: vec![("class", "a\"b".to_owned())], value, created: Some(17.5) };
         let families = [
-            Told::counter("x_bytes", "Bytes.", "bytes").of([sample(Value::Number(3.0))]),
-            Told::gauge("g", "A gauge.", "").of([Sample::number(Vec::new(), -1.0)]),
-            Told::gauge("nothing", "Has no samples.", "").of([]),
-            Told::histogram("y_seconds", "Time.", "seconds").of([sample(Value::Distribution(histogram))]),
+            MetricDefinition::counter("x_bytes", "Bytes.", "bytes").family([sample(Value::Number(3.0))]),
+            MetricDefinition::gauge("g", "A gauge.", "").family([Sample::number(Vec::new(), -1.0)]),
+            MetricDefinition::gauge("nothing", "Has no samples.", "").family([]),
+            MetricDefinition::histogram("y_seconds", "Time.", "seconds")
+                .family([sample(Value::Distribution(histogram))]),
         ];
-        let told = read(&write(&families));
-        let names: Vec<_> = told.iter().map(|f| (f.name.as_str(), f.kind)).collect();
+        let families = read(&write(&families));
+        let names: Vec<_> = families.iter().map(|f| (f.name.as_str(), f.kind)).collect();
         assert_eq!(names, [("x_bytes_total", 0), ("g", 1), ("y_seconds", 4)]);
-        let counter = told[0].metrics[0].counter.as_ref().unwrap();
+        let counter = families[0].metrics[0].counter.as_ref().unwrap();
         let created = counter.created.as_ref().unwrap();
         assert_eq!((counter.value, created.seconds, created.nanos), (3.0, 17, 500_000_000));
-        assert_eq!(told[0].metrics[0].labels[0].value, "a\"b");
-        assert_eq!(told[1].metrics[0].gauge.as_ref().unwrap().value, -1.0);
-        let y = told[2].metrics[0].histogram.as_ref().unwrap();
+        assert_eq!(families[0].metrics[0].labels[0].value, "a\"b");
+        assert_eq!(families[1].metrics[0].gauge.as_ref().unwrap().value, -1.0);
+        let y = families[2].metrics[0].histogram.as_ref().unwrap();
         assert_eq!((y.count, y.zero, y.schema), (5, 1, 3));
         // 0.5 is the bound of bucket -8; 0.55 is in (2^(-7/8), 2^(-6/8)] = (0.545, 0.595]; 8 is that of bucket 24.
         let spans: Vec<_> = y.spans.iter().map(|s| (s.offset, s.length)).collect();
@@ -207,11 +209,11 @@ mod tests {
     }
 
     #[test]
-    fn a_histogram_without_observations_is_still_a_native_one() {
+    fn an_empty_histogram_is_still_native() {
         let sample =
             Sample { labels: Vec::new(), value: Value::Distribution(Histogram::new(&[1.0])), created: None };
-        let told = read(&write(&[Told::histogram("y", "Time.", "").of([sample])]));
-        let y = told[0].metrics[0].histogram.as_ref().unwrap();
+        let families = read(&write(&[MetricDefinition::histogram("y", "Time.", "").family([sample])]));
+        let y = families[0].metrics[0].histogram.as_ref().unwrap();
         assert_eq!((y.spans.len(), y.spans[0].length, y.deltas.len()), (1, 0, 0));
     }
 }

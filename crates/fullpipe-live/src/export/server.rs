@@ -1,7 +1,7 @@
-//! Hands the page out over HTTP.
+//! HTTP server for the metrics.
 
 use super::family::Page;
-use super::negotiation::{Form, wanted};
+use super::negotiation::{Form, negotiate};
 use super::protobuf;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -24,28 +24,28 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Scrapes at a time; the others wait in the kernel's queue.
-const MOST_SCRAPES: usize = 256;
-/// For TLS and the request's head.
-const HEAD_WITHIN: Duration = Duration::from_secs(5);
-/// For a whole scrape: whoever reads more slowly is left.
-const SCRAPE_WITHIN: Duration = Duration::from_secs(20);
-/// An accept that fails (no descriptors left) is not tried again at once.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Maximum concurrent connections; further ones wait in the accept queue.
+const MAX_SCRAPES: usize = 256;
+/// Timeout for the TLS handshake, and for the request header.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout for a whole scrape.
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Delay after a failed accept, such as when no descriptors are left.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// A page for people is not made anew for whoever reloads it within this time.
-const FRESH: Duration = Duration::from_secs(30);
+/// How long a rendered front page is served again.
+const FRONT_PAGE_TTL: Duration = Duration::from_secs(30);
 
-/// What scrapes get at present.
+/// The pages currently served.
 #[derive(Clone, Debug, Default)]
 pub struct Pages {
-    written: Arc<RwLock<Written>>,
+    metrics: Arc<RwLock<Metrics>>,
     front: Option<Arc<Front>>,
 }
 
-/// The page for people at `/`, made when somebody asks for it.
+/// The HTML page at `/`, rendered on request.
 struct Front {
-    make: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+    render: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
     last: Mutex<Option<(Instant, Bytes)>>,
 }
 
@@ -56,13 +56,13 @@ impl std::fmt::Debug for Front {
 }
 
 impl Front {
-    /// The page; it takes as long as making it does, unless it is new.
+    /// The page, rendered unless a fresh one is cached.
     fn get(&self) -> Bytes {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
-            Some((at, page)) if at.elapsed() < FRESH => page.clone(),
+            Some((at, page)) if at.elapsed() < FRONT_PAGE_TTL => page.clone(),
             _ => {
-                let page = Bytes::from((self.make)());
+                let page = Bytes::from((self.render)());
                 *last = Some((Instant::now(), page.clone()));
                 page
             }
@@ -71,50 +71,50 @@ impl Front {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Written {
+struct Metrics {
     protobuf: Bytes,
     openmetrics: Bytes,
     text: Bytes,
 }
 
-/// Who is served, and how.
+/// Access control and TLS.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// Only who shows this bearer token.
+    /// Bearer token that clients must present.
     pub token: Option<String>,
-    /// By TLS.
+    /// Certificate and key for TLS.
     pub tls: Option<Tls>,
 }
 
-/// Files in PEM.
+/// PEM files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
-    /// The certificate, and those up to the authority.
+    /// Certificate chain.
     pub certificate: PathBuf,
-    /// Its private key.
+    /// Private key.
     pub key: PathBuf,
 }
 
-/// Why metrics cannot be served.
+/// An error when starting the server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address cannot be listened on.
+    /// Binding the address failed.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
-    /// Certificate or key.
+    /// Loading the certificate or key failed.
     #[error("{}: {reason}", path.display())]
     Tls {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// The runtime.
-    #[error("the server cannot be started: {0}")]
+    /// Starting the runtime failed.
+    #[error("cannot start the server: {0}")]
     Runtime(io::Error),
 }
 
-/// Listens, and hands pages out while it runs.
+/// A listening server.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
@@ -123,36 +123,36 @@ pub struct Server {
     stop: Arc<Notify>,
 }
 
-/// Ends a server from another thread.
+/// Stops a server from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<Notify>);
 
 impl Stopper {
     /// Makes [`Server::run`] return.
     pub fn stop(&self) {
-        // Remembered if nobody waits yet.
+        // `notify_one` is remembered if nothing waits yet.
         self.0.notify_one();
     }
 }
 
 impl Pages {
-    /// Shows people the page (HTML) that `make` gives, at `/`: made when it is asked for, in a thread of its own, at most twice a minute.
-    pub fn with_front(self, make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Pages {
-        Pages { front: Some(Arc::new(Front { make: Box::new(make), last: Mutex::new(None) })), ..self }
+    /// Serves the HTML page that `render` returns at `/`: rendered on request in a blocking thread, at most twice a minute.
+    pub fn with_front(self, render: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Pages {
+        Pages { front: Some(Arc::new(Front { render: Box::new(render), last: Mutex::new(None) })), ..self }
     }
 
-    /// Scrapes get this from now on.
+    /// Replaces the served metrics.
     pub fn publish(&self, page: Page) {
-        let written = Written {
+        let metrics = Metrics {
             protobuf: page.protobuf.into(),
             openmetrics: page.openmetrics.into(),
             text: page.text.into(),
         };
-        *self.written.write().unwrap_or_else(PoisonError::into_inner) = written;
+        *self.metrics.write().unwrap_or_else(PoisonError::into_inner) = metrics;
     }
 
-    fn get(&self) -> Written {
-        self.written.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn get(&self) -> Metrics {
+        self.metrics.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -160,28 +160,28 @@ impl Server {
     /// Listens on `address`.
     ///
     /// # Errors
-    /// When the address is taken, or certificate and key cannot be read or do not fit.
+    /// When the address is in use, or certificate and key cannot be read or do not match.
     pub fn bind(address: SocketAddr, settings: &Settings) -> Result<Server, ServerError> {
-        let tls = settings.tls.as_ref().map(secured).transpose()?;
+        let tls = settings.tls.as_ref().map(load_tls).transpose()?;
         let listener = TcpListener::bind(address).map_err(|e| ServerError::Listen(address, e))?;
         listener.set_nonblocking(true).map_err(ServerError::Runtime)?;
         Ok(Server { listener, token: settings.token.as_deref().map(Arc::from), tls, stop: Arc::default() })
     }
 
-    /// Where it listens.
+    /// The listening address.
     ///
     /// # Errors
-    /// When the kernel does not tell.
+    /// When the kernel does not report it.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// What ends it.
+    /// A handle that stops this server.
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Serves until it is stopped; scrapes that are under way then are cut.
+    /// Serves until stopped; scrapes in progress are aborted then.
     ///
     /// # Errors
     /// When the runtime cannot be started.
@@ -192,9 +192,9 @@ impl Server {
 
     async fn serve(self, pages: &Pages) -> Result<(), ServerError> {
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(ServerError::Runtime)?;
-        let places = Arc::new(Semaphore::new(MOST_SCRAPES));
+        let places = Arc::new(Semaphore::new(MAX_SCRAPES));
         loop {
-            // A place first: who has none stays in the kernel's queue and costs no descriptor.
+            // Reserve a place first: connections without one stay in the accept queue and use no descriptor.
             let accepted = async {
                 let place = Arc::clone(&places).acquire_owned().await;
                 (place, listener.accept().await)
@@ -204,21 +204,21 @@ impl Server {
                 accepted = accepted => accepted,
             };
             let Ok((stream, _)) = accepted else {
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             };
             let (pages, token, tls) =
                 (pages.clone(), self.token.clone(), self.tls.clone().map(TlsAcceptor::from));
             tokio::spawn(async move {
                 let _place = place;
-                // Whatever goes wrong on a scrape is the scraper's to tell.
-                let _ = tokio::time::timeout(SCRAPE_WITHIN, async move {
+                // Errors on a scrape are visible to the scraper.
+                let _ = tokio::time::timeout(SCRAPE_TIMEOUT, async move {
                     match tls {
-                        None => converse(stream, pages, token).await,
+                        None => serve_one(stream, pages, token).await,
                         Some(tls) => {
-                            let shaken = tokio::time::timeout(HEAD_WITHIN, tls.accept(stream)).await;
-                            if let Ok(Ok(stream)) = shaken {
-                                converse(stream, pages, token).await;
+                            let handshake = tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await;
+                            if let Ok(Ok(stream)) = handshake {
+                                serve_one(stream, pages, token).await;
                             }
                         }
                     }
@@ -229,8 +229,8 @@ impl Server {
     }
 }
 
-/// One request, one answer: between two scrapes lies so much time that a connection is not worth its descriptor.
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages, token: Option<Arc<str>>) {
+/// One request per connection: the time between scrapes is too long to keep a connection open.
+async fn serve_one(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages, token: Option<Arc<str>>) {
     let answers = service_fn(move |request: Request<Incoming>| {
         let mut answer =
             answer(request.method(), request.uri().path(), request.headers(), &pages, token.as_deref());
@@ -247,9 +247,9 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages, tok
     });
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_WITHIN)
+        .header_read_timeout(HEADER_TIMEOUT)
         .keep_alive(false)
-        // A scraper's head has some hundred bytes; each place would be given 400 kB.
+        // A scraper's header has some hundred bytes; the default buffer is 400 kB per connection.
         .max_buf_size(16 * 1024)
         .serve_connection(TokioIo::new(stream), answers);
     let _ = served.await;
@@ -273,10 +273,10 @@ fn answer(
     };
     if let Some(token) = token {
         let shown = headers.get(AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
-        // In a time that does not tell how much of it was right.
+        // Constant time, so that timing does not reveal a matching prefix.
         if !shown.is_some_and(|shown| bool::from(shown.ct_eq(token.as_bytes()))) {
             return with(
-                plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n"),
+                plain(StatusCode::UNAUTHORIZED, "a bearer token is required\n"),
                 WWW_AUTHENTICATE,
                 "Bearer",
             );
@@ -287,13 +287,13 @@ fn answer(
     }
     let (body, kind) = match path {
         "/metrics" => {
-            let written = pages.get();
-            match wanted(headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok())) {
-                Form::Protobuf => (written.protobuf, protobuf::CONTENT_TYPE),
+            let metrics = pages.get();
+            match negotiate(headers.get_all(ACCEPT).iter().filter_map(|v| v.to_str().ok())) {
+                Form::Protobuf => (metrics.protobuf, protobuf::CONTENT_TYPE),
                 Form::OpenMetrics => {
-                    (written.openmetrics, "application/openmetrics-text; version=1.0.0; charset=utf-8")
+                    (metrics.openmetrics, "application/openmetrics-text; version=1.0.0; charset=utf-8")
                 }
-                Form::Text => (written.text, "text/plain; version=0.0.4; charset=utf-8"),
+                Form::Text => (metrics.text, "text/plain; version=0.0.4; charset=utf-8"),
             }
         }
         "/" => {
@@ -305,23 +305,23 @@ fn answer(
     with(Response::new(Full::new(body)), CONTENT_TYPE, kind)
 }
 
-fn secured(tls: &Tls) -> Result<Arc<ServerConfig>, ServerError> {
-    let wrong = |path: &Path, e: &dyn std::fmt::Display| ServerError::Tls {
+fn load_tls(tls: &Tls) -> Result<Arc<ServerConfig>, ServerError> {
+    let error = |path: &Path, e: &dyn std::fmt::Display| ServerError::Tls {
         path: path.to_owned(),
         reason: e.to_string(),
     };
     let (certificate, key) = (tls.certificate.as_path(), tls.key.as_path());
     let chain: Vec<_> = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect)
-        .map_err(|e| wrong(certificate, &format_args!("no certificates in PEM can be read: {e}")))?;
+        .map_err(|e| error(certificate, &format_args!("cannot read PEM certificates: {e}")))?;
     let private = PrivateKeyDer::from_pem_file(key)
-        .map_err(|e| wrong(key, &format_args!("no private key in PEM can be read: {e}")))?;
+        .map_err(|e| error(key, &format_args!("cannot read a PEM private key: {e}")))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|e| wrong(certificate, &e))?
+        .map_err(|e| error(certificate, &e))?
         .with_no_client_auth()
         .with_single_cert(chain, private)
-        .map_err(|e| wrong(certificate, &format_args!("it does not go with the key: {e}")))?;
+        .map_err(|e| error(certificate, &format_args!("certificate and key do not match: {e}")))?;
     Ok(Arc::new(config))
 }
 
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scraper_gets_the_form_that_it_asks_for() {
+    fn a_scraper_gets_the_requested_format() {
         let (address, stopper, thread) = running(&Settings::default());
         let get = |more: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
         assert!(get("").ends_with("\r\n\r\nplain"));
@@ -371,12 +371,12 @@ mod tests {
     }
 
     #[test]
-    fn the_page_for_people_is_made_when_it_is_asked_for_and_only_for_who_may_see_it() {
+    fn the_front_page_is_rendered_on_request_for_authorised_clients_only() {
         let settings = Settings { token: Some("secret".to_owned()), tls: None };
         let server = Server::bind(([127, 0, 0, 1], 0).into(), &settings).unwrap();
         let (address, stopper) = (server.address().unwrap(), server.stopper());
-        let made = Arc::new(std::sync::atomic::AtomicU32::new(0));
-        let count = Arc::clone(&made);
+        let renderings = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let count = Arc::clone(&renderings);
         let pages = Pages::default().with_front(move || {
             let nth = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             format!("page {nth}").into_bytes()
@@ -388,7 +388,7 @@ mod tests {
         assert!(
             get("/", "").starts_with("HTTP/1.1 401 ") && get("/metrics", token).starts_with("HTTP/1.1 200 ")
         );
-        assert_eq!(made.load(std::sync::atomic::Ordering::Relaxed), 0);
+        assert_eq!(renderings.load(std::sync::atomic::Ordering::Relaxed), 0);
         for _ in 0..3 {
             let answer = get("/", token);
             assert!(answer.contains("text/html") && answer.ends_with("page 0"), "{answer}");
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_no_token_or_a_wrong_one_gets_nothing() {
+    fn missing_or_wrong_tokens_are_rejected() {
         let settings = Settings { token: Some("secret".to_owned()), tls: None };
         let (address, stopper, thread) = running(&settings);
         let get = |token: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{token}\r\n"));
@@ -412,10 +412,10 @@ mod tests {
     }
 
     #[test]
-    fn three_hundred_scrapers_that_never_ask_leave_room_for_one_that_does() {
+    fn idle_connections_do_not_block_a_scraper() {
         let (address, stopper, thread) = running(&Settings::default());
         let idle: Vec<_> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
-        // More than there are places: it waits until they have had their time.
+        // More than there are places: the scrape waits until they time out.
         let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.ends_with("plain"), "{answer}");
         drop(idle);

@@ -1,16 +1,16 @@
-//! Words and signs, each with its place.
+//! Splits a filter into words and operators with their positions.
 
-/// A word or a sign.
+/// A word or an operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Token {
     pub text: String,
-    /// First character, counted in characters.
+    /// Offset of the first character, in characters.
     pub at: usize,
 }
 
-const SIGNS: [&str; 14] = ["&&", "||", "==", "!=", ">=", "<=", "(", ")", "!", "&", "|", "=", ">", "<"];
+const OPERATORS: [&str; 14] = ["&&", "||", "==", "!=", ">=", "<=", "(", ")", "!", "&", "|", "=", ">", "<"];
 
-/// Cuts a filter into words and signs. Quotes hold words with blanks or signs together; one that is not closed goes to
+/// Splits a filter into words and operators. Quotes group words with blanks or operators; an unclosed quote extends to
 /// the end.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let chars: Vec<char> = text.chars().collect();
@@ -22,10 +22,11 @@ pub(super) fn tokens(text: &str) -> Vec<Token> {
             at += 1;
             continue;
         }
-        let sign =
-            SIGNS.iter().find(|sign| sign.chars().enumerate().all(|(i, s)| chars.get(at + i) == Some(&s)));
-        let (text, end) = match (sign, c) {
-            (Some(sign), _) => ((*sign).to_owned(), at + sign.len()),
+        let operator = OPERATORS
+            .iter()
+            .find(|operator| operator.chars().enumerate().all(|(i, s)| chars.get(at + i) == Some(&s)));
+        let (text, end) = match (operator, c) {
+            (Some(operator), _) => ((*operator).to_owned(), at + operator.len()),
             (None, quote @ ('"' | '\'')) => {
                 let end = (at + 1..chars.len()).find(|&i| chars[i] == quote).unwrap_or(chars.len());
                 (chars[at + 1..end].iter().collect(), (end + 1).min(chars.len()))
@@ -47,7 +48,7 @@ mod tests {
     use super::tokens;
 
     #[test]
-    fn signs_need_no_blanks_and_quotes_keep_them() {
+    fn operators_need_no_blanks_and_quotes_preserve_them() {
         let texts = |s| tokens(s).into_iter().map(|t| (t.at, t.text)).collect::<Vec<_>>();
         let own =
             |pairs: &[(usize, &str)]| pairs.iter().map(|(a, t)| (*a, (*t).to_owned())).collect::<Vec<_>>();

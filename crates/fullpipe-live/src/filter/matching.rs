@@ -1,28 +1,28 @@
-//! Whether what is asked holds.
+//! Evaluation of filters.
 
 use super::{End, Expression, Operator, Subject};
 
 impl Expression {
-    pub(super) fn holds(&self, subject: &Subject<'_>) -> bool {
+    pub(super) fn evaluate(&self, subject: &Subject<'_>) -> bool {
         let end = |end: &End| if *end == End::Local { subject.local } else { subject.remote };
         match self {
-            Expression::All(all) => all.iter().all(|e| e.holds(subject)),
-            Expression::Any(any) => any.iter().any(|e| e.holds(subject)),
-            Expression::Not(inner) => !inner.holds(subject),
+            Expression::All(all) => all.iter().all(|e| e.evaluate(subject)),
+            Expression::Any(any) => any.iter().any(|e| e.evaluate(subject)),
+            Expression::Not(inner) => !inner.evaluate(subject),
             Expression::Host { end: which, net, port } => {
                 let end = end(which);
                 net.is_none_or(|net| net.contains(&end.ip().to_canonical()))
                     && port.is_none_or(|port| port == end.port())
             }
             Expression::Port { end: which, operator, port } => {
-                let there = end(which).port();
+                let actual = end(which).port();
                 match operator {
-                    Operator::Equal => there == *port,
-                    Operator::NotEqual => there != *port,
-                    Operator::Greater => there > *port,
-                    Operator::Less => there < *port,
-                    Operator::AtLeast => there >= *port,
-                    Operator::AtMost => there <= *port,
+                    Operator::Equal => actual == *port,
+                    Operator::NotEqual => actual != *port,
+                    Operator::Greater => actual > *port,
+                    Operator::Less => actual < *port,
+                    Operator::AtLeast => actual >= *port,
+                    Operator::AtMost => actual <= *port,
                 }
             }
             Expression::State(state) => subject.state == *state,
@@ -40,19 +40,19 @@ impl Expression {
         }
     }
 
-    pub(super) fn asks_for_state(&self) -> bool {
+    pub(super) fn needs_state(&self) -> bool {
         match self {
-            Expression::All(several) | Expression::Any(several) => several.iter().any(Self::asks_for_state),
-            Expression::Not(inner) => inner.asks_for_state(),
+            Expression::All(several) | Expression::Any(several) => several.iter().any(Self::needs_state),
+            Expression::Not(inner) => inner.needs_state(),
             Expression::State(_) => true,
             _ => false,
         }
     }
 
-    pub(super) fn asks_for_owners(&self) -> bool {
+    pub(super) fn needs_owners(&self) -> bool {
         match self {
-            Expression::All(several) | Expression::Any(several) => several.iter().any(Self::asks_for_owners),
-            Expression::Not(inner) => inner.asks_for_owners(),
+            Expression::All(several) | Expression::Any(several) => several.iter().any(Self::needs_owners),
+            Expression::Not(inner) => inner.needs_owners(),
             Expression::Process(_) | Expression::Pid(_) | Expression::Cgroup(_) | Expression::Unit(_) => true,
             _ => false,
         }
@@ -66,7 +66,7 @@ mod tests {
     use fullpipe_kernel::tcp_info::State;
     use proptest::prelude::*;
 
-    fn wants(filter: &str) -> bool {
+    fn matches(filter: &str) -> bool {
         let owner = Owner {
             process: Some(Process { pid: 42, name: "nginx: worker".to_owned() }.into()),
             cgroup: Some("/system.slice/nginx.service".into()),
@@ -78,11 +78,11 @@ mod tests {
             controller: Some("bbr"),
             owner: &owner,
         };
-        Filter::parse(filter).unwrap_or_else(|e| panic!("{e}")).wants(&subject)
+        Filter::parse(filter).unwrap_or_else(|e| panic!("{e}")).matches(&subject)
     }
 
     #[test]
-    fn what_ss_takes_is_taken() {
+    fn filters_of_ss_are_accepted() {
         for filter in [
             "",
             "sport = :443",
@@ -101,17 +101,17 @@ mod tests {
             "dst ::/0",
             "src 0.0.0.0/0",
         ] {
-            assert!(wants(filter), "{filter}");
+            assert!(matches(filter), "{filter}");
         }
         for filter in
             ["sport != :443", "dst 10.0.0.0/8", "not src 10.0.0.0/8", "dport < 50000", "state close-wait"]
         {
-            assert!(!wants(filter), "{filter}");
+            assert!(!matches(filter), "{filter}");
         }
     }
 
     #[test]
-    fn controllers_processes_and_units_are_asked_for() {
+    fn controllers_processes_and_units_are_matched() {
         for filter in [
             "cc = bbr",
             "controller bbr",
@@ -123,38 +123,38 @@ mod tests {
             "cgroup /",
             "unit nginx.service and unit nginx",
         ] {
-            assert!(wants(filter), "{filter}");
+            assert!(matches(filter), "{filter}");
         }
         for filter in ["cc cubic", "process nginx", "cgroup /system", "unit ngin", "unit != nginx", "pid 43"]
         {
-            assert!(!wants(filter), "{filter}");
+            assert!(!matches(filter), "{filter}");
         }
-        assert!(Filter::parse("not (cc bbr or unit x)").unwrap().asks_for_owners());
-        assert!(!Filter::parse("not (cc bbr or dport = 5)").unwrap().asks_for_owners());
-        assert!(Filter::parse("cc bbr and not (state close-wait or unit x)").unwrap().asks_for_state());
-        assert!(!Filter::parse("cc bbr and not unit x").unwrap().asks_for_state());
+        assert!(Filter::parse("not (cc bbr or unit x)").unwrap().needs_owners());
+        assert!(!Filter::parse("not (cc bbr or dport = 5)").unwrap().needs_owners());
+        assert!(Filter::parse("cc bbr and not (state close-wait or unit x)").unwrap().needs_state());
+        assert!(!Filter::parse("cc bbr and not unit x").unwrap().needs_state());
     }
 
     #[test]
-    fn an_error_points_at_its_place() {
-        for (filter, place, said) in [
-            ("dprt = :443", "^^^^", "known are dst"),
+    fn errors_point_at_the_offending_token() {
+        for (filter, marks, expected) in [
+            ("dprt = :443", "^^^^", "known conditions: dst"),
             ("dport = :99999", "        ^^^^^^", "65535"),
             ("dport = ", "       ^", "for example: dport = :443"),
-            ("dst example.org", "    ^^^^^^^^^^^", "names are not looked up"),
+            ("dst example.org", "    ^^^^^^^^^^^", "host names are not resolved"),
             ("dst 10.0.0.0/33", "    ^^^^^^^^^^^", "between 0 and 32"),
             ("( cc bbr", "        ^", "closing bracket"),
-            ("cc bbr )", "       ^", "closes nothing"),
+            ("cc bbr )", "       ^", "unmatched"),
             ("src > 10.0.0.1", "    ^", "only ports"),
             ("state open", "      ^^^^", "established"),
             ("pid nginx", "    ^^^^^", "process NAME"),
         ] {
             let text = Filter::parse(filter).unwrap_err().to_string();
-            assert_eq!(text.lines().nth(2).unwrap().strip_prefix("  ").unwrap(), place, "{text}");
-            assert!(text.contains(said), "{text}");
+            assert_eq!(text.lines().nth(2).unwrap().strip_prefix("  ").unwrap(), marks, "{text}");
+            assert!(text.contains(expected), "{text}");
         }
         let nested = "(".repeat(100_000);
-        assert!(Filter::parse(&nested).unwrap_err().to_string().contains("within each other"));
+        assert!(Filter::parse(&nested).unwrap_err().to_string().contains("nested"));
     }
 
     proptest! {

@@ -1,5 +1,5 @@
-//! Which connections: the language of `ss` for sockets (ss(8), "EXPRESSION" of ssfilter), with words for what else is
-//! known here.
+//! Connection filters: the expression language of `ss` (ss(8), ssfilter), extended with controller, process, control
+//! group and unit.
 //!
 //! ```text
 //! EXPRESSION = TERM { (or | '|' | '||') TERM }
@@ -19,7 +19,7 @@ mod matching;
 mod opening;
 mod parser;
 
-pub use opening::Opening;
+pub use opening::OpeningStep;
 
 use crate::owner::Owner;
 use fullpipe_kernel::tcp_info::State;
@@ -28,22 +28,22 @@ use std::fmt::{self, Display, Formatter};
 use std::net::SocketAddr;
 use std::str::FromStr;
 
-/// Which connections are wanted.
+/// A predicate over connections.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Filter(Expression);
 
-/// What is asked of a connection.
+/// The properties of a connection that filters can test.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// Its own end.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote address and port.
     pub remote: SocketAddr,
-    /// Of the connection.
+    /// TCP state.
     pub state: State,
-    /// Its controller's name.
+    /// Name of the congestion controller.
     pub controller: Option<&'a str>,
-    /// Who holds it, as far as it is known.
+    /// Owning process and control group, as far as known.
     pub owner: &'a Owner,
 }
 
@@ -78,11 +78,11 @@ enum Operator {
     AtMost,
 }
 
-/// Why a filter could not be read: where, and what to write instead.
+/// A syntax error in a filter: the position, and what to write instead.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FilterError {
     text: String,
-    /// The first character in question, counted in characters.
+    /// Offset of the offending text, in characters.
     at: usize,
     length: usize,
     reason: String,
@@ -92,8 +92,8 @@ pub struct FilterError {
 impl std::error::Error for FilterError {}
 
 impl FilterError {
-    /// In one line, where there is no room for the place.
-    pub fn in_short(&self) -> String {
+    /// The error in one line, without the marked filter text.
+    pub fn one_line(&self) -> String {
         format!("{} (character {}): {}", self.reason, self.at + 1, self.remedy)
     }
 }
@@ -101,42 +101,38 @@ impl FilterError {
 impl Display for FilterError {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let marks = "^".repeat(self.length.max(1));
-        write!(
-            f,
-            "the filter cannot be read: {}\n  {}\n  {:3$}{marks}",
-            self.reason, self.text, "", self.at
-        )?;
+        write!(f, "invalid filter: {}\n  {}\n  {:3$}{marks}", self.reason, self.text, "", self.at)?;
         write!(f, "\n{}", self.remedy)
     }
 }
 
 impl Filter {
-    /// Takes every connection.
+    /// Matches every connection.
     pub fn everything() -> Filter {
         Filter(Expression::All(Vec::new()))
     }
 
-    /// Reads a filter; an empty one takes everything.
+    /// Parses a filter; an empty one matches everything.
     ///
     /// # Errors
-    /// When it is not in the language: with the place and what could stand there.
+    /// On a syntax error, with its position and a correction.
     pub fn parse(text: &str) -> Result<Filter, FilterError> {
         parser::parse(text).map(Filter)
     }
 
-    /// Whether a connection is wanted.
-    pub fn wants(&self, subject: &Subject<'_>) -> bool {
-        self.0.holds(subject)
+    /// Whether a connection matches.
+    pub fn matches(&self, subject: &Subject<'_>) -> bool {
+        self.0.evaluate(subject)
     }
 
-    /// Whether the answer hangs on the connection's state.
-    pub fn asks_for_state(&self) -> bool {
-        self.0.asks_for_state()
+    /// Whether the filter tests the TCP state.
+    pub fn needs_state(&self) -> bool {
+        self.0.needs_state()
     }
 
-    /// Whether the answer hangs on the process or control group, which cost more to find out.
-    pub fn asks_for_owners(&self) -> bool {
-        self.0.asks_for_owners()
+    /// Whether the filter tests the process or control group, which are expensive to look up.
+    pub fn needs_owners(&self) -> bool {
+        self.0.needs_owners()
     }
 }
 

@@ -1,5 +1,5 @@
-//! What of a filter can be decided as a connection opens, by who sees its two ends and nothing else: in postfix order, for
-//! those who have no tree.
+//! The part of a filter that can be evaluated when a connection opens, from its two addresses and ports only: in postfix
+//! order, for evaluation by a program in the kernel.
 
 use super::{End, Expression, Filter, Operator};
 use fullpipe_kernel::tcp_info::State;
@@ -8,32 +8,32 @@ use std::ops::RangeInclusive;
 
 /// A step of a condition in postfix order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Opening {
-    /// Whether an end, this host's or the remote one, has an address in a network and a port in a range.
+pub enum OpeningStep {
+    /// Whether the local or remote endpoint has an address in a network and a port in a range.
     Test {
-        /// Whether it is the remote end.
+        /// Whether the remote endpoint is tested.
         remote: bool,
-        /// None: any address.
+        /// The network; `None` for any address.
         net: Option<IpNet>,
-        /// All of them where none is asked for.
+        /// The ports; all if the filter names none.
         ports: RangeInclusive<u16>,
     },
-    /// Both of the last two.
+    /// Conjunction of the last two results.
     And,
-    /// One of the last two at least.
+    /// Disjunction of the last two results.
     Or,
-    /// Not the last one.
+    /// Negation of the last result.
     Not,
 }
 
 const ANY: RangeInclusive<u16> = 0..=u16::MAX;
 
 impl Filter {
-    /// The condition as it can be decided when a connection opens; nothing where everything is wanted.
+    /// The condition for a connection that opens; empty if every connection matches.
     ///
     /// # Errors
-    /// When it asks for what is not known then: with that and what to ask for instead.
-    pub fn at_opening(&self) -> Result<Vec<Opening>, String> {
+    /// When the filter uses a property that is not yet known then. The message names it and an alternative.
+    pub fn opening_steps(&self) -> Result<Vec<OpeningStep>, String> {
         let mut steps = Vec::new();
         if self.0 != Expression::All(Vec::new()) {
             self.0.opening(&mut steps)?;
@@ -42,23 +42,23 @@ impl Filter {
     }
 }
 
-fn constant(holds: bool, steps: &mut Vec<Opening>) {
-    steps.push(Opening::Test { remote: false, net: None, ports: ANY });
+fn constant(holds: bool, steps: &mut Vec<OpeningStep>) {
+    steps.push(OpeningStep::Test { remote: false, net: None, ports: ANY });
     if !holds {
-        steps.push(Opening::Not);
+        steps.push(OpeningStep::Not);
     }
 }
 
 impl Expression {
-    fn opening(&self, steps: &mut Vec<Opening>) -> Result<(), String> {
-        let unknown = |what: &str, instead: &str| {
+    fn opening(&self, steps: &mut Vec<OpeningStep>) -> Result<(), String> {
+        let unknown = |property: &str, alternative: &str| {
             Err(format!(
-                "{what} is not known when a connection opens: the ports and addresses of its ends are; {instead}"
+                "{property} is not known when a connection opens, only its addresses and ports are; {alternative}"
             ))
         };
-        let mut several = |all: &[Expression], join: Opening| {
+        let mut several = |all: &[Expression], join: OpeningStep| {
             if all.is_empty() {
-                constant(join == Opening::And, steps);
+                constant(join == OpeningStep::And, steps);
             }
             for (place, one) in all.iter().enumerate() {
                 one.opening(steps)?;
@@ -69,13 +69,13 @@ impl Expression {
             Ok(())
         };
         match self {
-            Expression::All(all) => return several(all, Opening::And),
-            Expression::Any(any) => return several(any, Opening::Or),
+            Expression::All(all) => return several(all, OpeningStep::And),
+            Expression::Any(any) => return several(any, OpeningStep::Or),
             Expression::Not(inner) => {
                 inner.opening(steps)?;
-                steps.push(Opening::Not);
+                steps.push(OpeningStep::Not);
             }
-            Expression::Host { end, net, port } => steps.push(Opening::Test {
+            Expression::Host { end, net, port } => steps.push(OpeningStep::Test {
                 remote: *end == End::Remote,
                 net: *net,
                 ports: port.map_or(ANY, |port| port..=port),
@@ -90,23 +90,26 @@ impl Expression {
                 };
                 match ports {
                     Some(ports) => {
-                        steps.push(Opening::Test { remote: *end == End::Remote, net: None, ports })
+                        steps.push(OpeningStep::Test { remote: *end == End::Remote, net: None, ports })
                     }
                     None => constant(false, steps),
                 }
                 if *operator == Operator::NotEqual {
-                    steps.push(Opening::Not);
+                    steps.push(OpeningStep::Not);
                 }
             }
             Expression::State(state) => constant(*state == State::Established, steps),
             Expression::Controller(_) => {
-                return unknown("the controller", "what a program or a route chose is left alone anyway");
+                return unknown(
+                    "the controller",
+                    "connections with a controller chosen by the program or the route are left alone",
+                );
             }
             Expression::Process(_) | Expression::Pid(_) => {
-                return unknown("the process", "--unit and --cgroup choose whose connections");
+                return unknown("the process", "use --unit or --cgroup");
             }
-            Expression::Cgroup(_) => return unknown("the control group", "--cgroup chooses it"),
-            Expression::Unit(_) => return unknown("the unit", "--unit chooses it"),
+            Expression::Cgroup(_) => return unknown("the control group", "use --cgroup"),
+            Expression::Unit(_) => return unknown("the unit", "use --unit"),
         }
         Ok(())
     }
@@ -117,31 +120,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_is_put_in_postfix_order() {
-        let steps = Filter::parse("sport = :443 and not dst 10.0.0.0/8").unwrap().at_opening().unwrap();
+    fn opening_steps_are_in_postfix_order() {
+        let steps = Filter::parse("sport = :443 and not dst 10.0.0.0/8").unwrap().opening_steps().unwrap();
         assert_eq!(
             steps,
             [
-                Opening::Test { remote: false, net: None, ports: 443..=443 },
-                Opening::Test { remote: true, net: Some("10.0.0.0/8".parse().unwrap()), ports: ANY },
-                Opening::Not,
-                Opening::And,
+                OpeningStep::Test { remote: false, net: None, ports: 443..=443 },
+                OpeningStep::Test { remote: true, net: Some("10.0.0.0/8".parse().unwrap()), ports: ANY },
+                OpeningStep::Not,
+                OpeningStep::And,
             ]
         );
-        assert_eq!(Filter::everything().at_opening(), Ok(vec![]));
+        assert_eq!(Filter::everything().opening_steps(), Ok(vec![]));
     }
 
     #[test]
-    fn what_is_not_known_at_the_opening_is_told() {
-        for (filter, said) in [
+    fn properties_unknown_at_opening_are_refused_with_an_alternative() {
+        for (filter, expected) in [
             ("cc bbr", "controller"),
             ("pid 7", "--unit"),
             ("unit nginx", "--unit"),
             ("not cgroup /", "--cgroup"),
         ] {
             let text = format!("sport = :443 and {filter}");
-            let told = Filter::parse(&text).unwrap().at_opening().unwrap_err();
-            assert!(told.contains(said) && told.contains("ports and addresses"), "{told}");
+            let error = Filter::parse(&text).unwrap().opening_steps().unwrap_err();
+            assert!(error.contains(expected) && error.contains("addresses and ports"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From words to what is asked.
+//! Recursive-descent parser for filters.
 
 use super::lexer::{Token, tokens};
 use super::{End, Expression, FilterError, Operator};
@@ -6,13 +6,13 @@ use fullpipe_kernel::tcp_info::State;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// How deep brackets and `not` may nest: each level is a call.
-const DEEPEST: u32 = 100;
+/// Maximum nesting of brackets and `not`: each level is a recursive call.
+const MAX_DEPTH: u32 = 100;
 
 const CONDITIONS: [&str; 11] =
     ["dst", "src", "dport", "sport", "state", "controller", "cc", "process", "pid", "cgroup", "unit"];
 
-/// The names of states as `ss` has them.
+/// State names as in `ss`.
 const STATES: [(&str, State); 9] = [
     ("established", State::Established),
     ("syn-sent", State::SynSent),
@@ -31,11 +31,13 @@ pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
         return Ok(Expression::All(Vec::new()));
     }
     let expression = parser.expression()?;
-    match parser.take() {
+    match parser.next_token() {
         None => Ok(expression),
-        Some(token) => {
-            Err(parser.wrong(&token, "this closes nothing", "take it away, or open a bracket before"))
-        }
+        Some(token) => Err(parser.error_at(
+            &token,
+            "unmatched closing bracket",
+            "remove it, or add an opening bracket before it",
+        )),
     }
 }
 
@@ -51,57 +53,57 @@ impl Parser<'_> {
         self.tokens.get(self.next).map(|t| t.text.as_str())
     }
 
-    fn take(&mut self) -> Option<Token> {
+    fn next_token(&mut self) -> Option<Token> {
         let token = self.tokens.get(self.next).cloned();
         self.next += usize::from(token.is_some());
         token
     }
 
-    fn takes(&mut self, any: &[&str]) -> bool {
-        let there = self.peek().is_some_and(|t| any.contains(&t));
-        self.next += usize::from(there);
-        there
+    fn accept(&mut self, any: &[&str]) -> bool {
+        let found = self.peek().is_some_and(|t| any.contains(&t));
+        self.next += usize::from(found);
+        found
     }
 
     fn error(&self, at: usize, length: usize, reason: String, remedy: &str) -> FilterError {
-        // Shown in one line whatever was typed.
+        // Printed in one line whatever the input.
         let text = self.text.replace(|c: char| c.is_control(), " ");
         FilterError { text, at, length, reason, remedy: remedy.to_owned() }
     }
 
-    fn wrong(&self, token: &Token, reason: &str, remedy: &str) -> FilterError {
+    fn error_at(&self, token: &Token, reason: &str, remedy: &str) -> FilterError {
         self.error(token.at, token.text.chars().count(), reason.to_owned(), remedy)
     }
 
-    fn word(&mut self, what: &str, example: &str) -> Result<Token, FilterError> {
-        self.take().ok_or_else(|| {
+    fn expect_word(&mut self, expected: &str, example: &str) -> Result<Token, FilterError> {
+        self.next_token().ok_or_else(|| {
             let end = self.text.trim_end().chars().count();
             self.error(
                 end,
                 1,
-                format!("it ends where {what} should stand"),
+                format!("expected {expected}, found the end of the filter"),
                 &format!("for example: {example}"),
             )
         })
     }
 
-    fn deeper(&mut self) -> Result<(), FilterError> {
+    fn descend(&mut self) -> Result<(), FilterError> {
         self.depth += 1;
-        if self.depth <= DEEPEST {
+        if self.depth <= MAX_DEPTH {
             return Ok(());
         }
         let at = self.tokens.get(self.next).map_or(0, |t| t.at);
         Err(self.error(
             at,
             1,
-            format!("more than {DEEPEST} brackets and `not` within each other"),
-            "make it flatter",
+            format!("more than {MAX_DEPTH} nested brackets and `not`"),
+            "simplify the filter",
         ))
     }
 
     fn expression(&mut self) -> Result<Expression, FilterError> {
         let mut any = vec![self.term()?];
-        while self.takes(&["or", "|", "||"]) {
+        while self.accept(&["or", "|", "||"]) {
             any.push(self.term()?);
         }
         Ok(if any.len() == 1 { any.remove(0) } else { Expression::Any(any) })
@@ -110,7 +112,7 @@ impl Parser<'_> {
     fn term(&mut self) -> Result<Expression, FilterError> {
         let mut all = vec![self.factor()?];
         loop {
-            let and = self.takes(&["and", "&", "&&"]);
+            let and = self.accept(&["and", "&", "&&"]);
             if !and && self.peek().is_none_or(|t| ["or", "|", "||", ")"].contains(&t)) {
                 break;
             }
@@ -120,14 +122,14 @@ impl Parser<'_> {
     }
 
     fn factor(&mut self) -> Result<Expression, FilterError> {
-        self.deeper()?;
-        let expression = if self.takes(&["not", "!"]) {
+        self.descend()?;
+        let expression = if self.accept(&["not", "!"]) {
             Expression::Not(Box::new(self.factor()?))
-        } else if self.takes(&["("]) {
+        } else if self.accept(&["("]) {
             let inner = self.expression()?;
-            let close = self.word("a closing bracket", "( dport = :443 )")?;
+            let close = self.expect_word("a closing bracket", "( dport = :443 )")?;
             if close.text != ")" {
-                return Err(self.wrong(&close, "a closing bracket should stand here", "write `)`"));
+                return Err(self.error_at(&close, "expected a closing bracket", "write `)`"));
             }
             inner
         } else {
@@ -138,50 +140,42 @@ impl Parser<'_> {
     }
 
     fn condition(&mut self) -> Result<Expression, FilterError> {
-        let name = self.word("a condition", "dport = :443")?;
+        let name = self.expect_word("a condition", "dport = :443")?;
         let end = if ["dst", "dport"].contains(&name.text.as_str()) { End::Remote } else { End::Local };
         match name.text.as_str() {
             "dst" | "src" => {
                 let negated = self.equality()?;
-                let value = self.word("an address", "dst 10.0.0.0/8")?;
+                let value = self.expect_word("an address", "dst 10.0.0.0/8")?;
                 let (net, port) =
-                    host(&value.text).map_err(|(why, remedy)| self.wrong(&value, &why, remedy))?;
+                    host(&value.text).map_err(|(why, remedy)| self.error_at(&value, &why, remedy))?;
                 Ok(negate(negated, Expression::Host { end, net, port }))
             }
             "dport" | "sport" => {
                 let operator = self.operator(&name.text)?;
-                let value = self.word("a port", "dport = :443")?;
-                let port = port(&value.text).map_err(|(why, remedy)| self.wrong(&value, &why, remedy))?;
+                let value = self.expect_word("a port", "dport = :443")?;
+                let port = port(&value.text).map_err(|(why, remedy)| self.error_at(&value, &why, remedy))?;
                 Ok(Expression::Port { end, operator, port })
             }
             "state" => {
-                let value = self.word("a state", "state established")?;
+                let value = self.expect_word("a state", "state established")?;
                 let lower = value.text.to_lowercase();
                 let state = STATES.iter().find(|(n, _)| *n == lower).ok_or_else(|| {
                     let known: Vec<_> = STATES.iter().map(|(n, _)| *n).collect();
-                    self.wrong(
-                        &value,
-                        "no connection has such a state",
-                        &format!("known are {}", known.join(", ")),
-                    )
+                    self.error_at(&value, "unknown TCP state", &format!("known states: {}", known.join(", ")))
                 })?;
                 Ok(Expression::State(state.1))
             }
             "pid" => {
                 let negated = self.equality()?;
-                let value = self.word("a process's number", "pid 4711")?;
+                let value = self.expect_word("a process ID", "pid 4711")?;
                 let pid = value.text.parse().map_err(|_| {
-                    self.wrong(
-                        &value,
-                        "this is not the number of a process",
-                        "for a name write `process NAME`",
-                    )
+                    self.error_at(&value, "not a process ID", "to match a name, write `process NAME`")
                 })?;
                 Ok(negate(negated, Expression::Pid(pid)))
             }
             text if CONDITIONS.contains(&text) => {
                 let negated = self.equality()?;
-                let value = self.word("a name", &format!("{text} = {}", example(text)))?.text;
+                let value = self.expect_word("a name", &format!("{text} = {}", example(text)))?.text;
                 Ok(negate(
                     negated,
                     match text {
@@ -193,14 +187,16 @@ impl Parser<'_> {
                 ))
             }
             _ => {
-                let known =
-                    format!("known are {}, joined by and, or, not and brackets", CONDITIONS.join(", "));
-                Err(self.wrong(&name, "a condition should stand here", &known))
+                let known = format!(
+                    "known conditions: {}; combine them with and, or, not and brackets",
+                    CONDITIONS.join(", ")
+                );
+                Err(self.error_at(&name, "expected a condition", &known))
             }
         }
     }
 
-    /// Whether `!=` stands here; `=` may be left out.
+    /// Parses an optional `=` or `!=`; true for `!=`.
     fn equality(&mut self) -> Result<bool, FilterError> {
         match self.peek().and_then(operator) {
             Some(Operator::Equal) => self.next += 1,
@@ -209,8 +205,8 @@ impl Parser<'_> {
                 return Ok(true);
             }
             Some(_) => {
-                let token = self.word("a value", "dst 10.0.0.0/8")?;
-                return Err(self.wrong(&token, "only ports are greater or less", "write = or !="));
+                let token = self.expect_word("a value", "dst 10.0.0.0/8")?;
+                return Err(self.error_at(&token, "only ports can be compared by order", "write = or !="));
             }
             None => {}
         }
@@ -223,13 +219,13 @@ impl Parser<'_> {
                 self.next += 1;
                 Ok(operator)
             }
-            // As `ss`, which takes `dport :443` for an equality.
+            // `ss` accepts `dport :443` as an equality.
             None if self.peek().is_some_and(|t| t.starts_with(':')) => Ok(Operator::Equal),
             None => {
-                let token = self.word("a comparison", &format!("{name} = :443"))?;
-                Err(self.wrong(
+                let token = self.expect_word("a comparison", &format!("{name} = :443"))?;
+                Err(self.error_at(
                     &token,
-                    "a comparison should stand here",
+                    "expected a comparison operator",
                     &format!("for example: {name} = :443"),
                 ))
             }
@@ -262,20 +258,15 @@ fn operator(text: &str) -> Option<Operator> {
     })
 }
 
-type Wrong = (String, &'static str);
+type Mistake = (String, &'static str);
 
-/// A port by its number or as /etc/services names it.
-fn port(text: &str) -> Result<u16, Wrong> {
+/// Parses a port number or a service name from /etc/services.
+fn port(text: &str) -> Result<u16, Mistake> {
     let text = text.strip_prefix(':').unwrap_or(text);
     match text.parse::<u32>() {
-        Ok(port) => {
-            u16::try_from(port).map_err(|_| ("there is no such port".to_owned(), "ports go up to 65535"))
-        }
+        Ok(port) => u16::try_from(port).map_err(|_| ("port out of range".to_owned(), "ports go up to 65535")),
         Err(_) => service(text).ok_or_else(|| {
-            (
-                "neither the number of a port nor a service of TCP in /etc/services".to_owned(),
-                "for example: :443",
-            )
+            ("neither a port number nor a TCP service in /etc/services".to_owned(), "for example: :443")
         }),
     }
 }
@@ -291,17 +282,17 @@ fn service(name: &str) -> Option<u16> {
 }
 
 /// `ADDRESS`, `ADDRESS/LENGTH`, each with `:PORT`, IPv6 with a port in square brackets, `*` for any address.
-fn host(text: &str) -> Result<(Option<IpNet>, Option<u16>), Wrong> {
+fn host(text: &str) -> Result<(Option<IpNet>, Option<u16>), Mistake> {
     let (address, after) = if let Some(rest) = text.strip_prefix('[') {
         rest.split_once(']')
-            .ok_or(("the square bracket is not closed".to_owned(), "for example: [2001:db8::1]:443"))?
+            .ok_or(("unclosed square bracket".to_owned(), "for example: [2001:db8::1]:443"))?
     } else if text.matches(':').count() == 1 {
         let at = text.find(':').unwrap_or(text.len());
         text.split_at(at)
     } else {
         (text, "")
     };
-    // [2001:db8::]/32:443 and [2001:db8::/32]:443 are both written.
+    // Both [2001:db8::]/32:443 and [2001:db8::/32]:443 are accepted.
     let (length, after) = match after.strip_prefix('/') {
         Some(rest) => {
             let end = rest.find(':').unwrap_or(rest.len());
@@ -313,10 +304,7 @@ fn host(text: &str) -> Result<(Option<IpNet>, Option<u16>), Wrong> {
         "" => None,
         _ if after.starts_with(':') => Some(after).filter(|p| *p != ":*").map(port).transpose()?,
         _ => {
-            return Err((
-                "after the address only a port may stand".to_owned(),
-                "for example: [2001:db8::1]:443",
-            ));
+            return Err(("only a port may follow the address".to_owned(), "for example: [2001:db8::1]:443"));
         }
     };
     if ["", "*"].contains(&address) {
@@ -328,24 +316,24 @@ fn host(text: &str) -> Result<(Option<IpNet>, Option<u16>), Wrong> {
     };
     let address: IpAddr = address.parse().map_err(|_| {
         (
-            "this is not an address; names are not looked up".to_owned(),
+            "not an address; host names are not resolved".to_owned(),
             "for example: 192.0.2.1, 10.0.0.0/8, [2001:db8::1]:443",
         )
     })?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
+    let max = if address.is_ipv4() { 32 } else { 128 };
     let length: u8 = match length {
-        None => most,
-        Some(length) => length.parse().ok().filter(|l| *l <= most).ok_or_else(|| {
-            (format!("the length of the prefix is not between 0 and {most}"), "for example: 10.0.0.0/8")
+        None => max,
+        Some(length) => length.parse().ok().filter(|l| *l <= max).ok_or_else(|| {
+            (format!("prefix length must be between 0 and {max}"), "for example: 10.0.0.0/8")
         })?,
     };
-    // IPv4 as IPv6 writes it (::ffff:10.0.0.0/104) is IPv4 to sockets too.
+    // IPv4-mapped IPv6 addresses (::ffff:10.0.0.0/104) match IPv4 connections.
     let canonical = address.to_canonical();
     let mapped = canonical.is_ipv4() && address.is_ipv6();
     let net = match length.checked_sub(96).filter(|_| mapped) {
         Some(length) => IpNet::new(canonical, length),
         None => IpNet::new(address, length),
     };
-    // The length was held against the address above.
+    // The length was validated above.
     Ok((net.ok(), port))
 }

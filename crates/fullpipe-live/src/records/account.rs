@@ -1,6 +1,6 @@
-//! A socket's last account as the record of a connection.
+//! Converts a closed socket's counters into a connection record.
 
-use crate::limits::window_or_path;
+use crate::limits::window_or_bandwidth;
 use crate::owner::Owner;
 use fullpipe_experiment::connection::{self, Closing, Connection, Direction, Handshake, Heading};
 use fullpipe_experiment::connection::{Ecn, LimitShare, Limitation, Limits, Opening, Options, Place, Point};
@@ -10,11 +10,11 @@ use fullpipe_kernel::printable;
 use fullpipe_kernel::tcp_info::State;
 use fullpipe_units::{Rate, Span, Time};
 
-/// Fewer segments or less time do not tell what limited them.
-const LEAST_SEGMENTS: u32 = 10;
-const LEAST_TIME: Span = Span::from_millis(50);
+/// Minimum segments and time to determine the limits.
+const MIN_SEGMENTS: u32 = 10;
+const MIN_TIME: Span = Span::from_millis(50);
 
-/// The record of `closed`. Of a connection that was open before `began`, it begins then.
+/// The record of `closed`. The record of a connection that was open before `began` starts then.
 pub(super) fn record(
     closed: &ClosedSocket,
     owner: &Owner,
@@ -22,7 +22,7 @@ pub(super) fn record(
     epoch: f64,
     number: u32,
 ) -> Connection {
-    // Of one that was open before, the end with the lower port is believed to be the server: clients get high ones.
+    // If it was open before, assume that the end with the lower port is the server: clients use ephemeral ports.
     let active = closed.opened.map_or(closed.local.port() > closed.remote.port(), |opened| opened.active);
     let start = closed.opened.map_or(began, |opened| opened.at);
     let duration = closed.closed.since(start.min(closed.closed));
@@ -31,10 +31,10 @@ pub(super) fn record(
         Some(_) if closed.was_established() => Handshake::Seen,
         Some(_) => Handshake::Half,
     };
-    let ours = ours(closed, duration);
-    let theirs = theirs(closed);
+    let sent = sent(closed, duration);
+    let received = received(closed);
     let (client, server) = if active { (closed.local, closed.remote) } else { (closed.remote, closed.local) };
-    let (to_server, to_client) = if active { (ours, theirs) } else { (theirs, ours) };
+    let (to_server, to_client) = if active { (sent, received) } else { (received, sent) };
     Connection {
         number,
         client,
@@ -52,8 +52,8 @@ pub(super) fn record(
         notes: match closed.opened {
             Some(_) => Vec::new(),
             None => vec![
-                "it was open before: start and duration are from the records' beginning, bytes and segments from its \
-                 own; which end opened it is believed by the ports"
+                "already open when recording started: start and duration count from then, bytes and segments from the \
+                 connection's beginning; which end opened it is inferred from the ports"
                     .to_owned(),
             ],
         },
@@ -61,7 +61,7 @@ pub(super) fn record(
     }
 }
 
-/// The kernel's numbers of errors (asm-generic/errno.h).
+/// Error numbers (asm-generic/errno.h).
 const EPIPE: u32 = 32;
 const ECONNABORTED: u32 = 103;
 const ECONNRESET: u32 = 104;
@@ -77,26 +77,26 @@ fn closing(closed: &ClosedSocket, active: bool) -> Closing {
         (0, State::LastAck | State::Closing) => Closing::Closed,
         (0, State::FinWait1 | State::FinWait2) if closed.fin_received => Closing::Closed,
         (0, State::FinWait1 | State::FinWait2) => Closing::HalfClosed,
-        // Its process gave up before there was an answer: no packet ends it.
+        // The process gave up before the handshake completed: no packet ends the connection.
         (0, State::SynSent) => Closing::HalfClosed,
-        // With data that nobody read, or told not to linger (tcp_close()).
+        // Closed with unread data, or with SO_LINGER of zero (tcp_close()).
         (0, _) => reset_by(active),
-        // tcp_write_err(), with the reason that a router may have told.
+        // tcp_write_err(), possibly with an ICMP error.
         _ => Closing::TimedOut,
     }
 }
 
-/// The data that the socket sent.
-fn ours(closed: &ClosedSocket, duration: Span) -> Direction {
+/// The direction that the socket sent.
+fn sent(closed: &ClosedSocket, duration: Span) -> Direction {
     let bytes = closed.acked_payload();
     let active = if closed.bytes_sent == 0 {
         Span::ZERO
     } else {
-        // To the last data, and its acknowledgment a round trip later; not less than it was busy.
+        // Until the last data was acknowledged, one round trip after it was sent; at least the busy time.
         let last = Span::from_nanos(duration.as_nanos().saturating_sub(closed.idle.as_nanos()));
         (last + closed.srtt.unwrap_or(Span::ZERO)).max(closed.busy).min(duration)
     };
-    let agreed = &closed.options;
+    let negotiated = &closed.options;
     Direction {
         place: Place::Sender,
         bytes,
@@ -107,20 +107,20 @@ fn ours(closed: &ClosedSocket, duration: Span) -> Direction {
         segment_bytes: Some(closed.mss).filter(|mss| *mss > 0 && closed.was_established()),
         active,
         goodput: (bytes > 0 && !active.is_zero()).then(|| Rate::from_bytes_in(bytes, active)),
-        options: Options { window_scale: agreed.window_scale.map(|(_, own)| own), ..options(closed) },
+        options: Options { window_scale: negotiated.window_scale.map(|(_, own)| own), ..options(closed) },
         rtprop: closed.min_rtt,
         rtt: RoundTrips { min: closed.min_rtt, ..RoundTrips::default() },
         retransmissions: Retransmissions {
             segments: closed.total_retrans.into(),
             bytes: closed.bytes_retrans,
-            // Each sends one segment again at the least.
+            // Each timeout retransmits at least one segment.
             timeout: u64::from(closed.total_rto).min(closed.total_retrans.into()),
             spurious: closed.dsack_dups.min(closed.total_retrans).into(),
             ..Retransmissions::default()
         },
         lost_segments: closed.total_retrans.saturating_sub(closed.dsack_dups).into(),
         ecn: Ecn {
-            agreed: closed.opened.map(|_| agreed.ecn),
+            agreed: closed.opened.map(|_| negotiated.ecn),
             marked_packets: closed.delivered_ce.into(),
             ..Ecn::default()
         },
@@ -129,8 +129,8 @@ fn ours(closed: &ClosedSocket, duration: Span) -> Direction {
     }
 }
 
-/// The data that came to it.
-fn theirs(closed: &ClosedSocket) -> Direction {
+/// The direction that the socket received.
+fn received(closed: &ClosedSocket) -> Direction {
     let bytes = closed.received_payload();
     Direction {
         place: Place::Receiver,
@@ -141,7 +141,7 @@ fn theirs(closed: &ClosedSocket) -> Direction {
         segments: closed.data_segs_in.into(),
         options: Options {
             mss: Some(closed.peer_mss).filter(|mss| *mss > 0 && closed.was_established()),
-            window_scale: closed.options.window_scale.map(|(theirs, _)| theirs),
+            window_scale: closed.options.window_scale.map(|(peer, _)| peer),
             ..options(closed)
         },
         reordering: Reordering { segments: closed.rcv_ooopack.into(), ..Reordering::default() },
@@ -149,7 +149,7 @@ fn theirs(closed: &ClosedSocket) -> Direction {
     }
 }
 
-/// What both ends took; what only one of them did is not known.
+/// Options in use; options offered by one end only are unknown.
 fn options(closed: &ClosedSocket) -> Options {
     Options {
         sack: closed.options.sack.then_some(true),
@@ -158,9 +158,9 @@ fn options(closed: &ClosedSocket) -> Options {
     }
 }
 
-/// What limited the socket while it had data to send, from the kernel's account of its time.
+/// What limited the socket while it had data to send, from the kernel's time accounting.
 fn shares(closed: &ClosedSocket, active: Span) -> Vec<LimitShare> {
-    if closed.data_segs_out < LEAST_SEGMENTS || active < LEAST_TIME {
+    if closed.data_segs_out < MIN_SEGMENTS || active < MIN_TIME {
         return Vec::new();
     }
     let whole = active.as_secs_f64();
@@ -168,8 +168,11 @@ fn shares(closed: &ClosedSocket, active: Span) -> Vec<LimitShare> {
     let busy = part(closed.busy);
     let receiver = part(closed.rwnd_limited).min(busy);
     let buffer = part(closed.sndbuf_limited).min(busy - receiver);
-    let network =
-        window_or_path(closed.controller.contains("bbr"), closed.srtt.unwrap_or(Span::ZERO), closed.min_rtt);
+    let network = window_or_bandwidth(
+        closed.controller.contains("bbr"),
+        closed.srtt.unwrap_or(Span::ZERO),
+        closed.min_rtt,
+    );
     let mut shares = vec![
         (Limitation::Application, 1.0 - busy),
         (Limitation::ReceiveWindow, receiver),
@@ -186,7 +189,7 @@ fn shares(closed: &ClosedSocket, active: Span) -> Vec<LimitShare> {
 
 fn socket(closed: &ClosedSocket, owner: &Owner, active: bool) -> Socket {
     /// `TCP_INFINITE_SSTHRESH`.
-    const NEVER: u32 = 0x7fff_ffff;
+    const INFINITE: u32 = 0x7fff_ffff;
     Socket {
         sends: if active { Heading::ToServer } else { Heading::ToClient },
         controller: Some(printable::line(&closed.controller).into_owned()),
@@ -206,7 +209,7 @@ fn socket(closed: &ClosedSocket, owner: &Owner, active: bool) -> Socket {
         errno: Some(closed.error).filter(|error| *error != 0),
         srtt: closed.srtt,
         cwnd_segments: closed.snd_cwnd,
-        ssthresh_segments: Some(closed.snd_ssthresh).filter(|segments| *segments < NEVER),
+        ssthresh_segments: Some(closed.snd_ssthresh).filter(|segments| *segments < INFINITE),
         delivery: closed.delivery_rate,
         delivery_app_limited: closed.delivery_rate_app_limited,
         delivered_segments: closed.delivered.into(),
@@ -225,7 +228,7 @@ mod tests {
     use crate::records::{Anonymiser, Records};
     use fullpipe_kernel::closed::{NegotiatedOptions, Opening};
 
-    /// A download from here: 10 MB in two seconds, of which the receiver's window held up a half.
+    /// A download of 10 MB in two seconds, half of the time limited by the receive window.
     fn example() -> ClosedSocket {
         ClosedSocket {
             local: "10.1.2.3:443".parse().unwrap(),
@@ -283,13 +286,13 @@ mod tests {
         Records::new(Filter::parse(filter).unwrap(), None, Time::from_nanos(3_500_000_000))
     }
 
-    fn of(closed: &ClosedSocket) -> Connection {
+    fn record(closed: &ClosedSocket) -> Connection {
         records("").record(closed, 1.8e9).unwrap()
     }
 
     #[test]
-    fn a_download_is_told_with_both_ends_and_what_limited_it() {
-        let c = of(&example());
+    fn a_download_is_recorded_with_endpoints_and_limits() {
+        let c = record(&example());
         assert_eq!((c.client, c.server), (example().remote, example().local));
         assert_eq!((c.start_s, c.duration), (1.8e9 + 1.0, Span::from_secs(3)));
         assert_eq!(
@@ -299,9 +302,14 @@ mod tests {
         assert_eq!((c.to_client.bytes, c.to_server.bytes), (10_000_000, 300));
         assert_eq!(c.to_client.active, Span::from_secs(2));
         assert_eq!(c.to_client.goodput, Some(Rate::from_bytes_per_sec(5_000_000)));
-        let again = &c.to_client.retransmissions;
+        let retransmissions = &c.to_client.retransmissions;
         assert_eq!(
-            (again.segments, again.spurious, again.timeout, c.to_client.lost_segments),
+            (
+                retransmissions.segments,
+                retransmissions.spurious,
+                retransmissions.timeout,
+                c.to_client.lost_segments
+            ),
             (70, 20, 1, 50)
         );
         let shares: Vec<_> = c.to_client.limits.shares.iter().map(|s| (s.by, s.share)).collect();
@@ -313,32 +321,32 @@ mod tests {
     }
 
     #[test]
-    fn how_it_ended_is_told_from_the_error_and_the_state() {
-        let ended = |state, error, fin_received, here| {
-            let opened = Some(Opening { active: here, at: Time::from_nanos(0) });
-            of(&ClosedSocket { state, error, fin_received, opened, ..example() }).closing
+    fn closing_follows_from_error_and_state() {
+        let closing = |state, error, fin_received, active| {
+            let opened = Some(Opening { active, at: Time::from_nanos(0) });
+            record(&ClosedSocket { state, error, fin_received, opened, ..example() }).closing
         };
-        assert_eq!(ended(State::LastAck, 0, true, false), Closing::Closed);
-        assert_eq!(ended(State::FinWait2, 0, false, false), Closing::HalfClosed);
-        assert_eq!(ended(State::Established, 104, false, true), Closing::ResetByServer);
-        assert_eq!(ended(State::CloseWait, 32, true, false), Closing::ResetByClient);
-        assert_eq!(ended(State::SynSent, 111, false, true), Closing::ResetByServer);
-        assert_eq!(ended(State::Established, 0, false, true), Closing::ResetByClient);
-        assert_eq!(ended(State::CloseWait, 0, true, false), Closing::ResetByServer);
-        assert_eq!(ended(State::Established, 110, false, true), Closing::TimedOut);
-        assert_eq!(ended(State::SynSent, 113, false, true), Closing::TimedOut);
-        assert_eq!(ended(State::SynSent, 0, false, true), Closing::HalfClosed);
+        assert_eq!(closing(State::LastAck, 0, true, false), Closing::Closed);
+        assert_eq!(closing(State::FinWait2, 0, false, false), Closing::HalfClosed);
+        assert_eq!(closing(State::Established, 104, false, true), Closing::ResetByServer);
+        assert_eq!(closing(State::CloseWait, 32, true, false), Closing::ResetByClient);
+        assert_eq!(closing(State::SynSent, 111, false, true), Closing::ResetByServer);
+        assert_eq!(closing(State::Established, 0, false, true), Closing::ResetByClient);
+        assert_eq!(closing(State::CloseWait, 0, true, false), Closing::ResetByServer);
+        assert_eq!(closing(State::Established, 110, false, true), Closing::TimedOut);
+        assert_eq!(closing(State::SynSent, 113, false, true), Closing::TimedOut);
+        assert_eq!(closing(State::SynSent, 0, false, true), Closing::HalfClosed);
     }
 
     #[test]
-    fn one_that_was_open_before_says_so() {
-        let c = of(&ClosedSocket { opened: None, ..example() });
+    fn a_connection_open_before_recording_has_a_note() {
+        let c = record(&ClosedSocket { opened: None, ..example() });
         assert_eq!((c.opening.handshake, c.duration), (Handshake::NotSeen, Span::from_millis(500)));
         assert_eq!((c.vantage.point, c.server.port(), c.notes.len()), (Point::Server, 443, 1));
     }
 
     #[test]
-    fn filters_take_what_a_closed_connection_has() {
+    fn filters_apply_to_closed_connections() {
         for (filter, wanted) in [
             ("sport = :443 and dst 192.0.2.0/24", true),
             ("controller cubic", false),
@@ -349,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_replaced_and_ports_are_not() {
+    fn addresses_are_anonymised_and_ports_are_not() {
         let mut records = Records::new(Filter::everything(), Some(Anonymiser::Prefix), Time::from_nanos(0));
         let c = records.record(&example(), 0.0).unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Addresses that do not tell whose they are.
+//! Anonymised addresses.
 
 use fullpipe_experiment::connection::{ANONYMISED_PREFIX, is_anonymised};
 use hmac::{Hmac, KeyInit, Mac};
@@ -7,29 +7,30 @@ use sha2::Sha256;
 use std::fmt::{self, Debug, Formatter};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// What stands for an address.
+/// How addresses are replaced.
 #[derive(Clone)]
 pub enum Anonymiser {
-    /// Its /24, or its /48 of IPv6.
+    /// By the /24, or the /48 for IPv6.
     Prefix,
-    /// A keyed hash of it (HMAC-SHA256), in [`ANONYMISED_PREFIX`]: 32 bits of the prefix's and 32 of the address's, so that what has a
-    /// prefix in common still has.
+    /// By a keyed hash (HMAC-SHA256) in [`ANONYMISED_PREFIX`]: 32 bits of the prefix's hash and 32 of the address's, so that
+    /// common prefixes stay recognisable.
     Hash(Key),
 }
 
-/// The key of a hash. Whoever has it can try all addresses of IPv4 in minutes.
+/// The key of the hash. It must stay secret: with it, all IPv4 addresses can be tried in minutes.
 #[derive(Clone)]
 pub struct Key(Hmac<Sha256>);
 
-/// Why a key is refused.
+/// The key is too short.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "a key of {0} bytes could be guessed: at least {LEAST} are needed, for example from `head -c 32 /dev/urandom | base64`"
+    "the key has {0} bytes and could be guessed: it needs at least {MIN_KEY_BYTES}, for example from \
+     `head -c 32 /dev/urandom | base64`"
 )]
 pub struct KeyError(usize);
 
-/// Bytes of a key.
-const LEAST: usize = 16;
+/// Minimum length of a key in bytes.
+const MIN_KEY_BYTES: usize = 16;
 
 impl Debug for Anonymiser {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -47,20 +48,20 @@ impl Debug for Key {
 }
 
 impl Key {
-    /// The key of these bytes: the same key gives an address the same hash in every run.
+    /// A key from these bytes: the same key gives an address the same hash in every run.
     ///
     /// # Errors
-    /// When it is short enough to be guessed.
+    /// When it is too short.
     pub fn new(secret: &[u8]) -> Result<Key, KeyError> {
-        if secret.len() < LEAST {
+        if secret.len() < MIN_KEY_BYTES {
             return Err(KeyError(secret.len()));
         }
         Hmac::new_from_slice(secret).map(Key).map_err(|_| KeyError(secret.len()))
     }
 
-    fn hash(&self, what: u8, bytes: &[u8]) -> [u8; 4] {
+    fn hash(&self, domain: u8, bytes: &[u8]) -> [u8; 4] {
         let mut mac = self.0.clone();
-        mac.update(&[what, bytes.len() as u8]);
+        mac.update(&[domain, bytes.len() as u8]);
         mac.update(bytes);
         let hash = mac.finalize().into_bytes();
         [hash[0], hash[1], hash[2], hash[3]]
@@ -68,8 +69,8 @@ impl Key {
 }
 
 impl Anonymiser {
-    /// What stands for the address of an end; the port stays.
-    pub fn replaced(&self, end: SocketAddr) -> SocketAddr {
+    /// Replaces the address of an endpoint; the port stays.
+    pub fn anonymise(&self, end: SocketAddr) -> SocketAddr {
         let ip = match self {
             Anonymiser::Prefix => prefix(end.ip()),
             Anonymiser::Hash(_) if is_anonymised(end.ip()) => end.ip(),
@@ -88,7 +89,7 @@ impl Anonymiser {
     }
 }
 
-/// What sites are usually given: the /24 of an address, or the /48 of IPv6.
+/// The typical prefix of a site: /24, or /48 for IPv6.
 fn prefix(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V4(ip) => Ipv4Net::new_assert(ip, 24).network().into(),
@@ -101,18 +102,18 @@ mod tests {
     use super::*;
 
     fn hashed(key: &[u8], end: &str) -> SocketAddr {
-        Anonymiser::Hash(Key::new(key).unwrap()).replaced(end.parse().unwrap())
+        Anonymiser::Hash(Key::new(key).unwrap()).anonymise(end.parse().unwrap())
     }
 
     #[test]
-    fn a_prefix_is_what_a_site_has() {
-        let cut = |end: &str| Anonymiser::Prefix.replaced(end.parse().unwrap()).to_string();
+    fn prefixes_are_24_and_48_bits() {
+        let cut = |end: &str| Anonymiser::Prefix.anonymise(end.parse().unwrap()).to_string();
         assert_eq!(cut("192.0.2.77:443"), "192.0.2.0:443");
         assert_eq!(cut("[2001:db8:1:2:3:4:5:6]:443"), "[2001:db8:1::]:443");
     }
 
     #[test]
-    fn a_hash_needs_its_key_and_keeps_what_is_common() {
+    fn hashes_depend_on_the_key_and_preserve_common_prefixes() {
         let key = b"0123456789abcdef";
         let (a, b, other) =
             (hashed(key, "192.0.2.77:443"), hashed(key, "192.0.2.78:80"), hashed(key, "192.0.3.77:443"));

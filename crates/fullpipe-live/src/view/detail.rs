@@ -1,4 +1,4 @@
-//! One connection: what it is, what holds it back, and what it did.
+//! Details of one connection: endpoints, limits, history.
 
 use super::App;
 use super::history::Point;
@@ -16,16 +16,16 @@ use ratatui::symbols::Marker;
 use ratatui::text::Line;
 use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType, Paragraph};
 
-/// Lines of [`about`] that are looked for first: the ends, and what limits.
-const WEIGHTY: [usize; 2] = [0, 2];
-/// Least height of a chart that can be read.
-const CHART: u16 = 6;
+/// Emphasised lines of [`about`]: endpoints and limits.
+const EMPHASISED: [usize; 2] = [0, 2];
+/// Minimum legible height of a chart.
+const MIN_CHART_HEIGHT: u16 = 6;
 
 pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
     let Some(cookie) = app.selected else { return };
-    let lines = match app.chosen() {
+    let lines = match app.selected_connection() {
         Some(connection) => about(connection),
-        None => vec!["this connection has closed; what it did while it was watched:".to_owned()],
+        None => vec!["this connection has closed; its history:".to_owned()],
     };
     let width = usize::from(frame.area().width);
     let lines: Vec<Line<'_>> = lines
@@ -34,40 +34,37 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
         .flat_map(|(at, line)| wrap(line, width, INDENT).into_iter().map(move |piece| (at, piece)))
         .map(
             |(at, piece)| {
-                if WEIGHTY.contains(&at) { Line::from(piece).style(bold()) } else { Line::from(piece) }
+                if EMPHASISED.contains(&at) { Line::from(piece).style(bold()) } else { Line::from(piece) }
             },
         )
         .collect();
-    // As many as a connection of which little is known has, so that the charts do not jump.
-    let told = u16::try_from(lines.len()).unwrap_or(u16::MAX).max(6) + 1;
+    // A minimum height, so that the charts do not move.
+    let height = u16::try_from(lines.len()).unwrap_or(u16::MAX).max(6) + 1;
     let [facts, body, keys] =
-        Layout::vertical([Constraint::Length(told), Constraint::Min(0), Constraint::Length(1)])
+        Layout::vertical([Constraint::Length(height), Constraint::Min(0), Constraint::Length(1)])
             .areas(frame.area());
     frame.render_widget(
-        Paragraph::new("Esc all connections · ↑↓ another · p pause · q quit").style(dim()),
+        Paragraph::new("Esc list · ↑↓ other connection · p pause · q quit").style(dim()),
         keys,
     );
     frame.render_widget(Paragraph::new(lines), facts);
 
-    let points: Vec<&Point> = app.histories.of(cookie).collect();
+    let points: Vec<&Point> = app.histories.points(cookie).collect();
     let charts = [
         (
             "rate, Mbit/s",
-            [("sent", get(&points, |p| p.sending_mbps)), ("believed", get(&points, |p| p.bw_mbps))],
+            [("sending", get(&points, |p| p.sending_mbps)), ("estimate", get(&points, |p| p.bw_mbps))],
         ),
-        (
-            "round trip, ms",
-            [("smoothed", get(&points, |p| p.srtt_ms)), ("least", get(&points, |p| p.min_rtt_ms))],
-        ),
+        ("RTT, ms", [("smoothed", get(&points, |p| p.srtt_ms)), ("minimum", get(&points, |p| p.min_rtt_ms))]),
         (
             "segments",
             [
-                ("window", get(&points, |p| p.cwnd_segments)),
+                ("cwnd", get(&points, |p| p.cwnd_segments)),
                 ("in flight", get(&points, |p| p.inflight_segments)),
             ],
         ),
     ];
-    let fit = usize::from(body.height / CHART).min(charts.len());
+    let fit = usize::from(body.height / MIN_CHART_HEIGHT).min(charts.len());
     let areas = Layout::vertical(vec![Constraint::Fill(1); fit]).split(body);
     for ((title, lines), area) in charts.iter().zip(areas.iter()) {
         chart(title, lines, *area, app.colour, frame);
@@ -76,17 +73,17 @@ pub(super) fn draw(app: &App, frame: &mut Frame<'_>) {
 
 type Values = Vec<(f64, f64)>;
 
-fn get(points: &[&Point], of: fn(&Point) -> f64) -> Values {
-    points.iter().map(|p| (p.t_s, of(p))).filter(|(_, v)| v.is_finite()).collect()
+fn get(points: &[&Point], value: fn(&Point) -> f64) -> Values {
+    points.iter().map(|p| (p.t_s, value(p))).filter(|(_, v)| v.is_finite()).collect()
 }
 
 fn chart(title: &str, lines: &[(&str, Values); 2], area: Rect, colour: bool, frame: &mut Frame<'_>) {
     let all = || lines.iter().flat_map(|(_, values)| values.iter());
     let from = all().map(|v| v.0).fold(f64::INFINITY, f64::min);
     let to = all().map(|v| v.0).fold(f64::NEG_INFINITY, f64::max);
-    let most = all().map(|v| v.1).fold(0.0, f64::max);
-    let most = if most > 0.0 { most * 1.1 } else { 1.0 };
-    // Told apart by their form too: dots for what is believed or least.
+    let max = all().map(|v| v.1).fold(0.0, f64::max);
+    let max = if max > 0.0 { max * 1.1 } else { 1.0 };
+    // Distinguished by shape too: dots for estimates and minima.
     let forms =
         [(Marker::Braille, GraphType::Line, Color::Cyan), (Marker::Dot, GraphType::Scatter, Color::Yellow)];
     let sets = lines.iter().zip(forms).filter(|((_, values), _)| !values.is_empty());
@@ -95,8 +92,8 @@ fn chart(title: &str, lines: &[(&str, Values); 2], area: Rect, colour: bool, fra
         Dataset::default().name(*name).data(values).marker(marker).graph_type(form).style(style)
     });
     let (from, to) = if from < to { (from, to) } else { (0.0, 1.0) };
-    let told = |v: f64| significant(v, 3);
-    // In the title, where it covers nothing.
+    let number = |v: f64| significant(v, 3);
+    // The legend is in the title, where it covers no data.
     let names: Vec<String> = lines
         .iter()
         .zip(["─", "•"])
@@ -109,48 +106,48 @@ fn chart(title: &str, lines: &[(&str, Values); 2], area: Rect, colour: bool, fra
         .x_axis(
             Axis::default().bounds([from, to]).labels([format!("{:.0} s ago", to - from), "now".to_owned()]),
         )
-        .y_axis(Axis::default().bounds([0.0, most]).labels(["0".to_owned(), told(most / 2.0), told(most)]));
+        .y_axis(Axis::default().bounds([0.0, max]).labels(["0".to_owned(), number(max / 2.0), number(max)]));
     frame.render_widget(chart, area);
 }
 
-/// What is known of a connection, a line for each kind; which of them are [`WEIGHTY`].
+/// Properties of a connection, one line per kind; [`EMPHASISED`] refers to their positions.
 fn about(c: &Connection) -> Vec<String> {
     let mut lines = vec![format!("{} → {}   {:?}", c.local, c.remote, c.state)];
-    let mut held = Vec::new();
-    held.extend(c.owner.process.as_ref().map(|p| format!("process {} ({})", p.name, p.pid)));
-    held.extend(c.owner.container().map(|id| format!("container {id}")));
-    held.extend(c.owner.unit().map(|unit| format!("unit {unit}")));
-    if held.is_empty() {
-        held.extend(c.owner.cgroup.as_ref().map(|path| format!("control group {path}")));
+    let mut owners = Vec::new();
+    owners.extend(c.owner.process.as_ref().map(|p| format!("process {} ({})", p.name, p.pid)));
+    owners.extend(c.owner.container().map(|id| format!("container {id}")));
+    owners.extend(c.owner.unit().map(|unit| format!("unit {unit}")));
+    if owners.is_empty() {
+        owners.extend(c.owner.cgroup.as_ref().map(|path| format!("control group {path}")));
     }
-    lines.push(if held.is_empty() { "held by nobody who may be seen".to_owned() } else { held.join(", ") });
-    // Early: on a small screen what comes last is cut.
+    lines.push(if owners.is_empty() { "owner unknown".to_owned() } else { owners.join(", ") });
+    // Early, because a small screen cuts the last lines.
     let limits: Vec<String> =
         c.limits.iter().map(|l| format!("{} {:.0} %", l.by.name(), l.share * 100.0)).collect();
     lines.push(format!(
         "limited by {}",
-        if limits.is_empty() { "(not known yet)".to_owned() } else { limits.join(", ") }
+        if limits.is_empty() { "(unknown yet)".to_owned() } else { limits.join(", ") }
     ));
     let bits = |r: Option<Rate>| r.map_or_else(|| "–".to_owned(), |r| spaced(&rate(r)) + "bit/s");
-    let mut of = format!("{}: ", c.controller.as_deref().unwrap_or("no controller"));
-    match &c.beliefs {
+    let mut controller = format!("{}: ", c.controller.as_deref().unwrap_or("no controller"));
+    match &c.model {
         Some(b) => {
-            of += b.state.as_deref().unwrap_or("state unknown");
-            of += &format!(", bandwidth {}", bits(b.bw));
-            of += &b.min_rtt.map(|r| format!(", propagation {} ms", ms(r))).unwrap_or_default();
+            controller += b.state.as_deref().unwrap_or("state unknown");
+            controller += &format!(", bandwidth {}", bits(b.bw));
+            controller += &b.min_rtt.map(|r| format!(", min RTT {} ms", ms(r))).unwrap_or_default();
             if let (Some(pacing), Some(cwnd)) = (b.pacing_gain, b.cwnd_gain) {
-                of += &format!(", gains {pacing:.2} pacing, {cwnd:.2} window");
+                controller += &format!(", pacing gain {pacing:.2}, cwnd gain {cwnd:.2}");
             }
         }
-        None => of += "tells no beliefs",
+        None => controller += "exposes no model",
     }
-    lines.push(of);
-    let again = c.retransmitted.map_or_else(|| "–".to_owned(), percent);
-    lines.push(format!("sending {}, receiving {}, resent {again}", bits(c.sending), bits(c.receiving)));
+    lines.push(controller);
+    let retransmitted = c.retransmitted.map_or_else(|| "–".to_owned(), percent);
+    lines.push(format!("sending {}, receiving {}, retr {retransmitted}", bits(c.sending), bits(c.receiving)));
     if let Some(f) = &c.figures {
-        let least = f.min_rtt.map_or_else(|| "–".to_owned(), ms);
+        let min = f.min_rtt.map_or_else(|| "–".to_owned(), ms);
         lines.push(format!(
-            "RTT {} ms, least {least}; window {} segments of {} B, {} in flight; pacing {}, delivery {}{}; {}",
+            "RTT {} ms, min {min}; cwnd {} segments of {} B, {} in flight; pacing {}, delivery {}{}; {}",
             ms(f.srtt),
             f.cwnd_segments,
             f.mss_bytes,

@@ -1,16 +1,16 @@
-//! What connections did while they were on the screen.
+//! History of the displayed connections.
 
 use crate::connection::Connection;
 use crate::reader::Snapshot;
 use fullpipe_units::{Rate, Span};
 use std::collections::{HashMap, VecDeque};
 
-/// Looks that are kept of a connection.
-const LONGEST: usize = 300;
-/// Connections of which they are kept: those that stand first, and the selected one.
-const MOST: usize = 200;
+/// Maximum samples kept per connection.
+const MAX_POINTS: usize = 300;
+/// Maximum connections with a history: the first ones in the list, and the selected one.
+const MAX_CONNECTIONS: usize = 200;
 
-/// One look at one connection; NaN where nothing is known.
+/// One sample of one connection; NaN where unknown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Point {
     pub t_s: f64,
@@ -27,39 +27,39 @@ pub(super) struct Histories(HashMap<u64, VecDeque<Point>>);
 
 impl Histories {
     pub(super) fn add(&mut self, snapshot: &Snapshot, selected: Option<u64>) {
-        let mut kept = HashMap::with_capacity(MOST + 1);
+        let mut histories = HashMap::with_capacity(MAX_CONNECTIONS + 1);
         for (at, connection) in snapshot.connections.iter().enumerate() {
-            if at >= MOST && Some(connection.cookie) != selected {
+            if at >= MAX_CONNECTIONS && Some(connection.cookie) != selected {
                 continue;
             }
             let mut points = self.0.remove(&connection.cookie).unwrap_or_default();
-            if points.len() == LONGEST {
+            if points.len() == MAX_POINTS {
                 points.pop_front();
             }
-            points.push_back(Point::of(snapshot.t_s, connection));
-            kept.insert(connection.cookie, points);
+            points.push_back(Point::new(snapshot.t_s, connection));
+            histories.insert(connection.cookie, points);
         }
-        // One that has closed is looked at until the user turns away.
+        // Keep a selected connection that has closed until the user leaves it.
         if let Some((cookie, points)) = selected.and_then(|s| Some((s, self.0.remove(&s)?))) {
-            kept.entry(cookie).or_insert(points);
+            histories.entry(cookie).or_insert(points);
         }
-        self.0 = kept;
+        self.0 = histories;
     }
 
-    pub(super) fn of(&self, cookie: u64) -> impl Iterator<Item = &Point> {
+    pub(super) fn points(&self, cookie: u64) -> impl Iterator<Item = &Point> {
         self.0.get(&cookie).into_iter().flatten()
     }
 }
 
 impl Point {
-    fn of(t_s: f64, connection: &Connection) -> Point {
+    fn new(t_s: f64, connection: &Connection) -> Point {
         let mbps = |r: Option<Rate>| r.map_or(f64::NAN, |r| r.as_bits_per_sec_f64() / 1e6);
         let ms = |s: Option<Span>| s.map_or(f64::NAN, Span::as_millis_f64);
         let figures = connection.figures.as_ref();
         Point {
             t_s,
             sending_mbps: mbps(connection.sending),
-            bw_mbps: mbps(connection.beliefs.as_ref().and_then(|b| b.bw)),
+            bw_mbps: mbps(connection.model.as_ref().and_then(|b| b.bw)),
             srtt_ms: ms(figures.map(|f| f.srtt)),
             min_rtt_ms: ms(figures.and_then(|f| f.min_rtt)),
             cwnd_segments: figures.map_or(f64::NAN, |f| f.cwnd_segments.into()),

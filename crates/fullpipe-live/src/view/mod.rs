@@ -1,4 +1,4 @@
-//! The live view of a terminal.
+//! The full-screen terminal view.
 
 mod detail;
 mod history;
@@ -8,7 +8,7 @@ mod tests;
 
 use crate::connection::Connection;
 use crate::filter::Filter;
-use crate::reader::{LookError, Reader, Snapshot};
+use crate::reader::{Reader, SampleError, Snapshot};
 use crate::recorder::Recorder;
 use crate::table::Order;
 use history::Histories;
@@ -21,7 +21,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// What the view shows, and what is selected in it.
+/// State of the view.
 #[derive(Debug)]
 pub struct App {
     snapshot: Snapshot,
@@ -30,30 +30,30 @@ pub struct App {
     reversed: bool,
     paused: bool,
     table: TableState,
-    /// The socket's cookie: rows move.
+    /// Cookie of the selected socket, since rows move.
     selected: Option<u64>,
     open: bool,
-    /// What is being typed as a filter, and why it cannot be read.
+    /// The filter being typed, and its error.
     typing: Option<(String, Option<String>)>,
     filter: String,
     colour: bool,
 }
 
-/// What a key asks of who runs the view.
+/// The action that a key requests.
 #[derive(Clone, PartialEq, Debug)]
-pub enum Wish {
-    /// Nothing but to draw.
-    Draw,
-    /// To end.
+pub enum Action {
+    /// Redraw.
+    Redraw,
+    /// Quit.
     Quit,
-    /// To look at something else.
+    /// Apply another filter.
     Filter(Filter),
 }
 
 impl App {
-    /// Shows nothing yet; `filter` is what is looked at, as it was typed.
+    /// An empty view; `filter` is the text of the current filter.
     pub fn new(filter: String, colour: bool) -> App {
-        let nothing = Snapshot {
+        let empty = Snapshot {
             schema: crate::SCHEMA,
             unix_s: 0.0,
             t_s: 0.0,
@@ -63,7 +63,7 @@ impl App {
             connections: Vec::new(),
         };
         App {
-            snapshot: nothing,
+            snapshot: empty,
             histories: Histories::default(),
             order: Order::default(),
             reversed: false,
@@ -77,7 +77,7 @@ impl App {
         }
     }
 
-    /// Takes a look over, unless the picture is held.
+    /// Shows a new sample, unless paused.
     pub fn update(&mut self, snapshot: Snapshot) {
         if self.paused {
             return;
@@ -87,9 +87,9 @@ impl App {
         self.histories.add(&self.snapshot, self.selected);
     }
 
-    /// Lets go of the connections that are shown, before those of the next look come: a large host's are many, and twice as
-    /// many need not be kept. The picture on the terminal stays.
-    pub fn make_room(&mut self) {
+    /// Frees the current sample before the next one is taken, so that a large host's connections are not in memory twice.
+    /// The terminal keeps its contents.
+    pub fn release_snapshot(&mut self) {
         if !self.paused {
             self.snapshot.connections = Vec::new();
         }
@@ -105,13 +105,13 @@ impl App {
         self.table.select(at);
     }
 
-    fn chosen(&self) -> Option<&Connection> {
+    fn selected_connection(&self) -> Option<&Connection> {
         self.snapshot.connections.iter().find(|c| Some(c.cookie) == self.selected)
     }
 
-    fn go(&mut self, to: impl Fn(usize) -> usize) {
+    fn move_selection(&mut self, to: impl Fn(usize) -> usize) {
         let Some(last) = self.snapshot.connections.len().checked_sub(1) else { return };
-        // With none selected the first step down is to the first row.
+        // Without a selection, the first step down selects the first row.
         let at = match self.table.selected() {
             Some(at) => to(at),
             None => to(0).saturating_sub(1),
@@ -121,30 +121,30 @@ impl App {
         self.table.select(Some(at));
     }
 
-    /// Obeys a key.
-    pub fn key(&mut self, key: KeyEvent) -> Wish {
+    /// Handles a key.
+    pub fn handle_key(&mut self, key: KeyEvent) -> Action {
         if key.kind == KeyEventKind::Release {
-            return Wish::Draw;
+            return Action::Redraw;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return Wish::Quit;
+            return Action::Quit;
         }
         if self.typing.is_some() {
-            return self.typed(key.code);
+            return self.edit_filter(key.code);
         }
         match key.code {
-            KeyCode::Char('q') => return Wish::Quit,
-            KeyCode::Esc if !self.open => return Wish::Quit,
+            KeyCode::Char('q') => return Action::Quit,
+            KeyCode::Esc if !self.open => return Action::Quit,
             KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.open = false,
-            KeyCode::Down | KeyCode::Char('j') => self.go(|at| at.saturating_add(1)),
-            KeyCode::Up | KeyCode::Char('k') => self.go(|at| at.saturating_sub(1)),
-            KeyCode::PageDown => self.go(|at| at.saturating_add(20)),
-            KeyCode::PageUp => self.go(|at| at.saturating_sub(20)),
-            KeyCode::Home | KeyCode::Char('g') => self.go(|_| 0),
-            KeyCode::End | KeyCode::Char('G') => self.go(|_| usize::MAX),
+            KeyCode::Down | KeyCode::Char('j') => self.move_selection(|at| at.saturating_add(1)),
+            KeyCode::Up | KeyCode::Char('k') => self.move_selection(|at| at.saturating_sub(1)),
+            KeyCode::PageDown => self.move_selection(|at| at.saturating_add(20)),
+            KeyCode::PageUp => self.move_selection(|at| at.saturating_sub(20)),
+            KeyCode::Home | KeyCode::Char('g') => self.move_selection(|_| 0),
+            KeyCode::End | KeyCode::Char('G') => self.move_selection(|_| usize::MAX),
             KeyCode::Enter | KeyCode::Right => {
                 if self.selected.is_none() {
-                    self.go(|at| at);
+                    self.move_selection(|at| at);
                 }
                 self.open = self.selected.is_some();
             }
@@ -160,35 +160,35 @@ impl App {
             KeyCode::Char('/' | 'f') => self.typing = Some((self.filter.clone(), None)),
             _ => {}
         }
-        Wish::Draw
+        Action::Redraw
     }
 
-    fn typed(&mut self, code: KeyCode) -> Wish {
-        let Some((text, wrong)) = &mut self.typing else { return Wish::Draw };
+    fn edit_filter(&mut self, code: KeyCode) -> Action {
+        let Some((text, error)) = &mut self.typing else { return Action::Redraw };
         match code {
             KeyCode::Esc => self.typing = None,
             KeyCode::Backspace => {
                 text.pop();
-                *wrong = None;
+                *error = None;
             }
             KeyCode::Char(c) => {
                 text.push(c);
-                *wrong = None;
+                *error = None;
             }
             KeyCode::Enter => match Filter::parse(text) {
                 Ok(filter) => {
                     self.filter = std::mem::take(text);
                     self.typing = None;
-                    return Wish::Filter(filter);
+                    return Action::Filter(filter);
                 }
-                Err(e) => *wrong = Some(e.in_short()),
+                Err(e) => *error = Some(e.one_line()),
             },
             _ => {}
         }
-        Wish::Draw
+        Action::Redraw
     }
 
-    /// Draws it, whatever the size.
+    /// Draws the view at any size.
     pub fn draw(&mut self, frame: &mut Frame<'_>) {
         if self.open {
             detail::draw(self, frame);
@@ -198,48 +198,48 @@ impl App {
     }
 }
 
-/// Shows what `reader` sees until the user or `asked_to_end` wants it to end; each look is also kept by `recorder`.
+/// Shows samples of `reader` until the user quits or `should_stop` returns true; `recorder` receives each sample.
 ///
 /// # Errors
-/// When the terminal is gone, or the kernel does not answer any more. The terminal is as it was before in any case.
+/// When the terminal is closed or sampling fails. The terminal is restored in any case.
 pub fn run(
     reader: &mut Reader,
     filter: String,
-    every: Duration,
+    interval: Duration,
     colour: bool,
     mut recorder: Option<&mut Recorder>,
-    asked_to_end: &dyn Fn() -> bool,
+    should_stop: &dyn Fn() -> bool,
 ) -> Result<(), ViewError> {
     let mut app = App::new(filter, colour);
     let mut terminal = ratatui::try_init().inspect_err(|_| ratatui::restore())?;
     let outcome = (|| {
         let mut next = Instant::now();
-        while !asked_to_end() {
+        while !should_stop() {
             if Instant::now() >= next {
-                app.make_room();
-                let snapshot = reader.look()?;
+                app.release_snapshot();
+                let snapshot = reader.sample()?;
                 if let Some(recorder) = recorder.as_deref_mut() {
                     recorder.add(&snapshot);
                 }
                 app.update(snapshot);
-                // A look that took longer than the time between two must not be followed by another at once.
-                next = Instant::now() + every;
+                // After a sample that took longer than the interval, still wait for one interval.
+                next = Instant::now() + interval;
             }
             terminal.draw(|frame| app.draw(frame))?;
-            // Short: signals are seen between two waits.
+            // Short, because `should_stop` is checked between waits.
             let wait = next.saturating_duration_since(Instant::now()).min(Duration::from_millis(250));
-            if !typed_within(wait)? {
+            if !wait_for_input(wait)? {
                 continue;
             }
             while event::poll(Duration::ZERO)? {
                 let Event::Key(key) = event::read()? else { continue };
-                match app.key(key) {
-                    Wish::Quit => return Ok(()),
-                    Wish::Filter(filter) => {
+                match app.handle_key(key) {
+                    Action::Quit => return Ok(()),
+                    Action::Filter(filter) => {
                         reader.set_filter(filter);
                         next = Instant::now();
                     }
-                    Wish::Draw => {}
+                    Action::Redraw => {}
                 }
             }
         }
@@ -249,30 +249,30 @@ pub fn run(
     outcome.and(restored.map_err(ViewError::Terminal))
 }
 
-/// Whether something was typed. `event::poll` is not asked to wait: where the terminal is gone and nobody says so by SIGHUP
-/// (nohup), it would read the end of it for ever.
-fn typed_within(wait: Duration) -> io::Result<bool> {
+/// Waits for input; true if there is some. `event::poll` is not used for waiting: on a closed terminal without SIGHUP
+/// (nohup) it would read end-of-file forever.
+fn wait_for_input(wait: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
-    let mut asked = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
     let millis = u16::try_from(wait.as_millis()).unwrap_or(u16::MAX);
-    match poll(&mut asked, PollTimeout::from(millis)) {
+    match poll(&mut fds, PollTimeout::from(millis)) {
         Ok(_) | Err(Errno::EINTR) => {}
         Err(e) => return Err(e.into()),
     }
-    let told = asked[0].revents().unwrap_or(PollFlags::empty());
-    if told.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is gone"));
+    let events = fds[0].revents().unwrap_or(PollFlags::empty());
+    if events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL) {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closed"));
     }
-    Ok(told.contains(PollFlags::POLLIN))
+    Ok(events.contains(PollFlags::POLLIN))
 }
 
-/// Why the view ended.
+/// An error that ended the view.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
-    /// The terminal cannot be used, or is gone.
-    #[error("the terminal cannot be used: {0}; `fullpipe watch --once` needs none")]
+    /// The terminal is unusable or closed.
+    #[error("cannot use the terminal: {0}; `fullpipe watch --once` needs none")]
     Terminal(#[from] io::Error),
-    /// The kernel does not answer.
+    /// Sampling failed.
     #[error(transparent)]
-    Look(#[from] LookError),
+    Sample(#[from] SampleError),
 }

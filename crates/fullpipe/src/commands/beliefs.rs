@@ -1,7 +1,7 @@
 //! Model state of the loaded eBPF controllers, for commands that show the host's connections.
 
 use fullpipe_ebpf::sockets::{Socket, Survey};
-use fullpipe_live::{BeliefSource, Beliefs};
+use fullpipe_live::{ModelSource, PathModel};
 use fullpipe_units::{Rate, Span};
 use std::collections::HashMap;
 
@@ -20,13 +20,13 @@ impl Loaded {
     }
 }
 
-impl BeliefSource for Loaded {
+impl ModelSource for Loaded {
     /// By the prefix of the names that the iterator selects.
-    fn knows(&self, controller: &str) -> bool {
+    fn covers(&self, controller: &str) -> bool {
         controller.starts_with("fp")
     }
 
-    fn beliefs(&mut self) -> Result<HashMap<u64, Beliefs>, String> {
+    fn models(&mut self) -> Result<HashMap<u64, PathModel>, String> {
         let survey = self.survey.get_or_insert_with(|| Survey::load().map_err(|error| unknown(&error)));
         let survey = survey.as_mut().map_err(|why| why.clone())?;
         let mut states = HashMap::new();
@@ -42,9 +42,9 @@ fn unknown(error: &dyn std::fmt::Display) -> String {
 }
 
 /// As for the kernel's own BBR: an end that has never sent has no model yet.
-fn state_of(socket: &Socket) -> Option<Beliefs> {
+fn state_of(socket: &Socket) -> Option<PathModel> {
     let bw = socket.bw.filter(|bw| *bw > 0)?;
-    Some(Beliefs {
+    Some(PathModel {
         state: socket.state.map(str::to_owned),
         bw: Some(Rate::from_bytes_per_sec(bw)),
         min_rtt: socket.min_rtt_us.map(Span::from_micros),

@@ -10,9 +10,9 @@ use fullpipe_host::status;
 use fullpipe_kernel::confine::{Capability, Confinement, FileAccess};
 use fullpipe_kernel::{facts, signals};
 use fullpipe_live::export::{
-    By, Classes, Family, Metric, Page, Pages, Sample, Server, Settings, Stopper, Tally, Tls,
+    Classes, Family, GroupBy, Metric, Page, Pages, Sample, Server, Settings, Stopper, Tally, Tls,
 };
-use fullpipe_live::{Filter, LookError, Reader};
+use fullpipe_live::{Filter, Reader, SampleError};
 use fullpipe_units::Span;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
@@ -101,19 +101,19 @@ impl Args {
         }
         let only = Filter::parse(&self.only).map_err(Failure::usage)?;
         let by = match self.by {
-            Property::Port => By::Port(self.ports),
-            Property::Unit => By::Unit,
-            Property::Container => By::Container,
+            Property::Port => GroupBy::Port(self.ports),
+            Property::Unit => GroupBy::Unit,
+            Property::Container => GroupBy::Container,
         };
         let classes =
             Classes::new(self.classes.into_iter().map(|Class(name, filter)| (name, filter)).collect(), by);
         let mut reader = Reader::open(only).map_err(impossible)?;
         #[cfg(feature = "ebpf")]
         {
-            reader = reader.with_beliefs(Box::new(super::beliefs::Loaded::preloaded()));
+            reader = reader.with_models(Box::new(super::beliefs::Loaded::preloaded()));
         }
-        let asks_for_owners = classes.asks_for_owners() || reader.filter().asks_for_owners();
-        if !classes.asks_for_owners() {
+        let needs_owners = classes.needs_owners() || reader.filter().needs_owners();
+        if !classes.needs_owners() {
             reader = reader.without_owners();
         }
         let settings = Settings {
@@ -125,7 +125,7 @@ impl Args {
         let server = Server::bind(self.listen, &settings).map_err(Failure::usage)?;
         let address = server.address().map_err(|e| Failure::Impossible(e.to_string()))?;
         // Before other threads are started, since those would keep the privileges.
-        drop_privileges(asks_for_owners)?;
+        drop_privileges(needs_owners)?;
 
         let (stop, stopper) = (Arc::new(AtomicBool::new(false)), server.stopper());
         let flag = Arc::clone(&stop);
@@ -137,7 +137,7 @@ impl Args {
 
         let mut exporter = Exporter { reader, tally: Tally::new(classes), host, pages: Pages::default() };
         // The first scrape gets a complete page.
-        exporter.tally.add(&exporter.reader.look().map_err(impossible)?);
+        exporter.tally.add(&exporter.reader.sample().map_err(impossible)?);
         exporter.publish();
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
         eprintln!("metrics at {scheme}://{address}/metrics");
@@ -189,10 +189,10 @@ impl Exporter {
     }
 
     fn sample(&mut self) {
-        match self.reader.look() {
+        match self.reader.sample() {
             Ok(snapshot) => self.tally.add(&snapshot),
             // A kernel that is short of memory may answer later again; the failure is counted.
-            Err(_) => self.tally.failed(),
+            Err(_) => self.tally.count_failure(),
         }
         self.publish();
     }
@@ -201,14 +201,14 @@ impl Exporter {
         let mut families = self.tally.families();
         families.extend(self.host.families());
         families.push(cpu_time());
-        self.pages.publish(Page::of(&families));
+        self.pages.publish(Page::render(&families));
     }
 }
 
 /// Drops everything but reading: capabilities, writing, executing, ports, and the system calls for them. Reports what
 /// this kernel cannot restrict.
-fn drop_privileges(asks_for_owners: bool) -> Result<(), Failure> {
-    let confinement = if asks_for_owners {
+fn drop_privileges(needs_owners: bool) -> Result<(), Failure> {
+    let confinement = if needs_owners {
         let capabilities = &[Capability::DacReadSearch, Capability::SysPtrace];
         Confinement { capabilities, access: FileAccess::Processes }
     } else if Uid::effective().is_root() {
@@ -234,7 +234,7 @@ fn cpu_time() -> Family {
     let used = getrusage(UsageWho::RUSAGE_SELF);
     let seconds = used.map_or(0.0, |u| (u.user_time() + u.system_time()).num_microseconds() as f64 / 1e6);
     Metric::counter("fullpipe_exporter_cpu_seconds", "Processor time used by this exporter.", "seconds")
-        .of([Sample::number(Vec::new(), seconds)])
+        .family([Sample::number(Vec::new(), seconds)])
 }
 
 const DEFAULT: Metric =
@@ -284,16 +284,16 @@ impl HostMetrics {
         let number = |value| [Sample::number(Vec::new(), value)];
         let available = facts::available_controllers().unwrap_or_default();
         let mut families = vec![
-            DEFAULT.of(default.into_iter().map(named)),
-            AVAILABLE.of(available.into_iter().map(named)),
-            READABLE.of(number(f64::from(u8::from(status.is_ok())))),
+            DEFAULT.family(default.into_iter().map(named)),
+            AVAILABLE.family(available.into_iter().map(named)),
+            READABLE.family(number(f64::from(u8::from(status.is_ok())))),
         ];
         match status {
             Ok(status) => {
                 families.extend([
-                    APPLIED.of(number(f64::from(u8::from(status.phase.is_some())))),
-                    CONSISTENT.of(number(f64::from(u8::from(status.consistent)))),
-                    DRIFT.of(number(status.drift.len() as f64)),
+                    APPLIED.family(number(f64::from(u8::from(status.phase.is_some())))),
+                    CONSISTENT.family(number(f64::from(u8::from(status.consistent)))),
+                    DRIFT.family(number(status.drift.len() as f64)),
                 ]);
             }
             Err(e) if !self.has_warned => {
@@ -306,6 +306,6 @@ impl HostMetrics {
     }
 }
 
-fn impossible(e: LookError) -> Failure {
+fn impossible(e: SampleError) -> Failure {
     Failure::Impossible(e.to_string())
 }

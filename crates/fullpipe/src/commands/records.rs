@@ -80,7 +80,7 @@ const MAX_BUFFER: u64 = 1 << 30;
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let filter = Filter::parse(&self.filter.join(" ")).map_err(Failure::usage)?;
-        if filter.asks_for_state() {
+        if filter.needs_state() {
             return Err(Failure::usage("the filter cannot use `state`: all recorded connections are closed"));
         }
         let (size, buffer) = (self.max_size.0, self.buffer.0);

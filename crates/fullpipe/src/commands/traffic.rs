@@ -23,13 +23,13 @@ impl Traffic {
     pub fn sample(&mut self) -> Option<Snapshot> {
         if !self.sampled {
             self.sampled = true;
-            let first = self.reader.look().ok()?;
+            let first = self.reader.sample().ok()?;
             if first.connections.is_empty() {
                 return Some(first);
             }
             std::thread::sleep(SAMPLE_INTERVAL);
         }
-        self.reader.look().ok()
+        self.reader.sample().ok()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::runs::{open_outputs, write};
 use fullpipe_kernel::signals;
 use fullpipe_live::table::Order;
 use fullpipe_live::view::{self, ViewError};
-use fullpipe_live::{Filter, LookError, Reader, Recorder, Snapshot, text};
+use fullpipe_live::{Filter, Reader, Recorder, SampleError, Snapshot, text};
 use fullpipe_report::About;
 use fullpipe_units::Span;
 use std::io::IsTerminal;
@@ -80,7 +80,7 @@ impl Args {
         let mut reader = Reader::open(Filter::parse(&typed).map_err(Failure::usage)?).map_err(impossible)?;
         #[cfg(feature = "ebpf")]
         {
-            reader = reader.with_beliefs(Box::<super::beliefs::Loaded>::default());
+            reader = reader.with_models(Box::<super::beliefs::Loaded>::default());
         }
         // Opened before anything is sampled, so that an unwritable file is reported at once.
         let outputs = open_outputs(&self.record)?;
@@ -102,17 +102,17 @@ impl Args {
                 self.lines(&mut reader, recorder.as_mut(), &ended)?;
             } else if self.once || (!terminal && recorder.is_none()) {
                 let snapshot = sample_after(&mut reader, every, recorder.as_mut(), &ended)?;
-                print(text::once(&snapshot, self.order.order(), width(), self.rows))?;
+                print(text::render(&snapshot, self.order.order(), width(), self.rows))?;
             } else if terminal {
                 let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
                 let shown = view::run(&mut reader, typed.clone(), every, colour, recorder.as_mut(), &ended);
                 shown.map_err(|e| match e {
-                    ViewError::Look(e) => impossible(e),
+                    ViewError::Sample(e) => impossible(e),
                     terminal => Failure::Impossible(terminal.to_string()),
                 })?;
             } else {
                 while !ended() {
-                    let snapshot = reader.look().map_err(impossible)?;
+                    let snapshot = reader.sample().map_err(impossible)?;
                     recorder.iter_mut().for_each(|r| r.add(&snapshot));
                     wait(every, &ended);
                 }
@@ -124,7 +124,7 @@ impl Args {
                 title: if typed.is_empty() { "connections of this host".to_owned() } else { typed },
                 command: String::new(),
             };
-            let left_out = recorder.left_out();
+            let left_out = recorder.omitted();
             write(outputs, &recorder.results(), &about)?;
             if left_out > 0 {
                 eprintln!("the recording omits {left_out} connections: use a narrower filter to keep them");
@@ -146,7 +146,7 @@ impl Args {
             return print_json_line(&snapshot).map(drop);
         }
         while !ended() {
-            let snapshot = reader.look().map_err(impossible)?;
+            let snapshot = reader.sample().map_err(impossible)?;
             if let Some(recorder) = recorder.as_deref_mut() {
                 recorder.add(&snapshot);
             }
@@ -180,7 +180,7 @@ fn sample_after(
     ended: &dyn Fn() -> bool,
 ) -> Result<Snapshot, Failure> {
     let mut sample = || {
-        let snapshot = reader.look().map_err(impossible)?;
+        let snapshot = reader.sample().map_err(impossible)?;
         if let Some(recorder) = recorder.as_deref_mut() {
             recorder.add(&snapshot);
         }
@@ -212,6 +212,6 @@ fn width() -> u16 {
     columns().and_then(|columns| columns.try_into().ok()).unwrap_or(120)
 }
 
-fn impossible(e: LookError) -> Failure {
+fn impossible(e: SampleError) -> Failure {
     Failure::Impossible(e.to_string())
 }

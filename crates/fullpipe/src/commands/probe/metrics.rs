@@ -84,26 +84,30 @@ const NODE: [Reading<Tally, u64>; 4] = [
 pub fn families(mesh: &Mesh, site: SiteId, tally: &Tally) -> Vec<Family> {
     let view = View { mesh, site, tally };
     let mut families = vec![
-        DONE.of(view.by_transfer(|pair| Some(pair.done as f64))),
-        FAILED.of(view.failed()),
-        UP.of(view.by_transfer(|pair| {
+        DONE.family(view.by_transfer(|pair| Some(pair.done as f64))),
+        FAILED.family(view.failed()),
+        UP.family(view.by_transfer(|pair| {
             (pair.last.is_some() || pair.error.is_some()).then(|| f64::from(u8::from(pair.error.is_none())))
         })),
     ];
     families.extend(
-        TRANSFERS.iter().map(|(metric, read)| metric.of(view.by_transfer(|pair| Some(read(pair) as f64)))),
+        TRANSFERS
+            .iter()
+            .map(|(metric, read)| metric.family(view.by_transfer(|pair| Some(read(pair) as f64)))),
     );
     families.extend(
         LAST_TRANSFER_METRICS
             .iter()
-            .map(|(metric, read)| metric.of(view.by_transfer(|pair| pair.last.as_ref().and_then(read)))),
+            .map(|(metric, read)| metric.family(view.by_transfer(|pair| pair.last.as_ref().and_then(read)))),
     );
     families.extend(PROBE_METRICS.iter().map(|(metric, read)| {
-        metric.of(tally.probes.iter().map(|(to, probes)| Sample::number(view.ends(*to), read(probes) as f64)))
+        metric.family(
+            tally.probes.iter().map(|(to, probes)| Sample::number(view.ends(*to), read(probes) as f64)),
+        )
     }));
-    families.push(PROBE_RTT.of(view.probe_rtts()));
+    families.push(PROBE_RTT.family(view.probe_rtts()));
     families.extend(
-        NODE.iter().map(|(metric, read)| metric.of([Sample::number(Vec::new(), read(tally) as f64)])),
+        NODE.iter().map(|(metric, read)| metric.family([Sample::number(Vec::new(), read(tally) as f64)])),
     );
     families
 }

@@ -116,7 +116,7 @@ fn last_day(store: &Path, mesh: &str) -> String {
 }
 
 fn publish(pages: &Pages, mesh: &Mesh, site: SiteId, handle: &Handle) {
-    pages.publish(Page::of(&metrics::families(mesh, site, &handle.tally())));
+    pages.publish(Page::render(&metrics::families(mesh, site, &handle.tally())));
 }
 
 fn failure(error: StartError) -> Failure {

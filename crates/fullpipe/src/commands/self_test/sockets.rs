@@ -11,7 +11,7 @@ pub fn watch() -> Outcome {
 pub fn watch() -> Outcome {
     use fullpipe_live::{Filter, Reader};
     let everything = Filter::parse("").expect("an empty filter is valid");
-    match Reader::open(everything).and_then(|mut reader| reader.look()) {
+    match Reader::open(everything).and_then(|mut reader| reader.sample()) {
         Ok(snapshot) => {
             let controllers: Vec<String> = snapshot
                 .totals

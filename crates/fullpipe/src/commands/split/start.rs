@@ -182,17 +182,17 @@ impl Args {
     /// The condition of --where, as typed and as the BPF program's form.
     #[cfg(feature = "live")]
     fn condition(&self) -> Result<(String, ConnectionFilter), Failure> {
-        use fullpipe_live::filter::{Filter, Opening};
+        use fullpipe_live::filter::{Filter, OpeningStep};
         let mut condition = ConnectionFilter::default();
         let Some(typed) = &self.condition else { return Ok((String::new(), condition)) };
         let filter = Filter::parse(typed).map_err(Failure::usage)?;
-        let steps = filter.at_opening().map_err(|why| Failure::usage(format_args!("--where: {why}")))?;
+        let steps = filter.opening_steps().map_err(|why| Failure::usage(format_args!("--where: {why}")))?;
         for step in steps {
             let added = match step {
-                Opening::Test { remote, net, ports } => condition.test(remote, net, ports),
-                Opening::And => condition.and(),
-                Opening::Or => condition.or(),
-                Opening::Not => condition.not(),
+                OpeningStep::Test { remote, net, ports } => condition.test(remote, net, ports),
+                OpeningStep::And => condition.and(),
+                OpeningStep::Or => condition.or(),
+                OpeningStep::Not => condition.not(),
             };
             added.map_err(|e| Failure::usage(format_args!("--where: {e}")))?;
         }

@@ -1,10 +1,10 @@
-//! What it costs to look at a host with many connections: processor time of a scrape and of a frame of `fullpipe watch`, and memory.
+//! Cost of sampling a host with many connections: CPU time of a scrape and of a frame of `fullpipe watch`, and memory.
 //!
-//! `cargo bench -p fullpipe-live --bench looks [-- SOCKETS…]` (as root: the sockets are in a network namespace of their own). Each number of
-//! sockets is tried by a process of its own, whose greatest resident size is told, and others hold the sockets, as many as need be for
-//! the descriptors that a process may have. Sockets are idle, in pairs over loopback, with both of the kernel's families asked.
+//! `cargo bench -p fullpipe-live --bench samples [-- SOCKETS…]` (as root: the sockets are in a separate network
+//! namespace). Each number of sockets is measured by its own process, whose maximum resident size is printed; other
+//! processes hold the sockets, within their limits of descriptors. Sockets are idle pairs over loopback.
 
-use fullpipe_live::export::{By, Classes, Page, Tally};
+use fullpipe_live::export::{Classes, GroupBy, Page, Tally};
 use fullpipe_live::view::App;
 use fullpipe_live::{Filter, Reader};
 use nix::sched::{CloneFlags, unshare};
@@ -16,12 +16,12 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Looks of which the median is told.
-const LOOKS: usize = 9;
-/// Connections to one listener: less than there are ports to come from.
-const TO_ONE: usize = 20_000;
+/// Samples per measurement; the median is printed.
+const SAMPLES: usize = 9;
+/// Connections per listener: fewer than ephemeral ports.
+const MAX_PER_LISTENER: usize = 20_000;
 
-/// What a scrape and a frame may take, by the number of sockets.
+/// Target CPU times of a scrape and a frame, by number of sockets.
 const TARGETS: [(usize, &str, &str); 2] = [(10_000, "40 ms", "60 ms"), (100_000, "400 ms", "-")];
 
 fn main() {
@@ -41,20 +41,20 @@ fn main() {
         asked.iter().map(|a| a.parse().expect("numbers of sockets")).collect()
     };
     if unshare(CloneFlags::CLONE_NEWNET).is_err() || !lo_up() {
-        return println!("not measured: root is needed for a network namespace");
+        return println!("not measured: creating a network namespace needs root");
     }
-    println!("{:>8}  {:<7} {:>12} {:>8} {:>10}", "sockets", "part", "ms of CPU", "at most", "memory MB");
+    println!("{:>8}  {:<7} {:>12} {:>8} {:>10}", "sockets", "part", "ms of CPU", "target", "memory MB");
     for number in numbers {
-        let _held = held(number / 2);
+        let _holders = hold_in_children(number / 2);
         for part in ["scrape", "frame"] {
             let program = std::env::current_exe().expect("the path of this program");
             let output = Command::new(program)
                 .args([part, &number.to_string()])
                 .output()
                 .expect("a copy of this program");
-            let told = String::from_utf8_lossy(&output.stdout);
-            let [cpu, memory] = told.split_whitespace().collect::<Vec<_>>()[..] else {
-                panic!("{told}{}", String::from_utf8_lossy(&output.stderr))
+            let printed = String::from_utf8_lossy(&output.stdout);
+            let [cpu, memory] = printed.split_whitespace().collect::<Vec<_>>()[..] else {
+                panic!("{printed}{}", String::from_utf8_lossy(&output.stderr))
             };
             let target = TARGETS.iter().find(|t| t.0 == number);
             let target = target.map_or("-", |t| if part == "scrape" { t.1 } else { t.2 });
@@ -73,7 +73,7 @@ fn copy(args: &[&str]) -> Command {
     command
 }
 
-/// Holds sockets, and ends when nobody wants them any more.
+/// A process that holds sockets until its stdin closes.
 struct Holder(Child);
 
 impl Drop for Holder {
@@ -83,27 +83,27 @@ impl Drop for Holder {
     }
 }
 
-/// So many pairs, held by as many processes as it takes.
-fn held(pairs: usize) -> Vec<Holder> {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of descriptors");
-    let each = usize::try_from(most.saturating_sub(100) / 2).unwrap_or(usize::MAX).clamp(1, TO_ONE);
+/// Opens pairs of sockets in as many processes as needed.
+fn hold_in_children(pairs: usize) -> Vec<Holder> {
+    let (_, max) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of descriptors");
+    let each = usize::try_from(max.saturating_sub(100) / 2).unwrap_or(usize::MAX).clamp(1, MAX_PER_LISTENER);
     let parts = (0..pairs).step_by(each).map(|at| each.min(pairs - at));
     parts
         .map(|part| {
             let mut command = copy(&["hold", &part.to_string()]);
             let mut child =
                 command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a copy of this program");
-            let mut said = [0];
-            child.stdout.take().expect("its output").read_exact(&mut said).expect("that it holds them");
+            let mut ready = [0];
+            child.stdout.take().expect("its output").read_exact(&mut ready).expect("that it holds them");
             Holder(child)
         })
         .collect()
 }
 
-/// Opens so many pairs, says so, and holds them until its input ends.
+/// Opens pairs of sockets, prints their number, and holds them until stdin closes.
 fn hold(pairs: usize) {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of descriptors");
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("as many descriptors as are allowed");
+    let (_, max) = getrlimit(Resource::RLIMIT_NOFILE).expect("the limit of descriptors");
+    setrlimit(Resource::RLIMIT_NOFILE, max, max).expect("as many descriptors as are allowed");
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a listener");
     let to = listener.local_addr().expect("its address");
     let held: Vec<_> = (0..pairs)
@@ -121,22 +121,22 @@ fn cpu() -> Duration {
         .sum()
 }
 
-/// Prints the median of the processor time, and the greatest resident size.
+/// Prints the median CPU time and the maximum resident size.
 fn measure(scrape: bool, sockets: usize) {
     let reader = Reader::open(Filter::parse("").expect("no filter")).expect("sock_diag");
     let mut reader = if scrape { reader.without_owners() } else { reader };
-    let mut tally = Tally::new(Classes::new(Vec::new(), By::Port(Vec::new())));
+    let mut tally = Tally::new(Classes::new(Vec::new(), GroupBy::Port(Vec::new())));
     let mut app = App::new(String::new(), true);
     let mut terminal = Terminal::new(TestBackend::new(200, 60)).expect("a terminal in memory");
-    let mut times: Vec<Duration> = (0..=LOOKS)
+    let mut times: Vec<Duration> = (0..=SAMPLES)
         .map(|_| {
             let began = cpu();
-            app.make_room();
-            let snapshot = reader.look().expect("a look");
+            app.release_snapshot();
+            let snapshot = reader.sample().expect("a sample");
             assert!(snapshot.connections.len() >= sockets, "{} of {sockets}", snapshot.connections.len());
             if scrape {
                 tally.add(&snapshot);
-                std::hint::black_box(Page::of(&tally.families()));
+                std::hint::black_box(Page::render(&tally.families()));
             } else {
                 app.update(snapshot);
                 terminal.draw(|frame| app.draw(frame)).expect("a frame");
@@ -144,7 +144,7 @@ fn measure(scrape: bool, sockets: usize) {
             cpu() - began
         })
         .collect();
-    // The first look knows nothing of the one before it.
+    // The first sample has no predecessor.
     times.remove(0);
     times.sort();
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("the usage of this process");
