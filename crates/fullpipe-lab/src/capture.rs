@@ -1,7 +1,7 @@
 //! Captures at the ends of the path, in pcap format with nanoseconds.
 //!
-//! What an end's own `tcpdump` would show: packets it sends, as they enter the path, and packets that the
-//! path delivers to it. A super-packet is one record, as in a capture on a host with offloads.
+//! A capture shows what `tcpdump` at that end would: packets that it sends, as they enter the path, and
+//! packets that the path delivers to it. A super-packet is one record, as on a host with offloads.
 
 use crate::LabError;
 use fullpipe_units::Time;
@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of each packet that are kept: all headers.
+/// Bytes kept of each packet: all headers.
 const SNAPLEN: usize = 192;
 
 /// LINKTYPE_ETHERNET.
@@ -24,14 +24,14 @@ struct Record {
     bytes: Vec<u8>,
 }
 
-/// The file of one end's capture.
+/// The file name of one end's capture.
 pub(crate) fn named(prefix: &Path, end: &str) -> PathBuf {
     let mut name = prefix.as_os_str().to_owned();
     name.push(format!("-{end}.pcap"));
     PathBuf::from(name)
 }
 
-/// One end's capture as the emulator's threads see it.
+/// The emulator threads' handle of one end's capture.
 #[derive(Clone)]
 struct Sink(Sender<Record>);
 
@@ -42,19 +42,19 @@ impl Sink {
         for part in parts {
             bytes.extend_from_slice(&part[..part.len().min(SNAPLEN - bytes.len())]);
         }
-        // The writer has stopped only if the disk is full, which it reports itself.
+        // The writer stops only if the disk is full, which it reports itself.
         let _ = self.0.send(Record { at, length: length as u32, bytes });
     }
 }
 
-/// What one direction of the path captures: at the end it comes from and at the end it leads to.
+/// The captures of one direction of the path: at its source and at its destination.
 pub(crate) struct Tap {
     from: Option<Sink>,
     to: Option<Sink>,
 }
 
 impl Tap {
-    /// The tap of the direction from one end to the other; none if neither is captured.
+    /// The tap of the direction between two ends; `None` if neither is captured.
     pub(crate) fn between(from: Option<&Capture>, to: Option<&Capture>) -> Option<Tap> {
         let sink = |c: Option<&Capture>| c.and_then(|c| c.sink.clone());
         let tap = Tap { from: sink(from), to: sink(to) };
@@ -93,7 +93,7 @@ impl Capture {
         Ok(Capture { sink: Some(Sink(send)), writer: Some(writer) })
     }
 
-    /// Waits until everything is on disk. All taps must be gone.
+    /// Waits until everything is on disk. All taps must have been dropped.
     pub(crate) fn finish(mut self) -> Result<(), LabError> {
         drop(self.sink.take());
         match self.writer.take().map(JoinHandle::join) {

@@ -1,21 +1,21 @@
-//! Whether a run may be believed.
+//! Whether a run is valid.
 
 use crate::emulator::{Audit, micros};
 use crate::flow::FlowReport;
 use fullpipe_experiment::recording::{Health, Waits};
 use fullpipe_units::{Rate, Span};
 
-/// What the audit comes to.
+/// The result of the audit.
 pub(crate) struct Verdict {
     pub(crate) health: Health,
-    /// Why the run must not be believed; empty if it may.
+    /// Why the run is invalid; empty if it is valid.
     pub(crate) invalid_because: Vec<String>,
 }
 
-/// Lateness is jitter that the path was not asked for. What is allowed at the 99th percentile: a
-/// twentieth of the round trip, at least 1 ms (below that the kernel's own timers and the ends'
-/// scheduling dominate) and at most 5 ms (the least that a rate sample over a few packets would show).
-/// For round trips under 2 ms, where the emulator spins: 250 µs.
+/// Largest allowed lateness at the 99th percentile; lateness is jitter that the scenario did not ask for. A
+/// twentieth of the round trip, at least 1 ms (below that the kernel's timers and the ends' scheduling
+/// dominate) and at most 5 ms (the smallest that affects a rate sample over a few packets). For round trips
+/// under 2 ms, where the emulator spins: 250 µs.
 pub(crate) fn lateness_bound(base_rtt: Span) -> Span {
     if base_rtt < Span::from_millis(2) {
         return Span::from_micros(250);
@@ -23,15 +23,15 @@ pub(crate) fn lateness_bound(base_rtt: Span) -> Span {
     (base_rtt / 20).clamp(Span::from_millis(1), Span::from_millis(5))
 }
 
-/// The shortest that TCP's retransmission timer waits beyond the round trip (`TCP_RTO_MIN`).
-const TIMER: Span = Span::from_millis(200);
+/// The shortest retransmission timeout beyond the round trip (`TCP_RTO_MIN`).
+const RTO_MIN: Span = Span::from_millis(200);
 
-/// A flow that began late makes a run of `duration` another one: at most a hundredth of it is allowed, and 20 ms.
+/// A flow that starts late changes the scenario: at most a hundredth of `duration`, or 20 ms, is allowed.
 pub(crate) fn late_start(flow: &FlowReport, duration: Span) -> Option<String> {
     let bound = (duration / 100).max(Span::from_millis(20));
     (flow.late > bound).then(|| {
         format!(
-            "{} began {} late, at most {bound} is allowed: the machine was too busy",
+            "{} started {} late, at most {bound} is allowed: the machine was too busy",
             flow.recording.label, flow.late
         )
     })
@@ -41,51 +41,53 @@ pub(crate) fn late_start(flow: &FlowReport, duration: Span) -> Option<String> {
 pub(crate) fn starved(flow: &FlowReport) -> Option<String> {
     (flow.starved > 0.02).then(|| {
         format!(
-            "{}: at {:.0} % of the samples its application had left TCP without data: the ends were short of CPU, or its \
-             send buffer is small",
+            "{}: at {:.0} % of the samples its application had left TCP without data: the ends lacked processor time, \
+             or its send buffer is small",
             flow.recording.label,
             flow.starved * 100.0
         )
     })
 }
 
-/// Below this rate any machine has time for both ends and the emulator.
+/// Below this rate any machine keeps up with both ends and the emulator.
 pub(crate) const KEEPS_UP_BELOW: Rate = Rate::from_bits_per_sec(500_000_000);
 
-/// The most of a run that an end may wait for a processor. Measured (docs/evidence/lab-scheduling.md): at most a twelfth beside compilers of
-/// lower priority, half beside as many busy programs as there are processors.
-const MOST_WAITED: f64 = 0.2;
+/// Largest share of a run that an end may wait for a processor. Measured (docs/evidence/lab-scheduling.md):
+/// at most a twelfth next to compilers of lower priority, half next to one busy program per processor.
+const MAX_WAITED: f64 = 0.2;
 
-/// An end that waits for a processor answers late, and what its program measures is the machine.
+/// An end that waits for a processor answers late, so the run measures the machine.
 pub(crate) fn waited(waits: &Waits) -> Vec<String> {
     let mut because = Vec::new();
     for (end, share) in [("client", waits.client), ("server", waits.server)] {
-        if share > MOST_WAITED {
+        if share > MAX_WAITED {
             because.push(format!(
                 "the {end}'s end waited for a processor for {:.0} % of the run, at most {:.0} % is allowed: other \
-                 programs had taken them",
+                 programs used the processors",
                 share * 100.0,
-                MOST_WAITED * 100.0
+                MAX_WAITED * 100.0
             ));
         }
     }
-    if waits.end_max_ms >= TIMER.as_millis_f64() {
+    if waits.end_max_ms >= RTO_MIN.as_millis_f64() {
         because.push(format!(
-            "an end waited {:.0} ms for a processor: TCP may have taken that for a loss; other programs had taken them",
+            "an end waited {:.0} ms for a processor, which TCP may have treated as loss: other programs used the \
+             processors",
             waits.end_max_ms
         ));
     }
     because
 }
 
-/// An end that waits for a processor while its socket is locked holds acknowledgements back. What they let go leaves in one burst, of
-/// whatever is not paced: in slow start two packets for each that arrived meanwhile, so that a queue which empties in twice that time
-/// overflows with it, whatever the path is (measured: docs/evidence/lab-scheduling.md). `shortest` is how long the queue took to empty that overflowed.
+/// An end that waits for a processor while its socket is locked delays acknowledgements, after which
+/// unpaced flows send a burst: in slow start two packets for each that arrived meanwhile. So a queue that
+/// drains in twice the wait overflows, whatever the path (measured: docs/evidence/lab-scheduling.md).
+/// `shortest` is the drain time of the queue that overflowed.
 pub(crate) fn burst(waits: &Waits, shortest: Span) -> Option<String> {
     (waits.end_p99_ms > shortest.as_millis_f64() / 2.0).then(|| {
         format!(
-            "the ends waited up to {:.1} ms for a processor (99th percentile), and a queue overflowed that empties in \
-             {shortest}, less than twice that: what is not paced leaves in bursts then; other programs had taken them",
+            "the ends waited up to {:.1} ms for a processor (99th percentile), and a queue overflowed that drains in \
+             {shortest}, less than twice that: unpaced flows send in bursts then; other programs used the processors",
             waits.end_p99_ms
         )
     })
@@ -99,18 +101,17 @@ pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: S
     if p99 > bound.as_nanos() as f64 / 1e3 {
         invalid_because.push(format!(
             "the emulator was late: p99 {:.2} ms, at most {} is allowed at this round trip; other programs \
-             may have taken the processors",
+             may have used the processors",
             p99 / 1e3,
             bound
         ));
     }
-    // What happens once in a run hides behind the 99th percentile, the more so as a flow that hears nothing soon sends
-    // nothing.
+    // A single stall does not show in the 99th percentile, because a flow without ACKs soon stops sending.
     let stalled = Span::from_nanos(audit.lateness.max());
-    if stalled >= TIMER {
+    if stalled >= RTO_MIN {
         invalid_because.push(format!(
-            "the emulator stood still for {stalled}: TCP may have taken that for a loss; other programs may have taken \
-             the processors"
+            "the emulator stalled for {stalled}, which TCP may have treated as loss; other programs may have used the \
+             processors"
         ));
     }
     let lost = audit.ring_drops + audit.send_failures + stray_drops;
@@ -139,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allowed_grows_with_the_round_trip() {
+    fn the_lateness_bound_grows_with_the_round_trip() {
         assert_eq!(lateness_bound(Span::from_micros(200)), Span::from_micros(250));
         assert_eq!(lateness_bound(Span::from_millis(10)), Span::from_millis(1));
         assert_eq!(lateness_bound(Span::from_millis(40)), Span::from_millis(2));
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_lost_by_the_machine_spoils_a_run() {
+    fn one_packet_dropped_by_the_machine_invalidates_a_run() {
         let mut audit = Audit::new();
         audit.late(Span::from_micros(50), 1000);
         let second = Span::from_secs(1);
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_waits_for_a_processor_spoils_a_run() {
+    fn an_end_that_waits_for_a_processor_invalidates_a_run() {
         let quiet = Waits { client: 0.01, server: 0.02, end_max_ms: 40.0, ..Waits::default() };
         assert_eq!(waited(&quiet), Vec::<String>::new());
         let busy = Waits { server: 0.31, end_max_ms: 250.0, ..quiet };
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_that_wait_half_as_long_as_a_queue_takes_to_empty_spoil_what_is_not_paced() {
+    fn waits_of_half_a_queues_drain_time_invalidate_unpaced_runs() {
         let queue = Span::from_micros(2400);
         let waits = |ms| Waits { end_p99_ms: ms, ..Waits::default() };
         assert_eq!(burst(&waits(1.1), queue), None);
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_stall_spoils_a_run_that_was_else_on_time() {
+    fn one_long_stall_invalidates_an_otherwise_punctual_run() {
         let judged = |stall| {
             let mut audit = Audit::new();
             audit.late(Span::from_micros(50), 100_000);
@@ -189,6 +190,6 @@ mod tests {
         };
         assert!(judged(Span::from_millis(150)).is_empty());
         let because = judged(Span::from_millis(300));
-        assert!(because.len() == 1 && because[0].contains("stood still for 30"), "{because:?}");
+        assert!(because.len() == 1 && because[0].contains("stalled for 30"), "{because:?}");
     }
 }

@@ -1,7 +1,8 @@
-//! Controllers that the kernel tells nothing of.
+//! Access to the state of controllers that the kernel does not report.
 //!
-//! `TCP_CC_INFO` shows what the kernel's own BBR believes of its path; a controller loaded as eBPF cannot
-//! answer it. Whoever loaded one may know another way, and gives it to a run as [`Options::inspect`].
+//! `TCP_CC_INFO` reports the estimates of the kernel's own BBR; a controller loaded as eBPF cannot answer
+//! it. A program that loaded one can read its state another way, and passes that to a run as
+//! [`Options::inspect`].
 //!
 //! [`Options::inspect`]: crate::Options
 
@@ -10,96 +11,96 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// What a controller believes, as far as it has such a thing.
+/// The state and the estimates of a controller; `None` where it has none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ControllerState {
-    /// The state in the field's term (`Startup`, `ProbeBW_UP`).
+    /// Name of the state (`Startup`, `ProbeBW_UP`).
     pub state: Option<&'static str>,
     /// Estimated bandwidth.
     pub bw: Option<Rate>,
-    /// BBR v3's windowed maximum of the delivery rate, which the estimate is at most.
+    /// BBR v3's windowed maximum of the delivery rate, an upper bound of the estimate.
     pub max_bw: Option<Rate>,
-    /// Its short-term bound on the estimate.
+    /// BBR v3's short-term bound on the estimate.
     pub bw_shortterm: Option<Rate>,
-    /// Shortest round-trip time.
+    /// Minimum round-trip time.
     pub min_rtt: Option<Span>,
     /// Factor between bandwidth and pacing rate.
     pub pacing_gain: Option<f64>,
     /// Factor between the bandwidth-delay product and the window.
     pub cwnd_gain: Option<f64>,
-    /// BBR v3's long-term bound of inflight, in bytes.
+    /// BBR v3's long-term bound on inflight, in bytes.
     pub inflight_longterm: Option<u64>,
-    /// The short-term one, in bytes.
+    /// BBR v3's short-term bound on inflight, in bytes.
     pub inflight_shortterm: Option<u64>,
     /// Round trips counted so far.
     pub rounds: Option<u64>,
 }
 
-/// What has happened to a connection since it was taken, beyond what `TCP_INFO` tells.
+/// Counters of a tracked socket, in addition to `TCP_INFO`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketCounters {
-    /// Sum of the round-trip times measured.
+    /// Sum of the RTT samples.
     pub rtt_sum: Span,
-    /// How many they were.
+    /// Number of RTT samples.
     pub rtts: u32,
-    /// ACKs that came.
+    /// ACKs received.
     pub acks: u32,
     /// Packets marked lost.
     pub lost: u32,
 }
 
-/// A way to set the windows and pacing rates of sockets that use a controller which obeys.
+/// Sets the windows and pacing rates of sockets that use a steerable controller.
 pub trait Steer: Debug + Send + Sync {
-    /// The kernel's name of that controller.
+    /// The kernel's name of the steerable controller.
     fn controller(&self) -> String;
 
-    /// Begins to count what happens to a socket.
+    /// Starts to count events of a socket.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// The socket cannot be tracked.
     fn track(&self, socket: BorrowedFd<'_>) -> io::Result<()>;
 
-    /// What has happened to a socket that was taken.
+    /// The counters of a tracked socket.
     ///
     /// # Errors
-    /// When it was not.
+    /// The socket is not tracked.
     fn counters(&self, socket: BorrowedFd<'_>) -> io::Result<SocketCounters>;
 
-    /// From the next ACK on its window is `cwnd` packets, and it is paced at `pacing`, if that is given.
+    /// Sets a socket's window to `cwnd` packets and, if given, its pacing rate, from the next ACK on.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     fn set(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()>;
 }
 
-/// A way to see what controllers believe.
+/// Reads the state of controllers.
 ///
-/// It is called in a process inside a user namespace of its own, where nothing can be loaded or opened that needs
-/// privilege: what it takes must be open before the run begins. That process has its own, made from the
-/// [`descriptors`](Self::descriptors) of the one that a run is given ([`reenter_with`](crate::reenter_with)).
+/// It is called in a process with its own user namespace, where nothing that needs privilege can be loaded
+/// or opened: all that it uses must be open before the run begins. That process recreates it from the
+/// [`descriptors`](Self::descriptors) of the one passed to the run ([`reenter_with`](crate::reenter_with)).
 pub trait Inspect: Debug + Send + Sync {
-    /// What it is made of, opened once more.
+    /// Duplicates of its file descriptors, from which it can be recreated.
     ///
     /// # Errors
-    /// When there are too many open files.
+    /// Too many open files.
     fn descriptors(&self) -> io::Result<Vec<OwnedFd>>;
 
-    /// Whether it sees anything of the controller that the kernel knows as `name`.
+    /// Whether it can read the state of the controller with the kernel's name `name`.
     fn supports(&self, name: &str) -> bool;
 
-    /// From now on `socket`, which has such a controller, is looked at under `number`.
+    /// Adds `socket`, which has such a controller, to the sampled ones, as `number`.
     ///
     /// # Errors
-    /// When it cannot be.
+    /// The socket cannot be added.
     fn watch(&self, socket: BorrowedFd<'_>, number: usize) -> io::Result<()>;
 
-    /// Looks at all of them at once: tells the number and the controller_state of each.
+    /// Samples all added sockets at once; calls `seen` with the number and the state of each.
     ///
     /// # Errors
-    /// When it cannot.
+    /// The state cannot be read.
     fn sample(&self, seen: &mut dyn FnMut(usize, ControllerState)) -> io::Result<()>;
 
-    /// How trained controllers set their windows; none if it cannot be done.
+    /// The interface by which trained controllers set windows, if there is one.
     fn steer(&self) -> Option<&dyn Steer> {
         None
     }

@@ -1,12 +1,12 @@
-//! Which of the kernel's controllers a scenario's name means.
+//! Maps the controller names of scenarios to the kernel's.
 
 use fullpipe_kernel::{facts, tcp_info};
 
-/// What controllers loaded by `fullpipe cc load` begin with, so that they never hide the kernel's own.
+/// Prefix of controllers loaded by `fullpipe cc load`, so that they never hide the kernel's own.
 const LOADED: &str = "fp_";
 
-/// The kernel's name of controller `cc`: its own of that name, or the one that fullpipe has loaded. None if
-/// it has neither.
+/// The kernel's name of controller `cc`: its own of that name, or the one that fullpipe has loaded. `None`
+/// if it has neither.
 pub(crate) fn controller(cc: &str) -> Option<String> {
     choose(cc, &controllers())
 }
@@ -16,15 +16,14 @@ fn choose(cc: &str, available: &[String]) -> Option<String> {
     [cc, &loaded].into_iter().find(|name| available.iter().any(|a| a == name)).map(str::to_owned)
 }
 
-/// Lets the kernel load the module of `cc`, which it only does for the machine's root and not from inside a
-/// user namespace.
-pub(crate) fn invite(cc: &str) {
+/// Makes the kernel load the module of `cc`, which it does only for the initial user namespace's root.
+pub(crate) fn request_module(cc: &str) {
     if let Ok(socket) = std::net::TcpListener::bind(("127.0.0.1", 0)) {
         let _ = tcp_info::pin(&socket, cc);
     }
 }
 
-/// The names of the controllers that the running kernel offers now; it may load others when they are asked for.
+/// The names of the controllers that the running kernel offers now; it may load others on request.
 pub fn controllers() -> Vec<String> {
     facts::available_controllers().unwrap_or_default()
 }
@@ -32,7 +31,7 @@ pub fn controllers() -> Vec<String> {
 /// Whether the running kernel offers the controller that a scenario calls `cc`.
 pub fn has_controller(cc: &str) -> bool {
     controller(cc).is_some() || {
-        invite(cc);
+        request_module(cc);
         controller(cc).is_some()
     }
 }
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernels_own_goes_before_the_loaded() {
+    fn the_kernels_own_controller_is_preferred_to_a_loaded_one() {
         let available = ["reno", "bbr", "fp_bbr3", "fp_bbr"].map(str::to_owned);
         assert_eq!(choose("bbr", &available).as_deref(), Some("bbr"));
         assert_eq!(choose("bbr3", &available).as_deref(), Some("fp_bbr3"));

@@ -1,13 +1,13 @@
 //! Kernel TCP over an emulated path, without root.
 //!
-//! Two network namespaces are the ends of a path; between them a process reads every packet, passes it
-//! through the elements of `fullpipe-path` and sends it on when it is due. The TCP in both ends is the
-//! running kernel's own.
+//! Two network namespaces are the ends of a path. A process between them reads every packet, passes it
+//! through the elements of `fullpipe-path`, and sends it on when it is due. Both ends use the running
+//! kernel's TCP.
 //!
 //! ```no_run
 //! use fullpipe_lab::{Shell, shell};
 //!
-//! // First of all: the lab's process is this program, started again.
+//! // Must come first: the lab re-executes this program as its own process.
 //! fullpipe_lab::reenter();
 //! let link: fullpipe_path::LinkSpec = serde_json::from_str(r#"{"rate": "50mbit", "delay": "20ms"}"#)?;
 //! let report = shell(&Shell {

@@ -1,4 +1,4 @@
-//! Where a program arrives that the lab has started again as its own process.
+//! The entry point of the program when the lab re-executes it as its own process.
 
 use crate::inspect::Inspect;
 use crate::run::{self, RunJob};
@@ -11,33 +11,32 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the program has been where its copies must arrive.
+/// Whether the program has called [`reenter`], which its re-executed copies need.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// What a lab's process is started for.
+/// The job of a lab's process.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Job {
     Run(RunJob),
     Shell(Shell),
 }
 
-/// Must be the first thing that a program does which runs labs: the lab's own process is the program, started again
-/// with a first argument that is recognised here, and in that process this does not return.
+/// Must be called first in a program that runs labs: the lab's own process is the same program, re-executed
+/// with a special first argument. In that process this function does not return.
 ///
 /// ```no_run
 /// fullpipe_lab::reenter();
-/// // Then arguments, threads, everything else.
+/// // Only then arguments, threads and everything else.
 /// let arguments = std::env::args();
 /// ```
 ///
-/// In test programs, whose `main` is not theirs, [`reenter_before_main!`](crate::reenter_before_main) does it.
+/// In test programs, which do not define `main`, use [`reenter_before_main!`](crate::reenter_before_main).
 pub fn reenter() {
     reenter_with(|_| Err(io::Error::other("the program calls reenter(), and not reenter_with()")));
 }
 
-/// [`reenter`], for a program that gives runs a way to see what controllers believe
-/// ([`Options::inspect`](crate::Options::inspect)): `inspect` makes it again from its
-/// [`descriptors`](Inspect::descriptors).
+/// [`reenter`] for a program that passes [`Options::inspect`](crate::Options::inspect) to runs: `inspect`
+/// recreates it from its [`descriptors`](Inspect::descriptors).
 pub fn reenter_with(inspect: impl FnOnce(Vec<OwnedFd>) -> io::Result<Arc<dyn Inspect>>) {
     ENTERED.store(true, Ordering::Relaxed);
     let mut arguments = std::env::args_os().skip(1);
@@ -49,8 +48,7 @@ pub fn reenter_with(inspect: impl FnOnce(Vec<OwnedFd>) -> io::Result<Arc<dyn Ins
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     if threads > 1 {
         line.refuse(&LabError::Failed(format!(
-            "the program had {threads} threads when it called fullpipe_lab::reenter(), which must be the first thing it \
-             does"
+            "the program had {threads} threads when it called fullpipe_lab::reenter(), which must come first"
         )));
     }
     match serde_json::from_slice(&job) {
@@ -58,7 +56,7 @@ pub fn reenter_with(inspect: impl FnOnce(Vec<OwnedFd>) -> io::Result<Arc<dyn Ins
             let inspect = || match job.inspects {
                 true => inspect(lent)
                     .map(Some)
-                    .map_err(|e| LabError::failed("cannot look at what controllers believe", e)),
+                    .map_err(|e| LabError::failed("cannot read the controllers' state", e)),
                 false => Ok(None),
             };
             supervise(line, inspect, |inspect, outbox| run::inside(&job, inspect, outbox))
@@ -71,7 +69,8 @@ pub fn reenter_with(inspect: impl FnOnce(Vec<OwnedFd>) -> io::Result<Arc<dyn Ins
     }
 }
 
-/// An error in a program whose copies would not arrive: they would do again whatever the program does.
+/// Refuses to start a lab in a program that has not called [`reenter`]: its copy would run the whole
+/// program.
 pub(crate) fn expect_entry() -> Result<(), LabError> {
     if ENTERED.load(Ordering::Relaxed) {
         return Ok(());
@@ -83,17 +82,17 @@ pub(crate) fn expect_entry() -> Result<(), LabError> {
     ))
 }
 
-/// Calls [`reenter`](crate::reenter) before `main`, for programs whose `main` is not theirs: tests; with an argument,
-/// [`reenter_with`](crate::reenter_with). Once in a program, outside of functions. It relies on the C library's start-up
-/// (glibc gives such functions the arguments).
+/// Calls [`reenter`](crate::reenter) before `main`, for tests, which do not define it; with an argument,
+/// [`reenter_with`](crate::reenter_with). Use it once per program, outside of functions. It relies on the C
+/// library's start-up code (glibc passes the arguments to such functions).
 #[macro_export]
 macro_rules! reenter_before_main {
     () => {
         $crate::reenter_before_main!(@call $crate::reenter());
     };
     (@call $call:expr) => {
-        // SAFETY: an entry of `.init_array` is a function that the C library calls once, before `main`, while there is
-        // one thread.
+        // SAFETY: an entry of `.init_array` is a function that the C library calls once, before `main`, while
+        // there is one thread.
         #[used]
         #[unsafe(link_section = ".init_array")]
         static REENTER: extern "C" fn() = {

@@ -1,8 +1,8 @@
-//! Any program inside an emulated path.
+//! Runs any program behind an emulated path.
 
 use crate::LabError;
 use crate::capture::{self, Capture, Tap};
-use crate::emulator::{Audit, Emulator, Known, Plan, Views};
+use crate::emulator::{Audit, Emulator, KnownFlows, Plan, Views};
 use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use crate::priority;
 use crate::reenter::Job;
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The client's address in a shell; one inside another has 198.18.1.1 (2001:2::1:1), and so on.
+/// The client's address in a shell; the client of a nested shell has 198.18.1.1 (2001:2::1:1), and so on.
 pub const CLIENT_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(CLIENT, 0), Addresses::v6(CLIENT, 0));
 /// The server's address in a shell.
 pub const SERVER_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(SERVER, 0), Addresses::v6(SERVER, 0));
@@ -45,47 +45,47 @@ pub struct Shell {
     pub seed: u64,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Command lines to run at the server's end meanwhile, by `sh -c`. Without any, inside another shell, the server
-    /// is that shell's: packets go through this path and then through that one.
+    /// Command lines to run at the server's end meanwhile, by `sh -c`. Without any, a nested shell uses the
+    /// outer shell's server: packets pass this path and then the outer one.
     pub servers: Vec<String>,
-    /// Where to write captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
+    /// Prefix of captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
     pub pcap: Option<PathBuf>,
 }
 
-/// What happened on the path while the command ran.
+/// Report of the path while the command ran.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShellReport {
     /// The command's exit code; 128 and the signal's number if a signal ended it.
     pub exit_code: u8,
-    /// How long it ran, in seconds.
+    /// Run time in seconds.
     pub duration_s: f64,
-    /// Each link, forward ones first.
+    /// The links, forward ones first.
     pub links: Vec<LinkReport>,
     /// How well the emulator kept up.
     pub health: Health,
-    /// Why the figures must not be believed; empty if they may.
+    /// Why the figures are invalid; empty if they are valid.
     pub invalid_because: Vec<String>,
 }
 
-/// One link's account.
+/// Report of one link.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Packets and drops.
     #[serde(flatten)]
     pub link: LinkRecording,
-    /// L3 bytes that came out.
+    /// L3 bytes that left it.
     pub bytes_out: u64,
-    /// The longest its queue was, in bytes.
+    /// Largest queue in bytes.
     pub max_queue_bytes: u64,
 }
 
-/// Runs the command and waits for it. Interrupts from the terminal go to the command only.
+/// Runs the command and waits for it. Only the command receives interrupts from the terminal.
 ///
 /// # Errors
-/// [`LabError::Impossible`] when the machine lacks something, [`LabError::Input`] for a path or command
-/// that cannot be.
+/// [`LabError::Impossible`] if the machine lacks something, [`LabError::Input`] for an invalid path or
+/// command.
 pub fn shell(shell: &Shell) -> Result<ShellReport, LabError> {
-    let _deaf = Deaf::new();
+    let _ignored = IgnoredInterrupts::new();
     let job = serde_json::to_vec(&Job::Shell(shell.clone()));
     let job = job.map_err(|e| LabError::failed("cannot write the job", e))?;
     let mut enclosure = Enclosure::start(&job, &[])?;
@@ -97,27 +97,27 @@ pub fn shell(shell: &Shell) -> Result<ShellReport, LabError> {
     }
 }
 
-/// Ignores the terminal's interrupts as long as it lives: the command answers them, and we go on to report.
-struct Deaf([(Signal, SigHandler); 2]);
+/// Ignores the terminal's interrupts while it exists: the command handles them, and the report follows.
+struct IgnoredInterrupts([(Signal, SigHandler); 2]);
 
-impl Deaf {
+impl IgnoredInterrupts {
     fn new() -> Self {
         // SAFETY: ignoring a signal installs no handler.
         let ignore = |s| (s, unsafe { signal(s, SigHandler::SigIgn) }.unwrap_or(SigHandler::SigDfl));
-        Deaf([ignore(Signal::SIGINT), ignore(Signal::SIGQUIT)])
+        IgnoredInterrupts([ignore(Signal::SIGINT), ignore(Signal::SIGQUIT)])
     }
 }
 
-impl Drop for Deaf {
+impl Drop for IgnoredInterrupts {
     fn drop(&mut self) {
         for (s, before) in self.0 {
-            // SAFETY: puts back what was there.
+            // SAFETY: restores the previous handler.
             let _ = unsafe { signal(s, before) };
         }
     }
 }
 
-/// Does what the shell is for; gives the report as JSON.
+/// Runs the shell's command; returns the report as JSON.
 pub(crate) fn inside(shell: &Shell, outer: Option<Outer>) -> Result<Vec<u8>, LabError> {
     let report = run_command(shell, outer)?;
     serde_json::to_vec(&report).map_err(|e| LabError::failed("cannot write the report", e))
@@ -138,11 +138,11 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
     }
     let started = Instant::now();
     let pid = start_client(&topology.ends[CLIENT], &shell.command, place)?;
-    let (exit_code, waits) = see_through(pid, &topology);
+    let (exit_code, waits) = run_to_completion(pid, &topology);
     let duration = started.elapsed();
 
     let report = emulator.stop()?;
-    topology.forsake()?;
+    topology.abandon_sockets()?;
     for capture in captures.into_iter().flatten() {
         capture.finish()?;
     }
@@ -157,7 +157,7 @@ fn run_command(shell: &Shell, outer: Option<Outer>) -> Result<ShellReport, LabEr
     Ok(ShellReport { exit_code, duration_s: duration.as_secs_f64(), links, health, invalid_because })
 }
 
-/// What the path of the shell is, with captures of client and server.
+/// The plan of the shell's path, with captures of client and server.
 fn plan<'a>(shell: &'a Shell, captures: &[Option<Capture>; 2]) -> Plan<'a> {
     let [client, server] = [captures[0].as_ref(), captures[1].as_ref()];
     Plan {
@@ -168,12 +168,12 @@ fn plan<'a>(shell: &'a Shell, captures: &[Option<Capture>; 2]) -> Plan<'a> {
         seed: shell.seed,
         sample: None,
         accesses: Vec::new(),
-        known: Known { views: Views::new(0), extra: Arc::default(), measured_from: Time::ZERO },
+        known: KnownFlows { views: Views::new(0), extra: Arc::default(), measured_from: Time::ZERO },
         taps: [Tap::between(client, server), Tap::between(server, client)],
     }
 }
 
-/// Starts a command line at the server's end, and waits until there is somebody to connect to.
+/// Starts a command line at the server's end, and waits until it listens.
 fn serve(end: &End, line: &str, place: usize) -> Result<(), LabError> {
     let before = listeners(end)?;
     let mut command = Command::new("/bin/sh");
@@ -183,7 +183,7 @@ fn serve(end: &End, line: &str, place: usize) -> Result<(), LabError> {
     await_listener(end, before, pid, line)
 }
 
-/// Starts the program that the shell is for.
+/// Starts the shell's command.
 fn start_client(end: &End, command: &[OsString], place: usize) -> Result<Pid, LabError> {
     let [program, arguments @ ..] = command else {
         return Err(LabError::Input("no command to run".to_owned()));
@@ -194,9 +194,9 @@ fn start_client(end: &End, command: &[OsString], place: usize) -> Result<Pid, La
         .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))
 }
 
-/// Waits until the program has ended, and looks meanwhile how long those at both ends wait for a processor. Its exit code, and
-/// their waits.
-fn see_through(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
+/// Waits for the command, and samples meanwhile how long the programs at both ends wait for a processor.
+/// Returns its exit code and the waits.
+fn run_to_completion(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
     priority::endpoint();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -215,33 +215,33 @@ fn see_through(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
     })
 }
 
-/// How well the machine kept up while the shell was there for `run`, with `stray` packets dropped on interfaces.
+/// How well the machine kept up during the shell's `run`, with `stray` packets dropped on interfaces.
 fn judge(shell: &Shell, audit: &Audit, stray: u64, run: Span, waits: Option<Waits>) -> Verdict {
     let base_rtt =
         BuildContext::for_path(&shell.forward, &shell.reverse, Direction::Forward, shell.mtu, shell.seed)
             .base_rtt;
     let mut verdict = health::judge(audit, stray, base_rtt, run);
-    let told = waits.iter().flat_map(health::waited);
-    // On paths as fast as the machine programs wait for each other.
+    let findings = waits.iter().flat_map(health::waited);
+    // On paths as fast as the machine, programs wait for each other.
     match path_rate(shell).is_some_and(|rate| rate < KEEPS_UP_BELOW) {
-        true => verdict.invalid_because.extend(told),
-        false => verdict.health.notes.extend(told),
+        true => verdict.invalid_because.extend(findings),
+        false => verdict.health.notes.extend(findings),
     }
     verdict.health.waits = waits;
     verdict
 }
 
-/// The most that the path ever carries in a second, in one direction; none: no bound.
+/// The highest rate of the path in either direction; `None` if it is unlimited.
 fn path_rate(shell: &Shell) -> Option<Rate> {
     Some(highest_rate(&shell.forward)?.max(highest_rate(&shell.reverse)?))
 }
 
-/// The most that these links ever carry in a second; none: no bound.
+/// The highest rate that these links can carry; `None` if it is unlimited.
 fn highest_rate(links: &[LinkSpec]) -> Option<Rate> {
     links.iter().filter_map(LinkSpec::highest_rate).min()
 }
 
-/// Starts a command in an end of the path whose client has the address of number `place`.
+/// Starts a command in an end of the path; the client's address has number `place`.
 fn start(end: &End, mut command: Command, place: usize) -> Result<Pid, LabError> {
     command.env("FULLPIPE_CLIENT", Addresses::v4(CLIENT, place).to_string());
     command.env("FULLPIPE_SERVER", SERVER_ADDRESS.0.to_string());
@@ -261,7 +261,7 @@ fn start(end: &End, mut command: Command, place: usize) -> Result<Pid, LabError>
     })
 }
 
-/// Waits for one process, and collects orphans meanwhile: we are the first process of our namespace.
+/// Waits for one process, and reaps orphans meanwhile, as the first process of its namespace must.
 fn wait_for(pid: Pid) -> u8 {
     loop {
         match waitpid(None, None) {
@@ -273,19 +273,19 @@ fn wait_for(pid: Pid) -> u8 {
     }
 }
 
-/// How many sockets wait for connections or datagrams at an end.
+/// Number of listening TCP sockets and unconnected UDP sockets at an end.
 fn listeners(end: &End) -> Result<usize, LabError> {
     end.inside(|| {
         let count = |file: &str, waiting: &str| {
             let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
             text.lines().skip(1).filter(|l| l.split_whitespace().nth(3) == Some(waiting)).count()
         };
-        // TCP_LISTEN, and TCP_CLOSE, which is how an unconnected UDP socket is shown.
+        // TCP_LISTEN, and TCP_CLOSE, the state of an unconnected UDP socket.
         Ok(count("tcp", "0A") + count("tcp6", "0A") + count("udp", "07") + count("udp6", "07"))
     })
 }
 
-/// Gives a server time to open its socket.
+/// Waits until a server has opened its socket.
 fn await_listener(end: &End, before: usize, pid: Pid, line: &str) -> Result<(), LabError> {
     let deadline = Instant::now() + Duration::from_secs(5);
     while listeners(end)? <= before {

@@ -1,8 +1,8 @@
-//! How long the ends of the path waited for a processor while a run was on.
+//! How long the ends of the path waited for a processor during a run.
 //!
-//! The emulator's own account ([`Audit`](crate::emulator::Audit)) does not show it: a packet may leave the path in time and
-//! lie in a socket because the program that reads it is ready and has no processor. The kernel counts that for every
-//! thread (schedstat's run delay).
+//! The emulator's [`Audit`](crate::emulator::Audit) does not show it: a packet may leave the path in time
+//! and stay in a socket because the thread that reads it is runnable but not running. The kernel counts
+//! that for every thread (schedstat's run delay).
 
 use crate::space::{End, Topology};
 use fullpipe_experiment::recording::Waits;
@@ -14,18 +14,18 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// How often it is looked at: a wait is told when it ends, and what falls into one interval is one.
+/// Sampling interval: the kernel counts a wait when it ends, and waits within one interval add up.
 pub(crate) const INTERVAL: Span = Span::from_millis(10);
 
-/// Waits of both ends, client and server, in the course of a run.
+/// Waits of both ends, client and server, during a run.
 pub(crate) struct WaitAudit {
     ends: [Span; 2],
-    /// Of each end in each interval, in nanoseconds.
+    /// Waits per end and interval, in nanoseconds.
     intervals: Histogram<u64>,
     machine: Machine,
 }
 
-/// What the machine's processors had done when the run began.
+/// The machine's processor statistics when the run began.
 struct Machine {
     pressure: Option<Span>,
     times: Option<CpuTimes>,
@@ -49,7 +49,7 @@ impl WaitAudit {
         self.intervals.saturating_record(span.as_nanos());
     }
 
-    /// All of it, after a run of `duration` in which the emulator's threads waited for `emulator`.
+    /// The totals after a run of `duration` in which the emulator's threads waited for `emulator`.
     pub(crate) fn finish(self, emulator: Span, duration: Span) -> Waits {
         let share = |span: Span| span.as_secs_f64() / duration.as_secs_f64().max(1e-9);
         let millis = |quantile| match self.intervals.is_empty() {
@@ -75,20 +75,20 @@ impl WaitAudit {
     }
 }
 
-/// The accounts of threads that are an end each.
+/// The scheduler statistics of the two threads that are the ends.
 pub(crate) struct Threads<'a> {
     accounts: [&'a SchedStatFile; 2],
     seen: [SchedStat; 2],
 }
 
 impl<'a> Threads<'a> {
-    /// From now on. None where the kernel does not tell.
+    /// Starts to watch. `None` if the kernel does not report waits.
     pub(crate) fn watch(accounts: [Option<&'a SchedStatFile>; 2]) -> Option<Self> {
         let accounts = [accounts[0]?, accounts[1]?];
         Some(Threads { seen: [accounts[0].read().ok()?, accounts[1].read().ok()?], accounts })
     }
 
-    /// Adds what has come since the last look.
+    /// Adds the waits since the last sample.
     pub(crate) fn sample(&mut self, audit: &mut WaitAudit) {
         for end in 0..2 {
             if let Ok(now) = self.accounts[end].read() {
@@ -99,8 +99,8 @@ impl<'a> Threads<'a> {
     }
 }
 
-/// All programs in the ends of a path, whichever come and go. What a program waits between its last look and its end is
-/// not seen.
+/// All processes in the ends of a path, which may come and go. Waits between a process's last sample and
+/// its exit are not counted.
 pub(crate) struct Programs {
     /// Inodes of the ends' network namespaces.
     ends: Vec<u64>,
@@ -113,7 +113,7 @@ impl Programs {
         Programs { ends: topology.ends.iter().map(inode).collect(), seen: HashMap::new() }
     }
 
-    /// Adds what has come since the last look.
+    /// Adds the waits since the last sample.
     pub(crate) fn sample(&mut self, audit: &mut WaitAudit) {
         let mut waited = vec![Span::ZERO; self.ends.len()];
         let mut seen = HashMap::new();

@@ -1,6 +1,6 @@
-//! Kernel TCP over the emulated path, seen from outside.
+//! Kernel TCP over the emulated path, as a caller uses it.
 //!
-//! Programs that run inside the lab are this test binary again, told by the environment what to do.
+//! Programs that run inside the lab are this test binary, controlled by the environment.
 
 use fullpipe_experiment::recording::{EventKind, Recording, column};
 use fullpipe_experiment::scenario::{
@@ -143,7 +143,8 @@ fn the_program_inside() {
             }
             let error = shell(&command(["true"])).unwrap_err().to_string();
             assert!(error.contains("another shell") && error.contains("--server"), "{error}");
-            // Nobody listens, which is an answer too: to us, not to the shell beside us.
+            // No process listens, so the connection is refused: the packets reached this shell's server, not
+            // the other shell.
             let error = TcpStream::connect("198.18.0.2:7000").unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
             std::fs::write(&over, "").unwrap();
@@ -245,7 +246,8 @@ fn bbr_keeps_the_rate_under_random_loss_and_cubic_does_not() {
                 assert!((0.003..0.03).contains(&lost), "{lost} of the packets were lost");
             }
             let [bbr, cubic] = both.each_ref().map(|recording| recording.summary.goodput_bps);
-            // 100 Mbit/s, 100 ms, 1 %: 80–89 and 2.5 Mbit/s measured; here the square root law gives CUBIC more.
+            // 100 Mbit/s, 100 ms, 1 %: 80–89 and 2.5 Mbit/s measured; here the square root law gives CUBIC
+            // more.
             assert!(bbr > 5.0 * cubic, "BBR {bbr} bit/s, CUBIC {cubic} bit/s");
             assert!(bbr > 25e6, "BBR {bbr} bit/s of 48 Mbit/s");
         },
@@ -315,7 +317,8 @@ fn a_flow_that_stops_has_little_left_in_its_socket() {
     let path = r#"{"rate": "20mbit", "rtt": "20ms", "buffer": "1bdp"}"#;
     let run = || record(&scenario(path, vec![flow.clone()], "4s"));
     judged("a flow that stops", run, doubts, |recording| {
-        // 20 Mbit/s for a second; then 100 ms of what is not sent yet, 40 ms of queue and path, and the last write.
+        // 20 Mbit/s for a second; then 100 ms of what is not sent yet, 40 ms of queue and path, and the last
+        // write.
         let most = 20e6 / 8.0 * 1.3;
         let delivered = recording.summary.bytes_delivered as f64;
         assert!(
@@ -368,7 +371,7 @@ fn flows_follow_each_other_through_links_of_their_own() {
     });
 }
 
-/// The kernel sends what an ACK lets go as one burst unless it paces, and a queue of twenty packets has no room for that.
+/// Without pacing the kernel sends bursts on ACKs, which a queue of twenty packets cannot hold.
 #[test]
 fn a_paced_cubic_fits_where_an_unpaced_one_does_not() {
     let Some(_turn) = lab() else { return };
@@ -386,7 +389,7 @@ fn a_paced_cubic_fits_where_an_unpaced_one_does_not() {
 
 /// What waits behind a hole has arrived: read in order it would come all at once when the hole is filled.
 #[test]
-fn payload_counts_as_it_arrives_and_not_as_holes_are_filled() {
+fn payload_counts_when_it_arrives() {
     let Some(_turn) = lab() else { return };
     let path = r#"{"rate": "20mbit", "rtt": "300ms", "loss": "0.5%"}"#;
     let run = || {
@@ -457,7 +460,7 @@ fn a_command_passes_its_exit_code_on_and_labs_nest() {
 }
 
 #[test]
-fn a_shell_in_a_shell_prolongs_its_path() {
+fn a_nested_shell_extends_the_path() {
     let Some(_turn) = lab() else { return };
     for server in ["198.18.0.2", "2001:2::2"] {
         let servers = vec![line(&format!("listen {server}"))];
@@ -480,7 +483,7 @@ fn a_shell_in_a_shell_prolongs_its_path() {
 }
 
 #[test]
-fn a_path_is_prolonged_by_one_shell_at_a_time() {
+fn only_one_nested_shell_extends_a_path_at_a_time() {
     let Some(_turn) = lab() else { return };
     assert_eq!(shell(&command(["sh", "-c", &line("beside")])).unwrap().exit_code, 0);
 }
@@ -509,18 +512,20 @@ fn labs_start_in_a_program_whose_threads_are_busy() {
     });
 }
 
-/// What a caller passes on to its copy ends there: a command finds what it would find without a lab.
+/// A command inherits neither the lab's descriptors nor its signal mask.
 #[test]
-fn a_command_inherits_no_descriptor_and_no_deaf_ear() {
+fn a_command_inherits_no_descriptors_and_no_ignored_signals() {
     let Some(_turn) = lab() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let told = directory.path().join("told");
-    let program = format!("exec 9>{}; (ls /proc/self/fd; grep SigIgn /proc/self/status) >&9", told.display());
+    let output = directory.path().join("output");
+    let program =
+        format!("exec 9>{}; (ls /proc/self/fd; grep SigIgn /proc/self/status) >&9", output.display());
     let read = || {
-        let told = std::fs::read_to_string(&told).unwrap();
-        let (files, ignored) = told.split_once("SigIgn:").unwrap();
-        // Those above 31 belong to the C library. Ctrl-C and Ctrl-\ (2, 3) are deaf where a shell without job control started
-        // the suite in the background; a command of the lab hears them all the same.
+        let text = std::fs::read_to_string(&output).unwrap();
+        let (files, ignored) = text.split_once("SigIgn:").unwrap();
+        // Signals above 31 belong to the C library. SIGINT and SIGQUIT are ignored if a shell without job
+        // control started the suite in the background; a command of the lab receives them all the
+        // same.
         let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap() & 0x7fff_fff9;
         (files.to_owned(), ignored)
     };
@@ -591,7 +596,7 @@ fn a_run_beside_busy_programs_says_how_long_its_ends_waited() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_requirements_are_named() {
     let Some(_turn) = lab() else { return };
     let error = shell(&command(["no-such-program"])).unwrap_err();
     assert!(matches!(&error, LabError::Input(text) if text.contains("`no-such-program`")), "{error}");
@@ -633,7 +638,7 @@ fn nix_uid() -> u32 {
 }
 
 #[test]
-fn progress_is_told_and_a_break_stops_the_run() {
+fn progress_is_reported_and_a_break_stops_the_run() {
     let Some(_turn) = lab() else { return };
     let path = r#"{"rate": "10mbit", "rtt": "20ms"}"#;
     let long = scenario(path, vec![FlowSpec::bulk("cubic")], "600s");
@@ -651,7 +656,7 @@ fn progress_is_told_and_a_break_stops_the_run() {
     assert!(began.elapsed() < PATIENCE, "of ten minutes");
 }
 
-/// TCP sockets of the whole machine that nobody holds any more and that still have something to send.
+/// Orphaned TCP sockets of the whole machine, which still have data to send.
 fn orphans() -> u64 {
     let text = std::fs::read_to_string("/proc/net/sockstat").unwrap();
     let mut words = text.lines().find(|line| line.starts_with("TCP:")).unwrap().split_whitespace();
@@ -670,7 +675,7 @@ fn few_orphans(before: u64) {
 }
 
 #[test]
-fn no_socket_outlives_the_path_with_what_it_could_not_send() {
+fn no_socket_with_unsent_data_outlives_the_path() {
     let Some(_lab) = lab() else { return };
     let before = orphans();
     let path = r#"{
@@ -683,7 +688,7 @@ fn no_socket_outlives_the_path_with_what_it_could_not_send() {
 }
 
 #[test]
-fn what_programs_leave_unsent_does_not_outlive_the_shell() {
+fn unsent_data_of_programs_does_not_outlive_the_shell() {
     let Some(_lab) = lab() else { return };
     let before = orphans();
     let slow = link(r#"{"rate": "1mbit", "delay": "20ms"}"#);

@@ -16,8 +16,8 @@ pub struct BlackoutSpec {
     /// Period with which it repeats (a satellite's handovers): longer than its duration, at least 1 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Span>,
-    /// Whether packets wait in the queue meanwhile, as on a radio link. Otherwise the queue keeps serving, and
-    /// packets that leave it are lost.
+    /// Whether packets wait in the queue meanwhile, as on a radio link. Otherwise the queue keeps serving,
+    /// and packets that leave it are lost.
     #[serde(default)]
     pub hold: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) struct Blackouts(Vec<BlackoutSpec>);
 
 impl Blackouts {
     /// Selects the blackouts that hold packets, or those that lose them.
-    pub fn of(all: &[BlackoutSpec], hold: bool) -> Self {
+    pub fn with_hold(all: &[BlackoutSpec], hold: bool) -> Self {
         Blackouts(all.iter().filter(|blackout| blackout.hold == hold).copied().collect())
     }
 
@@ -119,7 +119,7 @@ mod tests {
     fn blackout(text: &str) -> Blackouts {
         let spec: BlackoutSpec = toml::from_str(text).unwrap();
         check(&[spec]).unwrap();
-        Blackouts::of(&[spec], spec.hold)
+        Blackouts::with_hold(&[spec], spec.hold)
     }
 
     #[test]
@@ -157,7 +157,7 @@ mod tests {
             let spec = BlackoutSpec {
                 at: Span::from_nanos(start), r#for: Span::from_nanos(length), every, hold: false,
             };
-            let b = Blackouts::of(&[spec], false);
+            let b = Blackouts::with_hold(&[spec], false);
             let state = |ns| b.is_down(Time::from_nanos(ns));
             let walked = (from + 1..400).find(|&ns| state(ns) != state(ns - 1));
             let edge = b.next_edge(Time::from_nanos(from));

@@ -56,7 +56,7 @@ impl<T> Link<T> {
         };
         blackout::check(&spec.blackouts)?;
         let station = station(spec, ctx, random("queue"))?;
-        let holding = Blackouts::of(&spec.blackouts, true);
+        let holding = Blackouts::with_hold(&spec.blackouts, true);
         if !holding.is_empty() && !station.as_ref().is_some_and(Station::has_rate) {
             let reason = "packets can only wait where there is a `rate`: add one, or remove `hold`";
             return Err(LinkError::new("blackouts", reason));
@@ -78,7 +78,7 @@ impl<T> Link<T> {
             },
             line: Line::new(spec, index, ctx)?,
             schedule: Schedule::new(spec)?,
-            losing: Blackouts::of(&spec.blackouts, false),
+            losing: Blackouts::with_hold(&spec.blackouts, false),
             holding,
             edge: Time::NEVER,
             next_change: Time::NEVER,
@@ -226,8 +226,8 @@ impl<T> Link<T> {
         }
     }
 
-    /// Stops or resumes service according to the blackouts. An idle link sleeps until the next packet, so that
-    /// endless blackouts do not cause endless events.
+    /// Stops or resumes service according to the blackouts. An idle link sleeps until the next packet, so
+    /// that endless blackouts do not cause endless events.
     fn hold(&mut self, now: Time) {
         if !self.holding.is_empty() {
             let idle = self.edge == now && self.station.as_ref().is_none_or(Station::is_empty);

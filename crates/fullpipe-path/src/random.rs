@@ -1,5 +1,5 @@
-//! Seeded randomness: a separate stream for every element of every link, so that adding one element does not
-//! change the numbers of another.
+//! Seeded randomness: a separate stream for every element of every link, so that adding one element does
+//! not change the numbers of another.
 //!
 //! Logarithms come from `libm` and not from the platform: results are the same on every machine.
 

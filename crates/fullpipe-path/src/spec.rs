@@ -102,8 +102,8 @@ pub struct Change {
 }
 
 impl LinkSpec {
-    /// The rate that sizes buffers: the rate at the start, the mean of a trace, or the maximum of a cellular
-    /// link. `None` for a link without a rate.
+    /// The rate that sizes buffers: the rate at the start, the mean of a trace, or the maximum of a
+    /// cellular link. `None` for a link without a rate.
     pub fn nominal_rate(&self) -> Option<Rate> {
         match (&self.trace, &self.cellular) {
             (Some(TraceSpec::Inline(trace)), _) => Some(trace.mean_rate()),

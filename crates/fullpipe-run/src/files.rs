@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 /// Largest scenario file, in bytes; generated ones are far smaller, too.
 const MAX_SCENARIO_BYTES: u64 = 64 << 20;
-/// Largest file that a scenario refers to, in bytes: a cellular trace of many hours has some tens of megabytes.
+/// Largest file that a scenario refers to, in bytes: a cellular trace of many hours has some tens of
+/// megabytes.
 const MAX_REFERENCED_BYTES: u64 = 256 << 20;
 
 /// Reads the text of a scenario from `source`, which may be a pipe. `name` is used in errors.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// One of `of` equal parts of a batch: every `of`-th run, so that long runs, which are neighbours in a sweep,
-/// are spread over all parts.
+/// One of `of` equal parts of a batch: every `of`-th run, so that long runs, which are neighbours in a
+/// sweep, are spread over all parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     nth: u32,

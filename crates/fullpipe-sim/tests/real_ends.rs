@@ -1,5 +1,5 @@
-//! What real time and real ends do to a run, each alone: packets that come a little late, and a receive window that has to grow. These
-//! are why runs of the lab differ from exact ones (docs/evidence/sim-vs-lab.md).
+//! Effects of real time and real ends, one at a time: packets that are a little late, a receive window that
+//! has to grow. They explain differences between the lab and the simulator (docs/evidence/sim-vs-lab.md).
 
 mod common;
 use common::{run, run_seeded, scenario};
@@ -8,8 +8,8 @@ use fullpipe_experiment::scenario::{App, CpuSpec, Direction, PathSpec, Scenario,
 use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
 use fullpipe_units::{Bytes, Span};
 
-/// `scenario` with packets that leave either way on time, but for three in ten: these by Pareto's law of shape 3, one in a hundred by
-/// 3.6 `spread` or more. So the lab's emulator is late.
+/// `scenario` with the lateness of the lab's emulator: three in ten packets are late by a Pareto
+/// distribution of shape 3, one in a hundred by 3.6 `spread` or more.
 fn late(scenario: &Scenario, spread: Span) -> Scenario {
     let mut scenario = scenario.clone();
     let jitter = JitterSpec { spread, distribution: Distribution::Pareto, reorder: false };
@@ -19,17 +19,17 @@ fn late(scenario: &Scenario, spread: Span) -> Scenario {
     scenario
 }
 
-/// The least and the most.
+/// Minimum and maximum.
 fn range(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     values.into_iter().fold((f64::INFINITY, 0.0), |(least, most), value| (least.min(value), most.max(value)))
 }
 
-/// Least and most of the median round-trip time over eight seeds, in milliseconds.
+/// Minimum and maximum of the median round-trip time over eight seeds, in milliseconds.
 fn medians(scenario: &Scenario) -> (f64, f64) {
     range((1..=8).map(|seed| run_seeded(scenario, seed).summary.rtt_ms.p50.unwrap()))
 }
 
-/// Sends and lets windows grow as the lab's ends do, up to a buffer of `most` bytes.
+/// Configures the ends like the lab's, with buffers of up to `most` bytes.
 fn like_linux(scenario: &mut Scenario, most: u64) {
     for flow in &mut scenario.flows {
         flow.tso = Some(true);
@@ -50,8 +50,9 @@ fn bbr(path: &str, seconds: u64, warmup: u64) -> Scenario {
     s
 }
 
-/// BBR takes the highest rate of ten rounds. Where packets come in bursts one that comes a little early after one that came a little
-/// late makes a higher one, which fills a queue up to the window's twice the BDP. Tens of microseconds are enough.
+/// BBR uses the highest rate of ten rounds. With bursts, a slightly early packet after a slightly late one
+/// gives a higher sample, which builds a queue up to the window of twice the BDP. Tens of microseconds are
+/// enough.
 #[test]
 fn bbr_keeps_a_queue_where_bursts_are_not_exactly_on_time() {
     let aggregation = bbr(
@@ -82,8 +83,9 @@ fn bbr_keeps_a_queue_where_bursts_are_not_exactly_on_time() {
     }
 }
 
-/// The slow start of Hybla, which on 600 ms adds packets by the thousand, overflows the queue only if the receiver's window is open from
-/// the start. Linux's has to grow, in steps of a round trip; the kernel's Hybla carried 11.8 Mbit/s and sent 0.16 % again.
+/// Hybla's slow start, which adds thousands of packets at 600 ms, overflows the queue only if the receive
+/// window is open from the start. Linux's window grows by steps of a round trip; the kernel's Hybla carried
+/// 11.8 Mbit/s and retransmitted 0.16 %.
 #[test]
 fn a_window_that_has_to_grow_keeps_hybla_from_overflowing_a_satellite() {
     let path = common::losing(common::path("20mbit", "600ms", "1bdp"), "0.1%");
@@ -99,8 +101,9 @@ fn a_window_that_has_to_grow_keeps_hybla_from_overflowing_a_satellite() {
     assert!(again(&tuned) < 0.01 && (10e6..12.5e6).contains(&tuned.goodput_bps), "{tuned:?}");
 }
 
-/// CUBIC's slow start on 250 ms overfills an FQ-PIE queue, which goes on dropping while the recovery lasts. What was lost after that began
-/// is on its way again when the recovery ends. For Linux that is another one, with another reduction: it carries 51.4 Mbit/s in ten seconds.
+/// CUBIC's slow start at 250 ms overfills an FQ-PIE queue, which keeps dropping during the recovery.
+/// Segments lost after its start are being retransmitted when it ends. Linux enters another recovery for
+/// them, with another reduction: it carries 51.4 Mbit/s in ten seconds.
 #[test]
 fn what_was_lost_during_a_recovery_begins_another() {
     let path: PathSpec = toml::from_str(
@@ -117,8 +120,8 @@ fn what_was_lost_during_a_recovery_begins_another() {
     assert!((50.0..53.0).contains(&goodput), "{goodput} Mbit/s");
 }
 
-/// A small segment ends what was written. Once the application has read it, and nothing is left to read, Linux acknowledges at once; else
-/// the last ACK of a burst, for which the next one waits, takes 40 ms more.
+/// A small segment ends a write. Linux acknowledges it at once when the application has read everything;
+/// otherwise the last ACK of a burst, for which the next one waits, would take 40 ms longer.
 #[test]
 fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
     let mut s = scenario(common::path("100mbit", "20ms", "1bdp"), &["cubic"], 10);
@@ -134,9 +137,10 @@ fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
     assert!((130..160).contains(&plain) && (320..360).contains(&tuned), "{plain}, {tuned}");
 }
 
-/// Twenty packets of buffer at 100 Mbit/s are 2.4 ms. CUBIC, which sends as ACKs come, loses what late ACKs let go together, the more the
-/// later they are: on an idle machine the lab carries 33 Mbit/s unpaced, beside compilers 12 to 17; 77 and 68 to 71 paced. Paced, it loses
-/// some of what it sends again, too, for the recovery is paced by all that is outstanding; by its window it would carry 85.
+/// Twenty packets of buffer at 100 Mbit/s are 2.4 ms. Late ACKs make unpaced CUBIC send bursts, and the
+/// later they are, the more of them it loses: on an idle machine the lab carries 33 Mbit/s, next to
+/// compilers 12 to 17; paced, 77 and 68 to 71. Paced, it also loses retransmissions, because recovery is
+/// paced by the outstanding data; paced by its window it would carry 85.
 #[test]
 fn late_acks_cost_cubic_a_shallow_buffer() {
     let path = || {
@@ -161,9 +165,10 @@ fn late_acks_cost_cubic_a_shallow_buffer() {
     }
 }
 
-/// Reno's slow start sends two packets for each that arrives: 40 in its third round trip, as many as twenty packets of buffer and the link take
-/// if each is on time. Ten microseconds decide whether one is lost there, which ends the slow start as it does in the lab (44.0 Mbit/s, 22
-/// sent again), or fifty in the round trip after it. With fifty it may lose some of its later bursts, too (34 in two of eight runs of the lab).
+/// Reno's slow start sends two packets for each that arrives: 40 in its third round trip, which twenty
+/// packets of buffer and the link can just hold if each is on time. Ten microseconds decide whether one is
+/// lost there, which ends slow start as in the lab (44.0 Mbit/s, 22 retransmissions), or fifty in the next
+/// round trip. With fifty it may lose later bursts, too (34 in two of eight runs of the lab).
 #[test]
 fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='20ms'\nqueue='20p'\n[[reverse]]\ndelay='20ms'";
@@ -184,9 +189,9 @@ fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     assert!((1..=6).contains(&later), "{later} of twelve");
 }
 
-/// Which packets are lost is chance, and so is what a run of ten seconds carries: over seeds alone BBR v3 on a short path from 65 to 77
-/// Mbit/s, and CUBIC from 10 to 28 of 40, which a handful of losses hits; BBR v3's transfers of 8 MB over 100 ms (`fig7`) come to 203 to 219,
-/// and Hybla on a satellite, over two minutes, to 10.6 to 11.5.
+/// Random loss makes the goodput of a ten-second run random: over seeds alone, BBR v3 on a short path
+/// carries 65 to 77 Mbit/s, and CUBIC, with a handful of losses, 10 to 28 of 40; BBR v3's transfers of 8 MB
+/// over 100 ms (`fig7`) 203 to 219, and Hybla on a satellite path, over two minutes, 10.6 to 11.5.
 #[test]
 fn chance_alone_moves_what_a_lossy_path_carries() {
     let over_seeds = |s: &Scenario| range((1..=8).map(|seed| run_seeded(s, seed).summary.goodput_bps / 1e6));
@@ -214,8 +219,8 @@ fn chance_alone_moves_what_a_lossy_path_carries() {
     }
 }
 
-/// Where ACKs are held a window makes round trips of few lengths. CUBIC's grows through two of them, so that the 40th percentile is a level
-/// below the median, and the lab's median is either.
+/// Aggregated ACKs quantise a window's round-trip time. CUBIC's window passes through two levels, so that
+/// the 40th percentile is a level below the median, and the lab's median is either.
 #[test]
 fn held_acks_leave_the_median_between_two_levels() {
     let path = "[[forward]]\nrate='50mbit'\ndelay='10ms'\nqueue='2bdp'\n[[reverse]]\ndelay='10ms'\naggregate={hold='8ms',max=64}";
@@ -229,7 +234,8 @@ fn held_acks_leave_the_median_between_two_levels() {
     assert!(at(0.4) < 51.0 && at(0.5) > 55.0, "{} {}", at(0.4), at(0.5));
 }
 
-/// A probe for the last packet of all is set 250 ms away, which is more than 62 of Linux's ticks of 4 ms: it goes off with every eighth.
+/// The tail loss probe of the last packet is set to 250 ms, more than 62 of Linux's ticks of 4 ms: it
+/// expires at a multiple of eight ticks.
 #[test]
 fn a_probe_comes_with_the_kernels_tick() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
@@ -245,10 +251,10 @@ fn a_probe_comes_with_the_kernels_tick() {
     assert!(most - least > 20.0, "{late:?}");
 }
 
-/// The last packet of a transfer is lost, so that the probe waits as long as it takes to hear of the one before, which no second follows. It
-/// is acknowledged after 40 ms, for the window has stopped to grow by then, from either of two first buffers, and each two that left as one
-/// were acknowledged when they were read. So it is in the lab (`real_ends_in_the_lab`). With a window that still grew, or with an ACK for
-/// every second packet only, it takes 482 ms.
+/// The last packet of a transfer is lost, so the probe waits for the delayed ACK of the one before. That is
+/// sent after 40 ms, because the window has stopped growing by then, with either of two initial buffers,
+/// and each burst of two was acknowledged when it was read. So it is in the lab (`real_ends_in_the_lab`).
+/// With a growing window, or with an ACK for every second packet only, it takes 482 ms.
 #[test]
 fn a_window_stops_to_grow_where_that_of_linux_does() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
@@ -263,9 +269,10 @@ fn a_window_stops_to_grow_where_that_of_linux_does() {
     }
 }
 
-/// A loss on the way of the last retransmission of a recovery lengthens it by a round trip, in which what was lost meanwhile arrives, too:
-/// the recovery that else would begin at its end, with another reduction, does not. In `long-fat` FQ-PIE drops a packet in thirty; in two
-/// captures of the lab the difference between 51.5 and 63.7 Mbit/s was that it had dropped two of 110 retransmissions.
+/// The loss of the last retransmission of a recovery prolongs it by a round trip, in which later losses are
+/// repaired, too: so the recovery that would start at its end, with another reduction, is avoided. In
+/// `long-fat` FQ-PIE drops one packet in thirty; in two captures of the lab the difference between 51.5 and
+/// 63.7 Mbit/s was the loss of two of 110 retransmissions.
 #[test]
 fn a_lost_retransmission_can_spare_a_reduction() {
     let recoveries = |lost: &str| {
@@ -279,14 +286,15 @@ fn a_lost_retransmission_can_spare_a_reduction() {
         let entered = run.flows[0].events.iter().filter(|e| e.kind == EventKind::RecoveryEntered).count();
         (entered, run.summary.packets_retransmitted)
     };
-    // The last two were sent before the loss of the first was seen, and after.
+    // The last two were sent before and after the loss of the first was detected.
     assert_eq!(recoveries("1003,1077,1110"), (2, 3));
     // The 1164th on the path is the second one's retransmission.
     assert_eq!(recoveries("1003,1077,1110,1164"), (1, 4));
 }
 
-/// A download whose ACKs wait behind an upload for a second takes 30 round trips in as many seconds: which of its packets the upload's meet
-/// is chance. When the upload begins, to the millisecond, moves what both carry by a tenth.
+/// A download whose ACKs queue behind an upload for a second has 30 round trips in as many seconds, so its
+/// losses are chance. A change of the upload's start by milliseconds changes the goodput of both by a
+/// tenth.
 #[test]
 fn when_an_upload_begins_moves_what_a_download_carries() {
     let path: PathSpec = toml::from_str(
@@ -305,7 +313,7 @@ fn when_an_upload_begins_moves_what_a_download_carries() {
     assert!(least > 4.0 && most < 5.2 && most > 1.07 * least, "{carried:?}");
 }
 
-/// Two ends on 10 Gbit/s whose processors take this.
+/// Two ends at 10 Gbit/s with these processing costs.
 fn fast(cpu: Option<CpuSpec>) -> Scenario {
     let path = "[[forward]]\nrate='10gbit'\ndelay='500us'\nqueue='1bdp'\n[[reverse]]\ndelay='500us'";
     let mut s = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["cubic"], 1);
@@ -315,7 +323,7 @@ fn fast(cpu: Option<CpuSpec>) -> Scenario {
     s
 }
 
-/// Where a processor takes longer than the link, it sets the rate, and nothing waits on the path.
+/// A processor that is slower than the link determines the rate, and no queue builds on the path.
 #[test]
 fn ends_that_cannot_keep_up_set_the_rate() {
     let free = run(&fast(None)).summary;
@@ -328,8 +336,8 @@ fn ends_that_cannot_keep_up_set_the_rate() {
     assert!(waited(&free) > 0.5 && waited(&busy) < 0.05, "{free:?} {busy:?}");
 }
 
-/// A receiver that takes 5 µs for what comes to it together would carry 2.3 Gbit/s of single packets. It takes several at once, and
-/// acknowledges them once.
+/// A receiver that takes 5 µs per batch would carry 2.3 Gbit/s of single packets. With receive offload it
+/// processes several at once, and acknowledges them once.
 #[test]
 fn what_waits_for_a_busy_receiver_is_acknowledged_together() {
     let carried = |cpu| {

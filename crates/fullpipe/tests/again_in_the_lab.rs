@@ -77,7 +77,7 @@ fn a_run_that_was_held_up_is_not_valid_and_says_why() {
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 1 runs are invalid"));
     assert_eq!(run["valid"], false);
-    assert!(run["invalid_because"].to_string().contains("the emulator stood still for"), "{run:#}");
+    assert!(run["invalid_because"].to_string().contains("the emulator stalled for"), "{run:#}");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn it_is_made_again_and_says_so() {
     // On a busy machine the next ones need not be valid either.
     assert_eq!(run["valid"], output.status.success(), "{run:#}");
     let notes = run["health"]["notes"].to_string();
-    assert!(notes.contains("run again: the run before was not valid ("), "{notes}");
+    assert!(notes.contains("repeated: the previous run was invalid ("), "{notes}");
 }
 
 #[test]
@@ -101,6 +101,6 @@ fn interrupted_the_second_time_the_first_is_kept() {
     let Some(run) = run(&output) else { return };
     assert_eq!(output.status.code(), Some(130));
     assert_eq!(run["valid"], false, "{run:#}");
-    assert!(run["invalid_because"].to_string().contains("stood still"), "{run:#}");
-    assert!(!run["health"]["notes"].to_string().contains("run again"), "{run:#}");
+    assert!(run["invalid_because"].to_string().contains("stalled for"), "{run:#}");
+    assert!(!run["health"]["notes"].to_string().contains("repeated:"), "{run:#}");
 }

@@ -77,7 +77,7 @@ fn what_bbr3_and_bbr1_believe_is_recorded() {
     shows("what bbr3 and fp_bbr1 believe is what the path is", || {
         let runs = runs(&args);
         let notes = runs[0]["health"]["notes"].to_string();
-        assert!(notes.contains("bbr3 is fp_bbr3 here"), "{notes}");
+        assert!(notes.contains("bbr3 runs as the kernel's fp_bbr3"), "{notes}");
         let mut wrong: Vec<String> =
             runs.iter().zip(start).flat_map(|(run, start)| misbelieved(run, start)).collect();
         let up = runs[0]["flows"][0]["states"].as_array().unwrap();

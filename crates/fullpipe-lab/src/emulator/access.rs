@@ -1,16 +1,16 @@
-//! A flow's own link between its sender and the path.
+//! A flow's access link, between its sender and the path.
 
-use super::parcels::Parcel;
+use super::frames::FrameSegment;
 use fullpipe_experiment::scenario::AccessSpec;
 use fullpipe_path::{Direction, Path};
 
-/// The link of the flow `flow`.
+/// The access link of flow `flow`.
 pub(crate) struct Access {
     pub(crate) flow: usize,
-    /// The way of the flow's data.
+    /// Direction of the flow's data.
     pub(crate) way: Direction,
-    /// What the flow is called.
+    /// Label of the flow.
     pub(crate) label: String,
     pub(crate) spec: AccessSpec,
-    pub(crate) link: Path<Parcel>,
+    pub(crate) link: Path<FrameSegment>,
 }

@@ -1,23 +1,23 @@
-//! What has arrived of a flow's data, each byte once.
+//! Counts the bytes of a flow that have arrived, each byte once.
 
 use super::rtt::after;
 
 /// The parts of a flow's sequence space that have arrived.
 #[derive(Default)]
 pub(super) struct Arrivals {
-    /// Apart from each other and in order: the first is what the receiver can read, unless the beginning is missing.
+    /// Disjoint and in order. The first is the data received in order, unless the beginning is missing.
     ranges: Vec<(u32, u32)>,
     bytes: u64,
 }
 
-/// As far behind its end as this the first range is forgotten: the largest window there is (RFC 7323 § 2.3), behind which
-/// nothing is sent again.
+/// The part of the first range that is kept: the largest window (RFC 7323 §2.3), before which nothing can
+/// be retransmitted.
 const WINDOW: u32 = 1 << 30;
 
 impl Arrivals {
-    /// Data from `start` to before `end` have come, for the first time or again.
+    /// Data `start..end` arrived, for the first time or again.
     pub(super) fn add(&mut self, start: u32, end: u32) {
-        // Those that end before it stay as they are; what comes in order meets the only one there is.
+        // Ranges that end before it are unaffected; in-order data meets the only range.
         let from = self.ranges.iter().rposition(|&(_, to)| after(start, to)).map_or(0, |at| at + 1);
         let mut joined = (start, end);
         let mut known = 0;

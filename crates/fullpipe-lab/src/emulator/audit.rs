@@ -1,15 +1,15 @@
-//! How well the emulator kept its own schedule.
+//! How well the emulator kept its schedule.
 
 use fullpipe_units::Span;
 use hdrhistogram::Histogram;
 
 /// Histograms in nanoseconds, up to 100 s, and counts.
 pub(crate) struct Audit {
-    /// From the time a packet was due at the far end to the time it was handed to the kernel there.
+    /// Time from when a packet was due at the far end until the kernel there received it.
     pub(crate) lateness: Histogram<u64>,
-    /// From the time the kernel received a packet to the time we saw it.
+    /// Time from when the kernel received a packet until the emulator read it.
     pub(crate) read_latency: Histogram<u64>,
-    /// Frames that the ring had no room for.
+    /// Frames dropped because the ring was full.
     pub(crate) ring_drops: u64,
     /// Frames that the kernel refused to send.
     pub(crate) send_failures: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Audit {
     pub(crate) not_ours: u64,
     /// CPU time of the emulator's threads.
     pub(crate) cpu: Span,
-    /// Time that they were ready and had no processor.
+    /// Time that they were runnable and waited for a processor.
     pub(crate) waited: Span,
 }
 
@@ -40,12 +40,12 @@ impl Audit {
         self.lateness.saturating_record_n(span.as_nanos(), count);
     }
 
-    /// A frame was seen `span` after it came.
+    /// A frame was read `span` after it arrived.
     pub(crate) fn read(&mut self, span: Span) {
         self.read_latency.saturating_record(span.as_nanos());
     }
 
-    /// Both accounts together.
+    /// Merges two audits.
     pub(crate) fn merge(mut self, other: Audit) -> Self {
         // Histograms of equal bounds always add.
         let _ = self.lateness.add(other.lateness);

@@ -25,8 +25,8 @@ impl Clock {
         Time::from_nanos(read(ClockId::CLOCK_MONOTONIC) - self.origin)
     }
 
-    /// How to put time stamps of `CLOCK_REALTIME`, as packets carry them, on this clock. Holds for a
-    /// moment only: that clock is adjusted while we run.
+    /// The offset from `CLOCK_REALTIME`, in which packets are timestamped, to this clock. It is valid only
+    /// briefly, because that clock is adjusted during the run.
     pub(crate) fn realtime(&self) -> RealtimeOffset {
         let before = read(ClockId::CLOCK_MONOTONIC);
         let real = read(ClockId::CLOCK_REALTIME);

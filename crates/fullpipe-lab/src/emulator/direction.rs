@@ -3,7 +3,7 @@
 use super::access::Access;
 use super::audit::Audit;
 use super::clock::Clock;
-use super::parcels::{Parcel, Parcels};
+use super::frames::{FrameSegment, Frames};
 use super::rtt::Views;
 use crate::capture::Tap;
 use crate::wire::{Frame, MAX_HEADERS, Protocol, VnetHeader};
@@ -22,10 +22,10 @@ const BATCH: usize = 128;
 
 /// Which flows are known and how their packets are treated.
 #[derive(Clone)]
-pub(crate) struct Known {
+pub(crate) struct KnownFlows {
     /// What is recorded of them.
     pub(crate) views: Views,
-    /// Delay of each flow's own on top of the path's, by number; the sending end's way in has it.
+    /// Extra delay of each flow, by number, applied to packets towards its sending end.
     pub(crate) extra: Arc<[Span]>,
     /// Start of the measured time.
     pub(crate) measured_from: Time,
@@ -41,79 +41,80 @@ struct Run {
 }
 
 impl Run {
-    /// Whether the segment that is due at `due` leaves with these: it is the next of their frame, and due when they are, or at any time that
-    /// has come, if they `coalesce`. Where a late thread joins what the path took apart, the receiving kernel takes a connection for one
-    /// with fuller packets, and gives it a larger window for the whole of its life (`tcp_measure_rcv_mss`).
-    fn takes(&self, next: Parcel, ecn: Ecn, due: Time, coalesce: bool) -> bool {
+    /// Whether the segment due at `due` is sent with this run: it is the next of the same frame, and due at
+    /// the same time, or already due with `coalesce`. If a late thread merged segments that the path
+    /// had separated, the receiving kernel would overestimate the fill of packets and give the
+    /// connection a larger window for its whole life (`tcp_measure_rcv_mss`).
+    fn takes(&self, next: FrameSegment, ecn: Ecn, due: Time, coalesce: bool) -> bool {
         (self.slot, self.first + self.count, self.ecn) == (next.slot, next.index, ecn)
             && (coalesce || self.due == due)
     }
 }
 
-/// A run that waits out its flow's own delay. The earliest is the greatest, as a heap wants it.
-struct Held {
+/// A run in its flow's extra delay. The earliest is the greatest, as the heap requires.
+struct DelayedRun {
     at: Time,
-    /// Keeps the order of those due at one time.
+    /// Keeps the order of runs due at the same time.
     number: u64,
     run: Run,
 }
 
-impl Ord for Held {
+impl Ord for DelayedRun {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.number).cmp(&(self.at, self.number))
     }
 }
 
-impl PartialOrd for Held {
+impl PartialOrd for DelayedRun {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Held {
+impl PartialEq for DelayedRun {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Held {}
+impl Eq for DelayedRun {}
 
-/// One direction at work.
+/// A running direction.
 pub(crate) struct Direction {
     pub(crate) way: path::Direction,
-    pub(crate) chain: Path<Parcel>,
-    /// What lies in front of it for some flows, in the order of their numbers.
+    pub(crate) chain: Path<FrameSegment>,
+    /// The flows' access links in front of it, in the order of their numbers.
     pub(crate) accesses: Vec<Access>,
     /// When a packet entered the chain last.
     entered: Time,
     from: Port,
     to: Sender,
-    parcels: Parcels,
-    known: Known,
+    frames: Frames,
+    known: KnownFlows,
     clock: Clock,
     latest: Time,
     pub(crate) tap: Option<Tap>,
-    /// Whether what was delivered last had a payload.
+    /// Whether the latest delivered packet had a payload.
     data: bool,
-    held: BinaryHeap<Held>,
+    held: BinaryHeap<DelayedRun>,
     /// How many have been held so far.
     holds: u64,
-    /// Whether the time a packet takes beyond propagation and transmission is time in queues, because
-    /// nothing else of the links holds it up.
+    /// Whether the transit time beyond propagation and transmission is queueing delay, because the links
+    /// have no other elements that delay packets.
     plain: bool,
 }
 
 impl Direction {
     pub(crate) fn new(
         way: path::Direction,
-        (chain, accesses): (Path<Parcel>, Vec<Access>),
+        (chain, accesses): (Path<FrameSegment>, Vec<Access>),
         (from, to): (Port, Sender),
-        known: Known,
+        known: KnownFlows,
         clock: Clock,
         tap: Option<Tap>,
         plain: bool,
     ) -> Self {
-        let parcels = Parcels::default();
+        let frames = Frames::default();
         Direction {
             way,
             chain,
@@ -121,7 +122,7 @@ impl Direction {
             entered: Time::ZERO,
             from,
             to,
-            parcels,
+            frames,
             known,
             clock,
             latest: Time::ZERO,
@@ -133,7 +134,7 @@ impl Direction {
         }
     }
 
-    /// Whether it carries data at the moment, and not just acknowledgements.
+    /// Whether it currently carries data, not just acknowledgements.
     pub(crate) fn carries_data(&self) -> bool {
         self.data
     }
@@ -142,7 +143,7 @@ impl Direction {
         &self.from
     }
 
-    /// Whether the frame belongs to a flow of the scenario, and whether this is the way of its data.
+    /// The scenario's flow that the frame belongs to, and whether this is its data direction.
     fn flow_of(&self, frame: &Frame) -> Option<(usize, bool)> {
         let Protocol::Tcp { .. } = frame.protocol else { return None };
         let number = |port: u16| {
@@ -155,7 +156,7 @@ impl Direction {
         number(frame.ports.0).map(|n| (n, false))
     }
 
-    /// Takes in what has arrived.
+    /// Reads the frames that have arrived.
     pub(crate) fn receive(&mut self, audit: &mut Audit) {
         if !self.from.ready() {
             return;
@@ -165,10 +166,10 @@ impl Direction {
         for _ in 0..BATCH {
             let mut taken = None;
             let latest = self.latest;
-            let (parcels, tap) = (&mut self.parcels, &mut self.tap);
+            let (frames, tap) = (&mut self.frames, &mut self.tap);
             let more = self.from.receive(|received| {
                 let Some(received) = received else { return };
-                // Both clocks are read with an error of microseconds: time must not run backwards.
+                // Both clocks are read with an error of microseconds; time must not go backwards.
                 let at = offset.apply(received.realtime).min(now).max(latest);
                 let Some(frame) = Frame::parse(VnetHeader::decode(received.vnet), received.frame) else {
                     return;
@@ -176,7 +177,7 @@ impl Direction {
                 if let Some(tap) = tap {
                     tap.arrival(at, received.frame);
                 }
-                taken = Some((at, frame, parcels.insert(received.frame, frame, at)));
+                taken = Some((at, frame, frames.insert(received.frame, frame, at)));
             });
             if !more {
                 break;
@@ -194,7 +195,7 @@ impl Direction {
     fn enter(&mut self, at: Time, frame: &Frame, slot: u32) {
         let flow = self.flow_of(frame);
         if let Some((n, true)) = flow {
-            self.parcels.set_flow(slot, n);
+            self.frames.set_flow(slot, n);
             if let Protocol::Tcp { seq, .. } = frame.protocol
                 && frame.payload() > 0
             {
@@ -213,7 +214,7 @@ impl Direction {
         let id = flow.map_or(frame.flow_hash, |(n, _)| n as u32);
         let pure_ack = matches!(frame.protocol, Protocol::Tcp { pure_ack: true, .. });
         for index in 0..frame.segments() {
-            let mut packet = Packet::new(id, frame.l3_bytes(index), Parcel { slot, index });
+            let mut packet = Packet::new(id, frame.l3_bytes(index), FrameSegment { slot, index });
             packet.ecn = frame.ecn;
             packet.pure_ack = pure_ack;
             match own {
@@ -226,9 +227,9 @@ impl Direction {
         }
     }
 
-    /// What comes out of the flows' own links by `to` enters the chain, in the order of time.
+    /// Passes segments that leave the access links by `to` into the chain, in order of time.
     fn pass_on(&mut self, to: Time) {
-        let Direction { accesses, chain, entered, parcels, known, .. } = self;
+        let Direction { accesses, chain, entered, frames, known, .. } = self;
         loop {
             let first = accesses.iter_mut().min_by_key(|access| access.link.next_event());
             let Some(access) = first.filter(|access| access.link.next_event() <= to) else { return };
@@ -238,47 +239,38 @@ impl Direction {
                     *entered = at.max(*entered);
                     chain.push(*entered, packet);
                 }
-                Outcome::Dropped(packet, _) => drop_parcel(parcels, known, packet.data),
+                Outcome::Dropped(packet, _) => drop_parcel(frames, known, packet.data),
             });
         }
     }
 
-    /// The state and the counters of all links: of the chain's, then of the flows' own.
+    /// State and counters of all links: the chain's, then the access links.
     pub(crate) fn stats(&self) -> impl Iterator<Item = &LinkStats> {
         self.chain.stats().chain(self.accesses.iter().flat_map(|access| access.link.stats()))
     }
 
-    /// When [`deliver`](Self::deliver) has something to do.
+    /// When [`deliver`](Self::deliver) is due.
     pub(crate) fn next_event(&self) -> Time {
         let own = self.accesses.iter().map(|access| access.link.next_event()).min();
         let held = self.held.peek().map_or(Time::NEVER, |h| h.at);
         self.chain.next_event().min(held).min(own.unwrap_or(Time::NEVER))
     }
 
-    /// Sends what is due until `now`, as one what belongs together, or all of a frame if it may `coalesce`.
+    /// Sends everything due until `now`, merging segments that belong together, or all of a frame with
+    /// `coalesce`.
     pub(crate) fn deliver(&mut self, now: Time, coalesce: bool, audit: &mut Audit) {
         if self.next_event() > now {
             return;
         }
         self.pass_on(now);
-        // What holds for every packet now: how long the links take to propagate, and their rates.
+        // Propagation delay and rates of the links, the same for every packet now.
         let links: Vec<(Span, Rate)> =
             if self.plain { self.chain.stats().map(|l| (l.delay, l.rate)).collect() } else { Vec::new() };
         let mut run: Option<Run> = None;
         let Direction {
-            chain,
-            accesses,
-            parcels,
-            to,
-            clock,
-            known,
-            tap,
-            held,
-            holds,
-            data: carries_data,
-            ..
+            chain, accesses, frames, to, clock, known, tap, held, holds, data: carries_data, ..
         } = self;
-        let mut out = Out { parcels, to, clock, known, accesses, audit, tap, held, holds };
+        let mut out = Out { frames, to, clock, known, accesses, audit, tap, held, holds };
         chain.advance(now, &mut |at, outcome| match outcome {
             Outcome::Delivered(Packet { data, ecn, bytes, .. }) => {
                 out.time(&links, data, bytes, at);
@@ -292,53 +284,53 @@ impl Direction {
                     }
                 }
             }
-            Outcome::Dropped(packet, _) => drop_parcel(out.parcels, out.known, packet.data),
+            Outcome::Dropped(packet, _) => drop_parcel(out.frames, out.known, packet.data),
         });
         if let Some(done) = run {
-            *carries_data = out.parcels.get(done.slot).frame.payload() > 0;
+            *carries_data = out.frames.get(done.slot).frame.payload() > 0;
             out.dispatch(done);
         }
         while out.held.peek().is_some_and(|h| h.at <= now) {
-            if let Some(Held { run, .. }) = out.held.pop() {
+            if let Some(DelayedRun { run, .. }) = out.held.pop() {
                 out.send(&run);
             }
         }
     }
 
-    /// Adds to the account what the kernel dropped before we saw it.
+    /// Adds the kernel's drops before the ring to the audit.
     pub(crate) fn close_account(&self, audit: &mut Audit) {
         audit.ring_drops += self.from.take_drops();
     }
 }
 
 /// A link has dropped a segment.
-fn drop_parcel(parcels: &mut Parcels, known: &Known, parcel: Parcel) {
-    let slot = parcels.get(parcel.slot);
+fn drop_parcel(frames: &mut Frames, known: &KnownFlows, frame_segment: FrameSegment) {
+    let slot = frames.get(frame_segment.slot);
     if let Some(n) = slot.flow
         && slot.frame.payload() > 0
     {
         known.views.flow(n).dropped += 1;
     }
-    parcels.release(parcel.slot, 1);
+    frames.release(frame_segment.slot, 1);
 }
 
 /// The borrowed parts that sending needs while the chain is being advanced.
 struct Out<'a> {
-    parcels: &'a mut Parcels,
+    frames: &'a mut Frames,
     to: &'a Sender,
     clock: &'a Clock,
-    known: &'a Known,
+    known: &'a KnownFlows,
     accesses: &'a [Access],
     audit: &'a mut Audit,
     tap: &'a mut Option<Tap>,
-    held: &'a mut BinaryHeap<Held>,
+    held: &'a mut BinaryHeap<DelayedRun>,
     holds: &'a mut u64,
 }
 
 impl Out<'_> {
-    /// Notes how long a segment of data that comes out at `at` has waited in queues.
-    fn time(&self, links: &[(Span, Rate)], parcel: Parcel, bytes: u32, at: Time) {
-        let slot = self.parcels.get(parcel.slot);
+    /// Records the queueing delay of a data segment that leaves at `at`.
+    fn time(&self, links: &[(Span, Rate)], frame_segment: FrameSegment, bytes: u32, at: Time) {
+        let slot = self.frames.get(frame_segment.slot);
         let Some(n) = slot.flow else { return };
         if links.is_empty() || slot.frame.payload() == 0 || at < self.known.measured_from {
             return;
@@ -353,20 +345,20 @@ impl Out<'_> {
         self.known.views.flow(n).queue.add(waited.as_nanos());
     }
 
-    /// Sends a run, or holds it back for as long as its flow's own delay.
+    /// Sends a run, or delays it by its flow's extra delay.
     fn dispatch(&mut self, mut run: Run) {
-        let flow = self.ack_of(&self.parcels.get(run.slot).frame);
+        let flow = self.ack_of(&self.frames.get(run.slot).frame);
         let extra = flow.map_or(Span::ZERO, |n| self.known.extra[n]);
         if extra.is_zero() {
             return self.send(&run);
         }
         run.due += extra;
         *self.holds += 1;
-        self.held.push(Held { at: run.due, number: *self.holds, run });
+        self.held.push(DelayedRun { at: run.due, number: *self.holds, run });
     }
 
     fn send(&mut self, run: &Run) {
-        let slot = self.parcels.get(run.slot);
+        let slot = self.frames.get(run.slot);
         let mut headers = [0; MAX_HEADERS];
         let (vnet, length, payload) =
             slot.frame.piece(&slot.bytes, (run.first, run.count), run.ecn, &mut headers);
@@ -389,7 +381,7 @@ impl Out<'_> {
         {
             self.known.views.flow(n).on_ack(highest, now, now >= self.known.measured_from);
         }
-        self.parcels.release(run.slot, run.count);
+        self.frames.release(run.slot, run.count);
     }
 
     /// The flow that a frame acknowledges.
@@ -407,13 +399,13 @@ mod tests {
     fn what_the_path_took_apart_leaves_apart_unless_it_may_coalesce() {
         let at = |us| Time::ZERO + Span::from_micros(us);
         let run = Run { slot: 3, first: 4, count: 2, ecn: Ecn::NotEct, due: at(120) };
-        let next = Parcel { slot: 3, index: 6 };
+        let next = FrameSegment { slot: 3, index: 6 };
         assert!(run.takes(next, Ecn::NotEct, at(120), false), "due at the same time");
         assert!(!run.takes(next, Ecn::NotEct, at(240), false), "due later, and the thread was late for both");
         assert!(run.takes(next, Ecn::NotEct, at(240), true));
-        // Another frame's, not the next, marked otherwise.
-        assert!(!run.takes(Parcel { slot: 2, index: 6 }, Ecn::NotEct, at(120), true));
-        assert!(!run.takes(Parcel { slot: 3, index: 7 }, Ecn::NotEct, at(120), true));
+        // Of another frame, not the next segment, and marked differently.
+        assert!(!run.takes(FrameSegment { slot: 2, index: 6 }, Ecn::NotEct, at(120), true));
+        assert!(!run.takes(FrameSegment { slot: 3, index: 7 }, Ecn::NotEct, at(120), true));
         assert!(!run.takes(next, Ecn::Ce, at(120), true));
     }
 }

@@ -1,18 +1,18 @@
-//! Packet sockets as the emulator has them: what to do where the kernel refuses one.
+//! The emulator's packet sockets, and remedies if the kernel refuses one.
 
 use crate::LabError;
 use fullpipe_kernel::packets::filter::Instruction;
 use fullpipe_kernel::packets::{PacketSocket, Port, PortError};
 
-/// A packet socket and the interface that it is for. The socket belongs to the network namespace in which it was
-/// opened, whoever uses it afterwards.
+/// A packet socket and its interface. The socket belongs to the network namespace in which it was opened,
+/// whichever thread uses it later.
 pub(crate) struct Attachment {
     socket: PacketSocket,
     index: u32,
 }
 
 impl Attachment {
-    /// For interface `index` of the calling thread's network namespace.
+    /// Opens a socket for interface `index` of the calling thread's network namespace.
     pub(crate) fn here(index: u32) -> Result<Self, LabError> {
         let socket = PacketSocket::raw().map_err(|e| {
             LabError::Impossible(format!(
@@ -24,14 +24,14 @@ impl Attachment {
         Ok(Attachment { socket, index })
     }
 
-    /// Leaves out what the kernel's filter program `code` gives 0 for.
+    /// Drops packets for which the filter program `code` returns 0.
     pub(crate) fn filter(&self, code: &[Instruction]) -> Result<(), LabError> {
         self.socket
             .filter(code)
             .map_err(|e| LabError::failed("cannot filter what a packet socket receives", e))
     }
 
-    /// Starts to receive, into `blocks` MiB of ring.
+    /// Starts to receive, into a ring of `blocks` MiB.
     pub(crate) fn open(self, blocks: usize) -> Result<Port, LabError> {
         Port::open(self.socket, self.index, blocks).map_err(|e| match e {
             PortError::MissingOption { option, error } => LabError::Impossible(format!(

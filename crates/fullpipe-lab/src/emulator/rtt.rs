@@ -1,5 +1,5 @@
-//! What the emulator sees of the scenario's own flows, exactly and without asking the kernel: round trips
-//! and losses. `TCP_INFO` only has a smoothed RTT.
+//! Exact round-trip times and losses of the scenario's flows, measured by the emulator: `TCP_INFO` has only
+//! a smoothed RTT.
 
 use super::arrivals::Arrivals;
 use fullpipe_experiment::recording::Histogram;
@@ -34,7 +34,7 @@ pub(crate) struct FlowView {
     pub(crate) last: Option<Span>,
     /// Round trips since the warm-up, nanoseconds.
     pub(crate) rtt: Histogram,
-    /// Time in the queues that each frame of data found on its arrival, nanoseconds.
+    /// Queueing delay of each data frame, in nanoseconds.
     pub(crate) queue: Histogram,
     /// Data segments that the path dropped.
     pub(crate) dropped: u64,
@@ -46,7 +46,7 @@ pub(super) fn after(a: u32, b: u32) -> bool {
     a != b && a.wrapping_sub(b) < 1 << 31
 }
 
-/// Frames that follow closer than this are not timed: they would say nothing new.
+/// Frames that follow within this time are not timed: they would add no information.
 const SPACING: Span = Span::from_micros(100);
 
 impl FlowView {
@@ -61,7 +61,7 @@ impl FlowView {
         }
     }
 
-    /// Data from `start` to before `end` have reached the receiver.
+    /// Data `start..end` reached the receiver.
     pub(super) fn on_arrival(&mut self, start: u32, end: u32) {
         self.arrivals.add(start, end);
     }
@@ -71,10 +71,10 @@ impl FlowView {
         self.arrivals.bytes()
     }
 
-    /// An acknowledgement that the receiver has seen `highest` reached the sender at `at`.
+    /// An acknowledgement up to `highest` reached the sender at `at`.
     ///
-    /// Every frame is timed when the receiver first shows to have it or anything newer. A retransmission
-    /// moves nothing here, so no sample is ambiguous (Karn) and loss does not hide the round trip.
+    /// Every frame is timed when it, or anything newer, is first acknowledged. Retransmissions are not
+    /// timed, so no sample is ambiguous (Karn), and loss does not hide the round trip.
     pub(crate) fn on_ack(&mut self, highest: u32, at: Time, measured: bool) {
         let mut newest = None;
         while let Some((_, sent)) = self.sent.pop_front_if(|(end, _)| !after(*end, highest)) {

@@ -3,8 +3,8 @@
 use super::access::Access;
 use super::audit::Audit;
 use super::clock::Clock;
-use super::direction::{Direction, Known};
-use super::parcels::Parcel;
+use super::direction::{Direction, KnownFlows};
+use super::frames::FrameSegment;
 use super::port::Attachment;
 use crate::LabError;
 use crate::capture::Tap;
@@ -23,18 +23,18 @@ use std::sync::mpsc::{Receiver, Sender as Channel, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// MiB of ring for each direction at most, about 500 frames, and at least.
+/// Largest (about 500 frames) and smallest ring of a direction, in MiB.
 const RING_BLOCKS: [usize; 2] = [34, 4];
-/// A ring holds single packets of this long. The kernel clears it in one go, for which it stops everything else on the
-/// processor: tens of milliseconds that the runs beside this one would feel.
+/// A ring holds this much time of single packets. The kernel clears a ring in one go, which blocks its
+/// processor for tens of milliseconds and would affect other runs, so rings are not larger.
 const RING_HOLDS: Span = Span::from_millis(100);
 
-/// Below this round trip the emulator waits actively for the last moments: a timer's own lateness
-/// (some 30 µs) would be a large part of it.
+/// Below this round trip the emulator busy-waits for the last moments: a timer's lateness (some 30 µs)
+/// would be a large part of it.
 const SPIN_BELOW: Span = Span::from_millis(2);
 const SPIN_FOR: Span = Span::from_micros(60);
 
-/// From this rate on each direction has a thread of its own.
+/// From this rate on each direction has its own thread.
 const TWO_THREADS_FROM: Rate = Rate::from_bits_per_sec(2_000_000_000);
 
 /// What to emulate.
@@ -42,15 +42,15 @@ pub(crate) struct Plan<'a> {
     pub(crate) forward: &'a [LinkSpec],
     pub(crate) reverse: &'a [LinkSpec],
     pub(crate) mtu: u32,
-    /// The most data that the path ever carries in a second, in one direction; none: no bound.
+    /// The highest rate of the path in either direction; `None` if it is unlimited.
     pub(crate) rate: Option<Rate>,
     pub(crate) seed: u64,
-    /// How often links are recorded; none: never.
+    /// Sampling interval of the links; `None` to record none.
     pub(crate) sample: Option<Span>,
-    pub(crate) known: Known,
-    /// The flows' own links.
+    pub(crate) known: KnownFlows,
+    /// The flows' access links.
     pub(crate) accesses: Vec<Access>,
-    /// What the two directions capture.
+    /// The captures of the two directions.
     pub(crate) taps: [Option<Tap>; 2],
 }
 
@@ -62,16 +62,16 @@ pub(crate) struct LinkReport {
     pub(crate) max_queue_bytes: u64,
 }
 
-/// What the emulator has to say when it stops.
+/// The emulator's report when it stops.
 pub(crate) struct EmulatorReport {
-    /// Forward links, then reverse ones, then the flows' own.
+    /// Forward links, reverse links, access links.
     pub(crate) links: Vec<LinkReport>,
     pub(crate) audit: Audit,
-    /// Threads it ran in.
+    /// Number of its threads.
     pub(crate) threads: usize,
 }
 
-/// What one thread leaves: its directions, the series of their links, and how it kept up.
+/// The result of one thread: its directions, their links' series, and its audit.
 type Account = (Vec<Direction>, Vec<Vec<Series>>, Audit);
 
 /// A running emulator.
@@ -92,7 +92,7 @@ impl Emulator {
         let ports = [client.open(blocks)?, server.open(blocks)?];
         let context = context(&plan, path::Direction::Forward);
         let sample = plan.sample;
-        // Not before the ports are open, which takes tenths of a second while other runs open theirs.
+        // Only after the ports are open, which takes tenths of a second while other runs open theirs.
         let clock = Clock::start();
         let directions = directions(chains, ports, plan, clock)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -121,15 +121,15 @@ impl Emulator {
         Ok(Emulator { clock, stop, threads, changes })
     }
 
-    /// Changes one link of one direction from now on.
+    /// Changes a link of one direction now.
     pub(crate) fn change(&self, way: path::Direction, change: Change) {
         for team in &self.changes {
-            // A thread that has stopped needs no changes.
+            // A thread that has stopped ignores changes.
             let _ = team.send((way, change));
         }
     }
 
-    /// Stops, and tells how it went.
+    /// Stops, and returns the report.
     pub(crate) fn stop(self) -> Result<EmulatorReport, LabError> {
         self.stop.store(true, Ordering::Relaxed);
         let threads = self.threads.len();
@@ -180,7 +180,7 @@ fn context(plan: &Plan<'_>, way: path::Direction) -> BuildContext {
 }
 
 /// The links of one direction.
-fn chain(plan: &Plan<'_>, way: path::Direction) -> Result<Path<Parcel>, LabError> {
+fn chain(plan: &Plan<'_>, way: path::Direction) -> Result<Path<FrameSegment>, LabError> {
     let (links, name) = match way {
         path::Direction::Forward => (plan.forward, "forward"),
         path::Direction::Reverse => (plan.reverse, "reverse"),
@@ -190,7 +190,7 @@ fn chain(plan: &Plan<'_>, way: path::Direction) -> Result<Path<Parcel>, LabError
 
 /// Both directions, forward first, over the client's and the server's port.
 fn directions(
-    [forward, reverse]: [Path<Parcel>; 2],
+    [forward, reverse]: [Path<FrameSegment>; 2],
     [from_client, from_server]: [Port; 2],
     plan: Plan<'_>,
     clock: Clock,
@@ -222,7 +222,7 @@ fn directions(
     ])
 }
 
-/// Which directions share a thread.
+/// Assigns the directions to threads.
 fn teams(directions: [Direction; 2], context: &BuildContext) -> Vec<Vec<Direction>> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     if context.bottleneck >= TWO_THREADS_FROM && cpus > 1 {
@@ -232,7 +232,7 @@ fn teams(directions: [Direction; 2], context: &BuildContext) -> Vec<Vec<Directio
     }
 }
 
-/// MiB of each ring. The direction without data has acknowledgements of it.
+/// Size of each ring in MiB. The direction without data carries acknowledgements.
 fn ring_blocks(plan: &Plan<'_>) -> usize {
     let [most, least] = RING_BLOCKS;
     let bytes = plan.rate.unwrap_or(Rate::MAX).bytes_in(RING_HOLDS);
@@ -244,7 +244,7 @@ fn link_series() -> Series {
     Series::with_columns(LinkRow::COLUMNS)
 }
 
-/// Whether nothing but queues, rates and constant delays holds a packet up on these links.
+/// Whether only queues, rates and constant delays delay packets on these links.
 fn is_plain(links: &[LinkSpec]) -> bool {
     links.iter().all(|link| {
         let plain = LinkSpec {
@@ -260,9 +260,9 @@ fn is_plain(links: &[LinkSpec]) -> bool {
     })
 }
 
-/// How long a due segment of data may wait for those that follow it, so that they leave as one
-/// super-packet in one system call. Receive offload (GRO) and interrupt moderation in network cards do the
-/// same at such rates, and thin the acknowledgements as this does.
+/// How long a due data segment may wait for the next ones, so that they are sent as one super-packet in one
+/// system call. Receive offload (GRO) and interrupt moderation in network cards do the same at such rates,
+/// and thin acknowledgements in the same way.
 fn coalescing(context: &BuildContext) -> Span {
     const MOST: Span = Span::from_micros(50);
     match context.bottleneck.as_bits_per_sec() {
@@ -284,7 +284,7 @@ struct Worker {
     audit: Audit,
 }
 
-/// A stop or a change is noticed at the latest after this.
+/// Longest sleep: a stop or a change is noticed within it.
 const HEARTBEAT: Span = Span::from_millis(10);
 
 impl Worker {
@@ -361,7 +361,7 @@ impl Worker {
         let mut fds: Vec<PollFd<'_>> =
             self.directions.iter().map(|d| PollFd::new(d.port().as_fd(), PollFlags::POLLIN)).collect();
         let timeout = TimeSpec::from_duration(Duration::from(span));
-        // An interruption is as good as a time-out: the caller looks what there is to do.
+        // An interrupted wait is treated as a timeout: the caller checks for work.
         let _ = ppoll(&mut fds, Some(timeout), None);
     }
 }

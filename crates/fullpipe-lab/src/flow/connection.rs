@@ -1,4 +1,4 @@
-//! A connection before and at its start: where it goes, and with which options.
+//! The set-up of a connection: its address and its socket options.
 
 use crate::LabError;
 use crate::emulator::FIRST_PORT;
@@ -21,23 +21,23 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 /// One connection of the scenario.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    /// Its number, and the place of its port.
+    /// Its number, which determines its port.
     pub(crate) number: usize,
     pub(crate) spec: FlowSpec,
-    /// The kernel's name of the controller that obeys a trained one, where the flow has such.
+    /// The kernel's name of the steerable controller, if the flow has a trained one.
     pub(crate) steered: Option<String>,
-    /// Which of the receiver's addresses it connects to.
+    /// Number of the receiver's address that it connects to.
     pub(crate) address_number: usize,
-    /// Socket buffers in bytes, where the namespace's limits are not what the flow asks for.
+    /// Socket buffers in bytes, if they differ from the namespace's limits.
     pub(crate) receive_buffer: Option<u64>,
     pub(crate) send_buffer: Option<u64>,
 }
 
-/// What holds for all connections of a run.
+/// Options of all connections of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outset {
+pub(crate) struct StartOptions {
     pub(crate) ipv6: bool,
-    /// Unsent bytes that a socket holds before it takes more.
+    /// Most unsent bytes in a socket (`TCP_NOTSENT_LOWAT`).
     pub(crate) unsent: u32,
 }
 
@@ -54,7 +54,7 @@ fn socket_error(e: Errno) -> LabError {
 }
 
 impl Connection {
-    /// The end it sends from.
+    /// The end that it sends from.
     pub(crate) fn sending_end(&self) -> usize {
         match self.spec.direction {
             Direction::Forward => CLIENT,
@@ -77,9 +77,9 @@ impl Connection {
     }
 
     /// Opens the receiving socket; the calling thread is in the receiving end.
-    pub(crate) fn listen(&self, outset: Outset) -> Result<TcpListener, LabError> {
+    pub(crate) fn listen(&self, start_options: StartOptions) -> Result<TcpListener, LabError> {
         let any: IpAddr =
-            if outset.ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+            if start_options.ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let socket = open(any)?;
         if let Some(bytes) = self.receive_buffer {
             // The kernel doubles the value for its own structures (socket(7)).
@@ -101,8 +101,8 @@ impl Connection {
     }
 
     /// Opens the sending socket with all its options; the calling thread is in the sending end.
-    pub(crate) fn prepare(&self, outset: Outset) -> Result<TcpStream, LabError> {
-        let socket = open(self.peer(outset).ip())?;
+    pub(crate) fn prepare(&self, start_options: StartOptions) -> Result<TcpStream, LabError> {
+        let socket = open(self.peer(start_options).ip())?;
         let name = self.steered.clone().or_else(|| kernel::controller(&self.spec.cc));
         pin(&socket, name.as_deref().unwrap_or(&self.spec.cc)).map_err(controller_error)?;
         setsockopt(&socket, sockopt::TcpNoDelay, &true).map_err(socket_error)?;
@@ -112,28 +112,28 @@ impl Connection {
         if self.spec.paced {
             socket::set_max_pacing_rate(&socket, ANY_RATE).map_err(|e| LabError::failed("SO_MAX_PACING_RATE", e))?;
         }
-        socket::set_notsent_lowat(&socket, outset.unsent)
+        socket::set_notsent_lowat(&socket, start_options.unsent)
             .map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;
         Ok(TcpStream::from(socket))
     }
 
-    /// Has the controller of `socket` looked at, if that can be.
+    /// Adds `socket` to `inspect`, if it supports its controller.
     pub(crate) fn watch(&self, socket: &TcpStream, inspect: &dyn Inspect) -> Option<io::Result<()>> {
         let name = kernel::controller(&self.spec.cc)?;
         inspect.supports(&name).then(|| inspect.watch(socket.as_fd(), self.number))
     }
 
     /// Sends the SYN.
-    pub(crate) fn connect(&self, socket: &TcpStream, outset: Outset) -> io::Result<()> {
-        match connect(socket.as_raw_fd(), &SockaddrStorage::from(self.peer(outset))) {
+    pub(crate) fn connect(&self, socket: &TcpStream, start_options: StartOptions) -> io::Result<()> {
+        match connect(socket.as_raw_fd(), &SockaddrStorage::from(self.peer(start_options))) {
             Ok(()) | Err(Errno::EINPROGRESS) => Ok(()),
             Err(e) => Err(e.into()),
         }
     }
 
-    fn peer(&self, outset: Outset) -> SocketAddr {
+    fn peer(&self, start_options: StartOptions) -> SocketAddr {
         let end = 1 - self.sending_end();
-        let address: IpAddr = if outset.ipv6 {
+        let address: IpAddr = if start_options.ipv6 {
             Addresses::v6(end, self.address_number).into()
         } else {
             Addresses::v4(end, self.address_number).into()
@@ -146,17 +146,17 @@ fn open(address: IpAddr) -> Result<OwnedFd, LabError> {
     let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = nix::sys::socket::socket(family, SockType::Stream, flags, None).map_err(socket_error)?;
-    // Sockets are closed when the path is gone. What they have not delivered by then would keep them, their network
-    // namespace and their controller's program alive for minutes, while they send it again and again.
+    // Sockets are closed after the path. With undelivered data they would keep retransmitting, and so keep
+    // their network namespace and their controller's program alive, for minutes.
     socket::reset_on_close(&socket).map_err(|e| LabError::failed("cannot open a socket", e))?;
     Ok(socket)
 }
 
-/// The highest bound on the pacing rate that is one, 34 Gbit/s: with it TCP itself paces, at the rate that it would tell the `fq`
-/// queue discipline (`sk_pacing_status`).
+/// The largest finite bound on the pacing rate, 34 Gbit/s: with a bound TCP paces itself, at the rate at
+/// which the `fq` queue discipline would pace it (`sk_pacing_status`).
 const ANY_RATE: u32 = u32::MAX - 1;
 
-/// What `fullpipe cc load` can load.
+/// The controllers that `fullpipe cc load` can load.
 const LOADABLE: [&str; 3] = ["bbr1", "bbr3", "hybla"];
 
 fn controller_error(e: PinError) -> LabError {

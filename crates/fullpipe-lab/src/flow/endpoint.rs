@@ -1,7 +1,7 @@
-//! One end's thread: the applications of all connections that send or receive there.
+//! The thread of one end: the applications of all connections that send or receive there.
 
-use super::connection::{Connection, Outset};
-use super::desk::Desk;
+use super::connection::{Connection, StartOptions};
+use super::registry::Registry;
 use super::source::Source;
 use crate::LabError;
 use crate::emulator::Clock;
@@ -22,27 +22,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A stop of the run is noticed at the latest after this.
+/// Longest sleep: the stop of a run is noticed within it.
 const HEARTBEAT: Span = Span::from_millis(20);
-/// How often an application that waits for its last burst to be acknowledged looks.
+/// How often an application that waits for the acknowledgement of its last burst checks.
 const IDLE_CHECK: Span = Span::from_micros(500);
 /// Bytes of one write.
 const CHUNK: usize = 256 << 10;
-/// Bytes of one read, which the kernel throws away.
+/// Bytes of one read, which the kernel discards (MSG_TRUNC).
 const READ: usize = 4 * CHUNK;
 
 /// The sending side of a connection.
 struct Sending {
     connection: Connection,
-    /// Prepared; gone once it is on the desk.
+    /// The prepared socket, until it is shared.
     socket: Option<TcpStream>,
     live: Option<Arc<TcpStream>>,
     connected: bool,
     source: Source,
-    /// The socket takes no more until epoll says so.
+    /// Whether the socket is full until epoll reports room.
     full: bool,
     closed: bool,
-    /// When to do something next without the socket's asking.
+    /// When to act next without an event of the socket.
     at: Time,
 }
 
@@ -52,11 +52,11 @@ struct Receiving {
     listener: Option<TcpListener>,
     live: Option<Arc<TcpStream>>,
     received: u64,
-    /// Another starts once this one has come far enough.
+    /// Whether other connections wait for this one's progress.
     is_awaited: bool,
-    /// Questions: bytes of one, of its answer, pause.
+    /// Request/response: bytes of a request and of a response, pause between them.
     questions: Option<(u64, u64, Span)>,
-    /// The stream's length with the answer to the present question.
+    /// Stream length at the end of the current response.
     answered_at: u64,
     ask_at: Time,
     finished: bool,
@@ -68,24 +68,24 @@ pub(crate) struct Endpoint {
     receivers: Vec<Receiving>,
     epoll: Epoll,
     end: usize,
-    desk: Desk,
+    registry: Registry,
     clock: Clock,
-    outset: Outset,
-    /// What applications write.
+    start_options: StartOptions,
+    /// The data that applications write.
     zeros: Vec<u8>,
 }
 
-/// What an epoll event belongs to.
+/// The source of an epoll event.
 const RECEIVER: u64 = 1 << 32;
-const BELL: u64 = 1 << 33;
+const WAKEUP: u64 = 1 << 33;
 
 impl Endpoint {
-    /// Opens the sockets of end `end`. The calling thread must be in that end, and stay.
+    /// Opens the sockets of end `end`. The calling thread must be in that end and stay in it.
     pub(crate) fn open(
         end: usize,
         connections: &[Connection],
-        desk: Desk,
-        outset: Outset,
+        registry: Registry,
+        start_options: StartOptions,
         inspect: Option<&dyn Inspect>,
     ) -> Result<Self, LabError> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(|e| LabError::failed("epoll", e))?;
@@ -94,18 +94,18 @@ impl Endpoint {
             receivers: Vec::new(),
             epoll,
             end,
-            desk,
+            registry,
             clock: Clock::start(),
-            outset,
+            start_options,
             zeros: vec![0; CHUNK],
         };
-        endpoint.watch(endpoint.desk.bell(end), EpollFlags::EPOLLIN, BELL)?;
+        endpoint.watch(endpoint.registry.wakeup(end), EpollFlags::EPOLLIN, WAKEUP)?;
         for connection in connections.iter().cloned() {
             if connection.sending_end() == end {
-                let socket = connection.prepare(outset)?;
+                let socket = connection.prepare(start_options)?;
                 if let Some(Err(e)) = inspect.and_then(|i| connection.watch(&socket, i)) {
-                    let told = format!("what its controller believes cannot be seen: {e}");
-                    endpoint.desk.entry(connection.number).trouble = Some(told);
+                    let problem = format!("cannot read its controller's state: {e}");
+                    endpoint.registry.entry(connection.number).problem = Some(problem);
                 }
                 let size = connection.spec.size.map(|b| b.0);
                 endpoint.senders.push(Sending {
@@ -119,7 +119,7 @@ impl Endpoint {
                     connection,
                 });
             } else {
-                let listener = connection.listen(outset)?;
+                let listener = connection.listen(start_options)?;
                 let questions = match connection.spec.app {
                     App::RequestResponse { request, response, think } => Some((request.0, response.0, think)),
                     _ => None,
@@ -127,7 +127,7 @@ impl Endpoint {
                 let index = endpoint.receivers.len() as u64;
                 endpoint.watch(&listener, EpollFlags::EPOLLIN, RECEIVER | index)?;
                 endpoint.receivers.push(Receiving {
-                    is_awaited: endpoint.desk.is_awaited(connection.number),
+                    is_awaited: endpoint.registry.is_awaited(connection.number),
                     connection,
                     listener: Some(listener),
                     live: None,
@@ -162,7 +162,7 @@ impl Endpoint {
             for event in &events[..count] {
                 let key = event.data();
                 let index = (key & (RECEIVER - 1)) as usize;
-                if key == BELL {
+                if key == WAKEUP {
                     self.may_start();
                 } else if key & RECEIVER != 0 {
                     self.receiver_ready(index)?;
@@ -174,23 +174,23 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Sleeps until a socket or the clock asks for something.
+    /// Sleeps until a socket or a timer is ready.
     fn wait(&self) {
         let senders = self.senders.iter().map(|s| s.at).min().unwrap_or(Time::NEVER);
         let receivers = self.receivers.iter().map(|r| r.ask_at).min().unwrap_or(Time::NEVER);
         let left = senders.min(receivers).since(self.clock.now()).min(HEARTBEAT);
         let timeout = TimeSpec::from_duration(Duration::from(left));
         let mut fds = [PollFd::new(std::os::fd::AsFd::as_fd(&self.epoll.0), PollFlags::POLLIN)];
-        // An interruption is as good as a time-out.
+        // An interrupted wait is treated as a timeout.
         let _ = ppoll(&mut fds, Some(timeout), None);
     }
 
-    /// Connections that have waited for others may start now.
+    /// Starts connections whose start condition is now true.
     fn may_start(&mut self) {
-        // Nothing to read is as good.
-        let _ = self.desk.bell(self.end).read();
+        // It does not matter if there is nothing to read.
+        let _ = self.registry.wakeup(self.end).read();
         for sending in self.senders.iter_mut().filter(|s| s.socket.is_some()) {
-            let start = self.desk.entry(sending.connection.number).start;
+            let start = self.registry.entry(sending.connection.number).start;
             sending.at = start.unwrap_or(Time::NEVER).min(sending.connection.stop());
         }
     }
@@ -205,7 +205,7 @@ impl Endpoint {
         for receiver in &mut self.receivers {
             if receiver.ask_at <= now {
                 receiver.ask_at = Time::NEVER;
-                receiver.ask(now, &self.desk);
+                receiver.ask(now, &self.registry);
             }
         }
         Ok(())
@@ -215,19 +215,19 @@ impl Endpoint {
         let sending = &mut self.senders[index];
         let number = sending.connection.number;
         if now >= sending.connection.stop() {
-            sending.stop(now, &self.desk);
+            sending.stop(now, &self.registry);
             return Ok(());
         }
         if let Some(socket) = sending.socket.take() {
             let socket = Arc::new(socket);
-            if let Err(e) = sending.connection.connect(&socket, self.outset) {
-                sending.fail(&self.desk, &e);
+            if let Err(e) = sending.connection.connect(&socket, self.start_options) {
+                sending.fail(&self.registry, &e);
                 return Ok(());
             }
             sending.live = Some(Arc::clone(&socket));
             sending.at = sending.connection.stop();
             {
-                let mut entry = self.desk.entry(number);
+                let mut entry = self.registry.entry(number);
                 entry.began = Some(now);
                 entry.sender = Some(Arc::clone(&socket));
             }
@@ -237,7 +237,7 @@ impl Endpoint {
         if sending.tries_again() {
             sending.full = false;
         }
-        sending.produce(now, &self.desk, &self.zeros);
+        sending.produce(now, &self.registry, &self.zeros);
         Ok(())
     }
 
@@ -249,7 +249,7 @@ impl Endpoint {
             match socket.take_error() {
                 Ok(None) if flags.contains(EpollFlags::EPOLLOUT) => {}
                 Ok(None) => return,
-                Ok(Some(e)) | Err(e) => return sending.fail(&self.desk, &e),
+                Ok(Some(e)) | Err(e) => return sending.fail(&self.registry, &e),
             }
             sending.connected = true;
             sending.source.start(now);
@@ -260,7 +260,7 @@ impl Endpoint {
         if flags.contains(EpollFlags::EPOLLOUT) {
             sending.full = false;
         }
-        sending.produce(now, &self.desk, &self.zeros);
+        sending.produce(now, &self.registry, &self.zeros);
     }
 
     fn receiver_ready(&mut self, index: usize) -> Result<(), LabError> {
@@ -272,7 +272,7 @@ impl Endpoint {
                 Ok((socket, _)) => socket,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => {
-                    self.desk.entry(receiving.connection.number).trouble = Some(format!("accept: {e}"));
+                    self.registry.entry(receiving.connection.number).problem = Some(format!("accept: {e}"));
                     return Ok(());
                 }
             };
@@ -286,7 +286,7 @@ impl Endpoint {
             }
             return self.watch(&*socket, EpollFlags::EPOLLIN, RECEIVER | index as u64);
         }
-        if receiving.read(&self.clock, &self.desk)
+        if receiving.read(&self.clock, &self.registry)
             && let Some(socket) = &receiving.live
         {
             let _ = self.epoll.delete(socket);
@@ -296,35 +296,35 @@ impl Endpoint {
 }
 
 impl Sending {
-    fn fail(&mut self, desk: &Desk, error: &io::Error) {
-        let mut entry = desk.entry(self.connection.number);
-        entry.trouble = Some(error.to_string());
+    fn fail(&mut self, registry: &Registry, error: &io::Error) {
+        let mut entry = registry.entry(self.connection.number);
+        entry.problem = Some(error.to_string());
         entry.over = true;
         self.source.stop();
         self.closed = true;
         self.at = Time::NEVER;
     }
 
-    /// Its application stops; what is in the socket still goes out.
-    fn stop(&mut self, now: Time, desk: &Desk) {
-        desk.has_come(self.connection.number, 0, true, now);
+    /// Stops its application; data in the socket is still sent.
+    fn stop(&mut self, now: Time, registry: &Registry) {
+        registry.has_come(self.connection.number, 0, true, now);
         self.source.stop();
         self.socket = None;
-        self.close(desk);
+        self.close(registry);
         self.at = Time::NEVER;
     }
 
-    fn close(&mut self, desk: &Desk) {
+    fn close(&mut self, registry: &Registry) {
         if !self.closed {
             self.closed = true;
             if let Some(socket) = &self.live {
                 let _ = socket.shutdown(Shutdown::Write);
             }
-            desk.entry(self.connection.number).over = true;
+            registry.entry(self.connection.number).over = true;
         }
     }
 
-    /// Questions from the peer.
+    /// Reads requests of the peer.
     fn hear(&mut self, socket: &TcpStream) {
         let mut buffer = [0; 4096];
         while let Ok(n @ 1..) = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
@@ -332,15 +332,16 @@ impl Sending {
         }
     }
 
-    /// Whether it may try to write before the kernel says that there is room. That says so once a third of the buffer is free, which
-    /// holds up to two windows of what arrived beyond a hole; as so little is written ahead (`TCP_NOTSENT_LOWAT`), TCP would be
-    /// without data until the hole is filled. An application whose buffer the scenario limits waits as any other.
+    /// Whether to try to write before the kernel reports room. It reports room once a third of the buffer
+    /// is free, but the buffer holds up to two windows of data that arrived beyond a hole, and little
+    /// is written ahead (`TCP_NOTSENT_LOWAT`): TCP would run out of data until the hole is filled. An
+    /// application whose buffer the scenario limits waits like any other.
     fn tries_again(&self) -> bool {
         self.full && self.source.pending() > 0 && self.connection.spec.send_buffer.is_none()
     }
 
-    /// Asks the application for more and writes what the socket takes.
-    fn produce(&mut self, now: Time, desk: &Desk, zeros: &[u8]) {
+    /// Writes as much of the application's data as the socket accepts.
+    fn produce(&mut self, now: Time, registry: &Registry, zeros: &[u8]) {
         if !self.connected || self.closed {
             return;
         }
@@ -349,7 +350,7 @@ impl Sending {
         if self.source.at() <= now {
             idle = self.source.pending() == 0 && unacked(&socket) == 0;
             if let Some(transfer) = self.source.on_time(now, idle) {
-                desk.entry(self.connection.number).transfer = Some(transfer);
+                registry.entry(self.connection.number).transfer = Some(transfer);
             }
         }
         while self.source.pending() > 0 && !self.full {
@@ -358,11 +359,11 @@ impl Sending {
                 Ok(n) => self.source.wrote(n as u64),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.full = true,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return self.fail(desk, &e),
+                Err(e) => return self.fail(registry, &e),
             }
         }
         if self.source.is_done() {
-            self.close(desk);
+            self.close(registry);
         }
         let next = match self.source.at() {
             at if at <= now && !idle => now + IDLE_CHECK,
@@ -374,8 +375,8 @@ impl Sending {
 }
 
 impl Receiving {
-    /// Reads what has come; true when the stream has ended.
-    fn read(&mut self, clock: &Clock, desk: &Desk) -> bool {
+    /// Reads what has arrived; returns whether the stream has ended.
+    fn read(&mut self, clock: &Clock, registry: &Registry) -> bool {
         let Some(socket) = self.live.clone() else { return false };
         loop {
             match discard(&socket, READ).map_err(|e| Errno::from_raw(e.raw_os_error().unwrap_or_default())) {
@@ -385,7 +386,7 @@ impl Receiving {
                 }
                 Ok(n) => {
                     self.received += n as u64;
-                    self.on_received(clock.now(), desk);
+                    self.on_received(clock.now(), registry);
                     if n < READ {
                         return false;
                     }
@@ -393,23 +394,23 @@ impl Receiving {
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return false,
                 Err(e) => {
-                    desk.entry(self.connection.number).trouble = Some(e.to_string());
+                    registry.entry(self.connection.number).problem = Some(e.to_string());
                     return true;
                 }
             }
         }
     }
 
-    fn on_received(&mut self, now: Time, desk: &Desk) {
+    fn on_received(&mut self, now: Time, registry: &Registry) {
         let size = self.connection.spec.size.map(|b| b.0);
         let whole = size.is_some_and(|s| self.received >= s);
         if self.is_awaited {
-            desk.has_come(self.connection.number, self.received, whole, now);
+            registry.has_come(self.connection.number, self.received, whole, now);
         }
         if !whole && self.questions.is_none() && !matches!(self.connection.spec.app, App::Bursts { .. }) {
             return;
         }
-        let mut entry = desk.entry(self.connection.number);
+        let mut entry = registry.entry(self.connection.number);
         if let Some(transfer) = entry.transfer
             && self.received >= transfer.end
         {
@@ -425,15 +426,15 @@ impl Receiving {
         }
     }
 
-    /// Sends the next question.
-    fn ask(&mut self, now: Time, desk: &Desk) {
+    /// Sends the next request.
+    fn ask(&mut self, now: Time, registry: &Registry) {
         let (Some((request, response, _)), Some(socket)) = (self.questions, &self.live) else { return };
         self.answered_at = self.received + response;
         let transfer = super::source::Transfer { began: now, end: self.answered_at };
-        desk.entry(self.connection.number).transfer = Some(transfer);
+        registry.entry(self.connection.number).transfer = Some(transfer);
         let question = vec![0; request as usize];
         if let Err(e) = (&**socket).write_all(&question) {
-            desk.entry(self.connection.number).trouble = Some(format!("request: {e}"));
+            registry.entry(self.connection.number).problem = Some(format!("request: {e}"));
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Looks at every connection at every sampling interval, as `ss -i` would.
+//! Samples every connection at every interval, as `ss -i` would.
 
 use super::connection::Connection;
-use super::desk::Desk;
+use super::registry::Registry;
 use crate::emulator::{Clock, Views};
 use crate::inspect::ControllerState;
 use fullpipe_experiment::recording::{
@@ -11,14 +11,15 @@ use fullpipe_experiment::scenario::App;
 use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 
-/// What the kernel counts of a connection's time (Linux `tcp_chrono`), in seconds from its beginning: with something to send
-/// or under way; of it, held by the receiver's window; by the sender's buffer. Columns that other engines do not have.
+/// The kernel's time statistics of a connection (Linux `tcp_chrono`), in seconds since its start: busy
+/// sending; limited by the receive window; limited by the send buffer. Columns that other engines do not
+/// have.
 const COUNTED: [&str; 3] = ["busy_s", "receive_window_limited_s", "send_buffer_limited_s"];
 
 /// `TCP_INFINITE_SSTHRESH`: no slow-start threshold yet.
 const NO_SSTHRESH: u32 = 0x7fff_ffff;
 
-/// Running totals of a connection: a summary is the difference of two.
+/// Running totals of a connection; a summary is the difference between two of them.
 #[derive(Clone, Copy, Default, Debug)]
 struct Totals {
     delivered: u64,
@@ -39,20 +40,20 @@ pub(crate) struct Sampler {
     ca_state: CaState,
     time_outs: u16,
     over_at: Option<Time>,
-    /// Samples of an application that always has something to send, and those at which TCP had nothing left.
+    /// Samples of an application that always has data to send, and those at which TCP had no data.
     bulk_samples: u64,
     bulk_starved: u64,
 }
 
-/// What is left of a connection.
+/// The report of a connection.
 pub(crate) struct FlowReport {
     pub(crate) recording: FlowRecording,
     /// When it ended.
     pub(crate) end: Time,
-    pub(crate) trouble: Option<String>,
-    /// How long after its time its application began.
+    pub(crate) problem: Option<String>,
+    /// How late its application started.
     pub(crate) late: Span,
-    /// Share of samples at which an application that always has something to send had left TCP without data.
+    /// Share of samples at which an application that always has data to send had left TCP without data.
     pub(crate) starved: f64,
 }
 
@@ -75,20 +76,20 @@ impl Sampler {
         }
     }
 
-    /// Looks; gives the controller's state if it has changed, and whether the connection is over. `told` is what
-    /// the controller believes, where the run has its own way to know.
+    /// Samples the connection; returns the controller's state if it has changed, and whether the connection
+    /// is over. `inspected` is the controller's state, if [`Inspect`](crate::Inspect) read it.
     pub(crate) fn sample(
         &mut self,
         clock: &Clock,
-        desk: &Desk,
+        registry: &Registry,
         views: &Views,
-        told: Option<ControllerState>,
+        inspected: Option<ControllerState>,
     ) -> (Option<String>, bool) {
         if self.over_at.is_some() {
             return (None, true);
         }
         let (sender, over, completed, start) = {
-            let entry = desk.entry(self.connection.number);
+            let entry = registry.entry(self.connection.number);
             (entry.sender.clone(), entry.over, entry.completed, entry.start)
         };
         let Some(sender) = sender else { return (None, over) };
@@ -97,7 +98,7 @@ impl Sampler {
         }
         let now = clock.now();
         let Ok(info) = TcpInfo::query(&*sender) else { return (None, over) };
-        let controller_state = told
+        let controller_state = inspected
             .or_else(|| CcInfo::query(&*sender).ok().flatten().and_then(|cc| controller_state(&info, &cc)));
         let (rtt, delivered, dropped) = {
             let view = views.flow(self.connection.number);
@@ -115,7 +116,7 @@ impl Sampler {
         }
         self.push_row(now, &info, controller_state.as_ref(), rtt);
         self.note_events(now, &info);
-        // All that was written has arrived: a FIN that is still under way changes nothing.
+        // All data has arrived; a FIN in flight does not matter.
         if over && (info.unacked == 0 || completed.is_some()) {
             self.over_at = Some(now);
         }
@@ -171,7 +172,7 @@ impl Sampler {
             delivered_bytes: self.totals.delivered as f64,
             sent_packets: self.totals.sent as f64,
             retransmitted_packets: self.totals.retransmitted as f64,
-            // Only the emulator sees what is lost, and adds it up for the whole run.
+            // Only the emulator sees losses, and counts them for the whole run.
             lost_packets: f64::NAN,
             rounds: or_nan(controller_state.rounds.map(|n| n as f64)),
         };
@@ -199,16 +200,16 @@ impl Sampler {
         self.time_outs = time_outs;
     }
 
-    /// The warm-up is over: figures count from here.
+    /// The warm-up is over: resets the figures.
     pub(crate) fn warmed_up(&mut self) {
         self.at_warmup = self.totals;
     }
 
-    /// The connection in figures; `end` is that of the run.
-    pub(crate) fn finish(self, desk: &Desk, views: &Views, warmup: Time, end: Time) -> FlowReport {
-        let mut entry = desk.entry(self.connection.number);
+    /// The report of the connection; `end` is that of the run.
+    pub(crate) fn finish(self, registry: &Registry, views: &Views, warmup: Time, end: Time) -> FlowReport {
+        let mut entry = registry.entry(self.connection.number);
         let mut view = views.flow(self.connection.number);
-        // One that has waited in vain has not begun before the end.
+        // A flow whose start condition never came true starts at the end.
         let start = entry.start.unwrap_or(end);
         let own_end = entry.completed.unwrap_or(end).min(self.connection.stop()).min(end).max(start);
         let duration = own_end.since(start.max(warmup));
@@ -231,7 +232,7 @@ impl Sampler {
         distributions.rtt.flush();
         distributions.queue.flush();
         let spec = self.connection.spec;
-        // A send buffer that the scenario asks for is allowed to.
+        // A send buffer that the scenario limits may starve TCP.
         let starved = match spec.send_buffer {
             Some(_) => 0.0,
             None => self.bulk_starved as f64 / self.bulk_samples.max(1) as f64,
@@ -264,17 +265,17 @@ impl Sampler {
                 distributions: Some(Box::new(distributions)),
             },
             end: own_end,
-            trouble: entry.trouble.take(),
+            problem: entry.problem.take(),
             late: entry.began.map_or(Span::ZERO, |began| began.since(start)),
             starved,
         }
     }
 }
 
-/// What the kernel's own controller believes, as far as it tells.
+/// The state of the kernel's own controller, as far as it reports it.
 fn controller_state(info: &TcpInfo, cc: &CcInfo) -> Option<ControllerState> {
     let CcInfo::Bbr(bbr) = cc else { return None };
-    // Until the first acknowledgement of data (the SYN counts as one byte) the gains say nothing.
+    // Until the first acknowledgement of data (the SYN counts as one byte) the gains are meaningless.
     let state = if info.bytes_acked.is_some_and(|b| b <= 1) {
         Some("Startup")
     } else {
@@ -295,7 +296,7 @@ fn controller_state(info: &TcpInfo, cc: &CcInfo) -> Option<ControllerState> {
     })
 }
 
-/// The controller's state in the field's term, as far as it can be known.
+/// Name of the controller's state, as far as it can be determined.
 fn state_of(info: &TcpInfo, controller_state: Option<&ControllerState>) -> Option<&'static str> {
     let slow_start = if info.in_slow_start() { "SlowStart" } else { "CongestionAvoidance" };
     controller_state.map_or(Some(slow_start), |controller_state| controller_state.state)

@@ -1,4 +1,4 @@
-//! When the application has something to write.
+//! The application at the sending end: when it writes.
 
 use fullpipe_experiment::scenario::{App, AppWrite};
 use fullpipe_units::{Span, Time};
@@ -7,30 +7,30 @@ use fullpipe_units::{Span, Time};
 #[derive(Debug)]
 pub(crate) struct Source {
     app: App,
-    /// Bytes it may still ask to write.
+    /// Bytes that it may still write.
     left: u64,
-    /// Bytes asked for and not yet taken by the socket.
+    /// Bytes to write that the socket has not accepted yet.
     pending: u64,
-    /// Next time it asks for more by itself.
+    /// When it writes next by its own schedule.
     at: Time,
     started: Time,
     chunks: u64,
-    /// Bytes of the present question that have arrived.
+    /// Bytes of the current request that have arrived.
     asked: u64,
-    /// Everything asked for so far.
+    /// Bytes written so far, including those that the socket has not accepted yet.
     total: u64,
 }
 
-/// Something that the application began: a burst or an answer.
+/// A transfer of the application: a burst or a response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Transfer {
-    /// When.
+    /// When it began.
     pub(crate) began: Time,
-    /// Length of the stream with it.
+    /// Stream length at its end.
     pub(crate) end: u64,
 }
 
-/// No application writes more often than this: a slower clock with larger chunks carries the same rate.
+/// Shortest interval between writes: larger chunks at longer intervals give the same rate.
 const LEAST_PERIOD: Span = Span::from_micros(200);
 
 impl Source {
@@ -40,7 +40,7 @@ impl Source {
         Source { app, left, pending: 0, at: Time::NEVER, started: Time::ZERO, chunks: 0, asked: 0, total: 0 }
     }
 
-    /// The connection is there.
+    /// The connection is established.
     pub(crate) fn start(&mut self, now: Time) {
         self.started = now;
         match self.app {
@@ -62,18 +62,18 @@ impl Source {
         self.total = self.total.saturating_add(bytes);
     }
 
-    /// When [`on_time`](Self::on_time) has something to do.
+    /// When [`on_time`](Self::on_time) is due.
     pub(crate) fn at(&self) -> Time {
         self.at
     }
 
-    /// Does what is due. `idle` says whether all that was written has been acknowledged.
+    /// Writes what is due. `idle` is whether all data written has been acknowledged.
     pub(crate) fn on_time(&mut self, now: Time, idle: bool) -> Option<Transfer> {
         while self.at <= now {
             match self.app {
                 App::Rate { rate, chunk } => {
-                    // In one go what falls into the shortest period, counted from the start so that
-                    // roundings do not add up.
+                    // All chunks of the shortest interval at once, counted from the start so that rounding
+                    // errors do not add up.
                     let elapsed = (now + LEAST_PERIOD).since(self.started);
                     let due = (rate.bytes_in(elapsed) / chunk.0).max(self.chunks + 1);
                     self.want((due - self.chunks).saturating_mul(chunk.0));
@@ -106,7 +106,7 @@ impl Source {
         None
     }
 
-    /// The peer sent `bytes` of questions.
+    /// The peer sent `bytes` of requests.
     pub(crate) fn on_question(&mut self, bytes: u64) {
         if let App::RequestResponse { request, response, .. } = self.app {
             self.asked += bytes;
@@ -122,19 +122,19 @@ impl Source {
         self.pending
     }
 
-    /// The socket took `bytes`.
+    /// The socket accepted `bytes`.
     pub(crate) fn wrote(&mut self, bytes: u64) {
         if self.pending != u64::MAX {
             self.pending -= bytes;
         }
     }
 
-    /// Whether everything it will ever write has been written.
+    /// Whether it has written everything that it will write.
     pub(crate) fn is_done(&self) -> bool {
         self.left == 0 && self.pending == 0
     }
 
-    /// It asks for no more.
+    /// Stops writing.
     pub(crate) fn stop(&mut self) {
         (self.left, self.pending, self.at) = (0, 0, Time::NEVER);
     }

@@ -1,8 +1,9 @@
-//! Trained controllers at kernel sockets: each round trip the network decides of what was seen, and the kernel is told
-//! the window and the pacing rate. The kernel does all else: what is lost, when it is sent again, how the application waits.
+//! Trained controllers on kernel sockets: once per round trip the network computes window and pacing rate
+//! from the socket's statistics, and sets them in the kernel. Loss detection, retransmission and buffering
+//! are the kernel's.
 
 use super::connection::Connection;
-use super::desk::Desk;
+use super::registry::Registry;
 use crate::emulator::Clock;
 use crate::inspect::{SocketCounters, Steer};
 use crate::priority;
@@ -17,12 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How often a connection is looked for that is not there yet; no step is shorter.
+/// How often to check for a connection that is not established yet; also the shortest step.
 const POLL_INTERVAL: Span = Span::from_millis(1);
-/// A stop of the run is noticed at the latest after this.
+/// Longest sleep: the stop of a run is noticed within it.
 const HEARTBEAT: Span = Span::from_millis(20);
 
-/// Totals of a connection: a step is the difference of two.
+/// Totals of a connection; a step is the difference between two of them.
 #[derive(Clone, Copy, Default)]
 struct Totals {
     sent: u64,
@@ -41,7 +42,7 @@ impl Totals {
         }
     }
 
-    /// What happened since `before`, in the words of a simulated connection.
+    /// The step since `before`, in the same quantities as for a simulated connection.
     fn since(&self, before: &Totals, took: Span, info: &TcpInfo, cwnd: u64) -> Step {
         let mss = u64::from(info.snd_mss);
         let packets = |now: u32, then: u32| u64::from(now.wrapping_sub(then));
@@ -63,8 +64,8 @@ impl Totals {
     }
 }
 
-/// A connection under way.
-struct Course {
+/// The state of an established connection.
+struct Session {
     socket: Arc<TcpStream>,
     pilot: Agent,
     totals: Totals,
@@ -76,18 +77,18 @@ struct Steered {
     number: usize,
     network: Network,
     initial_window: u32,
-    course: Option<Course>,
+    session: Option<Session>,
     at: Time,
 }
 
-/// All of a run.
+/// The steered connections of a run.
 pub(crate) struct Steering<'a> {
     steer: &'a dyn Steer,
     flows: Vec<Steered>,
 }
 
 impl<'a> Steering<'a> {
-    /// Those among `connections`; none if there are none.
+    /// The steered ones among `connections`; `None` if there are none.
     pub(crate) fn new(connections: &[Connection], steer: Option<&'a dyn Steer>) -> Option<Self> {
         let flows: Vec<Steered> = connections
             .iter()
@@ -98,7 +99,7 @@ impl<'a> Steering<'a> {
                     number,
                     network,
                     initial_window,
-                    course: None,
+                    session: None,
                     at: connection.start().unwrap_or_default(),
                 })
             })
@@ -107,16 +108,16 @@ impl<'a> Steering<'a> {
     }
 
     /// Steers until `stop`.
-    pub(crate) fn run(mut self, desk: &Desk, clock: Clock, stop: &AtomicBool) {
+    pub(crate) fn run(mut self, registry: &Registry, clock: Clock, stop: &AtomicBool) {
         priority::endpoint();
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
             for flow in self.flows.iter_mut().filter(|flow| flow.at <= now) {
-                flow.at = match flow.resume(self.steer, desk, &clock) {
+                flow.at = match flow.resume(self.steer, registry, &clock) {
                     Ok(pause) => now + pause.max(POLL_INTERVAL),
                     Err(e) => {
-                        let told = format!("its window cannot be set any more: {e}");
-                        desk.entry(flow.number).trouble.get_or_insert(told);
+                        let problem = format!("cannot set its window any more: {e}");
+                        registry.entry(flow.number).problem.get_or_insert(problem);
                         Time::NEVER
                     }
                 };
@@ -129,11 +130,11 @@ impl<'a> Steering<'a> {
 }
 
 impl Steered {
-    /// Decides, if there is a connection; gives how long to wait before the next time.
-    fn resume(&mut self, steer: &dyn Steer, desk: &Desk, clock: &Clock) -> io::Result<Span> {
-        let Some(course) = &mut self.course else {
+    /// Performs a step if the connection is established; returns how long to wait before the next one.
+    fn resume(&mut self, steer: &dyn Steer, registry: &Registry, clock: &Clock) -> io::Result<Span> {
+        let Some(session) = &mut self.session else {
             let (socket, over) = {
-                let entry = desk.entry(self.number);
+                let entry = registry.entry(self.number);
                 (entry.sender.clone(), entry.over)
             };
             let Some(socket) = socket.filter(|_| !over) else {
@@ -147,21 +148,21 @@ impl Steered {
             let initial = u64::from(self.initial_window) * u64::from(info.snd_mss);
             let pilot = Agent::new(self.network.clone(), initial, info.snd_mss);
             let totals = Totals::new(&info, SocketCounters::default());
-            self.course = Some(Course { socket, pilot, totals, began: clock.now() });
+            self.session = Some(Session { socket, pilot, totals, began: clock.now() });
             return Ok(info.rtt);
         };
-        if desk.entry(self.number).over {
+        if registry.entry(self.number).over {
             return Ok(HEARTBEAT);
         }
-        let info = TcpInfo::query(&*course.socket)?;
-        let totals = Totals::new(&info, steer.counters(course.socket.as_fd())?);
+        let info = TcpInfo::query(&*session.socket)?;
+        let totals = Totals::new(&info, steer.counters(session.socket.as_fd())?);
         let now = clock.now();
-        let step = totals.since(&course.totals, now.since(course.began), &info, course.pilot.window());
-        let orders = course.pilot.decide(&step);
+        let step = totals.since(&session.totals, now.since(session.began), &info, session.pilot.window());
+        let orders = session.pilot.decide(&step);
         let packets = orders.window.div_ceil(u64::from(info.snd_mss.max(1)));
         let packets = u32::try_from(packets).unwrap_or(u32::MAX);
-        steer.set(course.socket.as_fd(), packets, orders.pacing)?;
-        (course.totals, course.began) = (totals, now);
+        steer.set(session.socket.as_fd(), packets, orders.pacing)?;
+        (session.totals, session.began) = (totals, now);
         Ok(info.rtt)
     }
 }
@@ -178,7 +179,7 @@ mod tests {
         let mut info = TcpInfo::query(&socket).unwrap();
         info.snd_mss = 1000;
         let ms = Span::from_millis;
-        // Counters of the kernel begin again at zero.
+        // The kernel's counters wrap around to zero.
         let before = Totals {
             sent: 5000,
             delivered: u32::MAX,

@@ -1,7 +1,7 @@
-//! A scenario on kernel TCP: from its flows and links to a recording.
+//! Runs a scenario on kernel TCP: from its flows and links to a recording.
 //!
-//! The caller's side is here; inside, in namespaces of its own, a run is prepared, its threads are set to work, sampled, and what they
-//! leave is recorded.
+//! The caller's side is here. Inside, in the lab's namespaces, the run is prepared, its threads run and are
+//! sampled, and the results are recorded.
 
 mod prepare;
 mod record;
@@ -10,7 +10,7 @@ mod threads;
 
 use crate::LabError;
 use crate::capture::Capture;
-use crate::flow::{Connection, Outset};
+use crate::flow::{Connection, StartOptions};
 use crate::inspect::{Inspect, Steer};
 use crate::kernel;
 use crate::reenter::Job;
@@ -23,26 +23,26 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How a run differs from what the scenario says.
+/// Options of a run that are not part of the scenario.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Use IPv6. Its header is 20 bytes longer, which the payload pays.
+    /// Use IPv6. Its header is 20 bytes longer, at the cost of payload.
     pub ipv6: bool,
-    /// Where to write captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
+    /// Prefix of captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
     pub pcap: Option<PathBuf>,
-    /// How to see what those controllers believe that the kernel tells nothing of.
+    /// Reads the state of controllers that the kernel does not report.
     pub inspect: Option<Arc<dyn Inspect>>,
 }
 
-/// Runs `scenario` on the running kernel's TCP, in real time, with all that is random on the path drawn
-/// from `seed`. Tells `progress` about every 100 ms how far it is; [`ControlFlow::Break`] ends the run. The scenario's
-/// checks are for the caller to judge ([`Scenario::judge`]).
+/// Runs `scenario` on the running kernel's TCP, in real time, with everything random on the path drawn from
+/// `seed`. Calls `progress` about every 100 ms with the time of the run; [`ControlFlow::Break`] stops it.
+/// The caller judges the scenario's checks ([`Scenario::judge`]).
 ///
-/// Nothing of it is left when this returns, or when the calling process dies.
+/// Namespaces and processes are gone when this returns, or when the calling process dies.
 ///
 /// # Errors
-/// [`LabError::Impossible`] when the machine lacks something, [`LabError::Input`] for a scenario that
-/// kernel TCP cannot run, [`LabError::Stopped`] after a break.
+/// [`LabError::Impossible`] if the machine lacks something, [`LabError::Input`] for a scenario that kernel
+/// TCP cannot run, [`LabError::Stopped`] after a break.
 pub fn run(
     scenario: &Scenario,
     seed: u64,
@@ -62,7 +62,7 @@ pub fn run_with(
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, LabError> {
     for flow in &scenario.flows {
-        // What is missing is told where the flow is made.
+        // A missing controller is reported when the flow is created.
         let _ = kernel::has_controller(&flow.cc);
     }
     let job = Job::Run(RunJob {
@@ -75,7 +75,7 @@ pub fn run_with(
     });
     let job = serde_json::to_vec(&job).map_err(|e| LabError::failed("cannot write the job", e))?;
     let lent = options.inspect.as_ref().map_or(Ok(Vec::new()), |inspect| inspect.descriptors());
-    let lent = lent.map_err(|e| LabError::failed("cannot look at what controllers believe", e))?;
+    let lent = lent.map_err(|e| LabError::failed("cannot read the controllers' state", e))?;
     let mut enclosure = Enclosure::start(&job, &lent)?;
     drop(lent);
     loop {
@@ -94,20 +94,20 @@ pub fn run_with(
     }
 }
 
-/// A run as its process is told of it.
+/// A run as it is passed to the lab's process.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RunJob {
     scenario: Scenario,
     seed: u64,
     ipv6: bool,
     pcap: Option<PathBuf>,
-    /// Whether there is a way to see what controllers believe.
+    /// Whether the state of controllers can be read.
     pub(crate) inspects: bool,
-    /// The kernel's name of the controller that obeys trained ones, if there is a way to steer.
+    /// The kernel's name of the steerable controller, if there is one.
     steered: Option<String>,
 }
 
-/// Does the run; gives the recording as JSON.
+/// Performs the run; returns the recording as JSON.
 pub(crate) fn inside(
     job: &RunJob,
     inspect: Option<Arc<dyn Inspect>>,
@@ -123,7 +123,7 @@ struct Inside<'a> {
     seed: u64,
     topology: Topology,
     connections: Vec<Connection>,
-    outset: Outset,
+    start_options: StartOptions,
     inspect: Option<Arc<dyn Inspect>>,
     captures: [Option<Capture>; 2],
     notes: Vec<String>,

@@ -1,9 +1,9 @@
-//! Before a run: what the scenario asks for is looked at, and the ends and their connections are made.
+//! Preparation of a run: checks the scenario, and creates the ends and their connections.
 
 use super::{Inside, RunJob};
 use crate::LabError;
 use crate::capture::{self, Capture};
-use crate::flow::{Connection, Outset};
+use crate::flow::{Connection, StartOptions};
 use crate::inspect::Inspect;
 use crate::kernel;
 use crate::space::{Topology, Use};
@@ -12,10 +12,10 @@ use fullpipe_units::{Rate, Span};
 use std::sync::Arc;
 
 /// Most connections of one run: two sockets and a port each.
-const MOST_CONNECTIONS: usize = 2000;
+const MAX_CONNECTIONS: usize = 2000;
 
-/// Longest question of a request and response: it must fit in a socket that is still small.
-const MOST_REQUEST: u64 = 64 << 10;
+/// Largest request: it must fit into the initial socket buffer.
+const MAX_REQUEST: u64 = 64 << 10;
 
 impl<'a> Inside<'a> {
     pub(super) fn prepare(job: &'a RunJob, inspect: Option<Arc<dyn Inspect>>) -> Result<Self, LabError> {
@@ -28,9 +28,9 @@ impl<'a> Inside<'a> {
             )));
         }
         let specs = scenario.connections();
-        if specs.len() > MOST_CONNECTIONS {
+        if specs.len() > MAX_CONNECTIONS {
             return Err(LabError::Input(format!(
-                "{} flows: the lab runs at most {MOST_CONNECTIONS} at a time",
+                "{} flows: the lab runs at most {MAX_CONNECTIONS} at a time",
                 specs.len()
             )));
         }
@@ -45,13 +45,22 @@ impl<'a> Inside<'a> {
         let capture =
             |end: &str| job.pcap.as_ref().map(|p| Capture::create(&capture::named(p, end))).transpose();
         let captures = [capture("client")?, capture("server")?];
-        let outset = Outset { ipv6: job.ipv6, unsent: unsent(scenario) };
-        Ok(Inside { scenario, seed: job.seed, topology, connections, outset, inspect, captures, notes })
+        let start_options = StartOptions { ipv6: job.ipv6, unsent: unsent(scenario) };
+        Ok(Inside {
+            scenario,
+            seed: job.seed,
+            topology,
+            connections,
+            start_options,
+            inspect,
+            captures,
+            notes,
+        })
     }
 }
 
-/// The scenario's flows as connections, by number; each goes by a route that has what it asks of one. How they differ from what
-/// was asked for is added to `notes`.
+/// The scenario's flows as connections, by number, each on a route with its initial window and ECN setting.
+/// Adds to `notes` how they differ from the scenario.
 fn connections(
     specs: Vec<FlowSpec>,
     job: &RunJob,
@@ -61,7 +70,7 @@ fn connections(
     let mut routes: Vec<(Direction, u32, bool)> = Vec::new();
     let mut connections = Vec::with_capacity(specs.len());
     for (number, spec) in specs.into_iter().enumerate() {
-        can_be(number, &spec)?;
+        check_supported(number, &spec)?;
         notes.extend(differences(&spec));
         let steered = steered(&spec, job)?;
         let route = (spec.direction, spec.initial_window, spec.ecn);
@@ -78,49 +87,51 @@ fn connections(
     Ok(connections)
 }
 
-/// Refuses flow `number` if it asks for what kernel TCP does not do.
-fn can_be(number: usize, spec: &FlowSpec) -> Result<(), LabError> {
+/// Refuses flow `number` if kernel TCP does not support it.
+fn check_supported(number: usize, spec: &FlowSpec) -> Result<(), LabError> {
     if let App::RequestResponse { request, .. } = spec.app
-        && request.0 > MOST_REQUEST
+        && request.0 > MAX_REQUEST
     {
         return Err(LabError::Input(format!(
-            "flow {number}: a request of {request} bytes; the lab's are at most {MOST_REQUEST}"
+            "flow {number}: a request of {request} bytes; the lab's are at most {MAX_REQUEST}"
         )));
     }
     if let Some(Fault { key, reason, .. }) = spec.simulator_only_setting() {
-        return Err(LabError::Input(format!("flow {number}: `{key}`: {reason}; the simulator can be asked")));
+        return Err(LabError::Input(format!("flow {number}: `{key}`: {reason}; the simulator supports it")));
     }
     Ok(())
 }
 
-/// How the flow's controller differs from the one that the scenario means.
+/// How the flow's controller differs from the scenario's.
 fn differences(spec: &FlowSpec) -> impl Iterator<Item = String> {
     let settings = (!spec.settings.is_empty())
-        .then(|| format!("the settings of {} do not apply: the kernel's has none", spec.cc));
+        .then(|| format!("the settings of {} do not apply: the kernel's controller has none", spec.cc));
     let name = kernel::controller(&spec.cc).filter(|name| *name != spec.cc);
-    settings.into_iter().chain(name.map(|name| format!("{} is {name} here", spec.cc)))
+    settings.into_iter().chain(name.map(|name| format!("{} runs as the kernel's {name}", spec.cc)))
 }
 
-/// The kernel's name of the controller that obeys the flow's trained one; `None` if it has no such.
+/// The kernel's name of the steerable controller that the flow's trained controller uses; `None` for other
+/// flows.
 fn steered(spec: &FlowSpec, job: &RunJob) -> Result<Option<String>, LabError> {
     let steered = spec.policy.as_ref().and(job.steered.as_ref());
     if spec.policy.is_some() && steered.is_none() {
         return Err(LabError::Impossible(format!(
-            "{}: nothing here can set the windows of a trained controller; as root, a fullpipe with the feature `ebpf` can",
+            "{}: trained controllers need root and a fullpipe that was built with the feature `ebpf`",
             spec.cc
         )));
     }
     Ok(steered.cloned())
 }
 
-/// How much a socket may hold that is not sent yet: 100 ms of what the path ever carries, so that an application
-/// that the machine wakes late does not leave TCP without data, and stops within that time when it should.
+/// Most unsent bytes of a socket: 100 ms at the path's highest rate, so that an application that is
+/// scheduled late does not leave TCP without data, and that the flow ends within that time when the
+/// application stops.
 fn unsent(scenario: &Scenario) -> u32 {
     let rate = scenario.highest_rate().unwrap_or(Rate::MAX);
     rate.bytes_in(Span::from_millis(100)).clamp(16 << 10, 16 << 20) as u32
 }
 
-/// Lets the process have as many sockets as the machine allows.
+/// Raises the process's limit of open files to the machine's.
 fn raise_open_files() {
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {

@@ -1,9 +1,9 @@
-//! After a run: what its threads left becomes a recording, and the machine is judged.
+//! The end of a run: builds the recording, and judges whether the machine kept up.
 
 use super::Inside;
-use super::sampling::Ran;
+use super::sampling::SampledRun;
 use crate::emulator::{EmulatorReport, LinkReport, Views};
-use crate::flow::{Desk, FlowReport};
+use crate::flow::{FlowReport, Registry};
 use crate::health::{self, KEEPS_UP_BELOW, Verdict};
 use fullpipe_experiment::recording::{Histogram, Provenance, Recording, Source, Summary};
 use fullpipe_experiment::scenario::{HEADER_BYTES, Scenario};
@@ -13,19 +13,20 @@ use fullpipe_units::{Span, Time};
 impl Inside<'_> {
     pub(super) fn record(
         mut self,
-        mut ran: Ran,
+        mut ran: SampledRun,
         report: EmulatorReport,
-        desk: &Desk,
+        registry: &Registry,
         views: &Views,
         started: u64,
     ) -> Recording {
         let scenario = self.scenario;
         let warmup = Time::ZERO + scenario.warmup;
-        let headers = HEADER_BYTES + if self.outset.ipv6 { 20 } else { 0 };
+        let headers = HEADER_BYTES + if self.start_options.ipv6 { 20 } else { 0 };
         let path = scenario.path.facts(scenario.mtu, scenario.mtu.saturating_sub(headers).max(1));
         let utilization = |bps: f64| path.goodput_limit_bps.filter(|&l| l > 0.0).map(|l| bps / l);
         let samplers = std::mem::take(&mut ran.samplers).into_iter();
-        let mut flows: Vec<FlowReport> = samplers.map(|s| s.finish(desk, views, warmup, ran.end)).collect();
+        let mut flows: Vec<FlowReport> =
+            samplers.map(|s| s.finish(registry, views, warmup, ran.end)).collect();
         for flow in &mut flows {
             flow.recording.summary.utilization = utilization(flow.recording.summary.goodput_bps);
         }
@@ -55,19 +56,24 @@ impl Inside<'_> {
         }
     }
 
-    /// How well the machine kept up with the run, and why it must not be believed if not. What else is to be said of it goes to the
-    /// notes.
-    fn judge(&mut self, flows: &[FlowReport], ran: Ran, report: &EmulatorReport, base_rtt: Span) -> Verdict {
+    /// How well the machine kept up with the run, and why the run is invalid if it did not. Other findings
+    /// go to the notes.
+    fn judge(
+        &mut self,
+        flows: &[FlowReport],
+        ran: SampledRun,
+        report: &EmulatorReport,
+        base_rtt: Span,
+    ) -> Verdict {
         let mut notes = std::mem::take(&mut self.notes);
-        let troubled = flows.iter().filter_map(|flow| Some((flow, flow.trouble.as_ref()?)));
-        notes.extend(troubled.map(|(flow, trouble)| format!("{}: {trouble}", flow.recording.label)));
+        let with_problems = flows.iter().filter_map(|flow| Some((flow, flow.problem.as_ref()?)));
+        notes.extend(with_problems.map(|(flow, problem)| format!("{}: {problem}", flow.recording.label)));
         let ran_for = ran.end.since(Time::ZERO);
         let stray = self.topology.dropped_by_interfaces();
         let Verdict { mut health, mut invalid_because } =
             health::judge(&report.audit, stray, base_rtt, ran_for);
         invalid_because.extend(flows.iter().filter_map(|flow| health::late_start(flow, ran_for)));
-        // On paths that are about as fast as the machine the ends are what TCP waits for: a result of this machine, but
-        // of no other.
+        // On paths about as fast as the machine, TCP waits for the ends: the result is that of this machine.
         let keeps_up = self.scenario.highest_rate().is_some_and(|rate| rate < KEEPS_UP_BELOW);
         let judged = if keeps_up { &mut invalid_because } else { &mut notes };
         judged.extend(flows.iter().filter_map(health::starved));
@@ -80,7 +86,7 @@ impl Inside<'_> {
         let late = ran.late.value_at_quantile(0.99) as f64 / 1e6;
         if late > self.scenario.sample.as_millis_f64().max(10.0) {
             notes.push(format!(
-                "the sampler ran late (p99 {late:.1} ms): the ends may have been short of CPU, too"
+                "the sampler was late (p99 {late:.1} ms): the ends may have lacked processor time, too"
             ));
         }
         let bad = self.topology.checksum_errors();
@@ -95,9 +101,9 @@ impl Inside<'_> {
     }
 }
 
-/// How long the queue takes to empty that overflowed, the shortest of several; none if nothing of the flows is sent as ACKs come.
+/// The shortest drain time of the queues that overflowed; `None` if all flows are paced.
 fn shortest_overflow(scenario: &Scenario, report: &EmulatorReport) -> Option<Span> {
-    // Of the kernel's controllers BBR alone, of any version, sets a rate.
+    // Of the kernel's controllers only BBR, of any version, sets a pacing rate.
     if scenario.flows.iter().all(|flow| flow.paced || flow.cc.contains("bbr")) {
         return None;
     }
@@ -108,7 +114,8 @@ fn shortest_overflow(scenario: &Scenario, report: &EmulatorReport) -> Option<Spa
     report.links.iter().filter(overflowed).map(|link| rate.time_to_send(link.max_queue_bytes)).min()
 }
 
-/// Where the recording comes from: what is needed to make it again. The run was started so many seconds after 1970.
+/// The provenance of the recording, from which it can be reproduced; the run started at `started`, in
+/// seconds since 1970.
 fn provenance(scenario: &Scenario, seed: u64, started: u64) -> Provenance {
     Provenance {
         version: env!("CARGO_PKG_VERSION").to_owned(),

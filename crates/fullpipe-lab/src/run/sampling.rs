@@ -1,8 +1,8 @@
-//! While a run is on: every connection is looked at again and again, and the links are changed when it is time.
+//! The sampling loop of a run: samples every connection, and changes links when triggers fire.
 
 use super::Inside;
 use crate::emulator::{Clock, Emulator, Views};
-use crate::flow::{Desk, Sampler};
+use crate::flow::{Registry, Sampler};
 use crate::inspect::ControllerState;
 use crate::priority;
 use crate::space::Outbox;
@@ -13,18 +13,18 @@ use hdrhistogram::Histogram;
 use std::thread;
 use std::time::Duration;
 
-/// How often the caller is told how far the run is.
+/// How often progress is reported to the caller.
 const PROGRESS_INTERVAL: Span = Span::from_millis(100);
 
 /// The threads of both ends as the sampling loop sees them.
 pub(super) struct Ends<'a, 'scope, T> {
     pub(super) handles: &'a [thread::ScopedJoinHandle<'scope, T>],
-    /// How long they wait for a processor, if the kernel tells.
+    /// How long they wait for a processor, if the kernel reports it.
     pub(super) threads: Option<Threads<'a>>,
 }
 
-/// What the sampling loop leaves.
-pub(super) struct Ran {
+/// The results of the sampling loop.
+pub(super) struct SampledRun {
     pub(super) samplers: Vec<Sampler>,
     pub(super) end: Time,
     pub(super) late: Histogram<u64>,
@@ -36,17 +36,17 @@ impl Inside<'_> {
     pub(super) fn sample<T>(
         &self,
         emulator: &Emulator,
-        desk: &Desk,
+        registry: &Registry,
         views: &Views,
         mut ends: Ends<'_, '_, T>,
         outbox: &mut Outbox,
-    ) -> Ran {
+    ) -> SampledRun {
         priority::endpoint();
         let clock = &emulator.clock;
-        let mut sampling = Sampling::new(self, clock, desk, views);
+        let mut sampling = Sampling::new(self, clock, registry, views);
         let end = sampling.end;
         let mut waits = ends.threads.is_some().then(WaitAudit::start);
-        let (mut looked, mut told) = (Time::ZERO, Time::ZERO);
+        let (mut waits_sampled, mut reported) = (Time::ZERO, Time::ZERO);
         loop {
             let wake = sampling.next_event();
             let now = clock.now();
@@ -54,35 +54,35 @@ impl Inside<'_> {
                 thread::sleep(Duration::from(wake.since(now)));
             }
             let now = clock.now();
-            // The kernel does not announce states: a change comes up to one sampling interval after the state, and a
-            // state shorter than the interval may be missed.
+            // The kernel does not notify of state changes: one is detected up to a sampling interval late,
+            // and a state shorter than the interval may be missed.
             for due in sampling.triggers.due(now) {
                 emulator.change(due.direction, due.change);
             }
             let is_end = now >= end || ends.handles.iter().any(thread::ScopedJoinHandle::is_finished);
             let all_over = (is_end || sampling.is_due(now)) && sampling.sample(now);
-            if (now.since(looked) >= INTERVAL || is_end || all_over)
+            if (now.since(waits_sampled) >= INTERVAL || is_end || all_over)
                 && let Some((threads, waits)) = ends.threads.as_mut().zip(waits.as_mut())
             {
-                looked = now;
+                waits_sampled = now;
                 threads.sample(waits);
             }
-            if now.since(told) >= PROGRESS_INTERVAL {
-                told = now;
+            if now.since(reported) >= PROGRESS_INTERVAL {
+                reported = now;
                 outbox.note(&now.as_nanos().to_ne_bytes());
             }
             if is_end || all_over {
                 let Sampling { samplers, late, .. } = sampling;
-                return Ran { samplers, end: now.min(end), late, waits };
+                return SampledRun { samplers, end: now.min(end), late, waits };
             }
         }
     }
 
-    /// Fills in what the controllers of watched sockets believe at this moment.
+    /// Reads the current state of the controllers of watched sockets.
     fn inspect(&self, states: &mut [Option<ControllerState>]) {
         if let Some(inspect) = &self.inspect {
-            // Without an answer the kernel's own facts are what there is; a socket that could not be watched
-            // has been told of when it was made.
+            // On an error the kernel's own information remains; a socket that cannot be watched was reported
+            // when it was created.
             let _ = inspect.sample(&mut |number, controller_state| {
                 if let Some(place) = states.get_mut(number) {
                     *place = Some(controller_state);
@@ -96,32 +96,32 @@ impl Inside<'_> {
 struct Sampling<'a> {
     inside: &'a Inside<'a>,
     clock: &'a Clock,
-    desk: &'a Desk,
+    registry: &'a Registry,
     views: &'a Views,
     samplers: Vec<Sampler>,
-    /// What the controllers of watched sockets believe, until a sample takes it.
+    /// State of the controllers of watched sockets, until the next sample uses it.
     states: Vec<Option<ControllerState>>,
     triggers: Triggers,
     /// When the next sample is due.
     next: Time,
-    /// How late samples were, in nanoseconds.
+    /// Lateness of samples, in nanoseconds.
     late: Histogram<u64>,
     warmup: Time,
     /// Whether the measured time has begun.
     warm: bool,
     end: Time,
-    /// As in the simulator a run ends early only where every flow has a size that can be delivered.
+    /// Whether every flow has a size: only then, as in the simulator, can the run end early.
     sized: bool,
 }
 
 impl<'a> Sampling<'a> {
-    fn new(inside: &'a Inside<'a>, clock: &'a Clock, desk: &'a Desk, views: &'a Views) -> Self {
+    fn new(inside: &'a Inside<'a>, clock: &'a Clock, registry: &'a Registry, views: &'a Views) -> Self {
         let scenario = inside.scenario;
         let samplers: Vec<Sampler> = inside.connections.iter().cloned().map(Sampler::new).collect();
         Sampling {
             inside,
             clock,
-            desk,
+            registry,
             views,
             states: vec![None; samplers.len()],
             samplers,
@@ -135,7 +135,7 @@ impl<'a> Sampling<'a> {
         }
     }
 
-    /// When there is something to do.
+    /// Time of the next event.
     fn next_event(&self) -> Time {
         let warmup = if self.warm { Time::NEVER } else { self.warmup };
         self.next.min(self.end).min(self.triggers.next()).min(warmup)
@@ -146,14 +146,15 @@ impl<'a> Sampling<'a> {
         now >= self.next.min(self.end) || (!self.warm && now >= self.warmup)
     }
 
-    /// Takes a sample of every connection; whether all of them are over, and the run with them.
+    /// Samples every connection; returns whether all of them, and so the run, are over.
     fn sample(&mut self, now: Time) -> bool {
         self.late.saturating_record(now.since(self.next.min(self.end)).as_nanos());
         let warms_up = !self.warm && now >= self.warmup;
         let mut all_over = self.sized;
         self.inside.inspect(&mut self.states);
         for (number, sampler) in self.samplers.iter_mut().enumerate() {
-            let (state, over) = sampler.sample(self.clock, self.desk, self.views, self.states[number].take());
+            let (state, over) =
+                sampler.sample(self.clock, self.registry, self.views, self.states[number].take());
             all_over &= over;
             if let Some(state) = state {
                 self.triggers.on_state(self.clock.now(), number as u32, &state);

@@ -1,11 +1,12 @@
-//! The threads of a run: the two ends, the emulator's between them, what steers, and the caller's own, which samples.
+//! The threads of a run: the two ends, the emulator between them, steering, and the calling thread, which
+//! samples.
 
 use super::Inside;
 use super::sampling::Ends;
 use crate::LabError;
 use crate::capture::Tap;
-use crate::emulator::{Access, Clock, Emulator, Known, Plan, Views};
-use crate::flow::{Connection, Desk, Endpoint, Steering};
+use crate::emulator::{Access, Clock, Emulator, KnownFlows, Plan, Views};
+use crate::flow::{Connection, Endpoint, Registry, Steering};
 use crate::inspect::Inspect;
 use crate::space::{Outbox, SERVER};
 use crate::waits::Threads;
@@ -18,22 +19,23 @@ use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where the threads of a run meet.
-struct Meeting {
-    desk: Desk,
-    /// Both ends are open, then the emulator and the clock start, then traffic: both ends and the caller pass it twice.
+/// State that the threads of a run share.
+struct Shared {
+    registry: Registry,
+    /// Both ends and the caller pass it twice: when both ends are open, before the emulator and the clock
+    /// start, and afterwards, before traffic starts.
     ready: Barrier,
-    /// The emulator's, once it has started; if it has not, there is nothing to do.
+    /// The emulator's clock, once it has started.
     clock: OnceLock<Clock>,
-    /// The scheduler's accounts of the two ends.
+    /// The scheduler statistics of the two ends.
     accounts: [OnceLock<SchedStatFile>; 2],
     stop: AtomicBool,
 }
 
-impl Meeting {
+impl Shared {
     fn new(connections: &[Connection]) -> Result<Self, LabError> {
-        Ok(Meeting {
-            desk: Desk::new(connections)?,
+        Ok(Shared {
+            registry: Registry::new(connections)?,
             ready: Barrier::new(3),
             clock: OnceLock::new(),
             accounts: Default::default(),
@@ -44,34 +46,34 @@ impl Meeting {
 
 impl Inside<'_> {
     pub(super) fn run(mut self, outbox: &mut Outbox) -> Result<Recording, LabError> {
-        let meeting = Meeting::new(&self.connections)?;
+        let shared = Shared::new(&self.connections)?;
         let accesses = self.accesses()?;
         let views = Views::new(self.connections.len());
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let (ran, report) = thread::scope(|scope| {
-            let (inside, meeting) = (&self, &meeting);
+            let (inside, shared) = (&self, &shared);
             let ends: Vec<_> =
-                (0..=SERVER).map(|end| scope.spawn(move || inside.run_end(end, meeting))).collect();
-            meeting.ready.wait();
+                (0..=SERVER).map(|end| scope.spawn(move || inside.run_end(end, shared))).collect();
+            shared.ready.wait();
             let emulator = self.emulate(accesses, &views);
             if let Ok(emulator) = &emulator {
-                let _ = meeting.clock.set(emulator.clock);
+                let _ = shared.clock.set(emulator.clock);
             }
-            meeting.ready.wait();
+            shared.ready.wait();
             let steering = Steering::new(&self.connections, self.inspect.as_deref().and_then(Inspect::steer));
-            let steering = steering.zip(meeting.clock.get()).map(|(steering, clock)| {
-                scope.spawn(move || steering.run(&meeting.desk, *clock, &meeting.stop))
+            let steering = steering.zip(shared.clock.get()).map(|(steering, clock)| {
+                scope.spawn(move || steering.run(&shared.registry, *clock, &shared.stop))
             });
             let ran = emulator.and_then(|emulator| {
-                let threads = Threads::watch([meeting.accounts[0].get(), meeting.accounts[1].get()]);
+                let threads = Threads::watch([shared.accounts[0].get(), shared.accounts[1].get()]);
                 let watched = Ends { handles: &ends, threads };
-                let ran = self.sample(&emulator, &meeting.desk, &views, watched, outbox);
-                // The path closes before the sockets do: their farewells are not part of the run.
+                let ran = self.sample(&emulator, &shared.registry, &views, watched, outbox);
+                // The path closes before the sockets: their FINs are not part of the run.
                 emulator.stop().map(|report| (ran, report))
             });
-            meeting.stop.store(true, Ordering::Relaxed);
+            shared.stop.store(true, Ordering::Relaxed);
             if let Some(steering) = steering {
-                steering.join().map_err(|_| LabError::Failed("what steers panicked".to_owned()))?;
+                steering.join().map_err(|_| LabError::Failed("the steering thread panicked".to_owned()))?;
             }
             for end in ends {
                 end.join().map_err(|_| LabError::Failed("an end of the path panicked".to_owned()))??;
@@ -81,12 +83,12 @@ impl Inside<'_> {
         for capture in std::mem::take(&mut self.captures).into_iter().flatten() {
             capture.finish()?;
         }
-        Ok(self.record(ran, report, &meeting.desk, &views, started))
+        Ok(self.record(ran, report, &shared.registry, &views, started))
     }
 
     /// The access links of the flows that have one.
     fn accesses(&self) -> Result<Vec<Access>, LabError> {
-        let of = |c: &Connection| {
+        let access = |c: &Connection| {
             let spec = c.spec.access.clone()?;
             let wrong =
                 |e: BuildError| LabError::Input(format!("flow {}: access.{}: {}", c.number, e.key, e.reason));
@@ -94,7 +96,7 @@ impl Inside<'_> {
             let label = c.spec.label.clone().unwrap_or_else(|| c.spec.cc.clone());
             Some(link.map(|link| Access { flow: c.number, way: c.spec.direction, label, spec, link }))
         };
-        self.connections.iter().filter_map(of).collect()
+        self.connections.iter().filter_map(access).collect()
     }
 
     /// Starts the path.
@@ -108,7 +110,7 @@ impl Inside<'_> {
             rate: scenario.highest_rate(),
             seed: self.seed,
             sample: Some(scenario.sample),
-            known: Known {
+            known: KnownFlows {
                 views: views.clone(),
                 extra: self.connections.iter().map(|c| c.spec.extra_rtt).collect(),
                 measured_from: Time::ZERO + scenario.warmup,
@@ -119,25 +121,25 @@ impl Inside<'_> {
         Emulator::start(self.topology.attach(None)?, plan)
     }
 
-    /// What an end's thread does.
-    fn run_end(&self, end: usize, meeting: &Meeting) -> Result<(), LabError> {
+    /// Runs an end on its thread.
+    fn run_end(&self, end: usize, shared: &Shared) -> Result<(), LabError> {
         if let Ok(own) = SchedStatFile::for_current_thread() {
-            let _ = meeting.accounts[end].set(own);
+            let _ = shared.accounts[end].set(own);
         }
-        let opened = self.open_end(end, &meeting.desk);
-        meeting.ready.wait();
-        meeting.ready.wait();
-        match (opened, meeting.clock.get()) {
-            (Ok(endpoint), Some(clock)) => endpoint.run(*clock, &meeting.stop),
+        let opened = self.open_end(end, &shared.registry);
+        shared.ready.wait();
+        shared.ready.wait();
+        match (opened, shared.clock.get()) {
+            (Ok(endpoint), Some(clock)) => endpoint.run(*clock, &shared.stop),
             (Err(e), _) => Err(e),
             (Ok(_), None) => Ok(()),
         }
     }
 
-    fn open_end(&self, end: usize, desk: &Desk) -> Result<Endpoint, LabError> {
+    fn open_end(&self, end: usize, registry: &Registry) -> Result<Endpoint, LabError> {
         self.topology.ends[end]
             .enter()
             .map_err(|e| LabError::failed("cannot enter a network namespace", e))?;
-        Endpoint::open(end, &self.connections, desk.clone(), self.outset, self.inspect.as_deref())
+        Endpoint::open(end, &self.connections, registry.clone(), self.start_options, self.inspect.as_deref())
     }
 }

@@ -1,7 +1,8 @@
-//! The lab's process as its caller sees it: started, admitted to its user namespace, listened to, ended.
+//! The caller's handle of the lab's process: starts it, maps its user namespace, reads its messages, ends
+//! it.
 
 use super::identity;
-use super::supervisor::{ENTRY, Greeting, NOTE, RESULT, UNSHARED};
+use super::supervisor::{ENTRY, Hello, NOTE, RESULT, UNSHARED};
 use crate::LabError;
 use crate::reenter;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
@@ -11,44 +12,44 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
 
-/// What comes out of an enclosure.
+/// A message of the lab's process.
 pub(crate) enum Message {
-    /// Something on the way, in the work's own encoding.
+    /// A progress note, in the work's own encoding.
     Note(Vec<u8>),
-    /// The end, well or not.
+    /// The result.
     Done(Result<Vec<u8>, LabError>),
 }
 
-/// A lab's process as its caller sees it. Dropping it kills everything inside.
+/// The caller's handle of a lab's process. Dropping it kills everything inside.
 pub(crate) struct Enclosure {
     supervisor: Child,
-    /// Open as long as we live: its other ends tell the inside when we are gone.
+    /// Open as long as the caller lives: processes inside detect its end by it.
     line: UnixStream,
     reaped: bool,
 }
 
 impl Enclosure {
-    /// Starts this program again, to do `job` in new user, process, network and mount namespaces
-    /// ([`reenter`](crate::reenter) is where it arrives). It gets `lent` besides.
+    /// Re-executes this program to do `job` in new user, process, network and mount namespaces (it enters
+    /// at [`reenter`](crate::reenter)). It inherits the descriptors `lent`.
     ///
-    /// A program of several threads cannot become the first process of a namespace, and a copy of one (fork(2)) may
-    /// not so much as allocate memory: a lock of it may be held by a thread that the copy has not got.
+    /// A program with several threads cannot become the first process of a namespace, and a fork(2) of one
+    /// may not even allocate memory: a lock may be held by a thread that the copy does not have.
     pub(crate) fn start(job: &[u8], lent: &[OwnedFd]) -> Result<Enclosure, LabError> {
         reenter::expect_entry()?;
         let failed = |e| LabError::failed("cannot start the lab's process", e);
         let (line, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new("/proc/self/exe");
-        // What `ps` shows.
+        // The name that `ps` shows.
         command.arg0(std::env::args_os().next().unwrap_or_else(|| "fullpipe".into()));
         command.arg(ENTRY).arg(theirs.as_raw_fd().to_string());
         let inherited: Vec<RawFd> = lent.iter().map(AsRawFd::as_raw_fd).chain([theirs.as_raw_fd()]).collect();
-        let greeting = Greeting {
+        let hello = Hello {
             caller: std::process::id(),
             lent: lent.iter().map(AsRawFd::as_raw_fd).collect(),
             job: job.len(),
         };
-        // SAFETY: between fork and exec only system calls are made, and `inherited` is only read; its descriptors are
-        // open until the command has been started.
+        // SAFETY: between fork and exec only system calls are made, and `inherited` is only read; its
+        // descriptors are open until the command has been started.
         unsafe {
             command.pre_exec(move || {
                 for &fd in &inherited {
@@ -58,7 +59,7 @@ impl Enclosure {
             });
         }
         let supervisor = command.spawn().map_err(|e| match e.kind() {
-            // As in a chroot; namespaces would miss it next.
+            // No /proc, as in a chroot; creating namespaces would fail next.
             ErrorKind::NotFound => LabError::Impossible(
                 "cannot start the lab's process: /proc is not mounted here. Mount it (`mount -t proc proc /proc`), or run \
                  fullpipe outside of this chroot"
@@ -68,14 +69,14 @@ impl Enclosure {
         })?;
         drop(theirs);
         let mut enclosure = Enclosure { supervisor, line, reaped: false };
-        if greeting.write(&mut enclosure.line).and_then(|()| enclosure.line.write_all(job)).is_err() {
+        if hello.write(&mut enclosure.line).and_then(|()| enclosure.line.write_all(job)).is_err() {
             return Err(enclosure.death());
         }
         enclosure.admit()?;
         Ok(enclosure)
     }
 
-    /// Waits until the supervisor is in its user namespace, maps the ids, and lets it go on.
+    /// Waits until the supervisor is in its user namespace, maps the ids, and lets it continue.
     fn admit(&mut self) -> Result<(), LabError> {
         let mut byte = [0];
         match self.line.read_exact(&mut byte) {
@@ -83,7 +84,7 @@ impl Enclosure {
             Ok(()) => {
                 return match self.body(byte[0])? {
                     Message::Done(Err(e)) => Err(e),
-                    _ => Err(LabError::Failed("the lab's process spoke out of turn".to_owned())),
+                    _ => Err(LabError::Failed("unexpected message from the lab's process".to_owned())),
                 };
             }
             Err(_) => return Err(self.death()),
@@ -96,7 +97,7 @@ impl Enclosure {
         self.line.write_all(b"g").map_err(|e| LabError::failed("cannot reach the lab's process", e))
     }
 
-    /// The next message; waits for it.
+    /// Waits for the next message.
     pub(crate) fn next(&mut self) -> Result<Message, LabError> {
         let mut kind = [0];
         match self.line.read_exact(&mut kind) {
@@ -122,7 +123,7 @@ impl Enclosure {
         })
     }
 
-    /// What to say when the inside ended without a result.
+    /// The error if the lab's process ended without a result.
     fn death(&mut self) -> LabError {
         self.reaped = true;
         match self.supervisor.wait().map(|status| (status.code(), status.signal())) {
@@ -139,8 +140,8 @@ impl Drop for Enclosure {
             let _ = self.supervisor.kill();
             let _ = self.supervisor.wait();
         }
-        // Nothing of the inside may outlive us: it could hold what the caller thinks gone. The line ends when the last
-        // process inside has closed its files.
+        // No process inside may outlive this: it could hold resources that the caller believes released. The
+        // line closes when the last process inside has closed its files.
         let _ = std::io::copy(&mut self.line, &mut std::io::sink());
     }
 }

@@ -25,22 +25,22 @@ impl End {
         Ok(End { namespace })
     }
 
-    /// The namespace as netlink takes it.
+    /// The namespace's descriptor, for netlink.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.namespace.as_fd()
     }
 
-    /// The namespace's name among all of the machine.
+    /// The namespace's inode, which identifies it on the machine.
     pub(crate) fn inode(&self) -> io::Result<u64> {
         Ok(self.namespace.metadata()?.ino())
     }
 
-    /// Moves the calling thread into this end, for good.
+    /// Moves the calling thread into this end permanently.
     pub(crate) fn enter(&self) -> io::Result<()> {
         Ok(setns(&self.namespace, CloneFlags::CLONE_NEWNET)?)
     }
 
-    /// Does `work` in this end, in a thread of its own, and waits for it.
+    /// Runs `work` in this end on a separate thread, and waits for it.
     pub(crate) fn inside<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, LabError> + Send,

@@ -1,5 +1,5 @@
-//! Who we are inside a new user namespace: the same as outside, with every capability over the network
-//! of the lab and none over the machine.
+//! Ids and capabilities inside the user namespace: the same ids as outside, every capability over the lab's
+//! network and none over the machine.
 
 use crate::LabError;
 use fullpipe_kernel::capabilities::{self, Capability};
@@ -7,10 +7,10 @@ use nix::errno::Errno;
 use std::fs;
 use std::io;
 
-/// Gives the user namespace of process `pid`, a child of ours that waits for this, its identity map.
+/// Writes the identity map of the user namespace of process `pid`, a child that waits for it.
 ///
-/// A privileged caller passes on all the ids it has, so that its files keep their owners; anybody else
-/// can pass on exactly one user and one group: its own.
+/// A privileged caller maps all its ids, so that its files keep their owners; an unprivileged one can map
+/// only its own user and group.
 pub(super) fn map(pid: i32) -> Result<(), LabError> {
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     if uid.is_root() && map_all(pid).is_ok() {
@@ -45,7 +45,7 @@ fn map_all(pid: i32) -> io::Result<()> {
 }
 
 fn refused(file: &str, error: &io::Error) -> LabError {
-    // Both are how AppArmor, or a policy like it, lets a namespace be made and nothing be done with it.
+    // Both errors occur when AppArmor or a similar policy allows a namespace but no capabilities in it.
     let cause = error.raw_os_error().map_or(Errno::EPERM, Errno::from_raw);
     LabError::Impossible(format!(
         "cannot write {file} of a new user namespace ({error}). {}",
@@ -53,16 +53,16 @@ fn refused(file: &str, error: &io::Error) -> LabError {
     ))
 }
 
-/// Why namespaces of these kinds, as /proc/sys/user names them, were refused with `cause`, and what helps.
+/// Why namespaces of these kinds (named as in /proc/sys/user) were refused with `cause`, and the remedy.
 pub(super) fn advice(cause: Errno, kinds: &[&str]) -> String {
     advise(cause, kinds, &|path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned()))
 }
 
-/// [`advice`], on a machine whose files `read` gives.
+/// [`advice`], with a `read` function for the machine's files.
 fn advise(cause: Errno, kinds: &[&str], read: &dyn Fn(&str) -> Option<String>) -> String {
     let is = |path: &str, value: &str| read(path).as_deref() == Some(value);
     match cause {
-        // unshare(2): the limits of /proc/sys/user (namespaces(7)), or more than 32 nested; EUSERS is what that was
+        // unshare(2): the limits in /proc/sys/user (namespaces(7)), or more than 32 nested namespaces; EUSERS
         // before Linux 4.9.
         Errno::ENOSPC | Errno::EUSERS => {
             let limit = |kind: &&str| {
@@ -77,8 +77,8 @@ fn advise(cause: Errno, kinds: &[&str], read: &dyn Fn(&str) -> Option<String>) -
             let limits: Vec<String> =
                 limits.iter().map(|(name, limit)| format!("{name} is {limit}")).collect();
             format!(
-                "That is a limit and no permission: this user has as many namespaces as are allowed here ({}) or in a \
-                 namespace around this one, or user namespaces nest deeper than 32. As root, raise the limit, or end \
+                "This is a limit, not a missing permission: this user has as many namespaces as are allowed here ({}) \
+                 or in an outer namespace, or user namespaces nest deeper than 32. As root, raise the limit, or end \
                  what holds them (`lsns` lists it)",
                 if limits.is_empty() { "see /proc/sys/user".to_owned() } else { limits.join(", ") }
             )
@@ -101,10 +101,10 @@ fn advise(cause: Errno, kinds: &[&str], read: &dyn Fn(&str) -> Option<String>) -
                  run fullpipe outside of it, or in a container"
                     .to_owned()
             }
-            // Of mounts only those are listed that can be reached from the root directory, which itself is one unless
-            // it was changed (proc_pid_mountinfo(5), current_chrooted() in fs/namespace.c).
+            // Only mounts that can be reached from the root directory are listed, which is itself a mount unless
+            // in a chroot (proc_pid_mountinfo(5), current_chrooted() in fs/namespace.c).
             Some(mounts) if !mounts.lines().any(|line| line.split(' ').nth(4) == Some("/")) => {
-                "This is a chroot, from where the kernel makes no user namespaces (unshare(2)): run fullpipe outside of \
+                "This is a chroot, in which the kernel creates no user namespaces (unshare(2)): run fullpipe outside of \
                  it, or in a container"
                     .to_owned()
             }
@@ -116,12 +116,12 @@ fn advise(cause: Errno, kinds: &[&str], read: &dyn Fn(&str) -> Option<String>) -
     }
 }
 
-/// Capabilities that commands in the lab keep although their user is not root: to choose any controller,
-/// to capture, to use low ports. They hold for the lab's network only.
+/// Capabilities that commands in the lab keep although their user is not root: to choose any controller, to
+/// capture, to use low ports. They apply to the lab's network only.
 const KEPT: [Capability; 3] = [Capability::NetBindService, Capability::NetAdmin, Capability::NetRaw];
 
-/// Lets the program that this process will execute keep [`KEPT`]. Only makes system calls, so it may be
-/// called between fork and exec.
+/// Lets the program that this process executes keep [`KEPT`]. Only makes system calls, so it may be called
+/// between fork and exec.
 pub(crate) fn raise_ambient_capabilities() -> io::Result<()> {
     capabilities::keep_across_exec(&KEPT)
 }

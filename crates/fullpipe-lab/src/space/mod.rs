@@ -1,13 +1,14 @@
-//! The room the lab works in: a process of its own with its own users, network, processes and mounts.
+//! The lab's isolation: a separate process with its own user, network, process and mount namespaces.
 //!
 //! ```text
 //! caller ── exec ── supervisor (new user namespace) ── fork ── init (new process, network and mount
 //!                                                              namespaces): emulator, flows, commands
 //! ```
-//! The supervisor is the caller's own program, started again ([`reenter`](crate::reenter)): it has one thread when it makes
-//! namespaces and forks, however many the caller has. Nobody needs to be root for it, and nothing can be left behind: each process dies with its parent
-//! (`PR_SET_PDEATHSIG`), the death of `init` kills every process of its namespace, and with the last
-//! process the kernel removes the namespaces and the interfaces in them. That holds for SIGKILL too.
+//! The supervisor is the caller's program, re-executed ([`reenter`](crate::reenter)): it has one thread
+//! when it creates namespaces and forks, however many the caller has. It does not need root, and leaves
+//! nothing behind: each process dies with its parent (`PR_SET_PDEATHSIG`), the death of `init` kills every
+//! process of its namespace, and with the last process the kernel removes the namespaces and their
+//! interfaces. This also holds for SIGKILL.
 
 mod enclosure;
 mod end;

@@ -1,4 +1,4 @@
-//! The lab's process seen from inside: from its first moment to the end of its work.
+//! The lab's process, from its start to the end of its work.
 
 use super::identity;
 use crate::LabError;
@@ -16,7 +16,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The first argument of a program that is started as the lab's process; the second is the number of its line.
+/// First argument of the program when it is re-executed as the lab's process; the second is the number of
+/// the descriptor of its line.
 pub(crate) const ENTRY: &str = "fullpipe-lab-process";
 
 pub(super) const UNSHARED: u8 = b'U';
@@ -24,18 +25,18 @@ pub(super) const NOTE: u8 = b'N';
 pub(super) const RESULT: u8 = b'R';
 const ERROR: u8 = b'E';
 
-/// What the caller says first.
+/// The caller's first message.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Greeting {
+pub(super) struct Hello {
     /// Its process id.
     pub(super) caller: u32,
-    /// Numbers of descriptors that it lends.
+    /// Numbers of the descriptors that it passes.
     pub(super) lent: Vec<RawFd>,
     /// Bytes of the job that follows.
     pub(super) job: usize,
 }
 
-impl Greeting {
+impl Hello {
     pub(super) fn write(&self, line: &mut UnixStream) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
         line.write_all(&(text.len() as u32).to_ne_bytes())?;
@@ -47,20 +48,20 @@ impl Greeting {
         line.read_exact(&mut length)?;
         let mut text = vec![0; u32::from_ne_bytes(length) as usize];
         line.read_exact(&mut text)?;
-        let greeting: Greeting = serde_json::from_slice(&text)?;
-        let mut job = vec![0; greeting.job];
+        let hello: Hello = serde_json::from_slice(&text)?;
+        let mut job = vec![0; hello.job];
         line.read_exact(&mut job)?;
-        Ok((greeting, job))
+        Ok((hello, job))
     }
 }
 
-/// What connects the lab's process to its caller.
+/// The connection between the lab's process and its caller.
 pub(crate) struct Line(UnixStream);
 
-/// The work's way to report.
+/// Sends the work's reports.
 pub(crate) struct Outbox {
     line: Line,
-    /// What is left of a note of which the caller has taken a part.
+    /// The rest of a note that was sent in part.
     rest: Vec<u8>,
 }
 
@@ -69,9 +70,9 @@ impl Outbox {
         Outbox { line, rest: Vec::new() }
     }
 
-    /// Sends something on the way, unless the caller has not taken what was sent before: whoever measures must not wait
-    /// for whoever looks on, and the next note says more. A caller that has gone away is not an error: this process dies
-    /// with it.
+    /// Sends a note, unless the caller has not read the previous one: the measurement must not wait for its
+    /// observer, and the next note supersedes this one. A caller that has exited is not an error: this
+    /// process dies with it.
     pub(crate) fn note(&mut self, bytes: &[u8]) {
         if self.rest.is_empty() {
             self.rest = frame(NOTE, bytes);
@@ -85,14 +86,14 @@ impl Outbox {
         }
     }
 
-    /// Sends of the rest what the caller's side has room for.
+    /// Sends as much of the rest as the socket has room for.
     fn push(&mut self) {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
         let sent = send(self.line.0.as_raw_fd(), &self.rest, flags).unwrap_or(0);
         self.rest.drain(..sent);
     }
 
-    /// Sends the end of the work, and waits until the caller has taken all.
+    /// Sends the result, and waits until the caller has read everything.
     fn finish(mut self, outcome: Result<Vec<u8>, LabError>) {
         let _ = self.line.0.write_all(&self.rest);
         match outcome {
@@ -108,26 +109,26 @@ fn frame(kind: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Line {
-    /// Takes the line over whose number the program was given, and what the caller sends first: its job, and
-    /// descriptors. Leaves the program if the caller is gone or never was.
+    /// Takes over the line with descriptor `number`, and reads the caller's first message: the job, and
+    /// descriptors. Exits if there is no caller.
     pub(crate) fn answer(number: RawFd) -> (Self, Vec<u8>, Vec<OwnedFd>) {
         die_with_parent();
-        let taken = take(number).and_then(|fd| {
+        let taken = take_descriptor(number).and_then(|fd| {
             let mut line = UnixStream::from(fd);
-            let (greeting, job) = Greeting::read(&mut line)?;
-            let lent = greeting.lent.iter().map(|&fd| take(fd)).collect::<io::Result<Vec<_>>>()?;
-            Ok((line, greeting.caller, job, lent))
+            let (hello, job) = Hello::read(&mut line)?;
+            let lent = hello.lent.iter().map(|&fd| take_descriptor(fd)).collect::<io::Result<Vec<_>>>()?;
+            Ok((line, hello.caller, job, lent))
         });
         let Ok((line, caller, job, lent)) = taken else {
             eprintln!("{ENTRY} is how the lab starts its own process: it is of no use otherwise");
             exit_immediately(2)
         };
-        // It may have died before we asked to die with it.
+        // The caller may have died before PR_SET_PDEATHSIG was set.
         if nix::unistd::getppid().as_raw() as u32 != caller {
             exit_immediately(1);
         }
-        // The terminal's interrupts are the caller's to answer, and a signal to the whole group is, too: it ends us. As
-        // in any Rust program, a reader that is gone is an error and not a signal.
+        // The caller handles interrupts from the terminal and signals to the whole process group, and then
+        // ends this process. A closed pipe is an error here, not a signal, as in any Rust program.
         for ignored in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGPIPE] {
             // SAFETY: ignoring a signal installs no handler.
             let _ = unsafe { signal(ignored, SigHandler::SigIgn) };
@@ -136,7 +137,7 @@ impl Line {
         (Line(line), job, lent)
     }
 
-    /// Tells the caller why there is nothing to do, and ends this process.
+    /// Reports the error to the caller, and exits.
     pub(crate) fn refuse(&mut self, error: &LabError) -> ! {
         self.fail(error);
         exit_immediately(1)
@@ -152,14 +153,14 @@ impl Line {
     }
 }
 
-/// Takes over an inherited descriptor; programs started later do not inherit it.
-fn take(number: RawFd) -> io::Result<OwnedFd> {
+/// Takes ownership of an inherited descriptor; programs started later do not inherit it.
+fn take_descriptor(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     // SAFETY: only asks the kernel about the number, which may be anything but negative.
     fcntl(unsafe { BorrowedFd::borrow_raw(number) }, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-    // SAFETY: it is open, and nothing in this program, which has only begun, has opened it: the caller left it for us.
+    // SAFETY: it is open, and this program, which has just started, has not opened it: the caller passed it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -167,7 +168,7 @@ fn die_with_parent() {
     let _ = nix::sys::prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
-/// Our process id as `/proc` shows it, which inside another lab may be mounted for an outer process namespace.
+/// Our process id in `/proc`, which inside another lab may belong to an outer process namespace.
 fn own_id() -> i32 {
     std::fs::read_link("/proc/self")
         .ok()
@@ -175,8 +176,8 @@ fn own_id() -> i32 {
         .unwrap_or_else(|| nix::unistd::getpid().as_raw())
 }
 
-/// The first process inside: takes the user namespace, then starts the one that does the work. `before` is done
-/// outside, where the caller is, and what it gives goes along.
+/// The first process: creates the user namespace, then starts the process that does the work. `before` runs
+/// outside, in the caller's namespaces, and its result is passed on.
 pub(crate) fn supervise<T>(
     mut line: Line,
     before: impl FnOnce() -> Result<T, LabError>,
@@ -186,8 +187,8 @@ pub(crate) fn supervise<T>(
         Ok(brought) => brought,
         Err(e) => line.refuse(&e),
     };
-    // Inside a user namespace of its own no process may ask for this: take it along.
-    priority::take();
+    // A process in its own user namespace may not raise its priority, so it is raised before.
+    priority::raise();
     if let Err(e) = unshare(CloneFlags::CLONE_NEWUSER) {
         let advice = identity::advice(e, &["user"]);
         line.refuse(&LabError::Impossible(format!("cannot make a user namespace ({e}). {advice}")));
@@ -209,7 +210,7 @@ pub(crate) fn supervise<T>(
         Ok(ForkResult::Child) => {
             drop(alive);
             die_with_parent();
-            // If the supervisor died before that took hold, nobody else holds the pipe's other end.
+            // If the supervisor died before that took effect, no process holds the pipe's other end.
             let _ = fcntl(&parent_gone, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
             if nix::unistd::read(&parent_gone, &mut [0]) == Ok(0) {
                 exit_immediately(1);
@@ -246,8 +247,8 @@ fn describe(panic: &(dyn std::any::Any + Send)) -> String {
     format!("a bug in fullpipe: {text}")
 }
 
-/// Gives this process a `/proc` of its own process namespace, so that what runs inside sees itself and
-/// only itself. In a container that hides parts of `/proc` the kernel refuses; then the outer one stays.
+/// Mounts a `/proc` of this process namespace, so that programs inside see only processes inside. In a
+/// container that hides parts of `/proc` the kernel refuses; then the outer one stays.
 pub(crate) fn remount_proc() {
     use nix::mount::{MsFlags, mount};
     let nothing: Option<&str> = None;
@@ -265,7 +266,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    /// The next message.
+    /// Reads the next message.
     fn next(line: &mut UnixStream) -> io::Result<(u8, Vec<u8>)> {
         let mut head = [0; 5];
         line.read_exact(&mut head)?;
@@ -282,7 +283,7 @@ mod tests {
         let expected = result.clone();
         thread::spawn(move || {
             let mut outbox = Outbox::new(Line(ours));
-            // Of one length as a run sends them, then of lengths that do not fit whole into what room there is.
+            // Of equal length, as a run sends them, then of lengths that do not fit into the remaining room.
             for i in 0..20_000u64 {
                 outbox.note(&i.to_ne_bytes());
             }

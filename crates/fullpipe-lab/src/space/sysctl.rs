@@ -2,11 +2,11 @@
 
 use std::fs;
 
-/// Sets what can be set and remembers what could not: in a container `/proc/sys` is often read-only,
-/// and most settings are improvements, not needs.
+/// Sets kernel settings and records those that failed: in a container `/proc/sys` is often read-only, and
+/// most settings are improvements, not requirements.
 #[derive(Default)]
 pub(crate) struct Sysctls {
-    /// `name: reason` of the settings that stayed as they were.
+    /// `name: reason` of the settings that could not be changed.
     pub(crate) refused: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Two ends, and between them only the emulator.
+//! The topology: two ends with the emulator between them.
 //!
 //! ```text
 //! client namespace        emulator's namespace        server namespace
@@ -6,11 +6,11 @@
 //!   198.18.0.1              (no addresses: AF_PACKET)             198.18.0.2
 //!   2001:2::1                                                     2001:2::2
 //! ```
-//! The addresses are those set aside for benchmarks (RFC 2544, RFC 5180). Hardware addresses are fixed and
+//! The addresses are those reserved for benchmarks (RFC 2544, RFC 5180). Hardware addresses are fixed and
 //! known to both ends, so no ARP or neighbour discovery crosses the path.
 //!
-//! A shell in a shell has no server's end of its own: its emulator sends on what is `path0` for the client of the
-//! shell around it ([`Outer`](super::Outer)), and its client has the next address, 198.18.1.1.
+//! A shell in a shell has no server's end of its own: its emulator sends on `path0` of the outer shell's
+//! client ([`Outer`](super::Outer)), and its client has the next address, 198.18.1.1.
 
 use super::end::End;
 use super::sysctl::Sysctls;
@@ -23,35 +23,36 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
-/// Number of the client among the ends.
+/// Index of the client's end.
 pub(crate) const CLIENT: usize = 0;
-/// Number of the server.
+/// Index of the server's end.
 pub(crate) const SERVER: usize = 1;
 
 const NEAR: [&str; 2] = ["toclient", "toserver"];
 const MAC: [[u8; 6]; 2] = [[2, b'f', b'p', 0, 0, 1], [2, b'f', b'p', 0, 0, 2]];
 
-/// How many addresses an end may have: one for every combination of initial window and
-/// ECN that the flows use, because the kernel keeps those per route.
-pub(super) const MOST_ADDRESSES: usize = 16;
+/// Most addresses of an end: one for every combination of initial window and ECN that the flows use,
+/// because the kernel keeps those per route.
+pub(super) const MAX_ADDRESSES: usize = 16;
 
-/// The limit of receive buffers that Linux ships with since 6.16 (`tcp_rmem[2]`).
+/// Linux's default limit of receive buffers since 6.16 (`tcp_rmem[2]`).
 const SHIPPED_BUFFER: u64 = 32 << 20;
 
-/// The name of an end's interface.
+/// Name of an end's interface.
 pub(super) const PATH: &str = "path0";
 
-/// What a topology is for.
+/// The purpose of a topology.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     /// Flows of a scenario, which use several addresses.
     Scenario,
-    /// Programs: an end has one address, so that any program answers from the one it was asked at. The client's has
-    /// this number, which is 0 outside of other shells; inside, the server is the outermost one's.
+    /// Programs: each end has one address, so that programs reply from the address that was contacted. The
+    /// client's has this number, which is 0 in the outermost shell; inside, the server is the outermost
+    /// one's.
     Shell(usize),
 }
 
-/// One end's addresses, and those that it knows of the other.
+/// One end's addresses, and its peers'.
 struct EndAddresses {
     end: usize,
     own: Range<usize>,
@@ -64,15 +65,11 @@ impl Use {
     fn addresses(self) -> Vec<EndAddresses> {
         let one =
             |end, own: usize, others| EndAddresses { end, own: own..own + 1, others, prefixes: (16, 96) };
-        let scenario = |end| EndAddresses {
-            end,
-            own: 0..MOST_ADDRESSES,
-            others: 0..MOST_ADDRESSES,
-            prefixes: (24, 112),
-        };
+        let scenario =
+            |end| EndAddresses { end, own: 0..MAX_ADDRESSES, others: 0..MAX_ADDRESSES, prefixes: (24, 112) };
         match self {
             Use::Scenario => vec![scenario(CLIENT), scenario(SERVER)],
-            Use::Shell(0) => vec![one(CLIENT, 0, 0..1), one(SERVER, 0, 0..MOST_ADDRESSES)],
+            Use::Shell(0) => vec![one(CLIENT, 0, 0..1), one(SERVER, 0, 0..MAX_ADDRESSES)],
             Use::Shell(place) => vec![one(CLIENT, place, 0..1)],
         }
     }
@@ -82,12 +79,12 @@ impl Use {
 pub(crate) struct Addresses;
 
 impl Addresses {
-    /// The IPv4 address of end `end`; the one with this number, of [`MOST_ADDRESSES`].
+    /// The IPv4 address of end `end`; the one with this number, of [`MAX_ADDRESSES`].
     pub(crate) const fn v4(end: usize, number: usize) -> Ipv4Addr {
         Ipv4Addr::new(198, 18, number as u8, end as u8 + 1)
     }
 
-    /// The IPv6 address of end `end`; the one with this number, of [`MOST_ADDRESSES`].
+    /// The IPv6 address of end `end`; the one with this number, of [`MAX_ADDRESSES`].
     pub(crate) const fn v6(end: usize, number: usize) -> Ipv6Addr {
         Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, number as u16, end as u16 + 1)
     }
@@ -102,18 +99,18 @@ pub(crate) struct Topology {
     netlink: Rtnetlink,
     /// Whether the kernel has IPv6 and the MTU allows it.
     pub(crate) ipv6: bool,
-    /// Settings that could not be made.
+    /// Settings that could not be changed.
     pub(crate) refused: Vec<String>,
 }
 
 impl Topology {
-    /// Builds what `what_for` takes, with packets of up to `mtu` bytes.
-    pub(crate) fn build(mtu: u32, what_for: Use) -> Result<Self, LabError> {
+    /// Builds the topology for a purpose, with packets of up to `mtu` bytes.
+    pub(crate) fn build(mtu: u32, purpose: Use) -> Result<Self, LabError> {
         let fail = |what: &'static str| move |e: io::Error| LabError::failed(what, e);
         let mut netlink = Rtnetlink::open().map_err(fail("cannot open a netlink socket"))?;
         let new_end =
             || End::new().map_err(|e| LabError::Impossible(format!("cannot make a network namespace ({e})")));
-        let addresses = what_for.addresses();
+        let addresses = purpose.addresses();
         let ends = addresses.iter().map(|_| new_end()).collect::<Result<Vec<End>, LabError>>()?;
         let mut near = Vec::new();
         let mut ipv6 = mtu >= 1280;
@@ -142,15 +139,15 @@ impl Topology {
         Ok(Topology { ends, near, netlink, ipv6, refused })
     }
 
-    /// What the emulator is to stand between: our ends, or our client and what lies `beyond`. The caller's thread
+    /// Attaches the emulator to its two sides: both ends, or the client and `beyond`. The caller's thread
     /// must be in the emulator's namespace.
     pub(crate) fn attach(&self, beyond: Option<Attachment>) -> Result<[Attachment; 2], LabError> {
         let client = Attachment::here(self.near[CLIENT])?;
         Ok([client, beyond.map_or_else(|| Attachment::here(self.near[SERVER]), Ok)?])
     }
 
-    /// Makes connections from end `end` to the other end's address with this number start with
-    /// `initial_window` packets, and ask for ECN if `ecn`.
+    /// Sets the initial window, in packets, and ECN of connections from end `end` to the other end's
+    /// address with this number.
     pub(crate) fn set_route(
         &self,
         end: usize,
@@ -158,9 +155,9 @@ impl Topology {
         initial_window: u32,
         ecn: bool,
     ) -> Result<(), LabError> {
-        if number >= MOST_ADDRESSES {
+        if number >= MAX_ADDRESSES {
             return Err(LabError::Input(format!(
-                "the lab knows at most {MOST_ADDRESSES} combinations of initial window and ECN in one scenario"
+                "the lab knows at most {MAX_ADDRESSES} combinations of initial window and ECN in one scenario"
             )));
         }
         self.ends[end].inside(|| {
@@ -176,8 +173,8 @@ impl Topology {
         })
     }
 
-    /// Bounds the buffers of all sockets as the flows ask for it: by the namespace's limits, up to which
-    /// windows tune themselves, where the largest is asked for; by the socket's own where less is.
+    /// Limits the buffers of all sockets to those of the flows: by the namespace's limits, up to which
+    /// windows tune themselves, for the largest; by socket options for smaller ones.
     pub(crate) fn bound_buffers(&mut self, connections: &mut [Connection]) -> Result<(), LabError> {
         for end in [CLIENT, SERVER] {
             let most = max_buffer();
@@ -188,7 +185,7 @@ impl Topology {
             let tuned = receivers().filter(|c| c.spec.auto_tuning).count();
             if tuned > 0 && tuned < receivers().count() {
                 return Err(LabError::Input(
-                    "some flows of one direction have `auto_tuning` and others have not: the kernel knows it for all of an end's at once"
+                    "some flows of one direction have `auto_tuning` and others do not: the kernel has one setting per end"
                         .to_owned(),
                 ));
             }
@@ -202,14 +199,15 @@ impl Topology {
                     .map(|c| c.spec.send_buffer.map(|b| b.0))
                     .collect(),
             );
-            // Without a limit of the scenario's the window must not hold a sender back while it tunes itself, either. Nor may it
-            // begin with all there is: as long as a window grows, `tcp_grow_window()` has each packet acknowledged by itself, and
-            // the receiver of a gigabyte would do so to the end.
+            // Without a limit in the scenario, the window must not limit a sender while it tunes itself. It
+            // must not start at the maximum either: while a window grows, `tcp_grow_window()`
+            // makes the receiver acknowledge each packet, which the receiver of a gigabyte would
+            // do to the end.
             let mut asked = receivers().map(|c| c.spec.first_receive_buffer);
             let first_asked = asked.next().flatten();
             if asked.any(|other| other != first_asked) {
                 return Err(LabError::Input(
-                    "flows of one direction differ in `first_receive_buffer`: the kernel knows it for all of an end's at once".to_owned(),
+                    "flows of one direction differ in `first_receive_buffer`: the kernel has one setting per end".to_owned(),
                 ));
             }
             let first = match first_asked {
@@ -231,7 +229,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Sets `net.<name>` (with slashes) of an end's namespace, or notes that it is refused.
+    /// Sets `net.<name>` (with slashes) in an end's namespace, or records that it was refused.
     fn set(&mut self, end: usize, name: &str, value: &str) -> Result<(), LabError> {
         let mut refused = self.ends[end].inside(|| {
             let mut sysctl = Sysctls::default();
@@ -244,7 +242,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Has an end's kernel hold nothing back to make larger bursts of it (`tcp_tso_should_defer`), where its flows ask for that.
+    /// Stops an end's kernel from deferring data for larger bursts (`tcp_tso_should_defer`), if its flows
+    /// ask for that.
     pub(crate) fn never_defer(&mut self, connections: &[Connection]) -> Result<(), LabError> {
         for end in [CLIENT, SERVER] {
             let mut asked =
@@ -252,19 +251,19 @@ impl Topology {
             let Some(first) = asked.next() else { continue };
             if asked.any(|other| other != first) {
                 return Err(LabError::Input(
-                    "some flows of one direction have `tso = false` and others have not: the kernel knows it for all of an end's at once"
+                    "some flows of one direction have `tso = false` and others do not: the kernel has one setting per end"
                         .to_owned(),
                 ));
             }
             if first {
-                // Any part of the window is enough then: a hundredth.
+                // Then a hundredth of the window is enough to send.
                 self.set(end, "ipv4/tcp_tso_win_divisor", "100")?;
             }
         }
         Ok(())
     }
 
-    /// Packets that either end's kernel threw away because their checksum was wrong.
+    /// Packets that either end's kernel dropped because of a wrong checksum.
     pub(crate) fn checksum_errors(&self) -> u64 {
         let errors = |end: &End| {
             end.inside(|| {
@@ -275,9 +274,9 @@ impl Topology {
         self.ends.iter().map(|end| errors(end).unwrap_or_default()).sum()
     }
 
-    /// The path is gone: sockets that their programs left with something unsent give up at their next
-    /// retransmission. By default they would keep trying, and with them their namespaces, for minutes.
-    pub(crate) fn forsake(&self) -> Result<(), LabError> {
+    /// The path is gone: makes orphaned sockets with unsent data give up at their next retransmission. By
+    /// default they would keep their namespaces alive for minutes.
+    pub(crate) fn abandon_sockets(&self) -> Result<(), LabError> {
         self.ends.iter().try_for_each(|end| {
             end.inside(|| {
                 Sysctls::default().set("ipv4/tcp_orphan_retries", "1");
@@ -286,13 +285,13 @@ impl Topology {
         })
     }
 
-    /// Packets that the emulator's interfaces dropped: none of the path's doing.
+    /// Packets that the emulator's interfaces dropped, outside the emulated path.
     pub(crate) fn dropped_by_interfaces(&mut self) -> u64 {
         self.near.iter().map(|&i| self.netlink.link(i).unwrap_or_default().dropped).sum()
     }
 }
 
-/// Sets up one end; runs inside it. Gives the settings that were refused.
+/// Sets up one end; runs inside it. Returns the settings that were refused.
 fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabError> {
     let fail = |e: io::Error| LabError::failed("cannot set up an end of the path", e);
     let mut netlink = Rtnetlink::open().map_err(fail)?;
@@ -318,14 +317,14 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
         }
     }
     let mut sysctl = Sysctls::default();
-    // What is for a shell inside this one passes by the kernel.
+    // The kernel must ignore packets for a shell inside this one.
     sysctl.set("ipv4/ip_forward", "0");
     if ipv6 {
         sysctl.set("ipv6/conf/all/forwarding", "0");
     }
-    // A connection must not start with what an earlier one learned of the path.
+    // A connection must not start with metrics of an earlier one.
     sysctl.set("ipv4/tcp_no_metrics_save", "1");
-    // Buffers must not be what limits a flow on a long, fast path, unless the scenario says so.
+    // Buffers must not limit a flow on a long, fast path, unless the scenario says so.
     let most = max_buffer();
     sysctl.set("ipv4/tcp_rmem", &format!("4096 131072 {most}"));
     sysctl.set("ipv4/tcp_wmem", &format!("4096 65536 {most}"));
@@ -334,11 +333,12 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
     Ok(sysctl.refused)
 }
 
-/// What a receive buffer begins with that shall not limit: from there it outgrows a slow start that doubles, as all but Hybla's do.
+/// Initial receive buffer that does not limit a flow: from there it outgrows any slow start that doubles
+/// per round trip, as all but Hybla's do.
 pub const INITIAL_BUFFER: u64 = 1 << 20;
 
-/// The most a TCP buffer may grow to: an eighth of the machine's memory, at least what Linux ships with
-/// and at most the kernel's own bound on windows (1 GiB).
+/// Largest TCP buffer: an eighth of the machine's memory, at least Linux's default and at most the kernel's
+/// bound on windows (1 GiB).
 pub fn max_buffer() -> u64 {
     let memory = nix::sys::sysinfo::sysinfo().map_or(0, |s| s.ram_total());
     (memory / 8).clamp(6 << 20, 1 << 30)

@@ -1,13 +1,13 @@
-//! The way of a frame through the parser and the cutter in one call, for tests with arbitrary bytes.
+//! Parses and segments a frame in one call, for fuzz tests.
 
 use super::{Frame, MAX_HEADERS, VnetHeader};
 use fullpipe_path::Ecn;
 
-/// Reads `bytes` as a virtio header and a frame, and cuts `count` segments from `first` on out of it, as the
-/// emulator does with what a packet socket gives it. Whether it is traffic of a path.
+/// Parses `bytes` as a virtio header and a frame, and extracts `count` segments from `first` on, as the
+/// emulator does with frames of a packet socket. Returns whether it is traffic of a path.
 ///
 /// # Panics
-/// If the piece reaches beyond the frame: a mistake in this crate, whatever the bytes are.
+/// If the piece reaches beyond the frame, which would be a bug in this crate, whatever the bytes.
 #[doc(hidden)]
 pub fn read_and_cut(bytes: &[u8], first: u16, count: u16) -> bool {
     let Some((vnet, frame)) = bytes.split_first_chunk() else { return false };

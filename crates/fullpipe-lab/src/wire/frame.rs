@@ -1,10 +1,10 @@
-//! One Ethernet frame as it came from an end: one packet, or a super-packet of several segments.
+//! An Ethernet frame of an end: one packet, or a super-packet of several segments.
 //!
-//! The path decides about each segment on its own, as a real link would; what survives is carried on as
-//! few frames as possible, because every frame costs a system call. [`Frame::piece`] writes the headers
-//! of such a frame: those of the super-packet with the sequence number, lengths, identification, flags
-//! and checksums that `tcp_gso_segment` and `inet_gso_segment` would give these segments. The transport
-//! checksum stays "to be completed" (`NEEDS_CSUM`), so no payload byte is read.
+//! The path decides about each segment separately, as a real link would. Surviving segments are sent in as
+//! few frames as possible, because every frame costs a system call. [`Frame::piece`] writes the headers of
+//! such a frame: those of the super-packet, with the sequence number, lengths, identification, flags and
+//! checksums that `tcp_gso_segment` and `inet_gso_segment` would set. The transport checksum stays "to be
+//! completed" (`NEEDS_CSUM`), so no payload byte is read.
 
 use super::checksum;
 use super::vnet::{Gso, NEEDS_CSUM, VnetHeader};
@@ -26,7 +26,7 @@ pub(crate) const MAX_HEADERS: usize = ETHERNET + 60 + 60;
 /// The transport inside a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Protocol {
-    /// TCP, with what the emulator looks at.
+    /// TCP, with the fields that the emulator uses.
     Tcp {
         /// Sequence number of the first payload byte.
         seq: u32,
@@ -41,7 +41,7 @@ pub(crate) enum Protocol {
     Other,
 }
 
-/// What the emulator knows of a frame; the bytes are kept beside it.
+/// The parsed headers of a frame; its bytes are stored separately.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     /// Ethernet, IP and transport headers, bytes; the payload starts here.
@@ -55,7 +55,7 @@ pub(crate) struct Frame {
     /// How many segments, ≥ 1.
     segments: u16,
     ipv6: bool,
-    /// The mark it left its sender with.
+    /// The ECN codepoint that its sender set.
     pub ecn: Ecn,
     /// The transport.
     pub protocol: Protocol,
@@ -100,7 +100,7 @@ fn hash(parts: &[&[u8]]) -> u32 {
         .fold(0x811c_9dc5, |h, b| (h ^ u32::from(*b)).wrapping_mul(0x0100_0193))
 }
 
-/// The IP header of a frame and what it says.
+/// The parsed IP header of a frame.
 struct Ip<'a> {
     ipv6: bool,
     /// Its length, bytes.
@@ -161,7 +161,7 @@ impl<'a> Ip<'a> {
     }
 }
 
-/// The transport header of a packet and what it says.
+/// The parsed transport header of a packet.
 struct Transport {
     protocol: Protocol,
     /// Its length, bytes.
@@ -193,8 +193,8 @@ impl Transport {
     }
 }
 
-/// Payload bytes of each segment, ≥ 1, of a frame with that virtio header that carries `payload` of them. `None` for a super-packet
-/// of a kind that we cannot cut: it would reach the path as one huge packet.
+/// Payload bytes per segment, ≥ 1, of a frame with this virtio header and `payload` bytes. `None` for an
+/// unsupported kind of super-packet, which would enter the path as one huge packet.
 fn segment_of(vnet: &VnetHeader, protocol: Protocol, payload: u32) -> Option<u32> {
     match (vnet.gso, protocol) {
         (Gso::None, _) => Some(payload.max(1)),
@@ -208,8 +208,8 @@ fn segment_of(vnet: &VnetHeader, protocol: Protocol, payload: u32) -> Option<u32
 }
 
 impl Frame {
-    /// Reads the headers of `frame`. `None` when it is not a whole unicast IP packet: such frames
-    /// (neighbour discovery, group membership) are the machine's own talk and not traffic of the path.
+    /// Parses the headers of `frame`. `None` if it is not a whole unicast IP packet: other frames
+    /// (neighbour discovery, group membership) are not traffic of the path.
     pub(crate) fn parse(vnet: VnetHeader, frame: &[u8]) -> Option<Frame> {
         if frame.first()? & 1 != 0 {
             return None;
@@ -263,7 +263,8 @@ impl Frame {
         (index * self.segment).min(self.payload)
     }
 
-    /// Where in sequence space the data in `count` segments from `first` on begin and end; none without data.
+    /// Where in sequence space the data in `count` segments from `first` on begin and end; none without
+    /// data.
     pub(crate) fn sequence_of(&self, first: u16, count: u16) -> Option<(u32, u32)> {
         let Protocol::Tcp { seq, .. } = self.protocol else { return None };
         let start = seq.wrapping_add(self.offset(first.into()));
@@ -271,7 +272,7 @@ impl Frame {
         (payload > 0).then(|| (start, start.wrapping_add(payload)))
     }
 
-    /// How far the receiver has got by this TCP acknowledgement: the higher of the cumulative
+    /// The highest sequence number that this TCP acknowledgement reports: the maximum of the cumulative
     /// acknowledgement and the right edges of its SACK blocks (RFC 2018).
     pub(crate) fn highest_received(&self, frame: &[u8]) -> Option<u32> {
         let Protocol::Tcp { ack, .. } = self.protocol else { return None };

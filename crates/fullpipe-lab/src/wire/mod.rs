@@ -1,5 +1,5 @@
-//! What the emulator reads and writes of packets: the virtio header that travels with each frame on an
-//! AF_PACKET socket, and the IP, TCP and UDP headers inside it. Nothing here touches a payload.
+//! The headers that the emulator reads and writes: the virtio header of each frame on an AF_PACKET socket,
+//! and the IP, TCP and UDP headers inside the frame. Payload is never touched.
 
 mod check;
 mod checksum;

@@ -1,16 +1,16 @@
-//! `struct virtio_net_hdr` (`include/uapi/linux/virtio_net.h`): how the kernel tells of checksums it has
-//! not computed and of super-packets it has not cut.
+//! `struct virtio_net_hdr` (`include/uapi/linux/virtio_net.h`): the kernel's description of checksums that
+//! it has not computed and super-packets that it has not segmented.
 
 use fullpipe_kernel::packets::VNET_LEN;
 
-/// The transport checksum holds only the sum of the pseudo-header; whoever puts the packet on a real
+/// The transport checksum holds only the sum of the pseudo-header; the device that puts the packet on a
 /// wire completes it (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 pub(crate) const NEEDS_CSUM: u8 = 1;
 
-/// What a super-packet is cut into.
+/// How a super-packet is segmented.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Gso {
-    /// Nothing: an ordinary packet.
+    /// Not at all: an ordinary packet.
     None,
     /// TCP segments over IPv4.
     TcpV4,
@@ -27,7 +27,7 @@ pub(crate) enum Gso {
 pub(crate) struct VnetHeader {
     /// [`NEEDS_CSUM`] and others.
     pub flags: u8,
-    /// What to cut the packet into.
+    /// How to segment the packet.
     pub gso: Gso,
     /// The first segment carries CWR, the others must not (RFC 3168).
     pub gso_ecn: bool,

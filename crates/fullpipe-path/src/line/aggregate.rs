@@ -18,8 +18,8 @@ pub struct AggregateSpec {
     /// Packets are delivered at multiples of this time only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<Span>,
-    /// Most packets of a burst. With `hold` a full burst is delivered at once, with `every` the rest waits for
-    /// the next time.
+    /// Most packets of a burst. With `hold` a full burst is delivered at once, with `every` the rest waits
+    /// for the next time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
     /// Most bytes of a burst, at least one MTU: a packet that no longer fits starts the next burst.
@@ -202,8 +202,8 @@ mod tests {
 
     #[test]
     fn a_burst_is_limited_in_bytes() {
-        // The third would make 3500 bytes: the first two are delivered when it arrives, and it waits until its
-        // own burst is full.
+        // The third would make 3500 bytes: the first two are delivered when it arrives, and it waits until
+        // its own burst is full.
         let sized = [(0, 1500), (3, 1400), (5, 600), (6, 1500), (7, 900), (8, 40), (60, 1500)];
         assert_eq!(sized_releases("hold = '10ms'\nmax_bytes = 3000", &sized), [5, 5, 7, 7, 7, 18, 70]);
         // With slots the rest waits for the next one.

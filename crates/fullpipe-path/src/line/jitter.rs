@@ -51,7 +51,8 @@ impl Jitter {
         Jitter { spread: spec.spread.as_nanos() as f64, distribution: spec.distribution, random }
     }
 
-    /// When a packet that departed at `departed` arrives, with mean delay `delay`; never before it departed.
+    /// When a packet that departed at `departed` arrives, with mean delay `delay`; never before it
+    /// departed.
     pub fn arrival(&mut self, departed: Time, delay: Span) -> Time {
         let deviation = (self.deviate() * self.spread) as i64;
         let delayed = departed + delay;

@@ -87,7 +87,7 @@ impl<T> Line<T> {
         if aggregate.is_some() && (overtakes || spec.reorder.is_some()) {
             return Err(LinkError::new(
                 "aggregate",
-                "bursts keep the order and cannot be had with reordering in one link: write a second link",
+                "aggregation keeps the order and cannot be combined with reordering in one link: write a second link",
             ));
         }
         let random = |element| Stream::new(ctx, index, element);
@@ -115,8 +115,8 @@ impl<T> Line<T> {
         self.next
     }
 
-    /// The earliest possible arrival, if the next packet departs at `departs` at the earliest and the delay may
-    /// change at `changes`.
+    /// The earliest possible arrival, if the next packet departs at `departs` at the earliest and the delay
+    /// may change at `changes`.
     #[inline(always)]
     pub fn wake(&self, departs: Time, changes: Time) -> Time {
         let early = self.unordered || self.aggregate.as_ref().is_some_and(Aggregate::may_be_early);
@@ -130,8 +130,8 @@ impl<T> Line<T> {
         departs + self.delay
     }
 
-    /// A packet departs from the server. Packets stay in order even if the delay becomes shorter, unless jitter
-    /// or reordering is configured.
+    /// A packet departs from the server. Packets stay in order even if the delay becomes shorter, unless
+    /// jitter or reordering is configured.
     #[inline(always)]
     pub fn push(&mut self, departed: Time, packet: Packet<T>) {
         if self.plain {

@@ -112,10 +112,10 @@ fn settle(slot: &mut Option<Result<Box<Recording>, RunError>>, mut ended: Result
         match &mut ended {
             Ok(run) => {
                 let because = before.invalid_because.join("; ");
-                note(run, format!("run again: the run before was not valid ({because})"));
+                note(run, format!("repeated: the previous run was invalid ({because})"));
             }
             Err(RunError::Interrupted) => return,
-            Err(failure) => return note(before, format!("could not be run again: {failure}")),
+            Err(failure) => return note(before, format!("could not be repeated: {failure}")),
         }
     }
     *slot = Some(ended);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_repeat_replaces_the_run_and_notes_why() {
-        let note = "run again: the run before was not valid (it was late)";
+        let note = "repeated: the previous run was invalid (it was late)";
         assert_eq!(kept(run(false), run(true)), (true, note.into()));
         assert_eq!(kept(run(false), run(false)), (false, note.into()));
     }
@@ -164,7 +164,7 @@ mod tests {
     fn a_failed_repeat_keeps_the_first_run() {
         assert_eq!(kept(run(false), Err(RunError::Interrupted)), (false, String::new()));
         let failed = Err(RunError::Lab(LabError::Input("no memory".into())));
-        assert_eq!(kept(run(false), failed), (false, "could not be run again: no memory".into()));
+        assert_eq!(kept(run(false), failed), (false, "could not be repeated: no memory".into()));
     }
 
     #[test]

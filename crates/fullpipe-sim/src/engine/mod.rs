@@ -72,8 +72,8 @@ impl<'a> Simulation<'a> {
         self
     }
 
-    /// Makes the first flow's receiver behave like an observed one: each entry of `behaviour` applies from its
-    /// byte on, in their order. An empty slice leaves the receiver as the scenario defines it.
+    /// Makes the first flow's receiver behave like an observed one: each entry of `behaviour` applies from
+    /// its byte on, in their order. An empty slice leaves the receiver as the scenario defines it.
     pub fn receiver_behaviour(mut self, behaviour: &'a [ReceiverBehaviour]) -> Self {
         self.receiver_behaviour = behaviour;
         self

@@ -47,7 +47,8 @@ impl SteppedRun {
     }
 
     /// Whether all data of the connection with index `flow` in
-    /// [`Scenario::connections`](fullpipe_experiment::Scenario::connections) has been sent and acknowledged.
+    /// [`Scenario::connections`](fullpipe_experiment::Scenario::connections) has been sent and
+    /// acknowledged.
     pub fn is_flow_over(&self, flow: usize) -> bool {
         self.world.flows.connections.get(flow).is_none_or(|connection| connection.is_over())
     }

@@ -80,8 +80,8 @@ impl AckPolicy {
         self.quick |= 1;
     }
 
-    /// Data arrived and changed the receive queue, which is now in order up to `next_bytes`. Returns whether
-    /// to acknowledge at once.
+    /// Data arrived and changed the receive queue, which is now in order up to `next_bytes`. Returns
+    /// whether to acknowledge at once.
     #[inline]
     pub fn on_data(
         &mut self,
@@ -137,8 +137,8 @@ impl AckPolicy {
         false
     }
 
-    /// The delay follows the gaps between arrivals. After a pause longer than a timeout the sender is in slow
-    /// start again and gets quick ACKs.
+    /// The delay follows the gaps between arrivals. After a pause longer than a timeout the sender is in
+    /// slow start again and gets quick ACKs.
     fn adapt(&mut self, now: Time, rtt: Option<Span>) {
         if let Some(last) = self.last_data {
             let gap = now.since(last);

@@ -113,8 +113,8 @@ impl Reassembly {
         Arrival::Beyond { apart }
     }
 
-    /// Inserts a segment below the end of the last run. Returns whether it starts a new run; `None` if it was
-    /// received before.
+    /// Inserts a segment below the end of the last run. Returns whether it starts a new run; `None` if it
+    /// was received before.
     fn insert_among(&mut self, fresh: Run) -> Option<bool> {
         // The first run that ends at or after the segment: it may contain it, or follow it.
         let at = self.runs.partition_point(|run| run.end < fresh.start);

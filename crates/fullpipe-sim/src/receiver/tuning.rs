@@ -58,8 +58,8 @@ pub(crate) struct TunedWindow {
 }
 
 impl TunedWindow {
-    /// The window of a receiver of segments of up to `smss` bytes, whose buffer grows from `first` to at most
-    /// `most` bytes (`tcp_rmem[1]`, `[2]`).
+    /// The window of a receiver of segments of up to `smss` bytes, whose buffer grows from `first` to at
+    /// most `most` bytes (`tcp_rmem[1]`, `[2]`).
     pub fn new(smss: u32, first: Option<u64>, most: Option<u64>) -> Self {
         let most = most.unwrap_or(MAX_BUFFER);
         let mut w = TunedWindow {
@@ -108,8 +108,8 @@ impl TunedWindow {
         (window << 8) / self.ratio
     }
 
-    /// A segment of `len` bytes arrived and is in `queue`; `arrived` bytes have arrived in all. Returns whether
-    /// the window grows.
+    /// A segment of `len` bytes arrived and is in `queue`; `arrived` bytes have arrived in all. Returns
+    /// whether the window grows.
     pub fn on_data(
         &mut self,
         now: Time,
@@ -175,14 +175,15 @@ impl TunedWindow {
         }
     }
 
-    /// The window that the free part of the buffer allows (`tcp_space`): data beyond a hole occupies it, and
-    /// `unread` more bytes.
+    /// The window that the free part of the buffer allows (`tcp_space`): data beyond a hole occupies it,
+    /// and `unread` more bytes.
     fn free(&self, arrived: u64, queue: &Reassembly, unread: u64) -> u64 {
         let waiting = self.buffer_of(arrived - queue.next_bytes());
         self.window_of(self.buffer.saturating_sub(waiting + unread))
     }
 
-    /// `tcp_grow_window`: grows by twice the arrived bytes if the buffer has room for as many packets like this.
+    /// `tcp_grow_window`: grows by twice the arrived bytes if the buffer has room for as many packets like
+    /// this.
     fn grow_threshold(&mut self, len: u64, free: u64) -> bool {
         let room = self.clamp.min(free).saturating_sub(self.threshold);
         let growth =
@@ -254,8 +255,8 @@ impl TunedWindow {
     }
 }
 
-/// Receive-buffer space of a packet with `len` bytes of payload: headers, payload and structures, rounded up
-/// to a power of two.
+/// Receive-buffer space of a packet with `len` bytes of payload: headers, payload and structures, rounded
+/// up to a power of two.
 fn truesize(len: u64) -> u64 {
     (len + u64::from(HEADER_BYTES) + HEADROOM + SHARED_INFO).next_power_of_two() + SK_BUFF
 }
@@ -294,9 +295,9 @@ mod tests {
         }
     }
 
-    /// `rcv_ssthresh` (Linux 6.18, `ss -tim`) of sockets with `tcp_rmem[1]` of 131072 and of 1048576 bytes and
-    /// `tcp_rmem[2]` of 33554432, before and after the first and the second full segment, and of one without
-    /// timestamps.
+    /// `rcv_ssthresh` (Linux 6.18, `ss -tim`) of sockets with `tcp_rmem[1]` of 131072 and of 1048576 bytes
+    /// and `tcp_rmem[2]` of 33554432, before and after the first and the second full segment, and of
+    /// one without timestamps.
     #[test]
     fn the_initial_window_is_that_of_a_linux_socket() {
         let sockets = [

@@ -1,5 +1,5 @@
-//! A simple receive window: a buffer that grows with the bytes that the application reads per round trip, up
-//! to its limit (Linux `tcp_rcv_space_adjust`).
+//! A simple receive window: a buffer that grows with the bytes that the application reads per round trip,
+//! up to its limit (Linux `tcp_rcv_space_adjust`).
 
 use fullpipe_cc::{Span, Time};
 

@@ -82,7 +82,8 @@ impl FlowRecorder {
         self.queue.add(queued.as_nanos());
     }
 
-    /// The path dropped a data packet sent at `sent_at`. It counts as lost in the period in which it was sent.
+    /// The path dropped a data packet sent at `sent_at`. It counts as lost in the period in which it was
+    /// sent.
     pub fn on_dropped(&mut self, sent_at: Time) {
         self.dropped += 1;
         self.sent_in_warmup += u64::from(self.warmed_up_at.is_some_and(|at| sent_at <= at));

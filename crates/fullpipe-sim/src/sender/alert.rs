@@ -10,8 +10,8 @@ use fullpipe_cc::{CongestionControl, Connection, RecoveryState, Time};
 use fullpipe_experiment::recording::EventKind;
 
 impl<C: CongestionControl> Sender<C> {
-    /// `tcp_process_tlp_ack`: a tail loss probe that was answered without a DSACK has repaired a loss, which
-    /// the controller must react to.
+    /// `tcp_process_tlp_ack`: a tail loss probe that was answered without a DSACK has repaired a loss,
+    /// which the controller must react to.
     #[inline]
     pub(super) fn process_probe_answer(&mut self, arrivals: &Arrivals) {
         let Some(probe) = self.probe else { return };
@@ -30,7 +30,8 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// `tcp_fastretrans_alert`: ends, undoes or starts recovery. Returns whether it set the reordering timer.
+    /// `tcp_fastretrans_alert`: ends, undoes or starts recovery. Returns whether it set the reordering
+    /// timer.
     #[inline]
     pub(super) fn alert(&mut self, arrivals: &Arrivals) -> bool {
         let now = arrivals.now;

@@ -56,8 +56,8 @@ impl<C: CongestionControl> Sender<C> {
         autosize(rate, self.rtt.min(), self.smss as u32, fewest)
     }
 
-    /// Whether to defer new data although a packet of it could be sent; sets `by_window` if it waits for the
-    /// congestion window.
+    /// Whether to defer new data although a packet of it could be sent; sets `by_window` if it waits for
+    /// the congestion window.
     pub(super) fn defers(&self, now: Time, burst: u64, by_window: &mut bool) -> bool {
         let (ready, una) = (self.unsent(), self.board.una_bytes());
         if self.recovering.is_recovering() || ready <= self.smss || self.closed && ready <= burst {

@@ -1,16 +1,16 @@
-//! Frames under way. The path handles their segments one by one; the bytes stay here once.
+//! The frames on the path. The path handles their segments one by one; the bytes are stored here once.
 
 use crate::wire::Frame;
 use fullpipe_units::Time;
 
-/// One segment of a frame under way: what the path carries.
+/// One segment of a frame: the packet that the path carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct FrameSegment {
     pub(crate) slot: u32,
     pub(crate) index: u16,
 }
 
-/// A frame under way.
+/// A frame on the path.
 pub(crate) struct Slot {
     pub(crate) bytes: Vec<u8>,
     pub(crate) frame: Frame,
@@ -21,21 +21,21 @@ pub(crate) struct Slot {
     left: u16,
 }
 
-/// All frames under way in one direction.
+/// All frames on the path in one direction.
 #[derive(Default)]
-pub(crate) struct Parcels {
+pub(crate) struct Frames {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Buffers of super-packets to use again: fresh ones would be zeroed page by page.
+    /// Buffers of super-packets for reuse: fresh ones would be zeroed page by page.
     spare: Vec<Vec<u8>>,
 }
 
-/// From this length on a buffer is worth keeping.
+/// Smallest buffer that is kept for reuse.
 const LARGE: usize = 4096;
 const MAX_SPARE: usize = 256;
 
-impl Parcels {
-    /// Copies a frame in, with as many claims on it as it has segments.
+impl Frames {
+    /// Stores a frame, with one reference per segment.
     pub(crate) fn insert(&mut self, bytes: &[u8], frame: Frame, arrived: Time) -> u32 {
         let mut buffer = if bytes.len() >= LARGE { self.spare.pop().unwrap_or_default() } else { Vec::new() };
         buffer.clear();
@@ -53,7 +53,7 @@ impl Parcels {
         }
     }
 
-    /// Notes that the frame is data of the scenario's flow `number`.
+    /// Marks the frame as data of the scenario's flow `number`.
     pub(crate) fn set_flow(&mut self, slot: u32, number: usize) {
         self.slots[slot as usize].flow = Some(number);
     }
@@ -62,7 +62,7 @@ impl Parcels {
         &self.slots[slot as usize]
     }
 
-    /// Gives up the claims of `count` segments; the last one frees the frame.
+    /// Releases `count` segments; the last one frees the frame.
     pub(crate) fn release(&mut self, slot: u32, count: u16) {
         let entry = &mut self.slots[slot as usize];
         entry.left -= count;

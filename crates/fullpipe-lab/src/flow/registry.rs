@@ -1,4 +1,4 @@
-//! Where the two ends and the sampler of one connection meet.
+//! State of the connections that both ends and the sampler share.
 
 use super::connection::Connection;
 use super::source::Transfer;
@@ -9,54 +9,54 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is known of one connection.
+/// The shared state of one connection.
 #[derive(Default)]
 pub(crate) struct Entry {
-    /// When it is to start; none while it waits for another.
+    /// When to start; `None` while it waits for another connection.
     pub(crate) start: Option<Time>,
-    /// When its application began.
+    /// When its application started.
     pub(crate) began: Option<Time>,
     /// The sending socket, once it is connected.
     pub(crate) sender: Option<Arc<TcpStream>>,
-    /// A burst or an answer that has been begun and not delivered.
+    /// The burst or response in progress.
     pub(crate) transfer: Option<Transfer>,
-    /// Transfers delivered: when, and how long each took in seconds.
+    /// Delivered transfers: when, and how long each took in seconds.
     pub(crate) transfers: Vec<(Time, f64)>,
-    /// When the last byte of a flow of given size was delivered.
+    /// When the last byte of a flow with a size was delivered.
     pub(crate) completed: Option<Time>,
-    /// The sender has stopped and all it wrote has been acknowledged, or it failed.
+    /// Whether the sender has stopped and all its data has been acknowledged, or it failed.
     pub(crate) over: bool,
-    /// What went wrong at the socket.
-    pub(crate) trouble: Option<String>,
+    /// An error of the socket.
+    pub(crate) problem: Option<String>,
 }
 
 /// The entries of all connections, by number.
 #[derive(Clone)]
-pub(crate) struct Desk(Arc<Inside>);
+pub(crate) struct Registry(Arc<Inside>);
 
 struct Inside {
     entries: Vec<Mutex<Entry>>,
     followers: Mutex<Followers>,
     /// The end that each connection sends from.
     ends: Vec<usize>,
-    /// An end's, rung when one of its connections may start.
-    bells: [EventFd; 2],
+    /// Per end, an eventfd that is signalled when one of its connections may start.
+    wakeups: [EventFd; 2],
 }
 
-impl Desk {
+impl Registry {
     pub(crate) fn new(connections: &[Connection]) -> Result<Self, LabError> {
         let specs: Vec<FlowSpec> = connections.iter().map(|c| c.spec.clone()).collect();
         let followers = Followers::new(&specs).map_err(|(n, e)| LabError::Input(format!("flow {n}: {e}")))?;
-        let bell = || {
+        let wakeup = || {
             EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)
                 .map_err(|e| LabError::failed("eventfd", e))
         };
         let entry = |c: &Connection| Mutex::new(Entry { start: c.start(), ..Entry::default() });
-        Ok(Desk(Arc::new(Inside {
+        Ok(Registry(Arc::new(Inside {
             entries: connections.iter().map(entry).collect(),
             followers: Mutex::new(followers),
             ends: connections.iter().map(Connection::sending_end).collect(),
-            bells: [bell()?, bell()?],
+            wakeups: [wakeup()?, wakeup()?],
         })))
     }
 
@@ -69,23 +69,23 @@ impl Desk {
         self.0.followers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether another waits for connection `number`.
+    /// Whether another connection waits for connection `number`.
     pub(crate) fn is_awaited(&self, number: usize) -> bool {
         self.followers().has_waiting_flows(number)
     }
 
-    /// Connection `number` has come so far at `now`: who has waited for that may start.
+    /// Records the progress of connection `number` at `now`: connections that waited for it may start.
     pub(crate) fn has_come(&self, number: usize, delivered: u64, ended: bool, now: Time) {
         let due = self.followers().started_by(number, delivered, ended);
         for follower in due {
             self.entry(follower.flow).start = Some(now + follower.delay);
-            // A full counter rings as well.
-            let _ = self.bell(self.0.ends[follower.flow]).write(1);
+            // A full counter wakes the end as well.
+            let _ = self.wakeup(self.0.ends[follower.flow]).write(1);
         }
     }
 
-    /// What rings when a connection of end `end` may start.
-    pub(crate) fn bell(&self, end: usize) -> &EventFd {
-        &self.0.bells[end]
+    /// The eventfd that is signalled when a connection of end `end` may start.
+    pub(crate) fn wakeup(&self, end: usize) -> &EventFd {
+        &self.0.wakeups[end]
     }
 }
