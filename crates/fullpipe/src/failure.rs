@@ -3,7 +3,8 @@
 use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
 
-/// Why a command failed. Each kind has its exit code; the text says what is wrong, where, and what to do.
+/// Why a command failed. Each kind has its exit code; the text says what is wrong, where, and what
+/// to do.
 #[derive(Debug)]
 pub enum Failure {
     /// A check failed (exit code 1).

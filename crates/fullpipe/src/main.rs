@@ -1,6 +1,7 @@
 //! `fullpipe`: the command line. It parses, calls the crates that do the work, and prints.
 
-// In place of the standard library's macros, which panic once the reader has closed the pipe (`| head`).
+// In place of the standard library's macros, which panic once the reader has closed the pipe (`|
+// head`).
 macro_rules! print {
     ($($text:tt)*) => { $crate::print::text(&mut std::io::stdout(), format_args!($($text)*)) };
 }
@@ -32,7 +33,7 @@ use std::process::ExitCode;
 #[global_allocator]
 static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Simulate, prove, deploy and measure TCP congestion control: BBR and its peers
+/// Simulate, prove, deploy and measure TCP congestion control
 #[derive(Parser)]
 #[command(name = "fullpipe", version, arg_required_else_help = true, max_term_width = 110)]
 struct Cli {
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     let parsed = command().try_get_matches().and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = parsed.unwrap_or_else(|error| print::exit_with(error));
     let ended = cli.command.run().and_then(|()| print::check_output());
-    runs::give_back();
+    runs::unload_all();
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

@@ -11,7 +11,8 @@ use std::sync::OnceLock;
 /// The first error of printing. A command that changes a host must not stop because of it.
 static FIRST_ERROR: OnceLock<String> = OnceLock::new();
 
-/// Prints `text` on `out` with control sequences from outside escaped. A closed pipe (`| head`) is no error.
+/// Prints `text` on `out` with control sequences from outside escaped. A closed pipe (`| head`) is
+/// not an error.
 pub fn text(out: &mut impl Write, text: Arguments<'_>) {
     let text = match text.as_str() {
         Some(literal) => Cow::Borrowed(literal),
@@ -41,7 +42,8 @@ pub fn wrapped_to_stdout(text: &str) -> String {
     columns().map_or_else(|| text.to_owned(), |width| fitted(text, width))
 }
 
-/// The width of stdout: of the terminal, or according to `COLUMNS`; none if stdout is a file or pipe without it.
+/// The width of stdout: of the terminal, or according to `COLUMNS`; none if stdout is a file or
+/// pipe without it.
 pub fn columns() -> Option<usize> {
     width(io::stdout().is_terminal(), console::Term::stdout)
 }
@@ -83,8 +85,8 @@ fn width(is_terminal: bool, terminal: fn() -> console::Term) -> Option<usize> {
 /// The maximum width of a name and the blanks after it, before its description.
 const MAX_NAME_WIDTH: usize = 24;
 
-/// Wraps lines longer than `width` between words. Continuation lines are indented like their line or, if the line has a
-/// name and two blanks or more before a description, like the description.
+/// Wraps lines longer than `width` between words. Continuation lines are indented like their line
+/// or, if the line has a name and two blanks or more before a description, like the description.
 fn fitted(text: &str, width: usize) -> String {
     let mut out = String::new();
     for line in text.split_inclusive('\n') {
@@ -130,8 +132,8 @@ pub fn print_as_json(text: &str) -> Result<(), Failure> {
     print(printable::json(text).as_bytes())
 }
 
-/// Prints a value as one line of JSON, streamed since it may be large. Returns whether the reader is still there, so that
-/// endless output can stop.
+/// Prints a value as one line of JSON, streamed since it may be large. Returns whether the reader
+/// is still there, so that endless output can stop.
 #[cfg(feature = "live")]
 pub fn print_json_line(value: &impl serde::Serialize) -> Result<bool, Failure> {
     /// Escapes control characters in strings.
@@ -158,8 +160,8 @@ fn ignore_closed_pipe(outcome: io::Result<()>) -> Result<(), String> {
     }
 }
 
-/// A JSON document with the name and version of its schema. Removing a field or changing its meaning changes the
-/// version; new fields do not.
+/// A JSON document with the name and version of its schema. Removing a field or changing its
+/// meaning changes the version; new fields do not.
 #[derive(serde::Serialize)]
 pub struct Document<'a, T> {
     pub schema: &'static str,

@@ -1,4 +1,4 @@
-//! What becomes of a run in the lab during which the machine stood still.
+//! Runs in the lab during which the machine stalls.
 
 mod lab;
 mod program;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 const RUN: Duration = Duration::from_secs(4);
 
-/// A race of one run, which is held up for 300 ms again and again until it is three quarters over, and the processes that it had
-/// then.
-fn held_up(again: &str) -> (Child, Vec<u32>) {
+/// Starts a race of one run, stops it repeatedly for 300 ms during its first three quarters, and
+/// returns the processes it had then.
+fn stalled_race(again: &str) -> (Child, Vec<u32>) {
     let child = fullpipe()
         .args(["race", "cubic", "--engine", "lab", "--rate", "20mbit", "--rtt", "40ms", "--loss", "0"])
         .args(["--duration", "4s", "--json", "--again", again])
@@ -34,7 +34,8 @@ fn held_up(again: &str) -> (Child, Vec<u32>) {
     (child, all)
 }
 
-/// Waits for a process of the lab's that is not one of `before`, and says which there are; nobody if `child` ends first.
+/// Waits for a process of the lab that is not in `before`, and returns all of them; none if `child`
+/// ends first.
 fn inside(child: &Child, before: &[u32]) -> Vec<u32> {
     loop {
         let all = with_descendants(child.id());
@@ -47,7 +48,7 @@ fn inside(child: &Child, before: &[u32]) -> Vec<u32> {
     }
 }
 
-/// It may have ended meanwhile.
+/// The process may have ended meanwhile.
 fn send(pid: u32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
 }
@@ -60,7 +61,7 @@ fn with_descendants(pid: u32) -> Vec<u32> {
     std::iter::once(pid).chain(children.flat_map(with_descendants)).collect()
 }
 
-/// The run that was printed; `None` when this machine cannot make a lab.
+/// The printed run; `None` if the lab is not possible on this machine.
 fn run(output: &Output) -> Option<Value> {
     if lab::is_missing(output) {
         return None;
@@ -71,8 +72,8 @@ fn run(output: &Output) -> Option<Value> {
 }
 
 #[test]
-fn a_run_that_was_held_up_is_not_valid_and_says_why() {
-    let output = held_up("0").0.wait_with_output().unwrap();
+fn a_stalled_run_is_invalid_with_a_reason() {
+    let output = stalled_race("0").0.wait_with_output().unwrap();
     let Some(run) = run(&output) else { return };
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("1 of 1 runs are invalid"));
@@ -81,19 +82,19 @@ fn a_run_that_was_held_up_is_not_valid_and_says_why() {
 }
 
 #[test]
-fn it_is_made_again_and_says_so() {
-    let output = held_up("3").0.wait_with_output().unwrap();
+fn an_invalid_run_is_repeated_with_a_note() {
+    let output = stalled_race("3").0.wait_with_output().unwrap();
     let Some(run) = run(&output) else { return };
-    // On a busy machine the next ones need not be valid either.
+    // On a busy machine the repeats may be invalid, too.
     assert_eq!(run["valid"], output.status.success(), "{run:#}");
     let notes = run["health"]["notes"].to_string();
     assert!(notes.contains("repeated: the previous run was invalid ("), "{notes}");
 }
 
 #[test]
-fn interrupted_the_second_time_the_first_is_kept() {
-    let (child, first) = held_up("1");
-    // The second attempt has begun once there are other processes, and takes four seconds.
+fn an_interrupted_repeat_keeps_the_first_run() {
+    let (child, first) = stalled_race("1");
+    // New processes mean that the second attempt has started; it takes four seconds.
     inside(&child, &first);
     std::thread::sleep(Duration::from_millis(500));
     send(child.id(), Signal::SIGINT);

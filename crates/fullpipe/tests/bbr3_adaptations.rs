@@ -1,6 +1,6 @@
-//! How close fp_bbr3's adaptations to stock kernels come to the draft's per-packet state, in the lab: without loss,
-//! with 1 % and 5 %, and with reordering. Prints a table:
-//! `cargo test -p fullpipe --features full --test bbr3_adaptations -- --nocapture` as root.
+//! Compares fp_bbr3's adaptations to stock kernels with the draft's per-packet state, in the lab:
+//! without loss, with 1 % and 5 % loss, and with reordering. Prints a table: `cargo test -p
+//! fullpipe --features full --test bbr3_adaptations -- --nocapture` as root.
 
 mod loading;
 
@@ -13,23 +13,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 fullpipe_lab::reenter_before_main!();
 
-/// The measuring controller is the machine's, so one test at a time; none where it cannot be loaded.
+/// Serialises the tests, since the measuring controller exists once per machine; none if it cannot
+/// be loaded.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     can_load().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// A path of figures alone: rate, delay of each direction, limit of the queue.
+/// A path: rate, delay of each direction, limit of the queue.
 type Line = (&'static str, &'static str, &'static str);
 
 const WIDE_AREA: Line = ("50mbit", "20ms", "1bdp");
-/// A burst is a quarter of what is in flight.
+/// A burst is a quarter of the data in flight.
 const SHORT: Line = ("100mbit", "2ms", "100p");
 
-/// What was seen on a path, its losses drawn from `seed`, and why the lab's timing on it must not be believed, if so.
+/// The comparison on a path with losses from `seed`, and the reasons why the lab's timing is
+/// invalid, if any.
 fn measure(recorder: &Recorder, line: Line, disturbance: &str, seed: u64) -> (Comparison, Vec<String>) {
     let (rate, delay, limit) = line;
-    // At 5 % loss v3 holds back, and has as many packets only in more time.
+    // At 5 % loss v3 sends more slowly, and needs more time for as many packets.
     let seconds = if disturbance.contains("5%") { 20 } else { 13 };
     let text = format!(
         "duration = '{seconds}s'\n[path]\n[[path.forward]]\nrate = '{rate}'\ndelay = '{delay}'\n\
@@ -39,7 +41,8 @@ fn measure(recorder: &Recorder, line: Line, disturbance: &str, seed: u64) -> (Co
     let no_files = |name: &str| Err(format!("no file {name}"));
     let case = parse("adaptations", &text, &Vocabulary::new([NAME]), &no_files).unwrap().remove(0);
     let mut seen = Comparison::default();
-    // Only kept while packets come: what takes longer to read than to write is never read to its end.
+    // Read only while packets arrive: a ring that fills faster than it is read would never be
+    // empty.
     let mut records = Vec::new();
     let mut drain = || recorder.drain(|record| records.push(*record)).unwrap();
     let recording = fullpipe_lab::run(&case.scenario, seed, &mut |_| {
@@ -53,15 +56,17 @@ fn measure(recorder: &Recorder, line: Line, disturbance: &str, seed: u64) -> (Co
     (seen, recording.invalid_because)
 }
 
-/// What of `seen` is not close enough; `lost_exact` is the share of lost packets whose `tx_in_flight` must be exact, `lost_agree` that of
-/// verdicts on them that must agree.
-fn too_far_off(seen: &Comparison, lost_exact: f64, lost_agree: f64) -> Vec<String> {
-    // Measured: 97.7 to 99.9 % exact, error at most 1.1 % in 99 of 100; lost 98.3 to 100 % exact, and 98.9 % of verdicts agree at least.
+/// Differences beyond the bounds. `lost_exact` is the minimum share of lost packets with an exact
+/// `tx_in_flight`, `lost_agree` the minimum share of agreeing verdicts on them.
+fn differences(seen: &Comparison, lost_exact: f64, lost_agree: f64) -> Vec<String> {
+    // Measured: 97.7 to 99.9 % exact, p99 error at most 1.1 %; of lost packets 98.3 to 100 % exact,
+    // and at least 98.9 % of verdicts agree.
     let acked = &seen.acked;
     let (exact, p99) = (acked.tx_in_flight.exact(), acked.tx_in_flight.error(0.99));
     [
-        // At 5 % loss v3 holds back as drafted: 4.7 to 10.7 Mbit/s in 24 runs of both engines, 8 100 packets and more. A receiver
-        // acknowledges every second, and what follows out of order at once.
+        // At 5 % loss v3 slows down as the draft requires: 4.7 to 10.7 Mbit/s in 24 runs of both
+        // engines, at least 8 100 packets. A receiver acknowledges every second packet, and packets
+        // out of order at once.
         (
             acked.tx_in_flight.count() > 2500,
             format!("{} are too few to judge by", acked.tx_in_flight.count()),
@@ -77,13 +82,14 @@ fn too_far_off(seen: &Comparison, lost_exact: f64, lost_agree: f64) -> Vec<Strin
         (seen.lost.verdicts.agreement() > lost_agree, format!("lost: {:?}", seen.lost.verdicts)),
     ]
     .into_iter()
-    .filter_map(|(holds, said)| (!holds).then_some(said))
+    .filter_map(|(holds, printed)| (!holds).then_some(printed))
     .collect()
 }
 
-/// What is read may cause what is written: a reader that goes on until the ring is empty never ends.
+/// Reading a record may cause another to be written: a reader that continues until the ring is
+/// empty never ends.
 #[test]
-fn reading_ends_although_each_record_that_is_read_makes_another() {
+fn reading_ends_even_if_each_record_causes_another() {
     let Some(_turn) = turn() else { return };
     let recorder = Recorder::start().unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -107,14 +113,14 @@ fn reading_ends_although_each_record_that_is_read_makes_another() {
             }
         })
         .unwrap();
-    // Each byte leaves as a segment, and has at most one ACK.
+    // Each byte is sent as a segment of its own, and gets at most one ACK.
     assert!((100..=300).contains(&read), "{read} records were read of at most 200 and some of opening");
     let mut later = 0;
     recorder.drain(|_| later += 1).unwrap();
     assert!(later >= read, "{later}: what {read} records made is there at the next look");
 }
 
-/// A loss at the end of a burst is found by a tail loss probe, and shows as nothing else.
+/// A loss at the end of a burst is detected by a tail loss probe and in no other way.
 #[test]
 fn losses_that_tail_loss_probes_repair_are_noted() {
     let Some(_turn) = turn() else { return };
@@ -131,7 +137,7 @@ fn losses_that_tail_loss_probes_repair_are_noted() {
         ControlFlow::Continue(())
     })
     .unwrap();
-    // Of 480 bursts 48 lose their last packet; the kernel repairs about 16 of them by a probe.
+    // 48 of 480 bursts lose their last packet; the kernel repairs about 16 of them by a probe.
     let noted = recorder.probe_losses().unwrap();
     println!("{noted} losses repaired by probes");
     assert!(noted > 0);
@@ -156,15 +162,16 @@ fn row(condition: &str, what: &str, looked: &PacketComparison) {
 }
 
 #[test]
-fn what_stands_for_the_per_packet_state_is_close_to_it() {
+fn approximations_are_close_to_the_per_packet_state() {
     let Some(_turn) = turn() else { return };
     let recorder = Recorder::start().unwrap();
     println!(
         "| path | packet | looked up | tx_in_flight exact | error p50 | p99 | lost exact | error p50 | p99 | \
          verdicts agree | too strict / too lax |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     );
-    // The last two numbers are of lost packets: the share whose tx_in_flight must be exact, and of verdicts that must agree. Measured: 77
-    // and 100, 94 and 98.5, 99 and 100, 78 and 99.4, 71 and 97, 100 and 100 %. Where packets overtake and without loss few are lost.
+    // The last two numbers are bounds for lost packets: the share with an exact tx_in_flight, and
+    // the share of agreeing verdicts. Measured: 77 and 100, 94 and 98.5, 99 and 100, 78 and 99.4,
+    // 71 and 97, 100 and 100 %. With reordering and without loss few packets are lost.
     for (condition, line, disturbance, exact, agree) in [
         ("no loss", WIDE_AREA, "", 0.50, 0.90),
         ("1 % loss", WIDE_AREA, "loss = '1%'", 0.80, 0.95),
@@ -173,24 +180,26 @@ fn what_stands_for_the_per_packet_state_is_close_to_it() {
         ("2 % late by 20 ms", WIDE_AREA, "reorder = { share = '2%', by = '20ms' }", 0.50, 0.85),
         ("1 % loss, 100 Mbit/s, 4 ms", SHORT, "loss = '1%'", 0.90, 0.97),
     ] {
-        // Real TCP on a machine that others use too: what one attempt does not show, the next must.
+        // Real TCP on a shared machine: if one attempt does not meet the bounds, the next must.
         let mut believable = false;
         let shown = (1..=3).any(|attempt| {
             let (seen, doubts) = measure(&recorder, line, disturbance, attempt);
             row(condition, "newest acked", &seen.acked);
-            row(condition, "of these, sent again", &seen.acked_again);
+            row(condition, "of these, retransmitted", &seen.acked_again);
             row(condition, "lost", &seen.lost);
             believable |= doubts.is_empty();
-            let off = too_far_off(&seen, exact, agree);
+            let off = differences(&seen, exact, agree);
             if !off.is_empty() {
-                // A lab that was late disturbs the approximations; where they are close all the same, it does not matter.
+                // A late lab disturbs the approximations, which does not matter if they are within
+                // the bounds.
                 println!("{condition}, attempt {attempt}: {}", [&off[..], &doubts].concat().join("; "));
             }
             off.is_empty()
         });
         if !shown && !believable {
             println!(
-                "NOT SHOWN: {condition}: the lab was late in each of three attempts; the output above says why"
+                "NOT SHOWN: {condition}: the lab was late in each of three attempts; the output above says \
+                 why"
             );
             continue;
         }

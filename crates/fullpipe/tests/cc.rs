@@ -1,5 +1,5 @@
-//! `fullpipe cc` as a user sees it: on the running kernel, in network and mount namespaces of its own, under
-//! names that nothing else uses.
+//! `fullpipe cc` on the running kernel, in its own network and mount namespaces, with names that
+//! nothing else uses.
 #![cfg(feature = "ebpf")]
 
 mod loading;
@@ -19,27 +19,28 @@ use std::time::{Duration, Instant};
 
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
 
-/// A shell in network, mount and process namespaces of its own, with a BPF file system. It ends with the test.
+/// A shell in its own network, mount and process namespaces, with a BPF file system. It ends with
+/// the test.
 struct Space {
     shell: Child,
 }
 
 impl Space {
     fn new() -> Self {
-        Space::of("echo ready && read end")
+        Space::new_until("echo ready && read end")
     }
 
-    /// One that has systemd's units and an init of its own, as a system container has, and where nothing of the machine's
-    /// can be written.
+    /// The same with systemd's units and its own init, as in a system container, and without write
+    /// access to the machine.
     fn that_boots() -> Self {
-        Space::of(
+        Space::new_until(
             "mkdir -p /run/systemd/system && echo test >/run/systemd/container && \
              mount -t tmpfs tmpfs /etc/systemd/system && mount -t tmpfs tmpfs /var/lib && \
              cp $(readlink -f /bin/sh) /run/init && exec /run/init -c 'echo ready && read end'",
         )
     }
 
-    fn of(end: &str) -> Self {
+    fn new_until(end: &str) -> Self {
         let mut shell = Command::new("unshare")
             .args(["-n", "-m", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c"])
             .arg(format!(
@@ -54,7 +55,7 @@ impl Space {
         Space { shell }
     }
 
-    /// A command inside: unshare's child is process 1 there.
+    /// A command inside the namespaces, in which unshare's child is process 1.
     fn command(&self, line: &str) -> Command {
         let children = format!("/proc/{0}/task/{0}/children", self.shell.id());
         let first = std::fs::read_to_string(children).unwrap();
@@ -69,7 +70,7 @@ impl Space {
         self.command(line).output().unwrap()
     }
 
-    /// Runs a command that must succeed; gives what it printed.
+    /// Runs a command that must succeed, and returns its output.
     fn ok(&self, line: &str) -> String {
         let output = self.run(line);
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -85,17 +86,17 @@ impl Space {
         controllers(&self.ok("$FULLPIPE cc status --json"))
     }
 
-    /// Whether the controller is there, on which the kernel and `cc status` must agree.
+    /// Whether the controller is loaded, on which the kernel and `cc status` must agree.
     fn is_loaded(&self, name: &str) -> bool {
         let available = self.ok("head -n 1 /proc/sys/net/ipv4/tcp_available_congestion_control");
         let registered = available.split_whitespace().any(|there| there == name);
         let status = self.status();
-        let told = status.iter().any(|one| one["name"] == name && one["registered"] == true);
-        assert_eq!(registered, told, "the kernel has {name}: {registered}, status: {status:?}");
+        let reported = status.iter().any(|one| one["name"] == name && one["registered"] == true);
+        assert_eq!(registered, reported, "the kernel has {name}: {registered}, status: {status:?}");
         registered
     }
 
-    /// An iperf3 server that listens.
+    /// A listening iperf3 server.
     fn server(&self) -> Child {
         let server = self.start("exec iperf3 -s -1");
         let started = Instant::now();
@@ -111,7 +112,7 @@ impl Space {
     }
 }
 
-/// What `cc status --json` says of each controller.
+/// The controllers in the output of `cc status --json`.
 fn controllers(status: &str) -> Vec<Value> {
     let document: Value = serde_json::from_str(status).unwrap();
     assert_eq!(document["schema"], "fullpipe/cc-status/1");
@@ -126,15 +127,15 @@ impl Drop for Space {
 }
 
 #[test]
-fn the_status_for_machines_says_which_form_it_has() {
+fn cc_status_json_names_its_schema() {
     let output = Command::new(FULLPIPE).args(["cc", "status", "--json"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    // Whatever is loaded on this machine, or nothing.
+    // Any controllers that are loaded on this machine, or none.
     controllers(&String::from_utf8(output.stdout).unwrap());
 }
 
 #[test]
-fn the_list_for_machines_says_what_the_kernel_takes() {
+fn cc_list_json_names_what_the_kernel_accepts() {
     if !can_load() {
         return;
     }
@@ -164,8 +165,8 @@ fn each_controller_loads_carries_data_and_unloads() {
     let space = Space::new();
     for controller in ["bbr3", "bbr1", "hybla"] {
         let name = format!("fpa_{controller}");
-        let said = space.ok(&format!("$FULLPIPE cc load {controller} --name {name} --verify"));
-        assert!(said.contains("is loaded") && said.contains("test transfer succeeded"), "{said}");
+        let printed = space.ok(&format!("$FULLPIPE cc load {controller} --name {name} --verify"));
+        assert!(printed.contains("is loaded") && printed.contains("test transfer succeeded"), "{printed}");
         assert!(space.is_loaded(&name));
         let again = space.ok(&format!("$FULLPIPE cc load {controller} --name {name}"));
         assert!(again.contains("was already loaded"), "{again}");
@@ -180,7 +181,7 @@ fn each_controller_loads_carries_data_and_unloads() {
 }
 
 #[test]
-fn unloading_ends_every_use_and_moves_live_sockets() {
+fn unloading_ends_every_use_and_moves_open_sockets() {
     if !can_load() {
         return;
     }
@@ -215,7 +216,7 @@ fn unloading_ends_every_use_and_moves_live_sockets() {
 }
 
 #[test]
-fn a_route_that_had_a_controller_of_its_own_has_it_again() {
+fn unloading_restores_the_previous_controller_of_a_route() {
     if !can_load() {
         return;
     }
@@ -234,7 +235,7 @@ fn a_route_that_had_a_controller_of_its_own_has_it_again() {
 }
 
 #[test]
-fn a_step_that_fails_leaves_nothing_of_those_before_it() {
+fn a_failed_step_rolls_back_the_earlier_ones() {
     if !can_load() {
         return;
     }
@@ -259,7 +260,7 @@ fn a_step_that_fails_leaves_nothing_of_those_before_it() {
 }
 
 #[test]
-fn defaults_go_back_one_after_the_other_in_any_order() {
+fn defaults_are_restored_in_any_order() {
     if !can_load() {
         return;
     }
@@ -278,30 +279,30 @@ fn defaults_go_back_one_after_the_other_in_any_order() {
 }
 
 #[test]
-fn another_build_takes_the_place_of_a_loaded_one_under_live_sockets() {
+fn update_replaces_a_build_under_open_sockets() {
     if !can_load() {
         return;
     }
     let space = Space::new();
-    // The same name with other programs: what an older build looks like.
+    // The same name with other programs simulates an older build.
     space.ok("$FULLPIPE cc load bbr1 --name fpc_bbr --default");
     let mut server = space.server();
     let mut client = space.start("exec iperf3 -c 127.0.0.1 -t 3 -b 20M");
     std::thread::sleep(Duration::from_millis(700));
     let refused = space.run("$FULLPIPE cc update hybla --name fpc_other");
     assert_eq!(refused.status.code(), Some(3), "there is nothing of that name to update");
-    let said = space.ok("$FULLPIPE cc update bbr3 --name fpc_bbr");
-    assert!(said.contains("replaced"), "{said}");
+    let printed = space.ok("$FULLPIPE cc update bbr3 --name fpc_bbr");
+    assert!(printed.contains("replaced"), "{printed}");
     assert!(client.wait().unwrap().success() && server.wait().unwrap().success());
     space.ok("$FULLPIPE cc unload bbr3 --name fpc_bbr");
     assert!(!space.is_loaded("fpc_bbr"));
 }
 
-/// The default controller, and whether fullpipe has something in force.
+/// The default controller, and whether changes by fullpipe are applied.
 const DEFAULT: &str =
     "cat /proc/sys/net/ipv4/tcp_congestion_control; find /run -name 'fullpipe-net-*' -o -name '*.journal*'";
 
-/// A control group of its own in a space, gone with this.
+/// A control group in the namespaces, removed when dropped.
 struct Group<'a> {
     space: &'a Space,
     path: String,
@@ -321,10 +322,11 @@ impl Drop for Group<'_> {
     }
 }
 
-/// What the kernel and the file systems have of a controller, which must be what `cc status` says of it: whether it is
-/// registered, the default, named by a route, given to a control group. What it is in use for `status` tells, too.
+/// The uses of a controller according to kernel and file systems, which `cc status` must report:
+/// registered, default, on a route, in a control group. `status` reports its uses, too.
 fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
-    // Each in one read: `cat` reads on behind the end, where there is more by then if another test loads a controller.
+    // Each in one read: `cat` reads again at the end of the file, where it finds more if another
+    // test loads a controller meanwhile.
     let text = space.ok(
         "cd /proc/sys/net/ipv4; head -qn 1 tcp_available_congestion_control tcp_congestion_control; \
          echo $(ip route show 192.0.2.0/24); echo $(ls /sys/fs/bpf/fullpipe/cgroups); \
@@ -339,15 +341,15 @@ fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
     let status = controllers(line());
     let one = status.iter().find(|one| one["name"] == name);
     let uses = |what: &str| one.is_some_and(|one| !one["uses"][what].as_array().unwrap().is_empty());
-    let told = [
+    let reported = [
         one.is_some_and(|one| one["registered"] == true),
         uses("default_of"),
         uses("routes"),
         uses("cgroups"),
     ];
     let there = [registered, default, route, group];
-    assert_eq!(there, told, "{at}: {text}");
-    let of_the_host = told_of_the_host(space, name);
+    assert_eq!(there, reported, "{at}: {text}");
+    let of_the_host = reported_uses(space, name);
     let tells = |what: &str| of_the_host.iter().any(|change| change.starts_with(what));
     for (is, what) in [
         (default, "net.ipv4.tcp_congestion_control"),
@@ -359,9 +361,9 @@ fn found(space: &Space, name: &str, at: &str) -> [bool; 4] {
     there
 }
 
-/// What `fullpipe status` says that fullpipe changed for the use of a controller.
-fn told_of_the_host(space: &Space, name: &str) -> Vec<String> {
-    // An interrupted change is a finding: it does not end with 0.
+/// The changes that `fullpipe status` reports for the uses of a controller.
+fn reported_uses(space: &Space, name: &str) -> Vec<String> {
+    // An interrupted change is a finding: the exit code is not 0.
     let output = space.run("$FULLPIPE status --json");
     let status: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
     let all = status["uses"].as_array().cloned().unwrap_or_default();
@@ -369,17 +371,18 @@ fn told_of_the_host(space: &Space, name: &str) -> Vec<String> {
     uses.map(|changes| serde_json::from_value(changes).unwrap()).unwrap_or_default()
 }
 
-/// What was found after a command had been killed before each of its steps in turn.
+/// The states found after a command was killed before each of its steps in turn.
 struct Kills {
-    /// After any of them, or without one.
+    /// After any kill, or without one.
     seen: BTreeSet<[bool; 4]>,
-    /// After the last run, which ended by itself.
+    /// After the last run, which completed.
     last: [bool; 4],
     runs: usize,
 }
 
-/// Runs `line` until it is not killed before its n-th step, as it has no more. `prepare` comes before each run;
-/// `end` has to leave nothing of the controller `name`, and gets what is there and what happened.
+/// Runs `line` once per step, killing it before that step, until it completes. `prepare` runs
+/// before each run. `end` must remove all of the controller `name`; it gets the state and the
+/// outcome.
 fn kill_before_each_step(
     space: &Space,
     name: &str,
@@ -413,16 +416,16 @@ fn kill_before_each_step(
 }
 
 #[test]
-fn a_loader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
+fn a_load_killed_before_any_step_leaves_a_usable_host_and_a_correct_status() {
     kill_a_loader("fpd_bbr1", "");
 }
 
 #[test]
-fn so_does_one_on_a_kernel_without_links() {
+fn a_load_killed_on_a_kernel_without_links_leaves_a_correct_status() {
     kill_a_loader("fpo_bbr1", WITHOUT_LINKS);
 }
 
-/// Before a program: registers as on a kernel that has no links for controllers.
+/// Environment in which controllers are registered as on a kernel without BPF links.
 const WITHOUT_LINKS: &str = "env FULLPIPE_TEST_WITHOUT_LINKS=1 ";
 
 fn kill_a_loader(name: &str, switch: &str) {
@@ -434,17 +437,17 @@ fn kill_a_loader(name: &str, switch: &str) {
     space.ok("ip route add 192.0.2.0/24 dev lo");
     let load = &format!("exec {switch}$FULLPIPE cc load bbr1 --name {name}");
     let whole = format!("{load} --default --route 192.0.2.0/24 --cgroup {}", group.path);
-    // Mounting the BPF file system is a step, too.
+    // Mounting the BPF file system counts as a step.
     let unmount = || drop(space.ok("umount /sys/fs/bpf"));
     let started = Instant::now();
     let kills = kill_before_each_step(&space, name, &whole, unmount, |_, _| {
-        // Whatever is there: a new load works, so does unloading, and then nothing is left.
+        // In any state: a new load works, so does unloading, and then nothing is left.
         space.ok(load);
         space.ok(&format!("exec $FULLPIPE cc unload bbr1 --name {name}"));
     });
     println!("{} loads in {:?}", kills.runs, started.elapsed());
     assert_eq!(kills.last, [true; 4]);
-    // In this order it becomes registered, the default, given to the control group, named by the route.
+    // The order of the steps: registered, default, control group, route.
     let stages = [
         [false; 4],
         [true, false, false, false],
@@ -457,12 +460,12 @@ fn kill_a_loader(name: &str, switch: &str) {
 }
 
 #[test]
-fn an_unloader_killed_before_any_step_leaves_a_usable_host_and_a_true_status() {
+fn an_unload_killed_before_any_step_leaves_a_usable_host_and_a_correct_status() {
     kill_an_unloader("fph_bbr1", "");
 }
 
 #[test]
-fn so_does_an_unloader_on_a_kernel_without_links() {
+fn an_unload_killed_on_a_kernel_without_links_leaves_a_correct_status() {
     kill_an_unloader("fpq_bbr1", WITHOUT_LINKS);
 }
 
@@ -483,7 +486,7 @@ fn kill_an_unloader(name: &str, switch: &str) {
         assert_eq!(found(&space, name, "loaded"), [true; 4]);
     };
     let kills = kill_before_each_step(&space, name, unload, load, |there, at| {
-        // What is still there can be unloaded; else that is said.
+        // If it is still loaded it can be unloaded, otherwise the command reports that it is not.
         let is_there = there[0] || space.pins().contains(name);
         let again = space.run(unload);
         assert_eq!(again.status.code(), Some(if is_there { 0 } else { 3 }), "{at}: {again:?}");
@@ -493,20 +496,20 @@ fn kill_an_unloader(name: &str, switch: &str) {
     assert!(kills.runs > 5, "unloading is more than {} steps", kills.runs);
 }
 
-/// What of the host a use may change, byte by byte, with the default and the routes.
+/// The parts of the host that a use may change, byte by byte, with the default and the routes.
 const HOST: &str = "cat /proc/sys/net/ipv4/tcp_congestion_control; ip route; \
      find /etc/systemd/system /var/lib | sort | xargs ls -ld --time-style=+; \
      find /etc/systemd/system /var/lib -type f | sort | xargs -r cat; find /sys/fs/bpf/fullpipe/cgroups";
 
 #[test]
-fn revert_takes_back_what_a_loader_killed_before_any_step_left() {
+fn revert_undoes_what_a_killed_load_left_behind() {
     if !can_load() {
         return;
     }
     let space = Space::that_boots();
     let group = Group::new(&space, "fpm");
     space.ok("ip route add 192.0.2.0/24 dev lo congctl lock reno initcwnd 20");
-    // A unit that was there before is there again, to the byte.
+    // An existing unit is restored byte for byte.
     let unit = format!("/etc/systemd/system/{}", unit_name("fpm_bbr1"));
     space.ok(&format!(
         "echo '# earlier' >{unit} && chmod 640 {unit} && mkdir -p /sys/fs/bpf/fullpipe/cgroups"
@@ -527,13 +530,13 @@ fn revert_takes_back_what_a_loader_killed_before_any_step_left() {
         };
         let there = found(&space, "fpm_bbr1", &at);
         let for_boot = space.ok(&format!("cat {unit}")).contains("cc load bbr1 --name fpm_bbr1 --default");
-        let told = told_of_the_host(&space, "fpm_bbr1");
-        assert!(!for_boot || told.contains(&unit), "{at}: {told:?}");
+        let reported = reported_uses(&space, "fpm_bbr1");
+        assert!(!for_boot || reported.contains(&unit), "{at}: {reported:?}");
         stages.insert((there, for_boot));
         space.ok("exec $FULLPIPE revert");
         assert_eq!(space.ok(HOST), before, "{at}");
         assert_eq!(found(&space, "fpm_bbr1", &at), [there[0], false, false, false], "{at}");
-        assert_eq!(told_of_the_host(&space, "fpm_bbr1"), Vec::<String>::new(), "{at}");
+        assert_eq!(reported_uses(&space, "fpm_bbr1"), Vec::<String>::new(), "{at}");
         if there[0] {
             space.ok("exec $FULLPIPE cc unload bbr1 --name fpm_bbr1");
         }
@@ -549,7 +552,7 @@ fn revert_takes_back_what_a_loader_killed_before_any_step_left() {
 }
 
 #[test]
-fn a_name_is_one_controllers_alone() {
+fn a_name_belongs_to_one_controller() {
     if !can_load() {
         return;
     }
@@ -563,20 +566,21 @@ fn a_name_is_one_controllers_alone() {
     let text = |name: &str| space.ok(&format!("cat /etc/systemd/system/{}", unit_name(name)));
     assert!(text("fpn_a").contains(" cc load bbr1 --name fpn_a --verify\n"), "{}", text("fpn_a"));
     assert!(text("fpn_b").contains(" cc load bbr3 --name fpn_b --verify\n"), "{}", text("fpn_b"));
-    let said = space.ok("$FULLPIPE cc unload bbr1 --name fpn_a");
-    assert_eq!(said, "fpn_a is unloaded, and no longer loaded at boot\n");
+    let printed = space.ok("$FULLPIPE cc unload bbr1 --name fpn_a");
+    assert_eq!(printed, "fpn_a is unloaded, and no longer loaded at boot\n");
     assert!(text("fpn_b").contains("fpn_b"));
     space.ok("$FULLPIPE cc unload bbr3 --name fpn_b --until-boot");
     assert!(text("fpn_b").contains("fpn_b"));
-    assert!(told_of_the_host(&space, "fpn_b").iter().any(|change| change.ends_with("fpn_b.service")));
-    // What is not loaded may be there at the next boot, and can be told not to be.
-    let said = space.ok("$FULLPIPE cc unload bbr3 --name fpn_b");
-    assert_eq!(said, "fpn_b was not loaded, and no longer loaded at boot\n");
+    assert!(reported_uses(&space, "fpn_b").iter().any(|change| change.ends_with("fpn_b.service")));
+    // A controller that is not loaded may still be loaded at the next boot, which `cc unload`
+    // prevents.
+    let printed = space.ok("$FULLPIPE cc unload bbr3 --name fpn_b");
+    assert_eq!(printed, "fpn_b was not loaded, and no longer loaded at boot\n");
     assert_eq!(space.ok(units), "");
 }
 
 #[test]
-fn what_is_set_is_set_at_the_next_boot_too() {
+fn settings_persist_across_boots() {
     if !can_load() {
         return;
     }
@@ -586,15 +590,15 @@ fn what_is_set_is_set_at_the_next_boot_too() {
     let unit = || space.ok(&format!("cat /etc/systemd/system/{}", unit_name("fpn_set")));
     let starts = |set: &str| unit().contains(&format!(" cc load bbr3 --name fpn_set {set}--verify\n"));
     assert!(starts("--set beta_percent=80 "), "{}", unit());
-    // What is tuned later is not lost unsaid.
-    let said = space.ok("$FULLPIPE cc tune fpn_set beta_percent=90");
-    assert!(said.contains("loads it at boot with other settings"), "{said}");
+    // A later change of settings that a boot would lose is reported.
+    let printed = space.ok("$FULLPIPE cc tune fpn_set beta_percent=90");
+    assert!(printed.contains("loads it at boot with other settings"), "{printed}");
     assert!(starts("--set beta_percent=80 "), "{}", unit());
     space.ok(&format!("{load} --persist"));
     assert!(starts("--set beta_percent=90 "), "{}", unit());
-    let said = space.ok("$FULLPIPE cc tune fpn_set beta_percent=90");
-    assert!(!said.contains("at boot"), "{said}");
-    // As a boot would: the unit's own line, on a kernel that has nothing yet.
+    let printed = space.ok("$FULLPIPE cc tune fpn_set beta_percent=90");
+    assert!(!printed.contains("at boot"), "{printed}");
+    // As at boot: runs the unit's command on a kernel without the controller.
     space.ok("$FULLPIPE cc unload bbr3 --name fpn_set --until-boot");
     let line = unit().lines().find_map(|l| l.strip_prefix("ExecStart=").map(str::to_owned)).unwrap();
     space.ok(&line);
@@ -605,7 +609,7 @@ fn what_is_set_is_set_at_the_next_boot_too() {
 }
 
 #[test]
-fn loaders_at_the_same_time_do_not_fight() {
+fn concurrent_loads_do_not_conflict() {
     if !can_load() {
         return;
     }
@@ -617,23 +621,24 @@ fn loaders_at_the_same_time_do_not_fight() {
                 command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
             })
             .collect();
-        let said: Vec<Output> = loaders.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+        let printed: Vec<Output> =
+            loaders.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
         let count = |text: &str| {
-            said.iter().filter(|output| String::from_utf8_lossy(&output.stdout).contains(text)).count()
+            printed.iter().filter(|output| String::from_utf8_lossy(&output.stdout).contains(text)).count()
         };
-        assert_eq!((count("is loaded"), count("was already loaded")), (1, 3), "{said:?}");
+        assert_eq!((count("is loaded"), count("was already loaded")), (1, 3), "{printed:?}");
         space.ok("$FULLPIPE cc unload bbr1 --name fpe_bbr1");
     }
 }
 
-/// The kernel's programs and maps of Hybla, which no other test here loads.
+/// Programs and maps of Hybla in the kernel, which no other test loads.
 fn hyblas(space: &Space) -> usize {
     let listing = space.ok("bpftool prog show; bpftool map show");
     listing.lines().filter(|line| line.contains("name fp_hybla")).count()
 }
 
 #[test]
-fn a_hundred_times_load_use_and_unload_leave_nothing_behind() {
+fn a_hundred_loads_and_unloads_leak_nothing() {
     if !can_load() {
         return;
     }
@@ -646,14 +651,14 @@ fn a_hundred_times_load_use_and_unload_leave_nothing_behind() {
     let space = Space::new();
     let before = hyblas(&space);
     for n in 0..100 {
-        // To carry data and to count calls takes two seconds: every tenth is used.
+        // Transferring data and counting calls takes two seconds: done in every tenth iteration.
         let verify = if n % 10 == 0 { "--verify" } else { "" };
         space.ok(&format!(
             "$FULLPIPE cc load hybla --name fpf_hybla {verify} && $FULLPIPE cc unload hybla --name fpf_hybla"
         ));
     }
     assert!(!space.is_loaded("fpf_hybla"));
-    // The first test loads Hybla too, once; what we leaked would stay.
+    // The first test loads Hybla once, too; leaked objects would stay.
     let started = Instant::now();
     let mut after = hyblas(&space);
     while after > before && started.elapsed() < Duration::from_secs(30) {
@@ -666,7 +671,7 @@ fn a_hundred_times_load_use_and_unload_leave_nothing_behind() {
 }
 
 #[test]
-fn what_is_impossible_is_told_with_the_missing_thing_and_exit_code_3() {
+fn missing_requirements_are_named_with_exit_code_3() {
     if !can_load() {
         return;
     }
@@ -688,7 +693,8 @@ fn what_is_impossible_is_told_with_the_missing_thing_and_exit_code_3() {
     fails("$FULLPIPE cc unload bbr1 --name fpg_bbr1", 3, &["not loaded"]);
     let dropped = "setpriv --bounding-set -all --inh-caps -all $FULLPIPE cc load bbr1 --name fpg_bbr1";
     fails(dropped, 3, &["root is required", "CAP_BPF", "help: sudo fullpipe cc load bbr1 --name fpg_bbr1"]);
-    // Who may not see what is loaded is not told that nothing is.
+    // Without permission to read the loaded controllers, `cc status` must not report that none are
+    // loaded.
     for what in ["status", "status --json", "unload bbr1", "update bbr1", "record f -- true"] {
         let line = format!("setpriv --bounding-set -all --inh-caps -all $FULLPIPE cc {what}");
         fails(
@@ -711,14 +717,14 @@ fn unit_of(program: &str) -> String {
         .unwrap()
 }
 
-/// The commands of a unit's lines of that kind, in the order that systemd runs them.
+/// The commands of a unit's lines of this kind, in systemd's order.
 fn commands(unit: &str, kind: &str) -> String {
     let lines = unit.lines().filter_map(|line| line.strip_prefix(kind)?.strip_prefix('='));
     lines.collect::<Vec<_>>().join(" && ").replace(" bbr1", " bbr1 --name fpj_bbr1")
 }
 
 #[test]
-fn the_unit_at_boot_makes_it_the_default_or_leaves_the_default_alone() {
+fn the_boot_unit_sets_the_default_only_if_requested() {
     if !can_load() {
         return;
     }
@@ -732,7 +738,7 @@ fn the_unit_at_boot_makes_it_the_default_or_leaves_the_default_alone() {
     assert_eq!(space.ok(DEFAULT), before);
     assert!(!space.is_loaded("fpj_bbr1"));
 
-    // What keeps it from starting, and the exit code. Nothing is there afterwards.
+    // Reasons why the unit fails, with the exit code. Nothing is left afterwards.
     let elsewhere = start.replace(FULLPIPE, "/usr/lib/fullpipe-that-was-removed");
     let refusals = [
         (elsewhere, 127),
@@ -751,7 +757,7 @@ fn the_unit_at_boot_makes_it_the_default_or_leaves_the_default_alone() {
 }
 
 #[test]
-fn systemd_understands_the_unit_and_stopping_it_keeps_it() {
+fn systemd_accepts_the_unit_and_stopping_it_keeps_the_controller() {
     if !can_load() {
         return;
     }
@@ -782,7 +788,8 @@ fn systemd_understands_the_unit_and_stopping_it_keeps_it() {
     space.ok(&format!("test -e {installed}"));
 }
 
-/// Records the kernel's own BBR over a lossy path in the lab. `None` where the kernel's BBR cannot be called.
+/// Records the kernel's BBR over a lossy path in the lab. `None` if the kernel's BBR cannot be
+/// called.
 fn recorded(file: &Path, options: &str, seconds: u32) -> Option<Vec<Record>> {
     let line = format!(
         "exec timeout 60 {FULLPIPE} cc record{options} {} -- \
@@ -791,18 +798,19 @@ fn recorded(file: &Path, options: &str, seconds: u32) -> Option<Vec<Record>> {
         file.display()
     );
     let output = Command::new("sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(3) {
-        assert!(std::env::var_os("CI").is_none(), "CI must be able to record the kernel's BBR: {said}");
-        println!("SKIPPED: {said}");
+        assert!(std::env::var_os("CI").is_none(), "CI must be able to record the kernel's BBR: {printed}");
+        println!("SKIPPED: {printed}");
         return None;
     }
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains(" callbacks recorded in ") && said.contains(", 0 dropped"), "{said}");
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains(" callbacks recorded in ") && printed.contains(", 0 dropped"), "{printed}");
     Some(Reader::new(std::fs::File::open(file).unwrap()).unwrap().map(|record| record.unwrap()).collect())
 }
 
-/// What a recording lacks that BBR does on a lossy path. On a busy machine little of it happens in a given time.
+/// Behaviour of BBR on a lossy path that a recording lacks. On a busy machine a recording covers
+/// less of it.
 fn not_covered(records: &[Record]) -> Vec<String> {
     let phases: BTreeSet<u32> =
         records.iter().filter(|record| record.mode_after() == 2).map(Record::cycle_after).collect();
@@ -815,8 +823,9 @@ fn not_covered(records: &[Record]) -> Vec<String> {
     ])
 }
 
-/// The same of one that was disturbed at random, which now and then leaves the connection next to no rate for seconds.
-fn not_covered_disturbed(records: &[Record]) -> Vec<String> {
+/// The same for a recording with random perturbations, which sometimes leave the connection with
+/// hardly any rate for seconds.
+fn not_covered_perturbed(records: &[Record]) -> Vec<String> {
     // Startup, and ProbeRTT long before its ten seconds. (Drain may begin and end within one callback.)
     let [startup, probe_rtt] =
         [0, 3].map(|mode| records.iter().filter(|record| record.mode_after() == mode).count());
@@ -827,7 +836,8 @@ fn not_covered_disturbed(records: &[Record]) -> Vec<String> {
     ])
 }
 
-/// Records ever longer until nothing is missing. `None` where the kernel's BBR cannot be called.
+/// Makes longer and longer recordings until nothing is missing. `None` if the kernel's BBR cannot
+/// be called.
 fn covering(file: &Path, options: &str, missing: fn(&[Record]) -> Vec<String>) -> Option<usize> {
     let mut recording = (0, Vec::new());
     for seconds in [6, 12, 24] {
@@ -842,7 +852,7 @@ fn covering(file: &Path, options: &str, missing: fn(&[Record]) -> Vec<String>) -
 }
 
 #[test]
-fn fresh_callbacks_of_the_kernels_bbr_are_repeated_by_both_cores() {
+fn both_cores_reproduce_recorded_callbacks_of_the_kernels_bbr() {
     if !can_load() {
         return;
     }
@@ -850,7 +860,7 @@ fn fresh_callbacks_of_the_kernels_bbr_are_repeated_by_both_cores() {
     let directory = tempfile::tempdir().unwrap();
     let (plain, disturbed) = (directory.path().join("plain.rec"), directory.path().join("disturbed.rec"));
     let Some(in_plain) = covering(&plain, "", not_covered) else { return };
-    let in_disturbed = covering(&disturbed, " --perturb", not_covered_disturbed).unwrap();
+    let in_disturbed = covering(&disturbed, " --perturb", not_covered_perturbed).unwrap();
 
     let output = Command::new(FULLPIPE).args(["cc", "replay", "--json"]).args([&plain, &disturbed]).output();
     let output = output.unwrap();
@@ -868,11 +878,11 @@ fn fresh_callbacks_of_the_kernels_bbr_are_repeated_by_both_cores() {
     }
 }
 
-/// Turns at the recorder, whose controller has one name on the whole machine.
+/// Serialises the use of the recorder, whose controller has one name per machine.
 static RECORDER: Mutex<()> = Mutex::new(());
 
 #[test]
-fn what_a_killed_process_held_without_a_link_is_taken_away_by_the_next() {
+fn leftovers_of_a_killed_process_without_links_are_removed_by_the_next() {
     if !can_load() {
         return;
     }
@@ -899,7 +909,7 @@ fn what_a_killed_process_held_without_a_link_is_taken_away_by_the_next() {
     space.ok(&format!("kill -KILL {number}"));
     recorder.wait().unwrap();
     assert!(is_registered(), "without a link nothing takes it away");
-    // Whoever changes something next does, and takes away nothing else.
+    // The next change removes it, and nothing else.
     space.ok("$FULLPIPE cc load hybla --name fpt_hybla");
     assert!(!is_registered());
     assert!(

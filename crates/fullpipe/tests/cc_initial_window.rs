@@ -1,5 +1,5 @@
-//! `C.InitialCwnd` of a connection with fp_bbr3 is what the route says, `initcwnd`; of one that has sent data before, ten
-//! packets.
+//! `C.InitialCwnd` of a connection with fp_bbr3 is the `initcwnd` of its route, or ten packets if
+//! it has sent data before.
 #![cfg(feature = "ebpf")]
 
 mod loading;
@@ -21,8 +21,8 @@ fn connect(listener: &TcpListener, host: &str) -> (TcpStream, TcpStream) {
     (to, listener.accept().unwrap().0)
 }
 
-/// Gives the connection the controller, and tells what it is to send in its first round trip: InitPacingRate() times the
-/// RTT, which is 2.77 times the initial window.
+/// Sets the controller of the connection, and returns what it may send in its first round trip:
+/// InitPacingRate() times the RTT, which is 2.77 times the initial window.
 fn begin(to: &TcpStream) -> f64 {
     setsockopt(to, sockopt::TcpCongestion, &NAME.into()).unwrap();
     let sockets = status(NAME).sockets;
@@ -52,13 +52,13 @@ fn routes() {
     }
     let later = begin(&to);
     println!("{:.2} times the kernel's ten packets, {:.2} once data was sent", forty / ten, later / ten);
-    // But for srtt, which is told in whole microseconds, they are four and one.
+    // They are four and one, except for srtt, which is reported in whole microseconds.
     assert!((2.5..6.0).contains(&(forty / ten)), "{forty} against {ten}");
     assert!((0.6..1.6).contains(&(later / ten)), "{later} against {ten}");
     unload(NAME);
 }
 
 #[test]
-fn the_initial_window_is_the_routes() {
+fn the_initial_window_is_that_of_the_route() {
     in_a_space("routes");
 }

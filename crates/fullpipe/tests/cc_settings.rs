@@ -1,5 +1,5 @@
-//! `fullpipe cc load --set` and `cc tune`: several variants of a controller at once, each with settings of its own, which
-//! live sockets follow.
+//! `fullpipe cc load --set` and `cc tune`: several variants of a controller at once, each with its
+//! own settings, which open sockets follow.
 #![cfg(feature = "ebpf")]
 
 mod connections;
@@ -22,7 +22,7 @@ fn ok(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Its exit code, and what it said.
+/// The exit code and the output.
 fn refused(line: &str) -> (Option<i32>, String) {
     let output = fullpipe(line);
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
@@ -45,10 +45,10 @@ fn variants() {
     assert!(of_wide.iter().all(|cwnd| *cwnd >= 60), "{of_wide:?}");
     assert!(of_draft.iter().all(|cwnd| *cwnd < 60), "{of_draft:?}");
 
-    // Each is told with what is set in it.
-    let told: Value = serde_json::from_str(&ok("status --json")).unwrap();
+    // Each is listed with its settings.
+    let reported: Value = serde_json::from_str(&ok("status --json")).unwrap();
     let of = |name: &str| {
-        let all = told["controllers"].as_array().unwrap();
+        let all = reported["controllers"].as_array().unwrap();
         all.iter().find(|one| one["name"] == name).unwrap()["settings"].clone()
     };
     assert_eq!((&of("fpx_wide")["beta_percent"], &of("fpx_draft")["beta_percent"]), (&80.into(), &70.into()));
@@ -57,21 +57,21 @@ fn variants() {
         (&true.into(), &1.25.into())
     );
     for text in [ok("status"), ok("list")] {
-        // However wide the screen is.
+        // At any width of the screen.
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(text.matches("beta_percent=80, min_pipe_cwnd_packets=60").count(), 1, "{text}");
     }
 
-    // Live sockets follow, of this variant alone.
-    let said = ok("tune fpx_draft min_pipe_cwnd_packets=90 ecn=off");
-    let line = said.lines().find(|line| line.starts_with("min_pipe_cwnd_packets ")).unwrap();
-    assert!(line.contains(" 90 ") && line.contains("default 4"), "{said}");
+    // Only open sockets of this variant follow.
+    let printed = ok("tune fpx_draft min_pipe_cwnd_packets=90 ecn=off");
+    let line = printed.lines().find(|line| line.starts_with("min_pipe_cwnd_packets ")).unwrap();
+    assert!(line.contains(" 90 ") && line.contains("default 4"), "{printed}");
     wide.talk(2);
     draft.talk(2);
     let of_draft = windows("fpx_draft");
     assert!(of_draft.iter().all(|cwnd| *cwnd >= 90), "{of_draft:?}");
     assert!(windows("fpx_wide").iter().all(|cwnd| *cwnd < 90));
-    // A load of what is there sets, too.
+    // Loading a variant again sets, too.
     ok("load bbr3 --name fpx_draft --set ecn=on");
     assert!(!ok("tune fpx_draft").contains("off   (on"), "it is on again");
     let kept = status("fpx_draft").settings;
@@ -86,7 +86,7 @@ fn variants() {
 }
 
 #[test]
-fn variants_have_settings_of_their_own_and_live_sockets_follow() {
+fn variants_have_own_settings_that_open_sockets_follow() {
     in_a_space("variants");
 }
 
@@ -103,24 +103,24 @@ fn refusals() {
         ("bbr3", "beta_percent", "KEY=VALUE"),
     ];
     for (controller, pair, says) in bad {
-        let (code, said) = refused(&format!("load {controller} --name fpy_x --set {pair}"));
-        assert_eq!(code, Some(2), "{controller} {pair}: {said}");
-        assert!(said.contains(says), "{controller} {pair}: {said}");
+        let (code, printed) = refused(&format!("load {controller} --name fpy_x --set {pair}"));
+        assert_eq!(code, Some(2), "{controller} {pair}: {printed}");
+        assert!(printed.contains(says), "{controller} {pair}: {printed}");
     }
     assert!(lifecycle::loaded().unwrap().is_empty(), "nothing was loaded");
-    let (code, said) = refused("tune fpy_x beta_percent=80");
-    assert!(code == Some(3) && said.contains("not loaded"), "{code:?} {said}");
+    let (code, printed) = refused("tune fpy_x beta_percent=80");
+    assert!(code == Some(3) && printed.contains("not loaded"), "{code:?} {printed}");
 
     ok("load bbr3 --name fpy_x --set beta_percent=80");
-    let (code, said) = refused("tune fpy_x headroom_percent=20 beta_percent=0");
-    assert!(code == Some(2) && said.contains("from 1 to 100"), "{code:?} {said}");
+    let (code, printed) = refused("tune fpy_x headroom_percent=20 beta_percent=0");
+    assert!(code == Some(2) && printed.contains("from 1 to 100"), "{code:?} {printed}");
     let changed: Vec<_> = status("fpy_x").settings.into_iter().filter(|one| !one.is_default()).collect();
     assert!(changed.len() == 1 && changed[0].value == "80", "all of it or nothing: {changed:?}");
     unload("fpy_x");
 }
 
 #[test]
-fn what_cannot_be_set_is_refused_with_its_range_and_unit() {
+fn invalid_settings_are_rejected_with_range_and_unit() {
     in_a_space("refusals");
 }
 

@@ -1,5 +1,6 @@
-//! `fullpipe cc update` under live sockets: a thousand of them go on, with what their controller knew of their paths where
-//! the two builds keep it in the same layout, and told when not; and a kill before any step leaves one build or the other.
+//! `fullpipe cc update` under open sockets: a thousand of them continue, with their model of the
+//! path if both builds have the same layout of state, and with a notice if not. A kill before any
+//! step leaves one build or the other.
 #![cfg(feature = "ebpf")]
 
 mod connections;
@@ -20,13 +21,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
-/// Another build with BBR v3's layout as it is now (`FP_STATE_LAYOUT` of its programs), and with one that is none's.
+/// Another build with BBR v3's current layout (`FP_STATE_LAYOUT` of its programs), and one with an
+/// unknown layout.
 const SAME: BuildInfo = BuildInfo { build: 1, state_layout: Some(2), format: Some(1) };
 const OTHER: BuildInfo = BuildInfo { state_layout: Some(77), ..SAME };
 
 impl Connections {
-    /// What `cc status` knows, and the least and the most rounds that any of these sockets has counted.
-    fn seen(&self) -> (Status, u64, u64) {
+    /// The status, and the minimum and maximum round count of these sockets.
+    fn status_and_rounds(&self) -> (Status, u64, u64) {
         let status = status(self.name);
         let rounds: Vec<u64> = status.sockets.iter().filter_map(|socket| socket.rounds).collect();
         assert_eq!(rounds.len(), self.ends.len(), "each of the sockets is there");
@@ -34,7 +36,7 @@ impl Connections {
     }
 }
 
-/// Updates while some other connections are busy, with a byte that nobody else sends.
+/// Updates while other connections are busy, with a byte that no other test sends.
 fn update_while_busy(controller: Controller, name: &'static str) -> Outcome {
     let done = AtomicBool::new(false);
     let mut busy = Connections::open(name, 20);
@@ -61,12 +63,12 @@ fn has_links() -> bool {
     std::env::var_os(WITHOUT_LINKS).is_none()
 }
 
-/// A name for each way to register: the parts run at the same time, and names are the whole machine's.
+/// A name for each way to register: the parts run in parallel, and names are global on the machine.
 fn own_name(with: &'static str, without: &'static str) -> &'static str {
     if has_links() { with } else { without }
 }
 
-/// Whether it took over sockets, their state, settings.
+/// Whether the update carried over sockets, their state, settings.
 fn carried(outcome: Outcome) -> [bool; 3] {
     match outcome {
         Outcome::Replaced(carried) => [carried.sockets, carried.state, carried.settings],
@@ -83,47 +85,47 @@ fn a_thousand() {
     lifecycle::tune(name, &beta).unwrap();
     let mut connections = Connections::open(name, count);
     connections.talk(10);
-    let (before, least, most) = connections.seen();
+    let (before, least, most) = connections.status_and_rounds();
     assert!(!before.is_this_build && least >= 8, "{least} to {most} rounds");
 
-    // The same layout: everything goes on where it was.
+    // The same layout: everything continues unchanged.
     assert_eq!(carried(update_while_busy(Controller::Bbr3, name)), [true; 3]);
     connections.talk(2);
-    let (after, still, _) = connections.seen();
+    let (after, still, _) = connections.status_and_rounds();
     println!("{count} sockets: at least {least} rounds before, {still} after an update to the same layout");
     assert!(after.is_this_build && still > least, "{least} rounds before, {still} after");
     let beta = after.settings.iter().find(|one| one.about.key == "beta_percent").unwrap();
     assert_eq!(beta.value, "80");
-    // It is the new build that they have: its settings are theirs.
+    // They have the new build: its settings apply to them.
     lifecycle::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
     connections.talk(1);
-    assert!(connections.seen().0.sockets.iter().all(|socket| socket.cwnd >= 90));
+    assert!(connections.status_and_rounds().0.sockets.iter().all(|socket| socket.cwnd >= 90));
     drop(connections);
     unload(name);
 
-    // Another layout, of a build from before there were settings: the sockets go on and learn anew.
+    // Another layout, of a build without settings: the sockets continue with a new model.
     lifecycle::load_as_build(Controller::Bbr3, name, BuildInfo { format: None, ..OTHER }).unwrap();
     let mut connections = Connections::open(name, count);
     connections.talk(10);
     assert_eq!(carried(update_while_busy(Controller::Bbr3, name)), [true, false, false]);
     connections.talk(3);
-    let (after, _, most) = connections.seen();
+    let (after, _, most) = connections.status_and_rounds();
     println!("{count} sockets: at most {most} rounds after an update to another layout");
     assert!(after.is_this_build && most < 8, "{most} rounds in three exchanges");
     connections.talk(10);
-    let (_, least, _) = connections.seen();
+    let (_, least, _) = connections.status_and_rounds();
     assert!(least >= 8, "the model learns again: {least} rounds");
     drop(connections);
     unload(name);
 }
 
 #[test]
-fn a_thousand_sockets_go_on_with_their_state_or_told_that_it_is_lost() {
+fn a_thousand_sockets_survive_an_update_with_state_or_a_notice() {
     in_a_space("a_thousand");
 }
 
 #[test]
-fn a_thousand_sockets_go_on_where_the_kernel_has_no_links() {
+fn a_thousand_sockets_survive_an_update_without_links() {
     in_a_space_without_links("a_thousand");
 }
 
@@ -134,26 +136,26 @@ fn inside_the_socket() {
     lifecycle::load_as_build(Controller::Bbr1, name, SAME).unwrap();
     let mut connections = Connections::open(name, 50);
     connections.talk(10);
-    let (before, least, _) = connections.seen();
+    let (before, least, _) = connections.status_and_rounds();
     assert!(!before.is_this_build);
-    // The kernel would wipe their state: they keep the programs that they have.
+    // The kernel would clear their state, so they keep their programs.
     assert_eq!(carried(update_while_busy(Controller::Bbr1, name)), [false, true, true]);
     connections.talk(2);
-    let (after, still, _) = connections.seen();
+    let (after, still, _) = connections.status_and_rounds();
     assert!(after.is_this_build && still > least, "{least} rounds before, {still} after");
-    // Whatever takes the name next.
+    // Also after the name is used again.
     assert_eq!(carried(lifecycle::update(Controller::Hybla, Some(name)).unwrap()), [false, true, false]);
     connections.talk(2);
-    assert!(connections.seen().1 > still);
+    assert!(connections.status_and_rounds().1 > still);
     assert_eq!(carried(lifecycle::update(Controller::Bbr3, Some(name)).unwrap()), [true, false, false]);
     connections.talk(2);
-    assert!(connections.seen().2 < 8, "BBR v3 begins with what it sees itself");
+    assert!(connections.status_and_rounds().2 < 8, "BBR v3 begins with what it sees itself");
     drop(connections);
     unload(name);
 }
 
 #[test]
-fn sockets_that_hold_their_state_inside_go_on_with_the_build_they_have() {
+fn sockets_with_inline_state_keep_their_build() {
     in_a_space("inside_the_socket");
     in_a_space_without_links("inside_the_socket");
 }
@@ -165,7 +167,7 @@ fn default() {
     lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap();
     set_default(name);
     assert_eq!(carried(lifecycle::update(Controller::Bbr3, Some(name)).unwrap()), [true; 3]);
-    // Whose settings new connections follow is the build that they have.
+    // New connections follow the settings of the build that they have.
     lifecycle::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
     let mut connections = Connections::by_default(name, 5);
     connections.talk(3);
@@ -176,7 +178,7 @@ fn default() {
 }
 
 #[test]
-fn where_it_is_the_default_new_connections_have_the_new_build() {
+fn new_connections_use_the_new_build_of_the_default() {
     in_a_space("default");
     in_a_space_without_links("default");
 }
@@ -208,7 +210,7 @@ fn listeners() {
         let outcome = lifecycle::load(Controller::Bbr3, Some(name)).unwrap();
         assert_eq!(outcome == Outcome::AlreadyLoaded, again == "load", "{outcome:?}");
         assert_eq!((accepted(&follows).as_str(), accepted(&chose).as_str()), (name, name), "{again}");
-        // Whose settings a connection follows is the build that it has.
+        // A connection follows the settings of the build that it has.
         lifecycle::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
         let to = TcpStream::connect(follows.local_addr().unwrap()).unwrap();
         let mut connection = Connections { name, ends: vec![(follows.accept().unwrap().0, to)] };
@@ -225,7 +227,7 @@ fn listeners() {
 }
 
 #[test]
-fn listeners_that_follow_the_default_still_do_after_a_second_load_or_an_update() {
+fn listeners_follow_the_default_after_a_reload_or_update() {
     in_a_space("listeners");
     in_a_space_without_links("listeners");
 }
@@ -236,13 +238,13 @@ fn refused() {
     let name = "fpr_bbr3";
     lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap();
     lifecycle::tune(name, &[("beta_percent".to_owned(), "80".to_owned())]).unwrap();
-    // The first takes the other build's place, the second finds this very build.
+    // The first replaces the other build, the second finds this build.
     for found in ["another build", "this build"] {
         let mut load = Command::new(FULLPIPE);
         load.args(["cc", "load", "bbr3", "--name", name, "--set", "beta_percent=60"]);
         let output = load.args(["--route", "203.0.113.0/24"]).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("there is no route"), "{found}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && printed.contains("there is no route"), "{found}: {printed}");
         let status = status(name);
         let beta = status.settings.iter().find(|one| one.about.key == "beta_percent").unwrap();
         assert!(status.is_this_build && beta.value == "80", "{found}: {beta:?}");
@@ -251,7 +253,7 @@ fn refused() {
 }
 
 #[test]
-fn a_use_that_is_refused_leaves_settings_as_they_were() {
+fn a_rejected_use_leaves_settings_unchanged() {
     in_a_space("refused");
 }
 
@@ -264,7 +266,7 @@ fn killed() {
         lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap();
         let mut connections = Connections::open(name, 20);
         connections.talk(6);
-        let (_, least, _) = connections.seen();
+        let (_, least, _) = connections.status_and_rounds();
         let mut update = Command::new("sh");
         update.args(["-c", &format!("exec {FULLPIPE} cc update bbr3 --name {name}")]);
         let end = steps::kill_before(update, Path::new(FULLPIPE), n);
@@ -273,17 +275,17 @@ fn killed() {
             steps::End::Itself(status) => format!("not killed: {status}"),
         };
         connections.talk(2);
-        let (after, still, _) = connections.seen();
+        let (after, still, _) = connections.status_and_rounds();
         assert!(still > least, "{at}: {least} rounds before, {still} after");
-        // Without links the name is nobody's for a moment.
+        // Without links the name is unregistered for a moment.
         assert!(after.registered || !has_links(), "{at}");
         neither += usize::from(!after.registered);
         println!("{} after {at}", if after.is_this_build { "this build" } else { "the other" });
         *(if after.is_this_build { &mut new } else { &mut old }) += 1;
-        // Another update finishes what was begun.
+        // Another update completes the interrupted one.
         lifecycle::update(Controller::Bbr3, Some(name)).unwrap();
         connections.talk(1);
-        assert!(connections.seen().0.is_this_build, "{at}");
+        assert!(connections.status_and_rounds().0.is_this_build, "{at}");
         drop(connections);
         unload(name);
         if let steps::End::Itself(status) = end {
@@ -299,11 +301,11 @@ fn killed() {
 }
 
 #[test]
-fn an_update_killed_before_any_step_leaves_one_build_or_the_other_and_all_sockets() {
+fn a_killed_update_leaves_one_build_and_all_sockets() {
     in_a_space("killed");
 }
 
 #[test]
-fn an_update_killed_before_any_step_can_be_finished_where_the_kernel_has_no_links() {
+fn a_killed_update_without_links_can_be_completed() {
     in_a_space_without_links("killed");
 }

@@ -1,4 +1,5 @@
-//! `fullpipe apply --confirm`: undone unless someone says yes, whatever becomes of the terminal and the process.
+//! `fullpipe apply --confirm`: rolled back unless confirmed, even if the terminal or the process
+//! dies.
 
 mod image;
 
@@ -13,13 +14,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Patience with a busy machine; nothing here is expected to take that long.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Generous for a busy machine; nothing here is expected to take that long.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
-        assert!(started.elapsed() < PATIENCE, "{what} did not happen");
+        assert!(started.elapsed() < TIMEOUT, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -31,7 +32,7 @@ fn default(root: &Path) -> String {
         .into()
 }
 
-/// What a revert must bring back.
+/// The files that a revert must restore.
 fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
     let paths =
         ["etc/sysctl.conf", "proc/sys/net/ipv4/tcp_congestion_control", "proc/sys/net/core/default_qdisc"];
@@ -44,12 +45,14 @@ fn files(root: &Path) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// `apply bbr --confirm TIME`, in force. As in an interactive shell it leads a group of its own.
+/// Starts `apply bbr --confirm TIME` and waits until it is applied. As in an interactive shell, it
+/// has its own process group.
 fn try_out(root: &Path, time: &str, stdin: Stdio) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
     command.args(["apply", "bbr", "--confirm", time, "--root", root.to_str().unwrap()]);
     command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    // Whoever runs the tests may ignore these (nohup, a shell's background), and a program inherits that.
+    // The caller of the tests may ignore these signals (nohup, background jobs), which a program
+    // inherits.
     let heed_signals = || {
         for heeded in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM] {
             // SAFETY: no handler is set.
@@ -68,7 +71,7 @@ fn signal(child: &Child, signal: Signal) {
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
 }
 
-/// The processes that watch over this host.
+/// The guard processes of this host.
 fn guards(root: &Path) -> Vec<u32> {
     let mine = |pid: &u32| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -80,7 +83,7 @@ fn guards(root: &Path) -> Vec<u32> {
 }
 
 #[test]
-fn a_change_is_undone_when_whoever_made_it_dies() {
+fn a_change_is_rolled_back_when_its_process_dies() {
     for end in [Signal::SIGHUP, Signal::SIGKILL] {
         let root = host();
         let before = files(root.path());
@@ -94,7 +97,7 @@ fn a_change_is_undone_when_whoever_made_it_dies() {
 }
 
 #[test]
-fn a_change_is_undone_at_once_when_it_is_interrupted_or_its_input_ends() {
+fn a_change_is_rolled_back_at_once_when_interrupted_or_its_input_ends() {
     for end in [Some(Signal::SIGINT), Some(Signal::SIGTERM), None] {
         let root = host();
         let before = files(root.path());
@@ -110,7 +113,7 @@ fn a_change_is_undone_at_once_when_it_is_interrupted_or_its_input_ends() {
 }
 
 #[test]
-fn the_guard_undoes_when_it_is_ended_and_whoever_comes_next_when_it_was_killed() {
+fn the_guard_rolls_back_on_sigterm_and_the_next_command_after_sigkill() {
     let root = host();
     let before = files(root.path());
     let mut child = try_out(root.path(), "1000s", Stdio::null());
@@ -133,7 +136,7 @@ fn the_guard_undoes_when_it_is_ended_and_whoever_comes_next_when_it_was_killed()
 }
 
 #[test]
-fn a_line_of_input_is_no_confirmation() {
+fn piped_input_does_not_confirm() {
     let root = host();
     let before = files(root.path());
     let mut child = try_out(root.path(), "3s", Stdio::piped());
@@ -143,7 +146,7 @@ fn a_line_of_input_is_no_confirmation() {
 }
 
 #[test]
-fn a_word_at_the_terminal_is_a_confirmation_and_enter_is_none() {
+fn yes_at_the_terminal_confirms_and_enter_does_not() {
     for (typed, kept) in [("\n", false), ("y\n", false), ("yes\n", true), ("Keep\n", true)] {
         let root = host();
         let before = files(root.path());
@@ -162,7 +165,7 @@ fn a_word_at_the_terminal_is_a_confirmation_and_enter_is_none() {
 }
 
 #[test]
-fn another_shell_confirms_and_a_trial_ends_neither_early_nor_busily() {
+fn another_shell_confirms_and_waiting_is_idle() {
     let root = host();
     let before = files(root.path());
     let mut child = try_out(root.path(), "1000s", Stdio::null());
@@ -189,7 +192,7 @@ fn another_shell_confirms_and_a_trial_ends_neither_early_nor_busily() {
     let used = ticks(guard) + ticks(child.id()) - begun;
     assert!(used < 100, "{used} hundredths of a second of processor time in two seconds of waiting");
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    // Some of the four seconds had passed when it was seen to be in force, and it is noticed in steps.
+    // Some of the four seconds had passed when the change was noticed, and it is polled in steps.
     println!("in force {:?} after it was seen", seen_in_force.elapsed());
     assert_eq!(files(root.path()), before);
 }

@@ -11,7 +11,7 @@ fn stdout(args: &[&str]) -> String {
 }
 
 #[test]
-fn every_shell_gets_completions_that_know_the_commands() {
+fn completions_of_every_shell_know_the_commands() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = stdout(&["completions", shell]);
         assert!(script.contains("race") && script.contains("repeats"), "{shell}");
@@ -19,7 +19,7 @@ fn every_shell_gets_completions_that_know_the_commands() {
 }
 
 #[test]
-fn output_that_nobody_reads_is_no_panic() {
+fn a_closed_output_does_not_panic() {
     for args in
         [&["figure"][..], &["conformance", "--list"], &["figure", "nothing"], &["completions", "bash"]]
     {
@@ -29,11 +29,11 @@ fn output_that_nobody_reads_is_no_panic() {
             command.args(args).stdin(Stdio::null()).stdout(closed()).stderr(closed()).status().unwrap();
         assert_eq!(status.code(), Some(if args == ["figure", "nothing"] { 2 } else { 0 }), "{args:?}");
     }
-    // What could not be written for any other reason is told.
+    // Any other write error is reported.
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_fullpipe")).arg("figure").stdout(full).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && told.contains("cannot print"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && reported.contains("cannot print"), "{reported}");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn bash_accepts_its_completions() {
 }
 
 #[test]
-fn a_shell_offers_controllers_figures_and_cases() {
+fn bash_completes_controllers_figures_and_cases() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fullpipe.bash");
     std::fs::write(&path, stdout(&["completions", "bash"])).unwrap();
@@ -55,7 +55,8 @@ fn a_shell_offers_controllers_figures_and_cases() {
         let words: Vec<&str> = typed.split(' ').collect();
         let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
         let script = format!(
-            "source {}; COMP_WORDS=({typed}); COMP_CWORD={}; _fullpipe fullpipe '{last}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
+            "source {}; COMP_WORDS=({typed}); COMP_CWORD={}; _fullpipe fullpipe '{last}' '{before}'; echo \
+             \"${{COMPREPLY[@]}}\"",
             path.display(),
             words.len() - 1
         );
@@ -92,7 +93,7 @@ fn every_command_has_a_manual_page() {
 }
 
 #[test]
-fn the_schemas_describe_what_is_read_and_what_is_printed() {
+fn schemas_describe_the_printed_documents() {
     let scenario: Value = serde_json::from_str(&stdout(&["schema", "scenario"])).unwrap();
     for key in ["duration", "path", "flow", "check", "sweep", "trigger"] {
         assert!(scenario["properties"].get(key).is_some(), "{key}");
@@ -111,7 +112,7 @@ fn the_schemas_describe_what_is_read_and_what_is_printed() {
 }
 
 #[test]
-fn the_help_of_race_names_every_controller() {
+fn race_help_names_every_controller() {
     let help = stdout(&["race", "--help"]);
     for cc in ["bbr", "bbr3", "cubic", "reno", "hybla"] {
         assert!(help.contains(cc), "{cc}");

@@ -1,4 +1,5 @@
-//! The controllers that fullpipe loads, in the lab: chosen by name, seen from inside, and gone afterwards.
+//! The eBPF controllers in the lab: selected by name, with their state recorded, and unloaded
+//! afterwards.
 
 mod loading;
 mod program;
@@ -20,13 +21,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Controllers are the machine's, so one test at a time; none where they cannot be loaded.
+/// Serialises the tests, since controllers are global on the machine; none if they cannot be
+/// loaded.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     can_load().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Those of our controllers that the kernel has now.
+/// The fullpipe controllers that the kernel has now.
 fn registered() -> Vec<String> {
     let names = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap();
     let ours = ["fp_bbr1", "fp_bbr3", "fp_hybla"];
@@ -34,7 +36,7 @@ fn registered() -> Vec<String> {
     names.split_whitespace().filter(is_ours).map(str::to_owned).collect()
 }
 
-/// Runs it; what it loads must be gone when it has ended.
+/// Runs the command, and checks that its controllers are unloaded afterwards.
 fn run(args: &[&str]) -> Output {
     let before = registered();
     let output = fullpipe(args).output().unwrap();
@@ -42,15 +44,15 @@ fn run(args: &[&str]) -> Output {
     output
 }
 
-/// The runs of a command, with their time series. On a busy machine they may not be valid.
+/// The runs of a command, with their time series. On a busy machine they may be invalid.
 fn runs(args: &[&str]) -> Vec<Value> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("runs.json");
     let mut all = args.to_vec();
     all.extend(["--engine", "lab", "--out", file.to_str().unwrap()]);
     let output = run(&all);
-    let said = text(&output.stderr);
-    assert!(output.status.success() || said.contains("runs are invalid"), "{all:?}: {said}");
+    let printed = text(&output.stderr);
+    assert!(output.status.success() || printed.contains("runs are invalid"), "{all:?}: {printed}");
     let results: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     results["runs"].as_array().unwrap().clone()
 }
@@ -69,7 +71,7 @@ fn column(run: &Value, name: &str) -> Vec<f64> {
 const PATH: [&str; 6] = ["--rate", "20mbit", "--rtt", "40ms", "--loss", "0"];
 
 #[test]
-fn what_bbr3_and_bbr1_believe_is_recorded() {
+fn the_model_of_bbr3_and_bbr1_is_recorded() {
     let Some(_turn) = turn() else { return };
     let mut args = vec!["race", "bbr3", "fp_bbr1", "--duration", "12s"];
     args.extend(PATH);
@@ -79,7 +81,7 @@ fn what_bbr3_and_bbr1_believe_is_recorded() {
         let notes = runs[0]["health"]["notes"].to_string();
         assert!(notes.contains("bbr3 runs as the kernel's fp_bbr3"), "{notes}");
         let mut wrong: Vec<String> =
-            runs.iter().zip(start).flat_map(|(run, start)| misbelieved(run, start)).collect();
+            runs.iter().zip(start).flat_map(|(run, start)| wrong_estimates(run, start)).collect();
         let up = runs[0]["flows"][0]["states"].as_array().unwrap();
         let up = up.iter().filter(|s| s["state"] == "ProbeBW_UP").count();
         wrong.extend(failed([
@@ -90,13 +92,13 @@ fn what_bbr3_and_bbr1_believe_is_recorded() {
     });
 }
 
-/// What a controller believed of `PATH` that is not so, and whether its states began with `start`.
-fn misbelieved(run: &Value, start: &[&str]) -> Vec<String> {
+/// Wrong estimates of `PATH` by a controller, and whether its states began with `start`.
+fn wrong_estimates(run: &Value, start: &[&str]) -> Vec<String> {
     let states = states(run);
     let begins = states.len() >= start.len() && states.iter().zip(start).all(|(seen, s)| seen.starts_with(s));
-    // The path carries 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, which BBR estimates. One late
-    // ACK beside a probe is enough for a sample a quarter too high, which v3 then believes for two of its
-    // cycles, half of what is left here; the lower quartile is what it believes otherwise.
+    // The path carries 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, which BBR
+    // estimates. One late ACK beside a probe gives a sample that is a quarter too high, which v3
+    // keeps for two of its cycles, half of this run; hence the lower quartile.
     let bw = column(run, "bw_bps");
     let mut settled = bw[bw.len() / 4..].to_vec();
     settled.sort_by(f64::total_cmp);
@@ -119,15 +121,16 @@ fn misbelieved(run: &Value, start: &[&str]) -> Vec<String> {
     ])
 }
 
-/// draft-ietf-ccwg-bbr § ECN: who claims ECN treats marks as congestion. Nothing is lost on this path, so a bound that
-/// comes from losses alone would never be there.
+/// draft-ietf-ccwg-bbr § ECN: a sender with ECN treats marks as congestion. This path has no
+/// losses, so the bound can only come from marks.
 #[test]
-fn marks_bound_what_bbr3_has_in_flight() {
+fn ecn_marks_bound_the_inflight_of_bbr3() {
     let Some(_turn) = turn() else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("marks.toml");
     let scenario = "duration = '8s'\n[path]\nrate = '20mbit'\nrtt = '40ms'\n\
-                    queue = { kind = 'codel', ecn = true, limit = '4000p' }\n[[flow]]\ncc = 'bbr3'\necn = true\n";
+                    queue = { kind = 'codel', ecn = true, limit = '4000p' }\n[[flow]]\ncc = 'bbr3'\necn = \
+                    true\n";
     std::fs::write(&file, scenario).unwrap();
     shows("CoDel's marks bound what bbr3 has in flight", || {
         let runs = runs(&["run", file.to_str().unwrap()]);
@@ -143,13 +146,13 @@ fn marks_bound_what_bbr3_has_in_flight() {
     });
 }
 
-/// One that has its window one and a half times the bandwidth-delay product that it has seen: what it sees seventh is the
-/// binary logarithm of that ratio.
+/// A policy that keeps its window at 1.5 times the measured bandwidth-delay product: its seventh
+/// input is the binary logarithm of that ratio.
 const STEADY: &str = r#"{ "schema": "fullpipe/policy/1", "action": "multiplier", "activation": "tanh",
     "layers": [{ "weights": [[0, 0, 0, 0, 0, 0, -0.5, 0]], "bias": [0.2925] }] }"#;
 
 #[test]
-fn a_trained_controller_has_a_kernel_socket_where_it_has_a_simulated_connection() {
+fn a_trained_controller_steers_kernel_sockets_as_in_the_simulator() {
     let Some(_turn) = turn() else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("steady.toml");
@@ -157,7 +160,7 @@ fn a_trained_controller_has_a_kernel_socket_where_it_has_a_simulated_connection(
                     [[flow]]\ncc = 'policy:steady.json'\n";
     std::fs::write(&file, scenario).unwrap();
     std::fs::write(directory.path().join("steady.json"), STEADY).unwrap();
-    // 20 Mbit/s of packets of 1500 bytes, 1448 of them payload, for 40 ms.
+    // 20 Mbit/s times 40 ms, in packets of 1500 bytes, 1448 of them payload.
     let bdp = 20e6 / 8.0 * 0.04 * 1448.0 / 1500.0;
     let settled = |run: &Value| {
         let windows = column(run, "cwnd_bytes");
@@ -178,7 +181,7 @@ fn a_trained_controller_has_a_kernel_socket_where_it_has_a_simulated_connection(
         assert_eq!(run["flows"][0]["cc"], "policy:steady.json");
         let (window, goodput) = (settled(run), run["summary"]["goodput_bps"].as_f64().unwrap());
         let wrong = failed([
-            // ACKs that come late and together make the greatest delivery rate of a step look greater than the path's.
+            // Late and compressed ACKs make the maximum delivery rate of a step exceed the path's.
             (
                 (1.4..2.0).contains(&window),
                 format!("{window} bandwidth-delay products, {simulated} simulated"),
@@ -189,12 +192,12 @@ fn a_trained_controller_has_a_kernel_socket_where_it_has_a_simulated_connection(
     });
 }
 
-/// One that keeps ten packets, and half of them a round trip.
+/// A policy with a window of ten packets and a pacing rate of half of that per round trip.
 const SLOW: &str = r#"{ "schema": "fullpipe/policy/1", "action": "multiplier+pacing", "activation": "tanh",
     "layers": [{ "weights": [[0, 0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0]], "bias": [0, -1] }] }"#;
 
 #[test]
-fn a_trained_controllers_pacing_rate_is_the_kernels() {
+fn a_trained_controller_sets_the_kernels_pacing_rate() {
     let Some(_turn) = turn() else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("slow.toml");
@@ -202,7 +205,7 @@ fn a_trained_controllers_pacing_rate_is_the_kernels() {
                     [[flow]]\ncc = 'policy:slow.json'\n";
     std::fs::write(&file, scenario).unwrap();
     std::fs::write(directory.path().join("slow.json"), SLOW).unwrap();
-    // Ten packets a round trip of 40 ms are 2.9 Mbit/s, unpaced.
+    // Ten packets per round trip of 40 ms are 2.9 Mbit/s, unpaced.
     let paced = 5.0 * 1448.0 * 8.0 / 0.04;
     shows("a trained controller's pacing rate holds a socket back that its window does not", || {
         let runs = runs(&["run", file.to_str().unwrap()]);
@@ -211,7 +214,7 @@ fn a_trained_controllers_pacing_rate_is_the_kernels() {
         let last = rates.last().copied().unwrap_or(f64::NAN);
         let wrong = failed([
             ((0.6..1.1).contains(&(goodput / paced)), format!("{goodput} bit/s where {paced} are asked for")),
-            // Round trips are measured a little longer than the path's.
+            // Measured RTTs are slightly longer than the path's.
             ((0.7..1.05).contains(&(last / paced)), format!("the kernel paces at {last}, not at {paced}")),
         ]);
         Some(Attempt { doubts: doubts(run), wrong })
@@ -219,7 +222,7 @@ fn a_trained_controllers_pacing_rate_is_the_kernels() {
 }
 
 #[test]
-fn the_loaded_race_beside_the_kernels_own_under_their_names() {
+fn loaded_controllers_race_beside_the_kernels_own() {
     let Some(_turn) = turn() else { return };
     let names = ["bbr", "cubic", "fp_bbr3", "fp_bbr1", "fp_hybla"];
     let mut args = vec!["race"];
@@ -238,14 +241,14 @@ fn the_loaded_race_beside_the_kernels_own_under_their_names() {
 }
 
 #[test]
-fn in_the_simulator_a_controller_of_the_kernel_is_refused_with_its_like() {
+fn the_simulator_rejects_kernel_controllers_with_an_alternative() {
     for engine in ["sim", "both"] {
         let output = fullpipe(&["race", "fp_bbr1", "--engine", engine]).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let said = text(&output.stderr);
+        let printed = text(&output.stderr);
         assert!(
-            said.contains("kernel only") && said.contains("`bbr`") && said.contains("--engine lab"),
-            "{said}"
+            printed.contains("kernel only") && printed.contains("`bbr`") && printed.contains("--engine lab"),
+            "{printed}"
         );
         let output = fullpipe(&["race", "vegas", "--engine", engine]).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
@@ -253,23 +256,23 @@ fn in_the_simulator_a_controller_of_the_kernel_is_refused_with_its_like() {
 }
 
 #[test]
-fn without_the_privilege_it_says_what_is_missing() {
+fn a_missing_privilege_is_named() {
     let Some(_turn) = turn() else { return };
-    // Root of a user namespace of one's own may load nothing.
+    // Root of an own user namespace may not load programs.
     let fullpipe = env!("CARGO_BIN_EXE_fullpipe");
     let output = Command::new("unshare")
         .args(["-U", "-r", fullpipe, "race", "fp_bbr1", "--engine", "lab", "--duration", "1s"])
         .output()
         .unwrap();
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("fp_bbr1") && said.contains("CAP_BPF"), "{said}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    assert!(printed.contains("fp_bbr1") && printed.contains("CAP_BPF"), "{printed}");
 }
 
 #[test]
-fn nothing_stays_loaded_after_an_error_or_an_interruption() {
+fn nothing_stays_loaded_after_an_error_or_interrupt() {
     let Some(_turn) = turn() else { return };
-    // An error that shows only after loading.
+    // An error that occurs only after loading.
     let output = run(&["race", "fp_hybla", "--engine", "lab", "--flows", "2001", "--duration", "1s"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 
@@ -287,7 +290,7 @@ fn nothing_stays_loaded_after_an_error_or_an_interruption() {
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
         let status = child.wait().unwrap();
         assert!(signal == "KILL" || status.code() == Some(130), "{status}");
-        // A killed process cannot wait for the one inside, which the kernel ends for it.
+        // A killed process cannot wait for the lab's process, which the kernel ends then.
         let ended = Instant::now();
         let patience = Duration::from_secs(if signal == "KILL" { 5 } else { 0 });
         while registered() != before {

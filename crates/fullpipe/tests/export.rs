@@ -1,4 +1,4 @@
-//! `fullpipe export`, and Prometheus with the dashboard and the alerts of the packaging folder.
+//! `fullpipe export`, and Prometheus with the dashboard and the alerts of the packaging directory.
 
 mod busy;
 #[cfg(feature = "ebpf")]
@@ -29,19 +29,19 @@ impl Exporter {
         let mut command = program::fullpipe();
         command.args(["export", "--listen", "127.0.0.1:0", "--interval", "200ms"]).args(args);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut printed = BufReader::new(child.stderr.take().unwrap());
         let mut all = String::new();
         let address = loop {
             let mut line = String::new();
-            assert!(said.read_line(&mut line).unwrap() > 0, "it ended: {all}");
+            assert!(printed.read_line(&mut line).unwrap() > 0, "it ended: {all}");
             if let Some(rest) = line.strip_prefix("metrics at ") {
                 let at = rest.split_once("://").unwrap().1.split('/').next().unwrap();
                 break at.parse().unwrap();
             }
             all += &line;
         };
-        // What it says later must not stop it.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        // Later output must not block it.
+        std::thread::spawn(move || std::io::copy(&mut printed, &mut std::io::sink()));
         Exporter { child, address }
     }
 
@@ -50,7 +50,7 @@ impl Exporter {
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
 
-    /// The value of the series whose line starts so, once it is what is waited for.
+    /// Waits until the series whose line starts like this has the wanted value, and returns it.
     fn until(&self, series: &str, wanted: impl Fn(f64) -> bool) -> f64 {
         let began = Instant::now();
         loop {
@@ -73,7 +73,7 @@ impl Drop for Exporter {
     }
 }
 
-/// An answer over HTTP/1.0: whole, and ended by the end of the connection.
+/// A response over HTTP/1.0, which ends with the connection.
 fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
@@ -86,7 +86,7 @@ fn packaging() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").canonicalize().unwrap()
 }
 
-/// A program of Prometheus': installed, or unpacked by `./x test`.
+/// A program of Prometheus: installed, or unpacked by `./x test`.
 fn tool(name: &str) -> Option<PathBuf> {
     let unpacked = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/usr/bin").join(name);
     let installed =
@@ -99,7 +99,7 @@ fn tool(name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn what_connections_move_is_counted_and_prometheus_own_check_has_nothing_to_say() {
+fn traffic_is_counted_and_promtool_accepts_the_metrics() {
     let busy = Busy::start();
     let ports = busy.port.to_string();
     let exporter = Exporter::start(&["--ports", &ports, "--class", "nobody=dst 192.0.2.0/24"]);
@@ -119,19 +119,19 @@ fn what_connections_move_is_counted_and_prometheus_own_check_has_nothing_to_say(
         .unwrap();
     check.stdin.take().unwrap().write_all(exporter.metrics().as_bytes()).unwrap();
     let output = check.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.trim().is_empty(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.trim().is_empty(), "{printed}");
 }
 
 #[test]
-fn an_exporter_gives_up_what_looking_does_not_take_and_looks_on() {
+fn an_exporter_drops_privileges_and_keeps_sampling() {
     let is_root = nix::unistd::Uid::effective().is_root();
     for (args, kept) in [(&[][..], 0), (&["--by", "unit"], 1 << 2 | 1 << 19)] {
         let busy = Busy::start();
         let exporter = Exporter::start(args);
         exporter.until("fullpipe_samples_total", |n| n >= 3.0);
         let page = exporter.metrics();
-        // What fullpipe changed here is read where it may be: from files, by netlink.
+        // The changes made by fullpipe are still readable: from files, and by netlink.
         assert!(page.contains("fullpipe_host_available_controller{controller=\"reno\"} 1"), "{page}");
         assert_eq!(page.contains("\nfullpipe_host_readable 1"), page.contains("\nfullpipe_host_applied "));
         assert!(!is_root || page.contains("\nfullpipe_host_readable 1"), "{page}");
@@ -149,13 +149,13 @@ fn an_exporter_gives_up_what_looking_does_not_take_and_looks_on() {
 }
 
 #[test]
-fn the_alerts_are_rules_and_fire_when_they_should() {
+fn alert_rules_are_valid_and_fire_as_expected() {
     let Some(promtool) = tool("promtool") else { return };
     for args in [["check", "rules", "fullpipe.rules.yml"], ["test", "rules", "fullpipe.rules.test.yml"]] {
         let output =
             Command::new(&promtool).args(args).current_dir(packaging().join("prometheus")).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{printed}");
     }
 }
 
@@ -188,9 +188,10 @@ fn every_query_of_the_dashboard_finds_data_in_prometheus() {
     assert!(up.contains(&exporter.address.to_string()) && up.contains("\"1\"]"), "{up}");
 }
 
-/// Of native histograms there are no series of buckets: quantiles are asked of the metric itself, and are as fine as its buckets.
+/// Native histograms have no bucket series: quantiles are queried from the metric itself, at the
+/// resolution of its buckets.
 #[test]
-fn native_histograms_are_taken_by_a_prometheus_that_wants_them() {
+fn prometheus_scrapes_native_histograms() {
     let Some(prometheus) = tool("prometheus") else { return };
     let busy = Busy::start();
     let exporter = Exporter::start(&["--only", &format!("sport = :{}", busy.port)]);
@@ -203,7 +204,7 @@ fn native_histograms_are_taken_by_a_prometheus_that_wants_them() {
     assert!(buckets.contains("\"result\":[]"), "they are classic ones: {buckets}");
 }
 
-/// A Prometheus that scrapes one exporter each second, with the rules of the packaging folder.
+/// A Prometheus that scrapes one exporter each second, with the rules of the packaging directory.
 struct Prometheus {
     child: Child,
     address: SocketAddr,
@@ -217,7 +218,8 @@ impl Prometheus {
         let config = directory.path().join("prometheus.yml");
         let rules = packaging().join("prometheus/fullpipe.rules.yml");
         let text = format!(
-            "global: {{scrape_interval: 1s}}\nrule_files: ['{}']\nscrape_configs:\n- job_name: fullpipe\n  static_configs: [{{targets: ['{target}']}}]\n",
+            "global: {{scrape_interval: 1s}}\nrule_files: ['{}']\nscrape_configs:\n- job_name: \
+             fullpipe\n  static_configs: [{{targets: ['{target}']}}]\n",
             rules.display()
         );
         fs::write(&config, text).unwrap();
@@ -241,7 +243,7 @@ impl Prometheus {
         server
     }
 
-    /// The first number that it has for `query`, once it has one.
+    /// The first value of `query`, once there is one.
     fn finds(&self, query: &str, exporter: &Exporter) -> f64 {
         loop {
             let answer = get(self.address, &format!("/api/v1/query?query={}", percent(query)));
@@ -276,7 +278,7 @@ fn percent(text: &str) -> String {
 }
 
 #[test]
-fn asked_to_end_it_ends_in_order_and_its_port_is_free() {
+fn sigterm_shuts_the_exporter_down_and_frees_its_port() {
     let mut exporter = Exporter::start(&[]);
     let _idle = TcpStream::connect(exporter.address).unwrap();
     kill(Pid::from_raw(i32::try_from(exporter.child.id()).unwrap()), Signal::SIGTERM).unwrap();
@@ -285,7 +287,7 @@ fn asked_to_end_it_ends_in_order_and_its_port_is_free() {
 }
 
 #[test]
-fn with_tls_and_a_token_only_who_shows_it_is_answered() {
+fn tls_with_a_token_answers_only_requests_with_the_token() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name).into_os_string().into_string().unwrap();
     fs::write(file("token"), "open sesame\n").unwrap();
@@ -329,7 +331,7 @@ fn with_tls_and_a_token_only_who_shows_it_is_answered() {
     assert!(refused.contains(" 401 ") && !refused.contains("fullpipe_"), "{refused}");
     let answered = curl(&["-H", "Authorization: Bearer open sesame"]);
     assert!(answered.contains(" 200 ") && answered.contains("fullpipe_tcp_connections"), "{answered}");
-    // Without TLS nothing is told.
+    // Without TLS there is no response.
     let mut plain = TcpStream::connect(exporter.address).unwrap();
     plain.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut bytes = Vec::new();
@@ -338,10 +340,10 @@ fn with_tls_and_a_token_only_who_shows_it_is_answered() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told() {
+fn export_errors_name_the_cause() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    for (args, said) in [
+    for (args, printed) in [
         (&["--listen", &address][..], "cannot listen on"),
         (&["--interval", "1ms"], "at least 100ms"),
         (&["--class", "web"], "NAME=FILTER"),
@@ -350,8 +352,8 @@ fn what_cannot_be_done_is_told() {
         (&["--tls-cert", "/nowhere", "--tls-key", "/nowhere"], "/nowhere"),
     ] {
         let output = program::fullpipe().arg("export").args(args).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && told.contains(said), "{args:?}: {told}");
+        let reported = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && reported.contains(printed), "{args:?}: {reported}");
     }
 }
 
@@ -375,6 +377,6 @@ fn a_loaded_controller() {
 
 #[cfg(feature = "ebpf")]
 #[test]
-fn what_a_loaded_controller_believes_is_exported() {
+fn the_model_of_a_loaded_controller_is_exported() {
     space::in_a_space("a_loaded_controller");
 }

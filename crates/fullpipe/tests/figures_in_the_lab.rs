@@ -1,9 +1,11 @@
-//! The paper's figures on kernel TCP, those that take many minutes in a shorter form.
+//! The paper's figures on kernel TCP; those that take many minutes are shortened.
 //!
-//! A claim fails when three sets of valid runs do not show it. Not two: an ACK that the machine holds back beside a probe makes BBR v3
-//! believe too much of the path for two of its cycles, and leaves a queue in fig5 that is none of the algorithm's (4 of 14 valid runs
-//! beside eight compilers, 90th percentile 1.02 to 1.11 BDP where the others have 0.60 to 0.78). What a busy machine cannot show in time is "not shown": it is said on a line
-//! that `./x test` counts, and neither passes nor fails.
+//! A claim fails if three sets of valid runs do not show it. Two are not enough: an ACK that the
+//! machine delays beside a probe makes BBR v3 overestimate the path for two of its cycles, and
+//! leaves a queue in fig5 that the algorithm does not cause (4 of 14 valid runs beside eight
+//! compilers, 90th percentile 1.02 to 1.11 BDP where the others have 0.60 to 0.78). A claim that a
+//! busy machine cannot show in time neither passes nor fails: it is reported as "not shown", which
+//! `./x test` counts.
 
 mod lab;
 mod program;
@@ -14,23 +16,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
-/// How long all of them may take together: a third more than they take where processors run. Longer would show no more.
+/// Time limit for all figures: a third more than they need on idle processors.
 fn budget() -> Duration {
     Duration::from_secs(if fullpipe_testing::processors_are_taken() { 180 } else { 540 })
 }
 
-/// How long those that are asked for at once may take: half as much again as they need. What repeats its runs without end takes no
-/// other's time.
-const AN_ATTEMPT: Duration = Duration::from_secs(190);
+/// Time limit for figures that run together: 1.5 times what they need, so that repeated runs do not
+/// use up the time of others.
+const ATTEMPT_LIMIT: Duration = Duration::from_secs(190);
 
-/// In less than this none is shown.
+/// With less time than this, no attempt is made.
 const TOO_SHORT: Duration = Duration::from_secs(60);
 
-/// What fills no processor runs side by side, the others each alone.
+/// Figures that leave processors idle run in parallel, the others alone.
 const AT_ONCE: [&[&str]; 4] =
     [&["fig2", "fig3", "fig4", "fig5", "fig10"], &["fig6"], &["fig8"], &["long-fat"]];
 
-/// What `fullpipe figure` did within `limit`.
+/// The output of `fullpipe figure` within `limit`.
 fn figures(ids: &[&str], out: &std::path::Path, limit: Duration) -> Option<Output> {
     let mut command = fullpipe();
     command.arg("figure").args(ids).args(["--engine", "lab", "--short", "--json", "--out"]).arg(out);
@@ -41,10 +43,10 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// How many sets of valid runs a claim that is so may miss.
-const CHANCE: usize = 2;
+/// The number of sets of valid runs that may miss a true claim.
+const MAX_MISSES: usize = 2;
 
-/// The claims of a figure that its runs did not show, and what they showed.
+/// The claims of a figure that its runs did not show, with the measured values.
 fn not_seen(figure: &Value) -> Vec<(String, String)> {
     let findings = figure["findings"].as_array().unwrap();
     assert!(!findings.is_empty(), "{} claims nothing", figure["id"]);
@@ -54,20 +56,21 @@ fn not_seen(figure: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What an attempt came to.
-enum Seen {
-    All,
-    /// In valid runs, these claims are not so, and what is.
-    Not(Vec<(String, String)>),
-    /// Why it says nothing.
-    Doubted(String),
+/// The outcome of an attempt.
+enum Attempt {
+    /// All claims.
+    Shown,
+    /// In valid runs, these claims failed, with the measured values.
+    NotShown(Vec<(String, String)>),
+    /// The reason why it is inconclusive.
+    Inconclusive(String),
 }
 
-/// What each of `ids` came to; `None` where there is no lab.
-fn attempt(ids: &[&str], limit: Duration) -> Option<Vec<Seen>> {
+/// The outcome of each of `ids`; `None` if the lab is not possible.
+fn attempt(ids: &[&str], limit: Duration) -> Option<Vec<Attempt>> {
     let directory = tempfile::tempdir().unwrap();
     let Some(output) = figures(ids, directory.path(), limit) else {
-        let late = |_| Seen::Doubted(format!("its runs did not end within {} s", limit.as_secs()));
+        let late = |_| Attempt::Inconclusive(format!("its runs did not end within {} s", limit.as_secs()));
         return Some(ids.iter().map(late).collect());
     };
     if lab::is_missing(&output) {
@@ -86,9 +89,9 @@ fn attempt(ids: &[&str], limit: Duration) -> Option<Vec<Seen>> {
         assert_eq!(figure["passed"] == true, not_seen.is_empty(), "{id}");
         whole &= not_seen.is_empty() && not_valid.is_empty();
         match not_valid.first() {
-            Some(first) => Seen::Doubted(format!("{} runs not valid: {first}", not_valid.len())),
-            None if not_seen.is_empty() => Seen::All,
-            None => Seen::Not(not_seen),
+            Some(first) => Attempt::Inconclusive(format!("{} runs not valid: {first}", not_valid.len())),
+            None if not_seen.is_empty() => Attempt::Shown,
+            None => Attempt::NotShown(not_seen),
         }
     };
     let seen = made.iter().zip(ids).map(judge).collect();
@@ -97,12 +100,12 @@ fn attempt(ids: &[&str], limit: Duration) -> Option<Vec<Seen>> {
 }
 
 #[test]
-fn what_the_paper_shows_is_seen_on_kernel_tcp() {
+fn figures_of_the_paper_are_reproduced_on_kernel_tcp() {
     let mut pending: VecDeque<Vec<&str>> = AT_ONCE.map(<[_]>::to_vec).into();
     let mut failures: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
     let mut doubts: BTreeMap<&str, String> = BTreeMap::new();
     let begun = Instant::now();
-    // Whatever did not come right waits until the others have had their turn.
+    // Figures that failed are repeated after the others.
     while let Some(ids) = pending.pop_front() {
         let left = budget().saturating_sub(begun.elapsed());
         if left < TOO_SHORT {
@@ -110,24 +113,24 @@ fn what_the_paper_shows_is_seen_on_kernel_tcp() {
             break;
         }
         let started = Instant::now();
-        let Some(seen) = attempt(&ids, left.min(AN_ATTEMPT)) else { return };
+        let Some(seen) = attempt(&ids, left.min(ATTEMPT_LIMIT)) else { return };
         println!("{}: {:.0} s", ids.join(", "), started.elapsed().as_secs_f64());
         let mut again = Vec::new();
         for (id, seen) in ids.into_iter().zip(seen) {
             match seen {
-                Seen::All => println!("{id}: seen"),
-                Seen::Doubted(why) => {
+                Attempt::Shown => println!("{id}: seen"),
+                Attempt::Inconclusive(why) => {
                     println!("{id}: {why}");
                     doubts.insert(id, why);
                     again.push(id);
                 }
-                Seen::Not(claims) => {
+                Attempt::NotShown(claims) => {
                     let mut open = true;
                     for (claim, what) in claims {
                         println!("{id}: {claim}: {what}");
                         let seen = failures.entry((id, claim)).or_default();
                         seen.push(what);
-                        open &= seen.len() <= CHANCE;
+                        open &= seen.len() <= MAX_MISSES;
                     }
                     if open {
                         again.push(id);
@@ -139,7 +142,7 @@ fn what_the_paper_shows_is_seen_on_kernel_tcp() {
             pending.push_back(again);
         }
     }
-    let not_so: BTreeMap<_, _> = failures.iter().filter(|(_, seen)| seen.len() > CHANCE).collect();
+    let not_so: BTreeMap<_, _> = failures.iter().filter(|(_, seen)| seen.len() > MAX_MISSES).collect();
     assert!(not_so.is_empty(), "not seen in three sets of valid runs: {not_so:#?}");
     for id in pending.into_iter().flatten() {
         let why = match doubts.get(id) {

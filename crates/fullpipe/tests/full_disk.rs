@@ -1,6 +1,7 @@
-//! A disk that is full at any moment of any write: what was there stays as it was, nothing half is left, and the reason is told.
+//! A disk that becomes full at any moment of any write: existing files stay unchanged, nothing
+//! partial is left, and the reason is reported.
 //!
-//! Each disk is a small tmpfs in a mount namespace of its own; with the last process it is gone.
+//! Each disk is a small tmpfs in its own mount namespace, which ends with the last process.
 
 mod image;
 mod program;
@@ -11,16 +12,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What a script on a small disk had to say.
-struct Said {
+/// The outcome of a script on a small disk.
+struct ScriptOutcome {
     code: i32,
     out: String,
     err: String,
 }
 
-/// Runs a shell script in a directory that is a disk of its own; `None` where there are no user namespaces. `fill PAGES`
-/// fills the disk but for so many pages, `free` makes room again.
-fn on_a_small_disk(script: &str, environment: &[(&str, &Path)]) -> Option<Said> {
+/// Runs a shell script in a directory that is a small disk; `None` without user namespaces. `fill
+/// PAGES` fills the disk except for this many pages, `free` frees it.
+fn on_a_small_disk(script: &str, environment: &[(&str, &Path)]) -> Option<ScriptOutcome> {
     let disk = tempfile::tempdir().unwrap();
     let make = |script: &str| {
         let mut command = Command::new("unshare");
@@ -42,15 +43,19 @@ fn on_a_small_disk(script: &str, environment: &[(&str, &Path)]) -> Option<Said> 
          {script}"
     ));
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    Some(Said { code: output.status.code().unwrap(), out: text(&output.stdout), err: text(&output.stderr) })
+    Some(ScriptOutcome {
+        code: output.status.code().unwrap(),
+        out: text(&output.stdout),
+        err: text(&output.stderr),
+    })
 }
 
 const SCENARIO: &str =
     "duration = \"2s\"\n[path]\nrate = \"2mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\n";
 
-/// Files that a command replaces: as they were, with nothing beside them, whether nothing of the new one found room or a part.
+/// Replaced files stay unchanged, without leftovers, whether none or a part of the new file fits.
 #[test]
-fn a_report_is_replaced_whole_or_not_at_all() {
+fn a_report_is_replaced_atomically_on_a_full_disk() {
     let inputs = tempfile::tempdir().unwrap();
     let scenario = inputs.path().join("s.toml");
     fs::write(&scenario, SCENARIO).unwrap();
@@ -62,15 +67,15 @@ fn a_report_is_replaced_whole_or_not_at_all() {
                  \"$FULLPIPE\" run \"$SCENARIO\" --out {name} >/dev/null || code=$?
                  free; ls -A; cat {name} | head -c 100; exit $code"
             );
-            let Some(said) = on_a_small_disk(&script, &[("SCENARIO", &scenario)]) else { return };
+            let Some(printed) = on_a_small_disk(&script, &[("SCENARIO", &scenario)]) else { return };
             assert_eq!(
-                said.out,
+                printed.out,
                 format!("{name}\nprecious\n"),
                 "{name} with {pages} pages free: {}",
-                said.err
+                printed.err
             );
-            assert_eq!(said.code, 2, "{}", said.err);
-            assert!(said.err.contains("No space left") && said.err.contains(name), "{}", said.err);
+            assert_eq!(printed.code, 2, "{}", printed.err);
+            assert!(printed.err.contains("No space left") && printed.err.contains(name), "{}", printed.err);
             tried += 1;
         }
     }
@@ -78,19 +83,19 @@ fn a_report_is_replaced_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_figure_on_a_full_disk_is_the_older_one() {
+fn a_figure_on_a_full_disk_stays_unchanged() {
     let script = "mkdir f; echo precious >f/fig1.svg; fill 0; code=0
         \"$FULLPIPE\" figure fig1 --short --out f >/dev/null || code=$?
         free; ls -A f; cat f/fig1.svg; exit $code";
-    let Some(said) = on_a_small_disk(script, &[]) else { return };
-    assert_eq!(said.out, "fig1.svg\nprecious\n", "{}", said.err);
-    assert_eq!(said.code, 2, "{}", said.err);
-    assert!(said.err.contains("No space left"), "{}", said.err);
+    let Some(printed) = on_a_small_disk(script, &[]) else { return };
+    assert_eq!(printed.out, "fig1.svg\nprecious\n", "{}", printed.err);
+    assert_eq!(printed.code, 2, "{}", printed.err);
+    assert!(printed.err.contains("No space left"), "{}", printed.err);
 }
 
-/// What is written as it comes, or made anew: an error that says why.
+/// Streamed and new files: an error that names the cause.
 #[test]
-fn what_finds_no_room_is_told() {
+fn a_full_disk_is_reported() {
     for command in [
         "\"$FULLPIPE\" man pages",
         "\"$FULLPIPE\" lab shell --rtt 2ms --pcap capture -- true",
@@ -100,27 +105,27 @@ fn what_finds_no_room_is_told() {
         let scenario = inputs.path().join("s.toml");
         fs::write(&scenario, SCENARIO).unwrap();
         let script = format!("mkdir pages; fill 0; {command}");
-        let Some(said) = on_a_small_disk(&script, &[("SCENARIO", &scenario)]) else { return };
-        assert!((1..=3).contains(&said.code), "{command}: {} {}", said.code, said.err);
-        assert!(said.err.contains("No space left"), "{command}: {}", said.err);
+        let Some(printed) = on_a_small_disk(&script, &[("SCENARIO", &scenario)]) else { return };
+        assert!((1..=3).contains(&printed.code), "{command}: {} {}", printed.code, printed.err);
+        assert!(printed.err.contains("No space left"), "{command}: {}", printed.err);
     }
 }
 
 #[test]
-fn the_status_for_prometheus_stays_the_older_one() {
+fn the_prometheus_file_stays_unchanged_on_a_full_disk() {
     let root = image::host();
     let script = "echo precious >f.prom; fill 0; code=0
         \"$FULLPIPE\" status --root \"$IMAGE\" --prometheus f.prom || code=$?
         free; ls -A; cat f.prom; exit $code";
-    let Some(said) = on_a_small_disk(script, &[("IMAGE", root.path())]) else { return };
-    assert!(said.out.ends_with("f.prom\nprecious\n"), "{}{}", said.out, said.err);
-    assert!(said.code != 0 && said.err.contains("No space left"), "{}", said.err);
+    let Some(printed) = on_a_small_disk(script, &[("IMAGE", root.path())]) else { return };
+    assert!(printed.out.ends_with("f.prom\nprecious\n"), "{}{}", printed.out, printed.err);
+    assert!(printed.code != 0 && printed.err.contains("No space left"), "{}", printed.err);
 }
 
-/// An apply with room for so many pages and no more: it is made whole, or what it made is taken back. What its journal then
-/// still holds, a revert with room finishes.
+/// An apply with room for this many pages is made completely or rolled back. If its journal still
+/// has entries, a revert with room completes it.
 #[test]
-fn an_apply_that_runs_out_of_disk_leaves_the_host_as_it_was() {
+fn apply_on_a_full_disk_leaves_the_host_unchanged() {
     let root = image::host();
     let (mut failed, mut made) = (0, 0);
     for pages in 0..12 {
@@ -132,19 +137,20 @@ fn an_apply_that_runs_out_of_disk_leaves_the_host_as_it_was() {
              before=$(look); fill {pages}; code=0
              \"$FULLPIPE\" apply bbr --qdisc keep --root host >/dev/null || code=$?
              after=$(look); free
-             [ $code = 0 ] || [ \"$before\" = \"$after\" ] || {{ echo 'a failed apply left:'; echo \"$after\"; exit 100; }}
+             [ $code = 0 ] || [ \"$before\" = \"$after\" ] || {{ echo 'a failed apply left:'; echo \
+                 \"$after\"; exit 100; }}
              \"$FULLPIPE\" revert --root host >/dev/null 2>&1 || true
              [ \"$before\" = \"$(look)\" ] || {{ echo 'a revert left:'; look; exit 101; }}
              exit $code"
         );
-        let Some(said) = on_a_small_disk(&script, &[("IMAGE", root.path())]) else { return };
-        match said.code {
+        let Some(printed) = on_a_small_disk(&script, &[("IMAGE", root.path())]) else { return };
+        match printed.code {
             0 => made += 1,
             1..=3 => {
                 failed += 1;
-                assert!(said.err.contains("No space left"), "{pages} pages: {}", said.err);
+                assert!(printed.err.contains("No space left"), "{pages} pages: {}", printed.err);
             }
-            _ => panic!("{pages} pages: {} {}{}", said.code, said.out, said.err),
+            _ => panic!("{pages} pages: {} {}{}", printed.code, printed.out, printed.err),
         }
     }
     assert!(
@@ -156,20 +162,20 @@ fn an_apply_that_runs_out_of_disk_leaves_the_host_as_it_was() {
 
 #[cfg(feature = "net")]
 #[test]
-fn a_server_whose_log_finds_no_room_serves_on() {
+fn a_server_with_a_full_log_disk_keeps_serving() {
     let script = "fill 0; ip link set lo up
         \"$FULLPIPE\" serve --log log & tries=0
         until \"$FULLPIPE\" test 127.0.0.1 -n 100k >/dev/null 2>err; do
             tries=$((tries + 1)); [ $tries -lt 40 ] || { cat err >&2; exit 1; }; sleep 0.5
         done
         free; wc -c <log";
-    let Some(said) = on_a_small_disk(script, &[]) else { return };
-    assert_eq!((said.code, said.out.trim()), (0, "0"), "{}", said.err);
+    let Some(printed) = on_a_small_disk(script, &[]) else { return };
+    assert_eq!((printed.code, printed.out.trim()), (0, "0"), "{}", printed.err);
 }
 
 #[cfg(feature = "trace")]
 #[test]
-fn reports_on_a_capture_are_replaced_whole_or_not_at_all() {
+fn capture_reports_are_replaced_atomically() {
     let inputs = tempfile::tempdir().unwrap();
     let capture = inputs.path().join("c.pcap");
     fs::write(&capture, two_segments()).unwrap();
@@ -179,13 +185,18 @@ fn reports_on_a_capture_are_replaced_whole_or_not_at_all() {
              \"$FULLPIPE\" trace \"$CAPTURE\" --out {name} >/dev/null || code=$?
              free; ls -A; cat {name}; exit $code"
         );
-        let Some(said) = on_a_small_disk(&script, &[("CAPTURE", &capture)]) else { return };
-        assert_eq!(said.out, format!("{name}\nprecious\n"), "{}", said.err);
-        assert!(said.code == 2 && said.err.contains("No space left"), "{} {}", said.code, said.err);
+        let Some(printed) = on_a_small_disk(&script, &[("CAPTURE", &capture)]) else { return };
+        assert_eq!(printed.out, format!("{name}\nprecious\n"), "{}", printed.err);
+        assert!(
+            printed.code == 2 && printed.err.contains("No space left"),
+            "{} {}",
+            printed.code,
+            printed.err
+        );
     }
 }
 
-/// A capture of a segment and its acknowledgment (pcap, Ethernet, IPv4, TCP).
+/// A capture of a segment and its ACK (pcap, Ethernet, IPv4, TCP).
 #[cfg(feature = "trace")]
 fn two_segments() -> Vec<u8> {
     let frame = |forward: bool, seq: u32, ack: u32, payload: usize| {

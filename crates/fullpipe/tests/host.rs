@@ -1,4 +1,4 @@
-//! The host's commands as a user meets them: exit codes, messages, JSON, on a host under a directory.
+//! The host commands: exit codes, messages, JSON, on a host in a directory.
 
 mod image;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn a_host_is_examined_planned_changed_and_put_back() {
+fn a_host_is_checked_planned_changed_and_restored() {
     let root = host();
     let r = root.path();
     let (code, out, _) = fullpipe(r, "doctor --rate 1gbit --rtt 200ms");
@@ -78,7 +78,7 @@ fn a_host_is_examined_planned_changed_and_put_back() {
 }
 
 #[test]
-fn bad_input_and_what_cannot_be_are_told_apart_by_their_exit_codes() {
+fn exit_codes_distinguish_bad_input_from_impossible() {
     let root = host();
     let r = root.path();
     for (arguments, code, part) in [
@@ -110,7 +110,7 @@ fn bad_input_and_what_cannot_be_are_told_apart_by_their_exit_codes() {
 }
 
 #[test]
-fn commands_that_are_advised_act_on_the_host_that_was_asked_about() {
+fn advised_commands_name_the_same_host() {
     let root = host();
     let r = root.path();
     let option = format!(" --root {}`", r.display());
@@ -124,14 +124,14 @@ fn commands_that_are_advised_act_on_the_host_that_was_asked_about() {
         for command in commands {
             assert!(text.contains(&format!("`fullpipe {command}{option}")), "{arguments}, {command}: {text}");
         }
-        // What a file on that host says of itself (in a plan) is for those who are on it.
-        let told = if arguments == "plan" { "" } else { &text };
-        for given in told.split("`fullpipe ").skip(1).filter(|given| !given.starts_with("cc ")) {
+        // The content of files on that host (in a plan) is for its own users.
+        let reported = if arguments == "plan" { "" } else { &text };
+        for given in reported.split("`fullpipe ").skip(1).filter(|given| !given.starts_with("cc ")) {
             let command = given.split('`').next().unwrap();
             assert!(command.ends_with(option.trim_end_matches('`')), "{arguments}: {command}");
         }
     }
-    // A directory whose name a shell would take apart.
+    // A directory whose name a shell would split.
     let odd = r.join("odd one's");
     fs::create_dir(&odd).unwrap();
     write(&odd, "lib/modules/6.1.0/modules.dep", "kernel/net/ipv4/tcp_bbr.ko:\n");
@@ -141,7 +141,7 @@ fn commands_that_are_advised_act_on_the_host_that_was_asked_about() {
 }
 
 #[test]
-fn what_was_applied_until_a_restart_is_not_said_to_outlast_one() {
+fn live_only_changes_are_not_reported_as_persistent() {
     let root = host();
     let r = root.path();
     let unwrapped = |text: String| text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
@@ -155,13 +155,13 @@ fn what_was_applied_until_a_restart_is_not_said_to_outlast_one() {
     assert_eq!(fullpipe(r, "apply").0, 0);
     let out = unwrapped(fullpipe(r, "doctor").1);
     assert!(out.contains("after a restart the default is bbr"), "{out}");
-    // Buffers are added in the same way, and all of it goes back at once.
+    // Buffers are added in the same way, and everything is reverted at once.
     let (code, out, _) = fullpipe(r, "apply --rate 1gbit --rtt 200ms");
     assert!(code == 0 && out.contains("tcp_rmem"), "{code} {out}");
     assert_eq!(fullpipe(r, "revert").0, 0);
     assert_eq!(content(r, "proc/sys/net/ipv4/tcp_rmem"), "4096\t131072\t6291456\n");
     assert!(!r.join("etc/sysctl.d/99-zz-fullpipe.conf").exists());
-    // Also where no file names a controller.
+    // Also if no file names a controller.
     fs::write(r.join("etc/sysctl.conf"), "").unwrap();
     assert_eq!(fullpipe(r, "apply --live-only").0, 0);
     let out = unwrapped(fullpipe(r, "doctor").1);
@@ -172,7 +172,7 @@ fn what_was_applied_until_a_restart_is_not_said_to_outlast_one() {
 }
 
 #[test]
-fn an_image_without_modules_is_not_judged_by_a_kernel_that_it_does_not_have() {
+fn an_image_without_modules_is_not_judged_by_the_running_kernel() {
     let root = host();
     let r = root.path();
     fs::remove_file(r.join("kernel.json")).unwrap();
@@ -190,7 +190,7 @@ fn an_image_without_modules_is_not_judged_by_a_kernel_that_it_does_not_have() {
 }
 
 #[test]
-fn a_model_that_cannot_be_understood_is_told_and_not_taken_for_an_image() {
+fn an_invalid_model_is_reported_and_not_treated_as_an_image() {
     let root = host();
     let r = root.path();
     for (text, part) in
@@ -209,7 +209,7 @@ fn a_model_that_cannot_be_understood_is_told_and_not_taken_for_an_image() {
 }
 
 #[test]
-fn the_doctor_takes_nothing_that_cannot_be_for_fine() {
+fn doctor_never_passes_an_impossible_check() {
     let root = host();
     let r = root.path();
     let verdict = |what: &str| {
@@ -219,7 +219,7 @@ fn the_doctor_takes_nothing_that_cannot_be_for_fine() {
         let ebpf = all.iter().find(|finding| finding["id"] == "ebpf").unwrap();
         (ebpf["verdict"].as_str().unwrap().to_owned(), ebpf["state"].as_str().unwrap().to_owned())
     };
-    // It says so of a kernel without the types, whether or not eBPF is wanted.
+    // It reports a kernel without the types, whether or not eBPF is needed.
     for what in ["bbr", "hybla"] {
         let (verdict, state) = verdict(what);
         assert!(verdict == "advice" && state.contains("cannot be loaded"), "{what}: {verdict}: {state}");
@@ -227,14 +227,14 @@ fn the_doctor_takes_nothing_that_cannot_be_for_fine() {
     write(r, "sys/kernel/btf/vmlinux", "\0bpf_struct_ops_tcp_congestion_ops\0bpf_struct_ops_link_create\0");
     let (fine, state) = verdict("bbr");
     assert!(fine == "ok" && state.contains("can be loaded"), "{fine}: {state}");
-    // Who may not load cannot tell.
+    // Without permission to load, the result is unknown.
     write(r, "proc/self/status", "CapEff:\t0000000000000000\n");
     let (unknown, state) = verdict("bbr");
     assert!(unknown == "unknown" && state.contains("only root can tell"), "{unknown}: {state}");
 }
 
 #[test]
-fn a_controller_that_stands_in_for_the_kernels_is_found_by_either_name() {
+fn an_ebpf_substitute_is_found_by_either_name() {
     let root = host();
     let r = root.path();
     for list in ["available", "allowed"] {
@@ -251,7 +251,7 @@ fn a_controller_that_stands_in_for_the_kernels_is_found_by_either_name() {
 }
 
 #[test]
-fn the_status_is_written_for_prometheus() {
+fn status_writes_the_prometheus_file() {
     let root = host();
     let file = root.path().join("textfile.prom");
     let (code, _, err) = fullpipe(root.path(), &format!("status --prometheus {}", file.display()));
@@ -264,7 +264,7 @@ fn the_status_is_written_for_prometheus() {
 }
 
 #[test]
-fn nothing_planted_beside_the_file_for_prometheus_is_written_through() {
+fn planted_links_are_not_followed() {
     let root = host();
     let directory = root.path().join("textfile");
     fs::create_dir(&directory).unwrap();
@@ -281,10 +281,11 @@ fn nothing_planted_beside_the_file_for_prometheus_is_written_through() {
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 3, "nothing else is left");
 }
 
-/// A controller that the kernel lacks is loaded as eBPF, put in force in a private namespace, and taken back.
+/// A controller that the kernel lacks is loaded as eBPF, enabled in a private namespace, and
+/// reverted.
 #[cfg(feature = "ebpf")]
 #[test]
-fn hybla_is_put_in_force_through_its_ebpf_form() {
+fn apply_hybla_loads_its_ebpf_form() {
     let program = env!("CARGO_BIN_EXE_fullpipe");
     let loaded = Command::new(program).args(["cc", "load", "fp_hybla"]).output().unwrap();
     let script = format!(
@@ -316,7 +317,7 @@ fn hybla_is_put_in_force_through_its_ebpf_form() {
 }
 
 #[test]
-fn verify_says_by_its_exit_code_whether_what_was_applied_is_in_force() {
+fn verify_exit_code_reports_whether_changes_are_in_effect() {
     let root = host();
     let r = root.path();
     let (code, out, _) = fullpipe(r, "verify");
@@ -345,7 +346,7 @@ fn verify_says_by_its_exit_code_whether_what_was_applied_is_in_force() {
     };
     assert!(["applied", "live", "connection", "boot"].iter().all(|id| outcome(&document, id) == "passed"));
 
-    // A later file wins at the next boot; now all is well.
+    // A later file takes precedence at the next boot; the running kernel is correct.
     write(r, "etc/sysctl.d/99-zzz.conf", "net.ipv4.tcp_congestion_control = reno\n");
     let (code, out, _) = fullpipe(r, "verify --json");
     let document: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -357,7 +358,7 @@ fn verify_says_by_its_exit_code_whether_what_was_applied_is_in_force() {
     assert_eq!(fullpipe(r, "verify --live-only").0, 0);
     fs::remove_file(r.join("etc/sysctl.d/99-zzz.conf")).unwrap();
 
-    // What a restart without its files would leave: the kernel's own default.
+    // The state after a restart without the files: the kernel's own default.
     write(r, "proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
     let (code, out, _) = fullpipe(r, "verify");
     assert!(
@@ -375,7 +376,7 @@ fn verify_says_by_its_exit_code_whether_what_was_applied_is_in_force() {
 }
 
 #[test]
-fn verify_knows_what_was_not_meant_for_the_next_boot() {
+fn verify_accepts_live_only_changes() {
     let root = host();
     let r = root.path();
     assert_eq!(fullpipe(r, "apply bbr --live-only").0, 0);
@@ -386,7 +387,7 @@ fn verify_knows_what_was_not_meant_for_the_next_boot() {
 }
 
 #[test]
-fn buffers_that_are_asked_for_later_last_like_all_else_and_go_with_it() {
+fn buffers_added_later_persist_and_are_reverted_with_the_rest() {
     let root = host();
     let r = root.path();
     let kept = "etc/sysctl.d/99-zz-fullpipe.conf";
@@ -396,13 +397,13 @@ fn buffers_that_are_asked_for_later_last_like_all_else_and_go_with_it() {
         let (code, out, err) = fullpipe(r, asked);
         let now = (content(r, kept), rmem());
         assert!(code == 0 && now != last, "{asked}: {code} {out} {err}");
-        // What is in force is what the next boot sets.
+        // The running kernel has what the next boot sets.
         let value = now.1.trim().split('\t').next_back().unwrap();
         assert_eq!(now.0.contains("tcp_rmem"), asked.contains("--rate"), "{}", now.0);
         assert!(!asked.contains("--rate") || now.0.contains(value), "{value}: {}", now.0);
         last = now;
         assert_eq!(fullpipe(r, "verify").0, 0);
-        // Less, or the same again, is there.
+        // Smaller or equal values are already satisfied.
         for again in [asked, "apply bbr", "apply bbr --rate 10mbit --rtt 10ms"] {
             let (code, out, err) = fullpipe(r, again);
             assert!(code == 0 && out.contains("in force already"), "{again}: {code} {out} {err}");

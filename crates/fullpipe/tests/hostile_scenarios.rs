@@ -1,4 +1,5 @@
-//! Scenario files and recordings from someone who means harm, or no good: refused without telling what is not theirs, or run in time.
+//! Malicious scenario files and recordings: rejected without revealing other files, or run in
+//! bounded time.
 
 mod program;
 
@@ -7,10 +8,11 @@ use std::fs::{self, File};
 use std::process::Stdio;
 use std::time::Duration;
 
-/// Far more than any of these takes beside busy programs, and far less than what grows with the square of its input.
+/// Far more than any of these takes on a busy machine, and far less than quadratic growth would
+/// take.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// What `fullpipe run` makes of a scenario in a directory with a file `secret`: exit code, stdout, stderr.
+/// Runs a scenario in a directory with a file `secret`: exit code, stdout, stderr.
 fn run(scenario: &str) -> (i32, String, String) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("s.toml");
@@ -24,17 +26,17 @@ fn run(scenario: &str) -> (i32, String, String) {
 }
 
 #[test]
-fn a_file_that_is_no_trace_is_not_repeated() {
-    let (code, out, err) = run(
-        "duration = \"1s\"\n[path]\nforward = [{ trace = \"secret\", delay = \"10ms\" }]\nreverse = [{ delay = \"10ms\" }]\n[[flow]]\ncc = \"bbr\"\n",
-    );
+fn the_content_of_an_invalid_trace_is_not_printed() {
+    let (code, out, err) =
+        run("duration = \"1s\"\n[path]\nforward = [{ trace = \"secret\", delay = \"10ms\" }]\nreverse = [{ \
+         delay = \"10ms\" }]\n[[flow]]\ncc = \"bbr\"\n");
     assert_eq!(code, 2, "{err}");
     assert!(err.contains("secret") && !err.contains("topsecret") && out.is_empty(), "{out}{err}");
 }
 
-/// Each of these would hang it, or take all memory: the pipe has no writer.
+/// Each of these would hang the program or use all memory: the pipe has no writer.
 #[test]
-fn devices_and_pipes_that_it_names_are_not_read() {
+fn devices_and_pipes_named_in_a_scenario_are_not_read() {
     let directory = tempfile::tempdir().unwrap();
     let pipe = directory.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -44,7 +46,8 @@ fn devices_and_pipes_that_it_names_are_not_read() {
             [(&*link, "bbr".to_owned()), ("[{ delay = \"10ms\" }]", format!("policy:{name}"))]
         {
             let (code, out, err) = run(&format!(
-                "duration = \"1s\"\n[path]\nforward = {forward}\nreverse = [{{ delay = \"10ms\" }}]\n[[flow]]\ncc = {cc:?}\n"
+                "duration = \"1s\"\n[path]\nforward = {forward}\nreverse = [{{ delay = \"10ms\" \
+                 }}]\n[[flow]]\ncc = {cc:?}\n"
             ));
             assert_eq!(code, 2, "{err}");
             assert!(err.contains(name) && err.contains("not a regular file") && out.is_empty(), "{out}{err}");
@@ -53,7 +56,7 @@ fn devices_and_pipes_that_it_names_are_not_read() {
 }
 
 #[test]
-fn a_scenario_may_come_by_standard_input_and_ends_there() {
+fn a_scenario_is_read_from_standard_input_up_to_a_limit() {
     let given = |input: &str| {
         let mut command = fullpipe();
         command.args(["run", "-"]).stdin(Stdio::from(File::open(input).unwrap()));
@@ -65,20 +68,25 @@ fn a_scenario_may_come_by_standard_input_and_ends_there() {
     let text = "duration = \"100ms\"\n[path]\nrate = \"1mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\n";
     fs::write(&file, text).unwrap();
     assert_eq!(given(file.to_str().unwrap()).0, 0);
-    let (code, told) = given("/dev/zero");
-    assert!(code == 2 && told.contains("cannot read standard input: it has more than 64 MiB"), "{told}");
+    let (code, reported) = given("/dev/zero");
+    assert!(
+        code == 2 && reported.contains("cannot read standard input: it has more than 64 MiB"),
+        "{reported}"
+    );
 }
 
 #[test]
-fn a_hundred_thousand_flows_and_sixteen_thousand_runs_end() {
+fn huge_scenarios_end_in_time() {
     let (code, out, err) = run(
-        "duration = \"10ms\"\n[path]\nrate = \"10mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\ncount = 100000\n",
+        "duration = \"10ms\"\n[path]\nrate = \"10mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\ncount = \
+         100000\n",
     );
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("100000 bbr flows together"), "{out}");
     let seeds: Vec<String> = (0..16_000).map(|seed| seed.to_string()).collect();
     let (code, out, err) = run(&format!(
-        "duration = \"1ms\"\n[path]\nrate = \"1mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\n[sweep]\nseed = [{}]\n",
+        "duration = \"1ms\"\n[path]\nrate = \"1mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \
+         \"bbr\"\n[sweep]\nseed = [{}]\n",
         seeds.join(", ")
     ));
     assert_eq!(code, 0, "{err}");
@@ -86,7 +94,7 @@ fn a_hundred_thousand_flows_and_sixteen_thousand_runs_end() {
 }
 
 #[test]
-fn names_that_command_a_terminal_are_shown_and_not_obeyed() {
+fn control_sequences_in_names_are_escaped() {
     let start = "duration = \"100ms\"\n[path]\nrate = \"1mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = ";
     let (code, out, refused) = run(&format!("{start}\"bbr\\u001b]0;x\\u0007\\u009b2J\"\n"));
     assert!(code == 2 && out.is_empty() && refused.contains("bbr\\u{1b}]0;x"), "{refused:?}");
@@ -99,7 +107,7 @@ fn names_that_command_a_terminal_are_shown_and_not_obeyed() {
 }
 
 #[test]
-fn a_recording_that_lacks_values_is_refused_before_anything_is_made_of_it() {
+fn an_incomplete_recording_is_rejected() {
     let directory = tempfile::tempdir().unwrap();
     let (scenario, recording) = (directory.path().join("s.toml"), directory.path().join("r.json"));
     let text = "duration = \"1s\"\n[path]\nrate = \"2mbit\"\nrtt = \"20ms\"\n[[flow]]\ncc = \"bbr\"\n";

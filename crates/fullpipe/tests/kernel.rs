@@ -1,4 +1,4 @@
-//! `fullpipe kernel` as a user meets it: exit codes, messages, JSON, screens of 80 columns, on a host under a directory.
+//! `fullpipe kernel`: exit codes, messages, JSON, screens of 80 columns, on a host in a directory.
 
 mod image;
 
@@ -9,16 +9,18 @@ use std::path::Path;
 const OLD: &str = "6.1.0-18-amd64";
 const NEW: &str = "6.12.9-amd64";
 
-/// What boots each of these kernels, with the newest first, and what GRUB keeps for a start.
+/// Boot entries for these kernels, newest first, and GRUB's environment.
 fn menu(root: &Path, releases: &[&str]) {
     let entry = |release: &&str| {
         format!(
-            "menuentry 'Linux {release}' $menuentry_id_option 'linux-{release}' {{\n\tlinux /boot/vmlinuz-{release} root=UUID=77 ro\n}}\n"
+            "menuentry 'Linux {release}' $menuentry_id_option 'linux-{release}' {{\n\tlinux \
+             /boot/vmlinuz-{release} root=UUID=77 ro\n}}\n"
         )
     };
     let entries: String = releases.iter().map(entry).collect();
     let text = format!(
-        "if [ \"${{next_entry}}\" ] ; then\n   set default=\"${{next_entry}}\"\nelse\n   set default=\"0\"\nfi\n{entries}\
+        "if [ \"${{next_entry}}\" ] ; then\n   set default=\"${{next_entry}}\"\nelse\n   set \
+         default=\"0\"\nfi\n{entries}\
          if [ -f ${{config_directory}}/custom.cfg ]; then\n  source ${{config_directory}}/custom.cfg\nfi\n"
     );
     write(root, "boot/grub/grub.cfg", &text);
@@ -71,7 +73,7 @@ fn document(root: &Path, arguments: &str) -> Value {
 }
 
 #[test]
-fn status_and_plan_are_documents_that_say_what_they_are() {
+fn kernel_status_and_plan_json_name_their_schema() {
     let root = old_host();
     let r = root.path();
     let status = document(r, "kernel status --json");
@@ -103,7 +105,7 @@ fn status_and_plan_are_documents_that_say_what_they_are() {
 }
 
 #[test]
-fn what_people_see_fits_80_columns() {
+fn kernel_screens_fit_80_columns() {
     let root = old_host();
     let r = root.path();
     for (arguments, parts) in [
@@ -114,7 +116,8 @@ fn what_people_see_fits_80_columns() {
         command.args(arguments.split(' ')).arg("--root").arg(r).env("COLUMNS", "80").env("NO_COLOR", "1");
         let out = String::from_utf8(command.output().unwrap().stdout).unwrap();
         for line in out.lines() {
-            // What a plan shows of a file is the file's, and the path of the directory is the test's.
+            // A plan shows file contents unwrapped, and the path of the test's directory may be
+            // long.
             let is_ours = !line.starts_with("       +") && !line.contains(r.to_str().unwrap());
             assert!(!is_ours || line.chars().count() <= 80, "{arguments}: {line}\nof\n{out}");
         }
@@ -126,7 +129,7 @@ fn what_people_see_fits_80_columns() {
 }
 
 #[test]
-fn what_is_asked_wrongly_or_cannot_be_is_told_by_the_exit_code() {
+fn kernel_exit_codes_distinguish_bad_input_from_impossible() {
     let root = old_host();
     let r = root.path();
     for (arguments, code, part) in [
@@ -147,7 +150,7 @@ fn what_is_asked_wrongly_or_cannot_be_is_told_by_the_exit_code() {
         assert_eq!(got, code, "{arguments}: {out}{err}");
         assert!(err.contains(part), "{arguments}: {err}");
     }
-    // An image that does not run has no kernel to change.
+    // An image that is not running has no kernel to change.
     std::fs::remove_file(r.join("kernel.json")).unwrap();
     let (code, out, _) = fullpipe(r, "kernel status");
     assert!(code == 0 && out.contains("an image that does not run"), "{out}");

@@ -1,5 +1,5 @@
-//! `fullpipe kernel build` with a make, a compiler and an apt that only seem to be: what is asked of them, what their failures are told as,
-//! and that nothing goes on when it is killed.
+//! `fullpipe kernel build` with fake make, compiler and apt: how they are called, how their
+//! failures are reported, and that nothing keeps running when the build is killed.
 
 mod image;
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const RELEASE: &str = "6.1.9-fullpipe";
 const CONFIG: &str = "CONFIG_MODULES=y\nCONFIG_HZ=250\nCONFIG_LOCALVERSION=\"\"\n";
 
-/// The kernel's Makefile, as far as it is asked: `$FAKE` says what goes wrong.
+/// A fake of the kernel's Makefile; `$FAKE` selects the failure.
 const MAKE: &str = r#"#!/bin/sh
 echo "make: $*" >>"$ASKED"
 for word; do case "$word" in O=*) out=${word#O=} ;; esac; done
@@ -59,7 +59,7 @@ const DPKG_DEB: &str =
 const TAR: &str = "#!/bin/sh\n/bin/mkdir -p linux-source-6.12 && cd linux-source-6.12 && : >Kconfig\n\
     printf 'VERSION = 6\\nPATCHLEVEL = 12\\nSUBLEVEL =\\nEXTRAVERSION =\\n' >Makefile\n";
 
-/// A host, a tree, and programs.
+/// A host, a source tree, and fake programs.
 struct Bench {
     root: tempfile::TempDir,
 }
@@ -147,7 +147,7 @@ fn a_tree_becomes_a_package() {
     }
     let log = content(bench.root.path(), "out/log");
     assert!(log.contains("$ make -C") && log.contains("CC [M]  net/ipv4/tcp_bbr.o"), "{log}");
-    // Once more, for a person: what was made before is made anew.
+    // Again with text output: the package is built anew.
     std::thread::sleep(Duration::from_millis(20));
     let (code, out, err) = bench.run("", "TREE --config CONFIG --folder OUT");
     assert!(
@@ -157,7 +157,7 @@ fn a_tree_becomes_a_package() {
 }
 
 #[test]
-fn the_distribution_s_source_is_got_and_kept() {
+fn the_distribution_source_is_downloaded_and_kept() {
     let bench = Bench::new();
     let (code, out, err) = bench.run("", "--source --config CONFIG --folder OUT");
     assert_eq!(code, 0, "{out}{err}");
@@ -173,7 +173,7 @@ fn the_distribution_s_source_is_got_and_kept() {
 }
 
 #[test]
-fn what_failed_and_where_is_told() {
+fn build_errors_name_the_step_and_place() {
     let bench = Bench::new();
     for (fake, code, parts) in [
         (
@@ -198,7 +198,7 @@ fn what_failed_and_where_is_told() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_before_anything_is_made() {
+fn impossible_builds_are_rejected_before_they_start() {
     let bench = Bench::new();
     let r = bench.root.path();
     let refused = |arguments: &str, code: i32, part: &str| {
@@ -237,7 +237,7 @@ fn what_cannot_work_is_refused_before_anything_is_made() {
 }
 
 #[test]
-fn nothing_goes_on_when_it_is_killed() {
+fn killing_a_build_stops_its_processes() {
     let bench = Bench::new();
     let mut running =
         bench.command("slow", "TREE --config CONFIG --folder OUT").stderr(Stdio::null()).spawn().unwrap();

@@ -1,5 +1,5 @@
-//! Live sockets that are given another controller, in the lab: what was sent before counts, and what a controller
-//! arranged for itself is gone with it.
+//! Open sockets that get another controller, in the lab: earlier deliveries count, and the state of
+//! the previous controller is cleared.
 #![cfg(feature = "ebpf")]
 
 mod loading;
@@ -24,7 +24,7 @@ fullpipe_lab::reenter_before_main!(Mover::from_descriptors);
 
 const PORT: u16 = 5209;
 
-/// Run inside the path, at its far end: takes what comes and answers how much it was.
+/// Runs inside the path at the far end: receives data and returns the byte count.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn sink() {
@@ -39,8 +39,8 @@ fn sink() {
     from.write_all(&bytes.to_be_bytes()).unwrap();
 }
 
-/// Run inside the path, at its near end: sends, and changes controllers as `PLAN` says ("cubic@0 bbr@60", in
-/// milliseconds, "end@5000" at the end).
+/// Runs inside the path at the near end: sends, and changes controllers according to `PLAN`
+/// ("cubic@0 bbr@60", in milliseconds, "end@5000" at the end).
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn mover() {
@@ -58,7 +58,7 @@ fn mover() {
         std::thread::sleep(Duration::from_millis(50));
     };
     to.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
-    // The lab lets a socket buffer grow without limit; what is in it would have to arrive after the plan's end.
+    // The lab does not limit socket buffers; buffered data would arrive after the plan's end.
     setsockopt(&to, sockopt::SndBuf, &(1 << 20)).unwrap();
     let started = Instant::now();
     let (mut bytes, piece) = (0u64, vec![0x5a; 64 << 10]);
@@ -81,16 +81,17 @@ fn mover() {
     assert_eq!(u64::from_be_bytes(answer), bytes);
 }
 
-/// A socket of one of our controllers as `cc status` saw it, and how long after the path was there at most.
-struct Seen {
+/// A socket with a fullpipe controller in `cc status`, and an upper bound of the time since the
+/// path was set up.
+struct SocketSample {
     after: Duration,
     controller: String,
     socket: Value,
 }
 
-/// Moves a socket on a path of 40 Mbit/s and 50 ms as `plan` says; loads `controllers` (short names) under names that
-/// begin with `prefix`.
-fn move_as(plan: &str, prefix: &str, controllers: &[&str], loss: &str) -> Vec<Seen> {
+/// Moves a socket on a path of 40 Mbit/s and 50 ms according to `plan`; loads `controllers` (short
+/// names) under names with `prefix`.
+fn move_as(plan: &str, prefix: &str, controllers: &[&str], loss: &str) -> Vec<SocketSample> {
     let own = std::env::current_exe().unwrap();
     let own = own.display();
     let each = |command: &str| -> String {
@@ -99,9 +100,11 @@ fn move_as(plan: &str, prefix: &str, controllers: &[&str], loss: &str) -> Vec<Se
     };
     let script = format!(
         "mount -t bpf bpf /sys/fs/bpf &&\n{}\
-         {{ $FULLPIPE lab shell --rate 40mbit --rtt 50ms --loss {loss} --server 'exec {own} --exact sink --ignored' -- \
+         {{ $FULLPIPE lab shell --rate 40mbit --rtt 50ms --loss {loss} --server 'exec {own} --exact sink \
+         --ignored' -- \
          {own} --exact mover --ignored >&2 & }} &&\nlab=$! &&\n\
-         while kill -0 $lab 2>/dev/null; do $FULLPIPE cc status --json | tr -d '\\n' || exit 1; echo; sleep 0.1; done\n\
+         while kill -0 $lab 2>/dev/null; do $FULLPIPE cc status --json | tr -d '\\n' || exit 1; echo; \
+         sleep 0.1; done\n\
          wait $lab &&\n{} true",
         each("load"),
         each("unload"),
@@ -125,7 +128,7 @@ fn move_as(plan: &str, prefix: &str, controllers: &[&str], loss: &str) -> Vec<Se
             let name = one["name"].as_str().unwrap().to_owned();
             for socket in one["sockets"].as_array().unwrap() {
                 let after = started.elapsed();
-                seen.push(Seen { after, controller: name.clone(), socket: socket.clone() });
+                seen.push(SocketSample { after, controller: name.clone(), socket: socket.clone() });
             }
         }
     }
@@ -134,12 +137,13 @@ fn move_as(plan: &str, prefix: &str, controllers: &[&str], loss: &str) -> Vec<Se
 }
 
 #[test]
-fn a_socket_moved_to_bbr3_counts_rounds_by_what_it_had_delivered_before() {
+fn a_socket_moved_to_bbr3_continues_its_round_count() {
     let Some(_turn) = turn() else { return };
     let seen = move_as("cubic@0 fpl_bbr3@60 end@4000", "fpl", &["bbr3"], "0");
     assert!(!seen.is_empty());
-    for Seen { after, socket, .. } in &seen {
-        // A round takes 50 ms at least. (With every ACK a round, it would be thousands.)
+    for SocketSample { after, socket, .. } in &seen {
+        // A round takes at least 50 ms. (If every ACK counted as a round, there would be
+        // thousands.)
         let rounds = socket["rounds"].as_u64().unwrap();
         let most = after.as_millis() as u64 / 50 + 2;
         assert!(rounds <= most, "{rounds} rounds, at most {most}: {socket}");
@@ -149,11 +153,11 @@ fn a_socket_moved_to_bbr3_counts_rounds_by_what_it_had_delivered_before() {
 }
 
 #[test]
-fn sockets_go_from_each_controller_to_each_and_what_was_sent_arrives() {
+fn sockets_move_between_all_controllers_without_data_loss() {
     let Some(_turn) = turn() else { return };
     let names = ["cubic", "fpm_bbr3", "reno", "fpm_bbr1", "bbr", "fpm_hybla"];
     let mut plan = Vec::new();
-    // Soon after the start, later, and so long after that ProbeBW is reached; losses bring each into recovery.
+    // Soon after the start, later, and after ProbeBW is reached; losses cause recovery in each.
     for pause in [30, 100, 400] {
         for from in 0..names.len() {
             for to in (0..names.len()).filter(|to| *to != from) {
@@ -161,7 +165,7 @@ fn sockets_go_from_each_controller_to_each_and_what_was_sent_arrives() {
             }
         }
     }
-    // At last each of ours, long enough to be looked at.
+    // At last each fullpipe controller, long enough to be sampled.
     plan.extend([("fpm_bbr1", 1500), ("fpm_bbr3", 1500), ("bbr", 100), ("fpm_hybla", 1500), ("end", 0)]);
     let mut at = 0;
     let steps: Vec<String> = plan
@@ -173,8 +177,8 @@ fn sockets_go_from_each_controller_to_each_and_what_was_sent_arrives() {
         })
         .collect();
     let seen = move_as(&steps.join(" "), "fpm", &["bbr3", "bbr1", "hybla"], "1%");
-    for Seen { controller, socket, .. } in &seen {
-        // Hybla does not pace, whoever had the socket before; BBR does.
+    for SocketSample { controller, socket, .. } in &seen {
+        // Hybla does not pace, whichever controller the socket had before; BBR does.
         assert_eq!(socket["is_paced"], *controller != "fpm_hybla", "{controller}: {socket}");
         assert!(
             socket["cwnd"].as_u64().unwrap() >= 1 && socket["cwnd"].as_u64().unwrap() < 100_000,
@@ -186,16 +190,17 @@ fn sockets_go_from_each_controller_to_each_and_what_was_sent_arrives() {
     }
 }
 
-/// Real-time runs side by side, of 20 and 40 Mbit/s: a tenth of a processor.
+/// Number of parallel real-time runs of 20 and 40 Mbit/s, each of which takes a tenth of a
+/// processor.
 const SIDE_BY_SIDE: usize = 6;
 
-/// Tests that load controllers or measure: one at a time.
+/// Serialises tests that load controllers or measure.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     can_load().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Does `work` to all of `items`, several at a time; gives what came of each.
+/// Applies `work` to all `items`, several in parallel, and returns the results.
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let (next, work) = (&next, &work);
@@ -216,22 +221,22 @@ const V1: &str = "fpv_bbr1";
 const OTHERS: [&str; 4] = ["cubic", "reno", "bbr", V1];
 const NAMES: [&str; 6] = ["cubic", "reno", "bbr", V1, V3, "bbr3"];
 
-/// Where a connection is moved, with a buffer of one BDP unless something else is said.
+/// The path on which a connection is moved, with a buffer of one BDP unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
     /// 20 Mbit/s and 40 ms.
     Short,
-    /// The same with CoDel, which marks, and a connection that has agreed on ECN.
+    /// The same with CoDel marking and a connection with ECN.
     Marks,
-    /// 40 Mbit/s and 50 ms: how fast a connection gets there depends on its Startup.
+    /// 40 Mbit/s and 50 ms, where the ramp-up depends on Startup.
     Long,
 }
 
 impl Path {
     const ALL: [Path; 3] = [Path::Short, Path::Marks, Path::Long];
 
-    /// From the move on, or from the start: so many seconds until what arrives is counted, and until when. Marks make goodput go up
-    /// and down for longer.
+    /// Begin and end of the measurement in seconds after the move, or after the start. With marks,
+    /// goodput oscillates for longer.
     fn counted(self) -> (f64, f64) {
         match self {
             Path::Short => (1.5, 4.5),
@@ -240,7 +245,7 @@ impl Path {
         }
     }
 
-    /// So many seconds; what else the first link and the flow have.
+    /// A scenario of this duration, with additions to the first link and the flow.
     fn scenario(self, seconds: f64, link: &str, cc: &str, flow: &str) -> String {
         let (rate, delay) = if self == Path::Long { ("40mbit", "25ms") } else { ("20mbit", "20ms") };
         let (queue, ecn) = match self {
@@ -254,13 +259,13 @@ impl Path {
         )
     }
 
-    /// Just one that has the controller from its beginning, until what it carries is counted.
+    /// A connection that has the controller from the start.
     fn plain(self, cc: &str) -> String {
         self.scenario(self.counted().1, "", cc, "")
     }
 }
 
-/// A connection to be moved once.
+/// A connection that is moved once.
 #[derive(Debug)]
 struct Case {
     from: &'static str,
@@ -270,22 +275,23 @@ struct Case {
 }
 
 impl Case {
-    /// In which the connection gets to be what it is to be when it is moved.
+    /// The scenario that brings the connection into the state in which it is moved.
     fn scenario(&self) -> String {
         let (before, link, flow) = match self.when {
             When::Startup | When::Drain => (1.5, "", ""),
             When::ProbeBw | When::Sending => (2.5, "", ""),
-            // The minimum of the RTT gets older than the 5 s of v3 and the 10 s of v1 when nothing comes below it any more.
+            // The minimum RTT expires after the 5 s of v3 and the 10 s of v1 if no sample is below
+            // it.
             When::ProbeRtt if self.from == V3 => (7.0, "schedule = [{ at = '1s', delay = '21ms' }]", ""),
             When::ProbeRtt => (11.0, "schedule = [{ at = '1s', delay = '21ms' }]", ""),
-            // A dozen packets in a row.
+            // A dozen consecutive packets.
             When::Recovery => (3.0, "blackouts = [{ at = '2s', for = '8ms' }]", ""),
             When::Idle => (6.0, "", "app = { kind = 'bursts', size = '12MB', every = '6s' }"),
         };
         self.path.scenario(before + self.path.counted().1, link, self.from, flow)
     }
 
-    /// All that there are.
+    /// All cases.
     fn all() -> Vec<Case> {
         let states = [When::Startup, When::Drain, When::ProbeBw, When::ProbeRtt, When::Recovery, When::Idle];
         let is_had = |from: &str, when| from.contains("bbr") || !matches!(when, When::Drain | When::ProbeRtt);
@@ -304,7 +310,7 @@ impl Case {
             .collect()
     }
 
-    /// Moves one; `usual` is what one carries that began with the controller.
+    /// Moves a connection; `usual` is the goodput of one that started with the controller.
     fn attempt(&self, usual: f64) -> Attempt {
         let planned = Move { when: self.when, to: self.to.to_owned(), done: None };
         let Moved { recording, done } = moving::run(&self.scenario(), 1, Some(planned), &NAMES);
@@ -312,7 +318,7 @@ impl Case {
         let Some(done) = done else {
             return Attempt { doubts, wrong: vec![format!("{self:?}: it was never in that state")] };
         };
-        // A connection that is idle has moved when it sends again.
+        // An idle connection has moved once it resumes sending.
         let at = if self.when == When::Idle { 6.0 } else { arrival(&recording, done.acked) };
         let (from, to) = self.path.counted();
         let carried = goodput(&recording, at + from, at + to);
@@ -330,7 +336,8 @@ impl Case {
     }
 }
 
-/// What a connection carries that has had the controller from its beginning, in Mbit/s; the best of three where the lab was late.
+/// The goodput of a connection that had the controller from the start, in Mbit/s; the best of three
+/// if the lab was late.
 fn usual(cc: &str, path: Path) -> f64 {
     let (from, to) = path.counted();
     let mut best = f64::NAN;
@@ -355,7 +362,7 @@ fn simulate(text: &str, seed: u64) -> Recording {
 }
 
 #[test]
-fn a_socket_moved_in_any_state_carries_what_one_that_began_there_carries() {
+fn a_moved_socket_reaches_the_goodput_of_an_unmoved_one() {
     let Some(_turn) = turn() else { return };
     let _ours = Ours::load("fpv");
     let mut kinds: Vec<(&str, Path)> = Case::all().iter().map(|case| (case.to, case.path)).collect();
@@ -377,7 +384,7 @@ fn a_socket_moved_in_any_state_carries_what_one_that_began_there_carries() {
             Some(Attempt { doubts: recording.invalid_because, wrong })
         });
     }
-    // All are looked at before one fails the test.
+    // All cases are checked before the test fails.
     let outcomes = side_by_side(&Case::all(), |case| {
         let place = kinds.iter().position(|kind| *kind == (case.to, case.path)).unwrap();
         catch_unwind(|| shows(&format!("{case:?}"), || Some(case.attempt(usual[place])))).is_err()
@@ -386,7 +393,7 @@ fn a_socket_moved_in_any_state_carries_what_one_that_began_there_carries() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Mean, and its standard error.
+/// The mean and its standard error.
 fn mean(of: &[f64]) -> (f64, f64) {
     let n = of.len() as f64;
     let mean = of.iter().sum::<f64>() / n;
@@ -394,8 +401,8 @@ fn mean(of: &[f64]) -> (f64, f64) {
     (mean, (variance / n).sqrt())
 }
 
-/// Mbit/s in ten seconds from half a second after the move on, or after the start: of `V3` from its beginning, and of sockets moved
-/// to it, on paths that lose; and why runs are left out.
+/// Mbit/s over ten seconds, starting half a second after the move or the start, on lossy paths: of
+/// sockets with `V3` from the start, and of sockets moved to it; and the reasons for excluded runs.
 struct Lossy {
     began: Vec<f64>,
     moved: Vec<f64>,
@@ -424,7 +431,7 @@ impl Lossy {
         all
     }
 
-    /// What sockets that were moved carry of what others do, and its standard error.
+    /// The goodput ratio of moved and unmoved sockets, and its standard error.
     fn ratio(&self) -> (f64, f64) {
         let ((moved, moved_error), (began, began_error)) = (mean(&self.moved), mean(&self.began));
         let ratio = moved / began;
@@ -433,7 +440,7 @@ impl Lossy {
 }
 
 #[test]
-fn sockets_moved_to_bbr3_on_a_path_that_loses_carry_what_others_do() {
+fn sockets_moved_to_bbr3_on_lossy_paths_reach_usual_goodput() {
     let Some(_turn) = turn() else { return };
     let _ours = Ours::load("fpv");
     shows("sockets moved to BBR v3 carry at 1 % loss what others do", || {
@@ -441,7 +448,7 @@ fn sockets_moved_to_bbr3_on_a_path_that_loses_carry_what_others_do() {
         let (ratio, error) = seen.ratio();
         println!("{:?} Mbit/s moved, {:?} not: {ratio:.3} ± {error:.3}", seen.moved, seen.began);
         let few = (seen.moved.len().min(seen.began.len()) < 6).then(|| seen.doubts.join("; "));
-        // Single runs differ by a twentieth: not shown to be further off than 3 %.
+        // Single runs differ by 5 %: the test detects a ratio that is off by more than 3 %.
         let wrong =
             failed([(ratio + 2.0 * error >= 0.97, format!("{ratio:.3} ± {error:.3} of what others carry"))]);
         Some(Attempt { doubts: few.into_iter().collect(), wrong })
@@ -451,7 +458,7 @@ fn sockets_moved_to_bbr3_on_a_path_that_loses_carry_what_others_do() {
 /// The table of docs/evidence/bbr3-on-kernel-tcp.md, "Moving a live socket".
 #[test]
 #[ignore = "a measurement of ten minutes"]
-fn moved_on_paths_that_lose() {
+fn moved_on_lossy_paths() {
     let Some(_turn) = turn() else { return };
     let _ours = Ours::load("fpv");
     println!("| loss | runs | began with it | moved to it | moved / began | standard error | simulator |");

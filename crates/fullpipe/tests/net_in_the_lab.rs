@@ -13,8 +13,8 @@ use std::time::Duration;
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
 const SERVER: &str = "198.18.0.2";
 
-/// Runs `client`, a shell command line, on a path, with our server at the other end; one at a time, as each measures.
-/// `None` when this machine cannot make a lab.
+/// Runs `client`, a shell command line, on a path with `fullpipe serve` at the other end, one at a
+/// time. `None` if the lab is not possible on this machine.
 fn in_the_lab(path: &[&str], before_serving: &str, client: &str) -> Option<Output> {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,13 +33,13 @@ fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What the lab's own audit says against what was measured in it.
+/// The lab's reasons why the measurement is invalid.
 fn doubts(output: &Output) -> Vec<String> {
-    let said = String::from_utf8_lossy(&output.stderr);
-    said.lines().filter_map(|line| line.trim().strip_prefix("INVALID: ").map(str::to_owned)).collect()
+    let printed = String::from_utf8_lossy(&output.stderr);
+    printed.lines().filter_map(|line| line.trim().strip_prefix("INVALID: ").map(str::to_owned)).collect()
 }
 
-/// Tries `client` on a path until what it prints as JSON has nothing `wrong`.
+/// Runs `client` on a path until `wrong` finds nothing in its JSON output.
 fn shows_in_json(
     claim: &str,
     path: &[&str],
@@ -55,7 +55,7 @@ fn shows_in_json(
 }
 
 #[test]
-fn at_one_percent_loss_bbr_is_faster_than_cubic_beyond_doubt() {
+fn bbr_is_significantly_faster_than_cubic_at_one_percent_loss() {
     let client = format!("{FULLPIPE} test {SERVER} --compare bbr,cubic --rounds 6 -t 2 --json");
     let path = ["--rate", "100mbit", "--rtt", "100ms", "--loss", "1%"];
     shows_in_json("bbr is faster than cubic at 1 % loss", &path, "", &client, |json| {
@@ -70,9 +70,10 @@ fn at_one_percent_loss_bbr_is_faster_than_cubic_beyond_doubt() {
 
 #[test]
 fn advice_for_a_lossy_path_is_the_exact_command() {
-    // Every namespace may have Reno for its default; not every one BBR.
+    // Every namespace may use Reno as its default, but not every one BBR.
     let client = format!(
-        "echo reno > /proc/sys/net/ipv4/tcp_congestion_control; {FULLPIPE} advise {SERVER} -t 2 --json; echo code $? >&2"
+        "echo reno > /proc/sys/net/ipv4/tcp_congestion_control; {FULLPIPE} advise {SERVER} -t 2 --json; \
+         echo code $? >&2"
     );
     let path = ["--rate", "100mbit", "--rtt", "100ms", "--loss", "1%"];
     shows_in_json("bbr is advised at 1 % loss", &path, "", &client, |json| {
@@ -80,7 +81,7 @@ fn advice_for_a_lossy_path_is_the_exact_command() {
         let text = |name: &str| advice[name].as_str().unwrap_or_default().to_owned();
         let may = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
             .is_ok_and(|allowed| allowed.split_ascii_whitespace().any(|name| name == "bbr"));
-        let told = if may {
+        let reported = if may {
             advice["kind"] == "apply"
                 && text("command").contains("fullpipe apply bbr")
                 && text("command_for_destination").ends_with("--to 198.18.0.2/32")
@@ -95,15 +96,15 @@ fn advice_for_a_lossy_path_is_the_exact_command() {
                 text("text").starts_with("bbr is significantly faster than reno on this path"),
                 format!("{advice:#}"),
             ),
-            (told, format!("{advice:#}")),
+            (reported, format!("{advice:#}")),
         ])
     });
 }
 
 #[test]
-fn on_a_clean_short_path_there_is_no_difference_worth_switching_for() {
+fn no_relevant_difference_on_a_clean_short_path() {
     let client = format!("{FULLPIPE} test {SERVER} --compare bbr,cubic --rounds 6 -t 2 --json");
-    // Short enough that either fills it at once; the queue is large enough for CUBIC's overshoot.
+    // Short enough that both fill it at once; the queue is large enough for CUBIC's overshoot.
     let path = ["--rate", "50mbit", "--rtt", "4ms", "--buffer", "100ms"];
     shows_in_json("bbr and cubic are alike on a clean short path", &path, "", &client, |json| {
         let verdict = &json["verdicts"][0];
@@ -116,13 +117,14 @@ fn on_a_clean_short_path_there_is_no_difference_worth_switching_for() {
 }
 
 #[test]
-fn a_small_receive_buffer_is_found_and_its_value_named() {
+fn a_small_receive_buffer_is_diagnosed_with_its_size() {
     let client = format!("{FULLPIPE} diagnose {SERVER} -t 3 -C cubic");
     let shrink = "echo 4096 65536 131072 > /proc/sys/net/ipv4/tcp_rmem;";
     shows("a small receive buffer is found", || {
         let output = in_the_lab(&["--rate", "100mbit", "--rtt", "60ms"], shrink, &client)?;
         let text = stdout(&output);
-        // 8 streams show 8 windows; the buffer for that rate at 60 ms is more than the 131072 there is.
+        // 8 streams use 8 windows; the rate at 60 ms needs a larger buffer than the given 131072
+        // bytes.
         let needed = text.split("third value of at least ").nth(1).map_or("", |rest| rest);
         let needed: u64 =
             needed.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0);
@@ -139,7 +141,7 @@ fn a_small_receive_buffer_is_found_and_its_value_named() {
 }
 
 #[test]
-fn a_full_path_and_lossy_congestion_control_are_told_apart() {
+fn diagnose_distinguishes_a_full_path_from_lossy_congestion_control() {
     let client = format!("{FULLPIPE} diagnose {SERVER} -t 3 -C cubic --json");
     let limit = |limit: &'static str| {
         move |json: &Value| failed([(json["limit"] == limit, format!("not by {limit}: {json:#}"))])
@@ -151,7 +153,7 @@ fn a_full_path_and_lossy_congestion_control_are_told_apart() {
 }
 
 #[test]
-fn in_reverse_the_senders_socket_is_seen_as_it_sends() {
+fn reverse_tests_report_the_sending_socket() {
     let client = format!("{FULLPIPE} test {SERVER} -R -t 2 -C reno --json");
     let path = ["--rate", "20mbit", "--rtt", "40ms"];
     shows_in_json("the sender's socket is seen", &path, "", &client, |json| {

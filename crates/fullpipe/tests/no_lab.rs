@@ -1,4 +1,4 @@
-//! What the lab says where it cannot be: the cause, and no other.
+//! The lab's errors where it is not possible name the actual cause.
 
 mod program;
 
@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
 
-/// What `fullpipe lab shell` says in a new user and mount namespace after `script`, with its exit code; `None` where there
-/// are none.
-fn said(script: &str) -> Option<(Option<i32>, String)> {
+/// Exit code and output of `fullpipe lab shell` in a new user and mount namespace after `script`;
+/// `None` without namespaces.
+fn shell_output(script: &str) -> Option<(Option<i32>, String)> {
     let make = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", script]).stdin(Stdio::null());
@@ -25,17 +25,19 @@ fn said(script: &str) -> Option<(Option<i32>, String)> {
 }
 
 #[test]
-fn a_limit_of_namespaces_is_called_one() {
+fn a_namespace_limit_is_named_as_the_cause() {
     for (limit, kind) in [(0, "user"), (0, "net"), (1, "pid")] {
-        // Of process namespaces one is taken before, by a process that stays.
+        // One process namespace is already in use by a process that stays.
         let script = format!(
             "echo {limit} > /proc/sys/user/max_{kind}_namespaces; \
              if [ {limit} = 1 ]; then unshare --pid --fork --kill-child sleep 60 & holder=$!; \
              own=$(readlink /proc/self/ns/pid); \
-             until [ \"$(readlink /proc/$holder/ns/pid_for_children)\" != \"$own\" ]; do sleep 0.05; done; fi; \
-             code=0; \"$FULLPIPE\" lab shell -- true || code=$?; [ -z \"$holder\" ] || kill -9 $holder; exit $code"
+             until [ \"$(readlink /proc/$holder/ns/pid_for_children)\" != \"$own\" ]; do sleep 0.05; done; \
+             fi; \
+             code=0; \"$FULLPIPE\" lab shell -- true || code=$?; [ -z \"$holder\" ] || kill -9 $holder; \
+             exit $code"
         );
-        let Some((code, text)) = said(&script) else { return };
+        let Some((code, text)) = shell_output(&script) else { return };
         assert_eq!(code, Some(3), "{kind}: {text}");
         let name = format!("user.max_{kind}_namespaces");
         assert!(text.contains(&name), "{kind}: {text}");
@@ -47,7 +49,7 @@ fn a_limit_of_namespaces_is_called_one() {
 }
 
 #[test]
-fn a_chroot_is_called_one() {
+fn a_chroot_is_named_as_the_cause() {
     let directory = tempfile::tempdir().unwrap();
     for proc in [true, false] {
         let script = format!(
@@ -56,7 +58,7 @@ fn a_chroot_is_called_one() {
              touch fullpipe; mount --bind \"$FULLPIPE\" fullpipe; exec chroot . /fullpipe lab shell -- true",
             directory.path().display()
         );
-        let Some((code, text)) = said(&script) else { return };
+        let Some((code, text)) = shell_output(&script) else { return };
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains("chroot"), "{text}");
         assert_eq!(text.contains("/proc is not mounted"), !proc, "{text}");

@@ -1,4 +1,4 @@
-//! `fullpipe probe`: nodes of a mesh on loopback, each a process with an address of its own.
+//! `fullpipe probe`: nodes of a mesh on loopback, each a process with its own address.
 
 mod hub;
 mod program;
@@ -9,21 +9,21 @@ use fullpipe_mesh::record::{History, Minute, Outcome, Pair, TransferError};
 use fullpipe_mesh::store::Store;
 use hub::{Hub, Way, address};
 use nix::sys::signal::Signal;
-use sites::{Mesh, Node, PATIENCE, accounted, done, failed, in_a_network};
+use sites::{Mesh, Node, TIMEOUT, accounted, done, failed, in_a_network};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// `tc` with these words, on the loopback of this network.
+/// Runs `tc` with these arguments on the loopback of this network.
 fn shape(words: &str) {
     let mut command = Command::new("tc");
     let output = command.arg("qdisc").args(words.split_whitespace()).output().unwrap();
     assert!(output.status.success(), "tc qdisc {words}: {output:?}");
 }
 
-/// A peer of no kind: does something with each connection.
+/// An invalid peer that handles each connection by `with`.
 fn pretender(address: String, with: impl Fn(TcpStream) + Send + 'static) {
     let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -34,7 +34,7 @@ fn pretender(address: String, with: impl Fn(TcpStream) + Send + 'static) {
 }
 
 #[test]
-fn three_sites_send_each_other_and_keep_what_they_saw() {
+fn three_sites_exchange_transfers_and_keep_records() {
     let mesh = Mesh::new(&["lab", "sea", "sky"], "period = '3s'\nsize = '256k'");
     let checked = mesh.run(&["check", &mesh.path("mesh.toml")]);
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
@@ -61,7 +61,7 @@ fn three_sites_send_each_other_and_keep_what_they_saw() {
             assert!(minute.sent >= minute.arrived && minute.arrived >= minute.answered && minute.sent > 0);
         }
         assert!(history.minutes.iter().any(|m| m.answered > 0), "{:?}", history.minutes);
-        // Who ends first breaks off what others send it.
+        // The node that ends first aborts transfers from others.
         let lost = history.transfers.len() - done(&history);
         let ended = failed(&history, TransferError::Broken) + failed(&history, TransferError::Refused);
         assert_eq!(ended, lost, "{:?}", history.transfers);
@@ -70,12 +70,12 @@ fn three_sites_send_each_other_and_keep_what_they_saw() {
 }
 
 #[test]
-fn every_way_not_to_be_a_peer_has_its_state() {
+fn every_kind_of_invalid_peer_has_its_failure_state() {
     let names = ["lab", "nobody", "silent", "other", "later", "leaves", "web", "poor"];
     let mesh = Mesh::new(&names, "period = '2s'\nsize = '64k'\ncontrollers = ['cubic', 'nosuch']");
     let port = mesh.port;
     let silent = TcpListener::bind(("127.0.0.3", port)).unwrap();
-    // Another key, and a budget of nothing.
+    // Another key, and a budget of zero.
     mesh.write("other.toml", "period = '2s'\nsize = '64k'\ncontrollers = ['cubic']");
     let other = mesh.path("other.key");
     assert!(mesh.run(&["key", "--out", &other]).status.success());
@@ -114,15 +114,15 @@ fn every_way_not_to_be_a_peer_has_its_state() {
         mesh.until("lab", &format!("{name}: {error:?}"), is);
     }
     drop(silent);
-    let said = lab.stop();
-    assert!(said.contains("to other with cubic: not a member"), "{said}");
+    let printed = lab.stop();
+    assert!(printed.contains("to other with cubic: not a member"), "{printed}");
     accounted(&mesh.history("lab"), "lab", 7);
     println!("{} states", expected.len() + 1);
 }
 
 #[test]
-fn a_path_that_is_bad_has_its_state() {
-    in_a_network("inside_a_bad_path", 5 * PATIENCE);
+fn every_kind_of_bad_path_has_its_failure_state() {
+    in_a_network("inside_a_bad_path", 5 * TIMEOUT);
 }
 
 #[test]
@@ -143,14 +143,14 @@ fn inside_a_bad_path() {
     mesh.until("lab", "transfer", |h| done(h) > 0);
     let mtu = Command::new("ip").args(["link", "set", "lo", "mtu", "1500"]).status().unwrap();
     assert!(mtu.success());
-    // What is larger than the bucket is dropped: a path of small packets.
+    // Packets larger than the bucket are dropped: a path for small packets only.
     shape("replace dev lo root tbf rate 50mbit burst 700 limit 300000");
     until(TransferError::MtuBlackHole, &|| {});
     shape("replace dev lo root tbf rate 600kbit burst 3000 limit 300000");
     until(TransferError::TooSlow, &|| {});
-    // Cut a while after each transfer has begun, and mended before the next.
+    // Cut during each transfer, and restored before the next.
     until(TransferError::Stalled, &|| {
-        if sends_to_the_second() {
+        if is_sending_to_the_second() {
             std::thread::sleep(Duration::from_millis(1500));
             shape("replace dev lo root tbf rate 600kbit burst 30 limit 300000");
             std::thread::sleep(Duration::from_secs(5));
@@ -164,8 +164,8 @@ fn inside_a_bad_path() {
     println!("probe: {seen} states of a path");
 }
 
-/// Whether bytes wait at a connection to 127.0.0.2.
-fn sends_to_the_second() -> bool {
+/// Whether a connection to 127.0.0.2 has unsent bytes.
+fn is_sending_to_the_second() -> bool {
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     table.lines().skip(1).any(|line| {
         // `rem_address`, and `tx_queue:rx_queue` in hexadecimal digits.
@@ -176,21 +176,21 @@ fn sends_to_the_second() -> bool {
 }
 
 #[test]
-fn who_is_busy_all_the_time_has_no_turn_and_nobody_is_stuck() {
-    in_a_network("inside_a_crowd", 3 * PATIENCE);
+fn transfers_without_a_free_slot_are_recorded_and_do_not_block() {
+    in_a_network("inside_a_crowd", 3 * TIMEOUT);
 }
 
 #[test]
 #[ignore = "runs in a network of its own"]
 fn inside_a_crowd() {
-    // Twelve transfers of half a second, of which no two can be at a time, do not fit into four seconds.
+    // Twelve transfers of half a second that exclude each other do not fit into four seconds.
     let names = ["lab", "sea", "sky"];
     let mesh = Mesh::new(&names, "period = '4s'\nlimit = '2s'\nsize = '128k'");
     shape("add dev lo root tbf rate 2mbit burst 70000 latency 500ms");
     let nodes = names.map(|name| mesh.node(name));
     let mut none = 0;
     for name in names {
-        // What has no turn is written down, and the next period has its own.
+        // A transfer without a slot is recorded, and the next period is independent.
         let seen = mesh.until(name, "no turn", |h| failed(h, TransferError::Busy) > 0);
         let before = done(&seen);
         none += failed(&mesh.until(name, "transfer after it", |h| done(h) > before + 1), TransferError::Busy);
@@ -205,8 +205,8 @@ fn inside_a_crowd() {
 }
 
 #[test]
-fn a_firewall_that_lets_only_answers_in_is_seen_one_way() {
-    in_a_network("inside_a_firewall", 3 * PATIENCE);
+fn a_firewall_for_replies_only_shows_in_one_direction() {
+    in_a_network("inside_a_firewall", 3 * TIMEOUT);
 }
 
 #[test]
@@ -225,10 +225,10 @@ fn inside_a_firewall() {
 }
 
 #[test]
-fn controllers_that_are_to_share_begin_together() {
+fn controllers_that_share_a_slot_start_together() {
     let mesh = Mesh::new(&["lab", "sea"], "period = '8s'\nsize = '64k'\ntogether = true");
     let nodes = ["lab", "sea"].map(|name| mesh.node(name));
-    // Apart, they would begin two seconds one after the other.
+    // Otherwise, they would start two seconds apart.
     let together = |h: &History| {
         let done = || h.transfers.iter().filter(|t| matches!(t.outcome, Outcome::Done(_)));
         done().any(|a| {
@@ -243,7 +243,7 @@ fn controllers_that_are_to_share_begin_together() {
 }
 
 #[test]
-fn killed_at_any_moment_a_node_loses_at_most_what_was_under_way() {
+fn a_killed_node_loses_at_most_the_transfer_in_progress() {
     let names = ["lab", "sea", "sky"];
     let mesh = Mesh::new(&names, "period = '1s'\nsize = '64k'");
     let mut nodes: Vec<Node> = names.iter().map(|name| mesh.node(name)).collect();
@@ -260,7 +260,7 @@ fn killed_at_any_moment_a_node_loses_at_most_what_was_under_way() {
         nodes[at].child.wait().unwrap();
         mesh.whole(names[at]);
         let reported =
-            nodes[at].said().lines().filter(|line| line.starts_with("to ") && !line.contains("late")).count();
+            nodes[at].log().lines().filter(|line| line.starts_with("to ") && !line.contains("late")).count();
         let kept = mesh.history(names[at]).transfers.len();
         let lost = (kept_before[at] + reported).saturating_sub(kept);
         assert!(lost <= 1, "{reported} were reported of and {} kept", kept - kept_before[at]);
@@ -276,7 +276,7 @@ fn killed_at_any_moment_a_node_loses_at_most_what_was_under_way() {
 }
 
 #[test]
-fn no_restart_crosses_the_budget() {
+fn restarts_do_not_exceed_the_budget() {
     let mesh = Mesh::new(&["lab", "sea"], "period = '1s'\nsize = '128k'");
     mesh.write("poor.toml", "period = '1s'\nsize = '128k'\nbudget = '3m/day'");
     let _sea = mesh.node("sea");
@@ -298,15 +298,15 @@ fn no_restart_crosses_the_budget() {
         });
         done.sum::<u64>()
     };
-    // What arrived of lab's and what lab took in, in one day.
+    // Bytes sent and received by lab in one day.
     let all = moved(&mesh.history("lab")) + moved(&sea);
     assert!((1 << 20..3 << 20).contains(&all), "{all} bytes");
     println!("{all} bytes of payload within a budget of {}", 3 << 20);
 }
 
 #[test]
-fn a_full_disk_is_told_and_old_records_stay() {
-    in_a_network("inside_a_small_disk", 2 * PATIENCE);
+fn a_full_disk_is_reported_and_old_records_stay() {
+    in_a_network("inside_a_small_disk", 2 * TIMEOUT);
 }
 
 #[test]
@@ -326,12 +326,12 @@ fn inside_a_small_disk() {
     lab.says("the disk is full");
     let before = mesh.history("lab");
     assert!(done(&before) > 3);
-    // It goes on sending, and its account of bytes, too.
-    let reported = |node: &Node| node.said().lines().filter(|line| line.starts_with("to sea")).count();
+    // It keeps sending and counting bytes.
+    let reported = |node: &Node| node.log().lines().filter(|line| line.starts_with("to sea")).count();
     let sent = reported(&lab);
     let began = Instant::now();
     while reported(&lab) < sent + 4 {
-        assert!(began.elapsed() < PATIENCE, "{}", lab.said());
+        assert!(began.elapsed() < TIMEOUT, "{}", lab.log());
         std::thread::sleep(Duration::from_millis(100));
     }
     drop(filler);
@@ -345,7 +345,7 @@ fn inside_a_small_disk() {
 }
 
 #[test]
-fn strangers_hold_neither_memory_nor_places() {
+fn strangers_bind_neither_memory_nor_slots() {
     let mesh = Mesh::new(&["lab", "sea"], "period = '2s'\nsize = '64k'");
     let lab = mesh.node("lab");
     let address = format!("127.0.0.1:{}", mesh.port);
@@ -365,7 +365,7 @@ fn strangers_hold_neither_memory_nor_places() {
             let _ = floods.send_to(&vec![b'f'; length], &address);
         }
     }
-    // A member is served meanwhile, once the strangers' time is up.
+    // A member is served once the strangers have timed out.
     let sea = mesh.node("sea");
     mesh.until("sea", "transfers", |h| done(h) > 3);
     mesh.until("lab", "transfers", |h| done(h) > 3);
@@ -375,13 +375,13 @@ fn strangers_hold_neither_memory_nor_places() {
     assert!(memory < 50 << 10, "{memory} kB");
     drop(idle);
     sea.stop();
-    let said = lab.stop();
-    assert!(said.contains("rejected connection from 127.0.0.1"), "{said}");
+    let printed = lab.stop();
+    assert!(printed.contains("rejected connection from 127.0.0.1"), "{printed}");
     println!("{memory} kB beside 400 strangers");
 }
 
 #[test]
-fn records_are_pulled_together_exported_and_counted() {
+fn records_are_collected_exported_and_counted() {
     let mesh = Mesh::new(&["lab", "sea", "sky"], "period = '2s'\nsize = '64k'\ncollector = 'sky'");
     let nodes: Vec<Node> = ["sea", "sky"].iter().map(|name| mesh.node(name)).collect();
     let lab = mesh.node_with("lab", "mesh.toml", &["--listen", "127.0.0.1:0"]);
@@ -408,7 +408,7 @@ fn records_are_pulled_together_exported_and_counted() {
     keys.sort_unstable();
     keys.dedup();
     assert_eq!(keys.len(), with_twins, "nothing twice");
-    // The others bring theirs to sky by themselves.
+    // The other records are collected from the nodes.
     mesh.until("sky", "others' records", |h| senders(h) == "lab sea sky");
 
     for (what, out) in [("transfers", "t.csv"), ("minutes", "m.parquet"), ("routes", "r.csv")] {
@@ -421,8 +421,8 @@ fn records_are_pulled_together_exported_and_counted() {
     assert_eq!(csv.lines().count(), 1 + history.transfers.len());
 
     lab.says("metrics at");
-    let said = lab.said();
-    let address = said.split("metrics at http://").nth(1).unwrap().split("/metrics").next().unwrap();
+    let printed = lab.log();
+    let address = printed.split("metrics at http://").nth(1).unwrap().split("/metrics").next().unwrap();
     let get = |path: &str| {
         let mut stream = TcpStream::connect(address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
@@ -442,13 +442,13 @@ fn records_are_pulled_together_exported_and_counted() {
     }
     lab.stop();
     nodes.into_iter().for_each(|node| drop(node.stop()));
-    // A site that is down does not keep the others' records back.
+    // A site that is down does not block the records of others.
     let none = collect();
     assert_eq!(none.status.code(), Some(1), "{none:?}");
 }
 
 #[test]
-fn a_member_that_gives_ever_more_or_of_years_to_come_is_bounded() {
+fn excess_and_future_records_of_a_member_are_bounded() {
     let names = ["lab", "sea", "sky"];
     let mesh = Mesh::new(&names, "period = '1h'\nsize = '64k'\nretention_days = 1");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
@@ -463,38 +463,39 @@ fn a_member_that_gives_ever_more_or_of_years_to_come_is_bounded() {
                 .unwrap();
         }
     };
-    // Of a day to two others there are 2880 minutes.
+    // One day of probes to two sites has 2880 minutes.
     craft(1, &mut (0..8000).map(|i| now + i));
     craft(2, &mut [now, now + 365 * 86_400_000, now + 1].into_iter());
     let nodes = ["sea", "sky"].map(|name| mesh.node(name));
     craft(0, &mut std::iter::empty());
     let (file, store, all) = (mesh.path("mesh.toml"), mesh.path("lab"), mesh.path("all"));
     let collected = mesh.run(&["collect", &file, "--site", "lab", "--store", &store, "--into", &all]);
-    let said = String::from_utf8_lossy(&collected.stderr);
+    let printed = String::from_utf8_lossy(&collected.stderr);
     assert_eq!(collected.status.code(), Some(1), "{collected:?}");
     assert!(
-        said.contains("sea: the site sent more minutes of probes than its node can have recorded in 1 days"),
-        "{said}"
+        printed
+            .contains("sea: the site sent more minutes of probes than its node can have recorded in 1 days"),
+        "{printed}"
     );
-    assert!(said.contains("sky: skipping 1 records dated in the future"), "{said}");
+    assert!(printed.contains("sky: skipping 1 records dated in the future"), "{printed}");
     let history = mesh.history("all");
     let of = |name: &str| {
         history.minutes.iter().filter(|m| history.sites[usize::from(m.pair.from)] == name).count()
     };
     assert!((2880..=2 * 2880 + 1000).contains(&of("sea")), "{}", of("sea"));
     assert!(of("sky") >= 2 && history.minutes.iter().all(|m| m.at_ms < now + 2 * 86_400_000));
-    // What was left out is not asked for again.
+    // Skipped records are not requested again.
     let again = mesh.run(&["collect", &file, "--site", "lab", "--store", &store, "--into", &all]);
     assert!(!String::from_utf8_lossy(&again.stderr).contains("dated in the future"), "{again:?}");
     nodes.into_iter().for_each(|node| drop(node.stop()));
 }
 
 #[test]
-fn a_site_is_given_no_more_than_its_own_keys_and_a_key_that_others_may_read_is_refused() {
+fn a_site_gets_only_its_own_keys_and_readable_keys_are_rejected() {
     let mesh = Mesh::new(&["lab", "sea"], "period = '2s'\nsize = '64k'");
     let (file, ring) = (mesh.path("mesh.toml"), mesh.path("sea.keys"));
     assert!(mesh.run(&["key", &file, "--site", "sea", "--out", &ring]).status.success());
-    // It finds lab by a name, which it looks up when it is confined already.
+    // It resolves lab's name after it has dropped privileges.
     let named = std::fs::read_to_string(&file).unwrap().replace("'127.0.0.1'", "'localhost'");
     std::fs::write(mesh.path("named.toml"), named).unwrap();
     let sea = mesh.node_with("sea", "named.toml", &["--key-file", &ring]);
@@ -502,24 +503,24 @@ fn a_site_is_given_no_more_than_its_own_keys_and_a_key_that_others_may_read_is_r
     mesh.until("sea", "transfers", |h| done(h) > 1);
     mesh.until("lab", "transfers", |h| done(h) > 1);
     let second = mesh.run(&["run", &file, "--site", "lab", "--store", &mesh.path("lab"), "-B", "127.0.0.9"]);
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert!(second.status.code() == Some(3) && said.contains("another node uses this store"), "{said}");
+    let printed = String::from_utf8_lossy(&second.stderr);
+    assert!(second.status.code() == Some(3) && printed.contains("another node uses this store"), "{printed}");
     sea.stop();
     lab.stop();
     let wrong = mesh.run(&["run", &file, "--site", "lab", "--key-file", &ring, "--store", &mesh.path("lab")]);
-    let said = String::from_utf8_lossy(&wrong.stderr);
-    assert!(wrong.status.code() == Some(2) && said.contains("belong to site sea"), "{said}");
+    let printed = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && printed.contains("belong to site sea"), "{printed}");
     std::fs::set_permissions(mesh.path("mesh.key"), std::fs::Permissions::from_mode(0o644)).unwrap();
     let open = mesh.run(&["run", &file, "--site", "lab", "--store", &mesh.path("lab")]);
-    let said = String::from_utf8_lossy(&open.stderr);
-    assert!(open.status.code() == Some(2) && said.contains("chmod 600"), "{said}");
+    let printed = String::from_utf8_lossy(&open.stderr);
+    assert!(open.status.code() == Some(2) && printed.contains("chmod 600"), "{printed}");
     let whom = mesh.run(&["run", &file, "--site", "lap", "--store", &mesh.path("lab")]);
-    let said = String::from_utf8_lossy(&whom.stderr);
-    assert!(whom.status.code() == Some(2) && said.contains("did you mean `lab`?"), "{said}");
+    let printed = String::from_utf8_lossy(&whom.stderr);
+    assert!(whom.status.code() == Some(2) && printed.contains("did you mean `lab`?"), "{printed}");
 }
 
 #[test]
-fn files_that_never_begin_or_end_and_stores_that_no_node_made_are_refused() {
+fn endless_files_and_foreign_stores_are_rejected() {
     let mesh = Mesh::new(&["lab", "sea"], "period = '2s'\nsize = '64k'");
     let pipe = mesh.path("pipe");
     nix::unistd::mkfifo(pipe.as_str(), nix::sys::stat::Mode::S_IRUSR).unwrap();
@@ -533,24 +534,24 @@ fn files_that_never_begin_or_end_and_stores_that_no_node_made_are_refused() {
         vec!["export", &pipe, "--out", &table],
     ] {
         let output = mesh.run(&args);
-        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(2), "{args:?}: {output:?}");
-        assert!(said.contains("not a regular file"), "{args:?}: {said}");
+        assert!(printed.contains("not a regular file"), "{args:?}: {printed}");
     }
 }
 
 #[test]
-fn a_simulated_mesh_is_told_and_what_is_wrong_in_its_paths_is_shown() {
+fn a_simulated_mesh_is_reported_and_errors_show_their_place() {
     let mesh = Mesh::new(&["lab", "sea"], "size = '1m'");
     let (file, paths, page) = (mesh.path("mesh.toml"), mesh.path("paths.toml"), mesh.path("day.html"));
     std::fs::write(&paths, "pool = 4\n[all]\nrate = '50mbit'\ndelay = '10ms'\n").unwrap();
     let reported =
         mesh.run(&["simulate", &file, &paths, "--duration", "30min", "--no-simulation", "--out", &page]);
-    let said = String::from_utf8_lossy(&reported.stdout);
-    assert!(reported.status.success() && said.contains("2 sites, 2 paths"), "{reported:?}");
+    let printed = String::from_utf8_lossy(&reported.stdout);
+    assert!(reported.status.success() && printed.contains("2 sites, 2 paths"), "{reported:?}");
     assert!(std::fs::read_to_string(&page).unwrap().contains("<!doctype html>"));
     std::fs::write(&paths, "[all]\nrat = '50mbit'\n").unwrap();
     let wrong = mesh.run(&["simulate", &file, &paths]);
-    let said = String::from_utf8_lossy(&wrong.stderr);
-    assert!(wrong.status.code() == Some(2) && said.contains("paths.toml:2:1"), "{said}");
+    let printed = String::from_utf8_lossy(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && printed.contains("paths.toml:2:1"), "{printed}");
 }

@@ -1,5 +1,5 @@
-//! Eight sites, 56 directed pairs, each with a path of its own: every transfer is accounted for, and a pair of controllers compares as
-//! its path alone has it.
+//! Eight sites, 56 directed pairs, each with its own path: every transfer is accounted for, and
+//! controllers compare as on an otherwise idle path.
 
 mod hub;
 mod program;
@@ -18,7 +18,8 @@ use std::process::Command;
 use std::time::Duration;
 
 const SITES: [&str; 8] = ["ams", "bom", "cpt", "del", "eze", "fra", "gru", "hnd"];
-/// From 8 to 40 Mbit/s and 6 to 60 ms there and back, as far as they lie apart; the way back of some is another. Some lose.
+/// 8 to 40 Mbit/s and an RTT of 6 to 60 ms, by distance; some have a different reverse path, some
+/// lose packets.
 fn way(from: usize, to: usize) -> Way {
     let apart = from.abs_diff(to) as u32;
     let (low, high) = (from.min(to), from.max(to));
@@ -51,7 +52,7 @@ fn ratio(history: &History, from: &str, to: &str) -> Option<f64> {
 }
 
 #[test]
-fn eight_sites_account_for_every_transfer_and_measure_paths_as_they_are_alone() {
+fn eight_sites_account_for_every_transfer_and_do_not_disturb_each_other() {
     in_a_network("inside_eight_sites", Duration::from_secs(3600));
 }
 
@@ -63,14 +64,14 @@ fn inside_eight_sites() {
 
 #[test]
 #[ignore = "takes a quarter of an hour an attempt; docs/evidence/mesh.md has what it says"]
-fn all_56_directions_are_measured_as_they_are_alone() {
+fn all_56_directions_are_measured_as_if_alone() {
     in_a_network("inside_all_of_eight_sites", Duration::from_secs(7200));
 }
 
 #[test]
 #[ignore = "runs in networks of its own"]
 fn inside_all_of_eight_sites() {
-    // Each site meets one other in a round: of seven rounds each pair is in one.
+    // In each of seven rounds, every site is paired with one other; each pair occurs once.
     let seat = |place: usize, nth: usize| if place == 0 { 0 } else { 1 + (place - 1 + nth) % 7 };
     let met = |board: usize, nth: usize| {
         let (a, b) = (seat(board, nth), seat(7 - board, nth));
@@ -85,16 +86,17 @@ fn figure_7_of_kernel_transfers() {
     in_a_network("inside_a_wide_area", Duration::from_secs(3 * 3600));
 }
 
-/// Periods of the mesh that figure 7 is made from.
+/// Periods of the mesh for figure 7.
 const PERIODS: usize = 7;
 
-/// The directory of the examples of meshes.
+/// The directory of the example meshes.
 fn examples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/mesh")
 }
 
-/// The mesh of the examples on its paths at a tenth of their rates: eight nodes whose kernels' TCP moves 4 MB by each controller every four
-/// minutes. Whoever names a directory in FULLPIPE_KEEP finds the store of all records there, and what `probe report` makes of it.
+/// The example mesh on its paths at a tenth of their rates: eight nodes that transfer 4 MB over
+/// kernel TCP with each controller every four minutes. With FULLPIPE_KEEP=DIR, the store and the
+/// output of `probe report` are kept in DIR.
 #[test]
 #[ignore = "runs in networks of its own"]
 fn inside_a_wide_area() {
@@ -105,7 +107,7 @@ fn inside_a_wide_area() {
     let names: Vec<&'static str> = world.sites.iter().map(|name| &*name.clone().leak()).collect();
     let way = |from: usize, to: usize| {
         let pair = Pair { from: from as u16, to: to as u16 };
-        // Nobody sends to himself.
+        // No site sends to itself.
         world
             .links
             .get(&pair)
@@ -120,7 +122,7 @@ fn inside_a_wide_area() {
         let enough = |h: &History| h.transfers.len() >= (PERIODS + 1) * (names.len() - 1) * 2;
         mesh.until(name, "periods", enough);
     }
-    // The mesh's own way: over its paths, by its protocol.
+    // Collected as usual: over the paths, by the mesh's protocol.
     let all =
         std::env::var_os("FULLPIPE_KEEP").map_or_else(|| mesh.directory.path().join("all"), PathBuf::from);
     let mut collect = Command::new("nsenter");
@@ -149,7 +151,7 @@ fn inside_a_wide_area() {
         .collect();
     gains.sort_by(f64::total_cmp);
     println!("probe: gains {gains:.2?}");
-    // The paper's figure: BBR carries 2 to 25 times as much on most paths, less on none.
+    // As in the paper's figure, BBR is 2 to 25 times as fast on most paths, and slower on none.
     assert!(gains.len() * 10 >= world.pairs().count() * 9, "only {} paths have a ratio", gains.len());
     assert!(gains[0] > 0.95, "{gains:.2?}");
     assert!((2.0..=25.0).contains(&gains[gains.len() / 2]), "{gains:.2?}");
@@ -158,12 +160,12 @@ fn inside_a_wide_area() {
 /// Four pairs of sites, no site in two of them.
 type Round = [(usize, usize); 4];
 
-/// So many periods of the mesh, of so many seconds, and some more of the pairs of each round, which have their paths for themselves.
+/// Runs the mesh for a number of periods, and then the pairs of each round alone on their paths.
 fn compare(periods: usize, period_s: usize, rounds: &[Round]) {
     shows("eight sites, each path as it is alone", || {
         let hub = Hub::new(SITES.len(), way)?;
         Some(Attempt::of(Vec::new(), || {
-            // 28 slots: at 8 Mbit/s a transfer takes some 0.6 s, most take half of that.
+            // 28 slots: at 8 Mbit/s a transfer takes about 0.6 s, most take half of that.
             let mut mesh = Mesh::at(&SITES, address, &format!("period = '{period_s}s'\nsize = '512k'"));
             mesh.patience = Duration::from_secs(900);
             let start = |mesh: &Mesh, i: usize| -> Node {
@@ -174,7 +176,7 @@ fn compare(periods: usize, period_s: usize, rounds: &[Round]) {
                 let enough = |h: &History| h.transfers.len() >= (periods + 1) * (SITES.len() - 1) * 2;
                 mesh.until(name, "periods", enough);
             }
-            // By transfers sent and received alike, and by small probes.
+            // Counted both as sent and as received, with small probes.
             let memory = nodes.iter().map(Node::memory_kb).max().unwrap();
             nodes.into_iter().for_each(|node| drop(node.stop()));
             let (mut arrived, mut lost) = (0, 0);
@@ -183,7 +185,7 @@ fn compare(periods: usize, period_s: usize, rounds: &[Round]) {
                 let history = mesh.history(name);
                 accounted(&history, name, SITES.len() - 1);
                 arrived += done(&history);
-                // Who ends first breaks off what others send it.
+                // The node that ends first aborts transfers from others.
                 let ended =
                     failed(&history, TransferError::Broken) + failed(&history, TransferError::Refused);
                 lost += history.transfers.len() - done(&history) - ended;
@@ -192,18 +194,19 @@ fn compare(periods: usize, period_s: usize, rounds: &[Round]) {
             assert!(lost * 50 <= arrived, "{lost} of {arrived}");
             assert!(memory < 50 << 10, "{memory} kB");
 
-            let said: Vec<_> = rounds.iter().flat_map(|round| alone(&hub, &mesh, *round, periods)).collect();
-            for (from, to, alone, within) in &said {
+            let printed: Vec<_> =
+                rounds.iter().flat_map(|round| alone(&hub, &mesh, *round, periods)).collect();
+            for (from, to, alone, within) in &printed {
                 println!("probe: {from} -> {to}: bbr/cubic {within:.3} in the mesh, {alone:.3} alone");
             }
-            let off = said.iter().filter(|(.., alone, within)| (within / alone - 1.0).abs() >= 0.1);
+            let off = printed.iter().filter(|(.., alone, within)| (within / alone - 1.0).abs() >= 0.1);
             let off: Vec<_> = off.collect();
-            assert!(off.is_empty(), "{} of {} are further off: {off:?}", off.len(), said.len());
+            assert!(off.is_empty(), "{} of {} are further off: {off:?}", off.len(), printed.len());
         }))
     });
 }
 
-/// The ratio of each direction of a round's pairs, which have their paths for themselves, and what it was in the mesh.
+/// The ratio of each direction of a round's pairs alone on their paths, and in the mesh.
 fn alone(
     hub: &Hub,
     mesh: &Mesh,
@@ -216,15 +219,15 @@ fn alone(
         let nodes = [a, b].map(|i| mesh.node_in(SITES[i], "mesh.toml", &[], Some(hub.network(i))));
         (mesh, nodes)
     });
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     for ((alone, nodes), (a, b)) in meshes.into_iter().zip(pairs) {
         for (from, to) in [(SITES[a], SITES[b]), (SITES[b], SITES[a])] {
             let enough = |h: &History| h.transfers.len() >= (periods + 3) * 2;
             let by_itself = ratio(&alone.until(from, "periods alone", enough), from, to).unwrap();
             let within = ratio(&mesh.history(from), from, to).unwrap();
-            said.push((from, to, by_itself, within));
+            printed.push((from, to, by_itself, within));
         }
         drop(nodes);
     }
-    said
+    printed
 }

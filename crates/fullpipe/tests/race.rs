@@ -1,4 +1,4 @@
-//! `fullpipe race` and `fullpipe run` as a user calls them.
+//! `fullpipe race` and `fullpipe run`.
 
 use serde_json::Value;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What it prints, if all went well.
+/// The output of a successful command.
 fn stdout(args: &[&str]) -> String {
     let output = run(args);
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
@@ -30,7 +30,7 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_str(&stdout(args)).unwrap()
 }
 
-/// What it says when it refuses with exit code 2.
+/// The error of a command that exits with 2.
 fn refusal(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
@@ -45,13 +45,13 @@ fn goodput(results: &Value, cc: &str) -> f64 {
 }
 
 #[test]
-fn without_arguments_four_controllers_race_and_bbr_carries_what_cubic_cannot() {
+fn default_race_has_five_controllers_and_bbr_beats_cubic() {
     let results = json(&["race", "--json"]);
     assert_eq!(results["schema"], "fullpipe/recording/1");
     let names: Vec<&str> =
         results["runs"].as_array().unwrap().iter().map(|r| r["cc"].as_str().unwrap()).collect();
     assert_eq!(names, ["bbr", "bbr3", "cubic", "hybla", "reno"]);
-    // The main job's own promise for 100 Mbit/s, 100 ms, 1 BDP and 1 % loss.
+    // The README's claim for 100 Mbit/s, 100 ms, 1 BDP and 1 % loss.
     assert!(goodput(&results, "bbr") >= 85e6, "{}", goodput(&results, "bbr"));
     assert!(goodput(&results, "cubic") <= 4e6, "{}", goodput(&results, "cubic"));
     for run in results["runs"].as_array().unwrap() {
@@ -69,7 +69,7 @@ fn without_arguments_four_controllers_race_and_bbr_carries_what_cubic_cannot() {
 }
 
 #[test]
-fn the_table_is_plain_text_in_a_pipe_and_ends_with_the_conclusion() {
+fn the_table_in_a_pipe_is_plain_text_with_a_conclusion() {
     let short = ["race", "--duration", "10s"];
     let output = fullpipe(&short).env("COLUMNS", "80").output().unwrap();
     let table = text(&output.stdout);
@@ -114,7 +114,7 @@ fn the_same_seed_gives_the_same_bytes_on_one_core_and_on_all() {
 }
 
 #[test]
-fn together_they_share_the_path_and_their_fairness_is_told() {
+fn a_shared_path_reports_fairness() {
     let results = json(&[
         "race",
         "bbr",
@@ -158,7 +158,7 @@ fn a_sweep_of_a_hundred_runs_works() {
 }
 
 #[test]
-fn every_form_of_report_is_written_and_an_older_file_replaced() {
+fn every_report_format_replaces_an_existing_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     std::fs::write(path("r.html"), "old").unwrap();
@@ -193,9 +193,9 @@ fn every_form_of_report_is_written_and_an_older_file_replaced() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_before_anything_runs() {
+fn unwritable_reports_are_rejected_before_anything_runs() {
     let started = Instant::now();
-    // It would take minutes, if it ran.
+    // Running it would take minutes.
     let e = refusal(&["race", "--duration", "3000s", "--repeats", "50", "--out", "/no/such/dir/r.html"]);
     assert!(e.contains("/no/such/dir/r.html") && e.contains("does not exist"), "{e}");
     let e = refusal(&["race", "--duration", "3000s", "--repeats", "50", "--out", "/tmp"]);
@@ -204,7 +204,7 @@ fn what_cannot_be_written_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn bad_usage_names_the_place_the_reason_and_the_way_out() {
+fn usage_errors_name_the_place_reason_and_remedy() {
     for (args, words) in [
         (&["race", "cubik"][..], &["unknown controller `cubik`", "`cubic`"][..]),
         (&["race", "cubic:hystrat=off"], &["hystrat", "hystart"]),
@@ -234,7 +234,7 @@ fn scenario(dir: &Path, name: &str, text: impl AsRef<[u8]>) -> String {
 }
 
 #[test]
-fn a_scenario_file_runs_and_its_checks_decide_the_exit_code() {
+fn checks_of_a_scenario_determine_the_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     let file = |bound: &str| {
         format!(
@@ -256,7 +256,7 @@ fn a_scenario_file_runs_and_its_checks_decide_the_exit_code() {
 }
 
 #[test]
-fn an_error_in_a_scenario_is_shown_at_its_place() {
+fn scenario_errors_show_their_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = scenario(
         dir.path(),
@@ -276,7 +276,7 @@ fn an_error_in_a_scenario_is_shown_at_its_place() {
 }
 
 #[test]
-fn the_scenario_in_a_recording_makes_the_same_run_again() {
+fn the_scenario_in_a_recording_reproduces_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let first = json(&[
         "race",
@@ -298,10 +298,10 @@ fn the_scenario_in_a_recording_makes_the_same_run_again() {
 }
 
 #[test]
-fn ctrl_c_in_a_long_sweep_reports_the_finished_runs() {
+fn ctrl_c_reports_the_finished_runs_of_a_sweep() {
     let args = ["race", "bbr", "--repeats", "5000", "--duration", "20s", "--json", "--jobs", "2"];
     let child = fullpipe(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Long enough for some runs even on a busy machine, far too short for all of them.
+    // Long enough for some runs on a busy machine, far too short for all.
     std::thread::sleep(Duration::from_secs(8));
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
@@ -314,7 +314,7 @@ fn ctrl_c_in_a_long_sweep_reports_the_finished_runs() {
 }
 
 #[test]
-fn a_list_is_the_same_with_commas_spaces_or_both() {
+fn lists_accept_commas_spaces_or_both() {
     let results = |list: &[&str]| {
         let mut args = vec!["race"];
         args.extend(list);
@@ -339,7 +339,7 @@ fn a_list_is_the_same_with_commas_spaces_or_both() {
 }
 
 #[test]
-fn a_rate_is_written_as_iperf3_has_it_too() {
+fn rates_accept_iperf3_notation() {
     let goodput = |rate: &str| {
         json(&["race", "reno", "--rate", rate, "--loss", "0", "--duration", "2s", "--json"])["runs"].clone()
     };
@@ -348,14 +348,14 @@ fn a_rate_is_written_as_iperf3_has_it_too() {
 }
 
 #[test]
-fn a_controller_in_the_place_of_a_case_is_told_where_it_belongs() {
-    let told = refusal(&["conformance", "cubic"]);
-    assert!(told.contains("say --cc cubic") && !told.contains("there are"), "{told}");
+fn a_controller_given_as_a_case_gets_a_hint() {
+    let reported = refusal(&["conformance", "cubic"]);
+    assert!(reported.contains("say --cc cubic") && !reported.contains("there are"), "{reported}");
     assert!(refusal(&["conformance", "nosuch"]).contains("the cases are:"));
 }
 
 #[test]
-fn a_range_is_swept_and_its_figures_go_to_the_standard_output_a_row_a_run() {
+fn a_range_sweep_prints_one_csv_row_per_run() {
     let args = [
         "race",
         "bbr",
@@ -389,7 +389,7 @@ fn a_range_is_swept_and_its_figures_go_to_the_standard_output_a_row_a_run() {
 }
 
 #[test]
-fn repeats_come_as_means_with_intervals() {
+fn repeats_are_reported_as_means_with_intervals() {
     let text = stdout(&["race", "bbr", "cubic", "--duration", "3s", "--repeats", "5"]);
     assert!(text.contains("bbr × 5") && text.contains("cubic × 5") && text.contains('±'), "{text}");
 }
@@ -399,13 +399,13 @@ fn document(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)).unwrap()
 }
 
-/// Who reads the README and does what it says must see what it shows.
+/// Following the README must give the output that it shows.
 #[test]
-fn the_readme_and_the_first_tutorial_show_what_races_print() {
+fn readme_and_first_tutorial_match_the_output_of_race() {
     let readme = document("README.md");
     let race = stdout(&["race"]);
     assert!(readme.contains(race.trim_end()), "README.md does not show this:\n{race}");
-    // Shown without its first lines and its last column.
+    // Shown without its first lines and last column.
     let line = "race bbr cubic:hystart=off bbr3 --rate 20mbit --rtt 60ms --loss 0 --duration 10s --together";
     let tutorial = document("docs/tutorials/first-race.md");
     let (_, shown) = tutorial.split_once(line).unwrap();
@@ -418,7 +418,7 @@ fn the_readme_and_the_first_tutorial_show_what_races_print() {
 
 #[cfg(feature = "ebpf")]
 #[test]
-fn the_chapter_on_splits_shows_what_calibrate_prints() {
+fn the_split_chapter_matches_the_output_of_calibrate() {
     let printed = stdout(&["split", "calibrate"]);
     assert!(
         document("docs/explanation/split-statistics.md").contains(printed.trim_end()),

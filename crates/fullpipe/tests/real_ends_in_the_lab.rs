@@ -1,6 +1,7 @@
-//! What ends do in the simulator and on the kernel's TCP. Receive and send buffers let through the same where the simulator keeps them as
-//! Linux does; else the lab carries a quarter more with the first, and a thirteenth less with the second. A time-out comes when it does in
-//! the kernel if the simulator has the kernel's timers; else the lab is late by some 20 ms.
+//! Compares TCP end points of the simulator and the kernel. Receive and send buffers allow the same
+//! throughput if the simulator accounts for them as Linux does; otherwise the lab is 25 % faster
+//! with a receive buffer, and 8 % slower with a send buffer. Timeouts occur at the same time if the
+//! simulator has the kernel's timers; otherwise the lab is about 20 ms late.
 
 mod lab;
 mod program;
@@ -13,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Each claim has the machine.
+/// Serialises the tests, which need the whole machine.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// CUBIC with a receive buffer of 500 kB over 100 ms, 20 Mbit/s with half of it.
@@ -32,12 +33,12 @@ fn sending(tso: &str) -> String {
     )
 }
 
-/// The only run of a scenario; `None` when this machine cannot make a lab.
+/// The only run of a scenario; `None` if the lab is not possible on this machine.
 fn run(engine: &str, scenario: &str) -> Option<Value> {
     run_by(fullpipe(), engine, scenario)
 }
 
-/// The same, by this command.
+/// The same with a given command.
 fn run_by(mut command: Command, engine: &str, scenario: &str) -> Option<Value> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("buffer.toml");
@@ -47,15 +48,16 @@ fn run_by(mut command: Command, engine: &str, scenario: &str) -> Option<Value> {
     if lab::is_missing(&output) {
         return None;
     }
-    // A run that is not valid is told by the exit status, too.
+    // The exit code also reports an invalid run.
     let results: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
     Some(results["runs"][0].clone())
 }
 
-/// 100 kB of which the last packet of all is lost, which nothing but a timer tells of.
+/// A transfer of 100 kB whose very last packet is lost, which only a timer detects.
 fn last_lost(timer: &str) -> String {
     format!(
-        "duration = '2s'\n[path]\nrate = '100mbit'\nrtt = '50ms'\nbuffer = '1bdp'\nloss = {{ kind = 'list', packets = [72] }}\n\
+        "duration = '2s'\n[path]\nrate = '100mbit'\nrtt = '50ms'\nbuffer = '1bdp'\nloss = {{ kind = \
+         'list', packets = [72] }}\n\
          [[flow]]\ncc = 'cubic'\nsize = '100kB'\n{timer}\n"
     )
 }
@@ -65,7 +67,7 @@ fn completed(run: &Value) -> f64 {
 }
 
 #[test]
-fn a_time_out_is_as_late_as_the_kernels_timers_are() {
+fn a_simulated_timeout_is_as_late_as_the_kernels() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let hz = fullpipe_kernel::facts::tick_rate().expect("every Linux tells the resolution of its clocks");
     let exact = completed(&run("sim", &last_lost("")).unwrap());
@@ -75,7 +77,8 @@ fn a_time_out_is_as_late_as_the_kernels_timers_are() {
         .collect();
     let least = on_the_wheel.iter().copied().fold(f64::INFINITY, f64::min);
     let most = on_the_wheel.iter().copied().fold(0.0, f64::max);
-    // 63 ticks or more away, each is within an eighth of that; the first tick after it is the least.
+    // A timer 63 ticks or more ahead is late by up to an eighth of that, at least until the next
+    // tick.
     let tick = 1e3 / f64::from(hz);
     assert!(
         least >= exact + tick / 2.0 && most <= exact + 250.0 / 7.0 + 2.0 * tick,
@@ -84,7 +87,7 @@ fn a_time_out_is_as_late_as_the_kernels_timers_are() {
     shows("a time-out by the kernel's ticks", || {
         let run = run("lab", &last_lost(""))?;
         let got = completed(&run);
-        // The emulator and the ends are late, too, never early.
+        // Emulator and end points may be late as well, but never early.
         let wrong = format!("{got:.1} ms; exactly {exact:.1}, by ticks {least:.1} to {most:.1}");
         Some(Attempt {
             doubts: doubts(&run),
@@ -93,10 +96,11 @@ fn a_time_out_is_as_late_as_the_kernels_timers_are() {
     });
 }
 
-/// The ACK that the probe for a lost last packet waits for is delayed, if the window has stopped to grow before it, and how many were
-/// acknowledged before it is even. Both is so with two first buffers; a simulator that lets windows grow otherwise completes 40 ms earlier.
+/// The ACK of the last packet's probe is delayed if the window has stopped growing and an even
+/// number of segments was acknowledged before. Both hold with two of the initial buffers; a
+/// simulator with other window growth completes 40 ms earlier.
 #[test]
-fn windows_begin_and_grow_as_in_the_lab() {
+fn windows_start_and_grow_as_in_the_lab() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for first in ["128KiB", "1MiB"] {
         let ends = format!("auto_tuning = true\nreceive_buffer = '32MiB'\nfirst_receive_buffer = '{first}'");
@@ -105,7 +109,8 @@ fn windows_begin_and_grow_as_in_the_lab() {
         shows(&format!("a window from a buffer of {first}"), || {
             let run = run("lab", &last_lost(&ends))?;
             let got = completed(&run);
-            // The kernel's ticks, of which a probe 63 away waits for up to eight more, and the ends are late.
+            // Timer ticks delay a probe 63 ticks ahead by up to eight more, and the end points may
+            // be late.
             Some(Attempt {
                 doubts: doubts(&run),
                 wrong: failed([(
@@ -117,7 +122,8 @@ fn windows_begin_and_grow_as_in_the_lab() {
     }
 }
 
-/// Emulator and ends share a processor: none of them may wait for another that it keeps from running, or the run never ends.
+/// Emulator and end points share a processor: none may wait for another that it prevents from
+/// running, or the run never ends.
 #[test]
 fn one_processor_is_enough_for_a_lab() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,10 +150,10 @@ fn mbit(run: &Value) -> f64 {
 }
 
 #[test]
-fn both_engines_carry_what_buffers_kept_as_linux_keeps_them_let_through() {
+fn both_engines_agree_with_linux_buffer_accounting() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // What it may be with 160 of 256 parts of the buffer as window, and with half of it; what is kept in structures and filled by
-    // thirds, and all of it.
+    // Throughput with 160/256 of the receive buffer as window and with half of it; with a send
+    // buffer that has overhead and is filled by thirds, and with all of it.
     let cases = [
         ("tuned", receiving(true), receiving(true), 24.0..25.1, -0.04..0.04),
         ("not tuned", receiving(false), receiving(false), 19.5..20.1, 0.18..0.3),

@@ -1,4 +1,4 @@
-//! `fullpipe records`: every connection that closes is in them or counted, with what it really carried.
+//! `fullpipe records`: every connection that closes is recorded or counted, with its actual bytes.
 
 mod loading;
 mod program;
@@ -16,60 +16,62 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs a part of this file, an ignored test, in a network namespace of its own, where nobody else's connections close.
+/// Runs an ignored test of this file in its own network namespace, where no other connections
+/// close.
 fn in_a_space(part: &str) {
     if !can_load() {
         return;
     }
     let own = std::env::current_exe().unwrap();
     let script = format!(
-        "ulimit -n 20000 && mount -t bpf bpf /sys/fs/bpf && ip link set lo up && exec {} --exact {part} --ignored --nocapture",
+        "ulimit -n 20000 && mount -t bpf bpf /sys/fs/bpf && ip link set lo up && exec {} --exact {part} \
+         --ignored --nocapture",
         own.display()
     );
     assert!(Command::new("unshare").args(["-n", "-m", "sh", "-c", &script]).status().unwrap().success());
 }
 
-/// `fullpipe records` at work.
+/// A running `fullpipe records`.
 struct Recording {
     child: Child,
-    said: BufReader<ChildStderr>,
+    printed: BufReader<ChildStderr>,
 }
 
-/// What it said at its end.
-struct Said {
+/// Its last line.
+struct Summary {
     code: Option<i32>,
     text: String,
 }
 
 impl Recording {
-    /// Starts it, and returns when it sees what closes.
+    /// Starts it, and returns once it records.
     fn start(args: &[&str]) -> Recording {
         let mut child = program::fullpipe().arg("records").args(args).stderr(Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap());
+        let mut printed = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
-        said.read_line(&mut line).unwrap();
+        printed.read_line(&mut line).unwrap();
         assert!(line.starts_with("recording"), "{line}");
-        Recording { child, said }
+        Recording { child, printed }
     }
 
     fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    fn end(self) -> Said {
+    fn end(self) -> Summary {
         self.signal(Signal::SIGTERM);
         self.wait()
     }
 
-    fn wait(mut self) -> Said {
+    fn wait(mut self) -> Summary {
         let mut text = String::new();
-        self.said.read_to_string(&mut text).unwrap();
-        Said { code: self.child.wait().unwrap().code(), text }
+        self.printed.read_to_string(&mut text).unwrap();
+        Summary { code: self.child.wait().unwrap().code(), text }
     }
 }
 
-impl Said {
-    /// The figure in front of `what`.
+impl Summary {
+    /// The number before `what`.
     fn figure(&self, what: &str) -> u64 {
         let (before, _) = self.text.split_once(what).unwrap_or_else(|| panic!("{what}: {}", self.text));
         before.trim_end().rsplit(' ').next().unwrap().parse().unwrap()
@@ -92,10 +94,11 @@ enum End {
 
 /// The client's end and the server's.
 type Ends = (SocketAddr, SocketAddr);
-/// What connections between the same ends carried to the server and back: ports are given again.
+/// Bytes to and from the server of connections between the same ends, since ports are reused.
 type Carried = HashMap<Ends, Vec<(usize, usize, End)>>;
 
-/// Opens and closes connections, one after the other, and gives what each carried to the server and back.
+/// Opens and closes connections one after the other, and returns the bytes of each in both
+/// directions.
 fn connect(many: usize) -> Carried {
     connect_at(1, many)
 }
@@ -143,7 +146,7 @@ fn retransmitted() -> u64 {
 }
 
 #[test]
-fn every_connection_is_recorded_with_what_it_carried() {
+fn every_connection_is_recorded_with_its_bytes() {
     in_a_space("each_of_two_thousand");
 }
 
@@ -154,7 +157,7 @@ fn each_of_two_thousand() {
     let path = dir.path().join("closed.jsonl");
     let before = retransmitted();
     let recording = Recording::start(&[path.to_str().unwrap(), "--buffer", "32m", "--max-size", "1GB"]);
-    // `CONNECTIONS=50000` for more.
+    // Set `CONNECTIONS=50000` for more.
     let many: usize = std::env::var("CONNECTIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);
     let began = Instant::now();
     let carried: Carried = std::thread::scope(|scope| {
@@ -162,11 +165,16 @@ fn each_of_two_thousand() {
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
     let took = began.elapsed();
-    let said = recording.end();
-    assert_eq!(said.code, Some(0), "{}", said.text);
+    let printed = recording.end();
+    assert_eq!(printed.code, Some(0), "{}", printed.text);
     let all = 2 * carried.values().map(Vec::len).sum::<usize>();
-    let (written, lost) = (said.figure("written") as usize, said.figure("dropped") as usize);
-    assert_eq!((said.figure("connections closed") as usize, written + lost), (all, all), "{}", said.text);
+    let (written, lost) = (printed.figure("written") as usize, printed.figure("dropped") as usize);
+    assert_eq!(
+        (printed.figure("connections closed") as usize, written + lost),
+        (all, all),
+        "{}",
+        printed.text
+    );
     let records = records(&path);
     assert_eq!(records.len(), written);
     let own = std::process::id();
@@ -177,16 +185,16 @@ fn each_of_two_thousand() {
         let server: SocketAddr = record["server"].as_str().unwrap().parse().unwrap();
         let by_client = record["vantage"]["point"] == "client";
         let bytes = |way: &str| record[way]["bytes"].as_u64().unwrap_or(0) as usize;
-        let told = (bytes("to_server"), bytes("to_client"));
+        let reported = (bytes("to_server"), bytes("to_client"));
         let those = &carried[&(client, server)];
-        let carried = those.iter().find(|(there, back, _)| (*there, *back) == told);
+        let carried = those.iter().find(|(there, back, _)| (*there, *back) == reported);
         let Some((_, _, end)) = carried else { panic!("{those:?} {record}") };
-        *seen.entry((client, server, by_client, told)).or_insert(0) += 1;
+        *seen.entry((client, server, by_client, reported)).or_insert(0) += 1;
         let closing = if *end == End::ResetByClient { "reset_by_client" } else { "closed" };
         assert_eq!(record["closing"], closing, "{end:?} {record}");
         assert_eq!(record["opening"]["handshake"], "seen");
         assert_eq!(record["schema"], "fullpipe/connection/1");
-        // Whoever is reset while nobody looks is known by its opening alone.
+        // A connection that is reset unobserved is known only from its opening.
         if by_client || *end != End::ResetByClient {
             assert_eq!(record["socket"]["owner"]["pid"], own, "{record}");
         }
@@ -197,8 +205,9 @@ fn each_of_two_thousand() {
     let truth = retransmitted() - before;
     assert!(if lost == 0 { again == truth } else { again <= truth }, "{again} of {truth}");
     println!(
-        "{all} closings in {took:.1?}: {written} recorded with the bytes they carried, {lost} counted as lost; {}",
-        said.text
+        "{all} closings in {took:.1?}: {written} recorded with the bytes they carried, {lost} counted as \
+         lost; {}",
+        printed.text
     );
 }
 
@@ -207,7 +216,7 @@ const PORT: u16 = 5213;
 const MOVERS: usize = 12;
 const MOVED: usize = 250_000;
 
-/// Run inside the path, at its far end.
+/// Runs inside the path at the far end.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn sink() {
@@ -221,7 +230,7 @@ fn sink() {
     ends.into_iter().for_each(|end| assert_eq!(end.join().unwrap(), MOVED as u64));
 }
 
-/// Run inside the path, at its near end.
+/// Runs inside the path at the near end.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn mover() {
@@ -229,7 +238,7 @@ fn mover() {
     let connect = || loop {
         match TcpStream::connect(("198.18.0.2", PORT)) {
             Ok(to) => break to,
-            // The attempts that nobody took are connections that closed as well.
+            // Failed connection attempts count as closed connections, too.
             Err(error) => assert!(began.elapsed() < Duration::from_secs(30), "{error}"),
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -250,7 +259,7 @@ fn mover() {
 }
 
 #[test]
-fn under_loss_the_segments_sent_again_are_those_of_the_namespace() {
+fn retransmissions_under_loss_match_the_namespace_counters() {
     if !can_load() {
         return;
     }
@@ -278,8 +287,8 @@ fn under_loss_the_segments_sent_again_are_those_of_the_namespace() {
     let output = program::output_within(&mut lab, Duration::from_secs(120)).expect("the lab did not end");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let said = recording.end();
-    assert_eq!(said.figure("dropped"), 0, "{}", said.text);
+    let printed = recording.end();
+    assert_eq!(printed.figure("dropped"), 0, "{}", printed.text);
     let word = |before: &str| -> u64 {
         let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("{before}: {text}"));
         rest.split_whitespace().next().unwrap().parse().unwrap()
@@ -293,7 +302,7 @@ fn under_loss_the_segments_sent_again_are_those_of_the_namespace() {
     let whole: Vec<&Value> = records.iter().filter(|r| r["opening"]["handshake"] == "seen").collect();
     assert_eq!(whole.len(), MOVERS);
     assert!(whole.iter().all(|r| r["to_server"]["bytes"] == MOVED && r["closing"] == "closed"), "{whole:?}");
-    // 2 % of 2000 segments and more.
+    // 2 % of at least 2000 segments.
     assert!(truth >= 10, "{truth}");
     assert_eq!(sum("segments"), truth);
     for record in &whole {
@@ -301,11 +310,11 @@ fn under_loss_the_segments_sent_again_are_those_of_the_namespace() {
             (&record["to_server"]["bytes_sent"], &record["to_server"]["retransmissions"]["bytes"]);
         assert_eq!(sent.as_u64().unwrap() - again.as_u64().unwrap_or(0), MOVED as u64, "{record}");
     }
-    println!("{truth} segments were sent again, and {truth} are in the records");
+    println!("{truth} segments were retransmitted, and {truth} are in the records");
 }
 
 #[test]
-fn what_finds_the_buffer_full_is_counted() {
+fn records_dropped_by_a_full_buffer_are_counted() {
     in_a_space("with_a_small_buffer");
 }
 
@@ -315,35 +324,35 @@ fn with_a_small_buffer() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("closed.jsonl");
     let recording = Recording::start(&[path.to_str().unwrap(), "--buffer", "8k"]);
-    // Nobody takes what closes.
+    // Nothing reads the buffer.
     recording.signal(Signal::SIGSTOP);
     connect(200);
     recording.signal(Signal::SIGCONT);
-    let said = recording.end();
-    let (written, lost) = (said.figure("written"), said.figure("dropped"));
-    assert_eq!(written + lost, 400, "{}", said.text);
-    assert_eq!(said.figure("connections closed"), 400);
-    assert!(written >= 20 && lost >= 300 && said.text.contains("--buffer"), "{}", said.text);
+    let printed = recording.end();
+    let (written, lost) = (printed.figure("written"), printed.figure("dropped"));
+    assert_eq!(written + lost, 400, "{}", printed.text);
+    assert_eq!(printed.figure("connections closed"), 400);
+    assert!(written >= 20 && lost >= 300 && printed.text.contains("--buffer"), "{}", printed.text);
     assert_eq!(records(&path).len() as u64, written);
 }
 
 #[test]
-fn names_addresses_files_and_filters_are_as_asked_for() {
-    in_a_space("as_asked_for");
+fn names_addresses_files_and_filters_follow_the_options() {
+    in_a_space("options_in_a_namespace");
 }
 
 #[test]
 #[ignore = "a part of the other tests, which start it"]
-fn as_asked_for() {
+fn options_in_a_namespace() {
     let dir = tempfile::tempdir().unwrap();
-    // The process calls itself what a terminal would obey.
+    // The process name contains a terminal control sequence.
     fs::write("/proc/self/comm", "\x1b[2Jevil\u{9b}31m").unwrap();
 
     let turns = dir.path().join("turns.jsonl");
     let recording = Recording::start(&[turns.to_str().unwrap(), "--max-size", "40kB", "--files", "3"]);
     connect(200);
-    let said = recording.end();
-    assert_eq!((said.figure("written"), said.figure("dropped")), (400, 0));
+    let printed = recording.end();
+    assert_eq!((printed.figure("written"), printed.figure("dropped")), (400, 0));
     let mut numbers = Vec::new();
     for name in ["turns.2.jsonl", "turns.1.jsonl", "turns.jsonl"] {
         let path = dir.path().join(name);
@@ -378,12 +387,12 @@ fn as_asked_for() {
     let path = dir.path().join("filtered.jsonl");
     let recording = Recording::start(&[path.to_str().unwrap(), "pid", "1"]);
     connect(8);
-    let said = recording.end();
-    assert_eq!((said.figure("written"), said.figure("excluded by the filter")), (0, 16));
+    let printed = recording.end();
+    assert_eq!((printed.figure("written"), printed.figure("excluded by the filter")), (0, 16));
 }
 
 #[test]
-fn a_full_disk_is_told_and_cuts_no_line() {
+fn a_full_disk_is_reported_and_cuts_no_line() {
     in_a_space("on_a_full_disk");
 }
 
@@ -397,7 +406,7 @@ fn on_a_full_disk() {
     for name in ["closed.jsonl", "closed.parquet"] {
         let path = dir.path().join(name);
         let mut recording = Recording::start(&[path.to_str().unwrap()]);
-        // Parquet goes to the disk at its end alone.
+        // Parquet is written to the disk only at the end.
         let mut filled = 0;
         while recording.child.try_wait().unwrap().is_none() && filled < 40 {
             connect(50);
@@ -409,16 +418,16 @@ fn on_a_full_disk() {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        let said = recording.wait();
-        assert_eq!(said.code, Some(2), "{}", said.text);
-        assert!(said.text.contains("No space left") && said.text.contains(name), "{}", said.text);
-        let written = said.figure("written");
-        assert!(said.figure("could not be written") > 0, "{}", said.text);
+        let printed = recording.wait();
+        assert_eq!(printed.code, Some(2), "{}", printed.text);
+        assert!(printed.text.contains("No space left") && printed.text.contains(name), "{}", printed.text);
+        let written = printed.figure("written");
+        assert!(printed.figure("could not be written") > 0, "{}", printed.text);
         if name.ends_with("jsonl") {
             assert_eq!(records(&path).len() as u64, written);
             fs::remove_file(&path).unwrap();
         } else {
-            assert!(written == 0 && !path.exists(), "{}", said.text);
+            assert!(written == 0 && !path.exists(), "{}", printed.text);
         }
     }
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -427,7 +436,7 @@ fn on_a_full_disk() {
 }
 
 #[test]
-fn killed_it_leaves_nothing_in_the_kernel() {
+fn a_killed_recorder_leaves_nothing_in_the_kernel() {
     in_a_space("killed");
 }
 
@@ -440,7 +449,7 @@ fn killed() {
         let recording = Recording::start(&[path.to_str().unwrap()]);
         connect(20);
         std::thread::sleep(Duration::from_millis(pause));
-        // What it has there, by the kernel's numbers.
+        // Its programs and maps, by kernel IDs.
         let mut there = Vec::new();
         for entry in fs::read_dir(format!("/proc/{}/fdinfo", recording.child.id())).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
@@ -465,7 +474,7 @@ fn killed() {
             assert!(began.elapsed() < Duration::from_secs(20), "{there:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Nothing was pinned, and what was written are whole lines.
+        // Nothing was pinned, and all written lines are complete.
         assert_eq!(
             fs::read_dir("/sys/fs/bpf")
                 .unwrap()
@@ -479,11 +488,11 @@ fn killed() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
-    let refused = |args: &[&str], code: i32, said: &str| {
+fn invalid_options_are_rejected() {
+    let refused = |args: &[&str], code: i32, printed: &str| {
         let output = program::fullpipe().arg("records").args(args).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(code) && text.contains(said), "{args:?}: {text}");
+        assert!(output.status.code() == Some(code) && text.contains(printed), "{args:?}: {text}");
     };
     refused(&["x.jsonl", "dprt = :443"], 2, "known conditions: dst");
     refused(&["x.jsonl", "state", "established"], 2, "cannot use `state`");
@@ -495,7 +504,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn without_privilege_it_says_what_is_missing() {
+fn a_missing_privilege_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("closed.jsonl");
     let mut command = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! `fullpipe report`: what records come to, on a terminal and as a page.
+//! `fullpipe report` of connection records, on a terminal and as a page.
 
 mod program;
 
@@ -9,7 +9,7 @@ fn report(args: &[&str]) -> Output {
     program::fullpipe().arg("report").args(args).output().unwrap()
 }
 
-/// A line of a download, as `fullpipe records` writes it.
+/// The record of a download, as `fullpipe records` writes it.
 fn line(number: u32, controller: &str, again: u32) -> String {
     serde_json::json!({
         "schema": "fullpipe/connection/1", "number": number, "client": format!("192.0.2.{number}:50000"),
@@ -24,7 +24,7 @@ fn line(number: u32, controller: &str, again: u32) -> String {
 }
 
 #[test]
-fn records_come_to_tables_and_a_page() {
+fn records_are_reported_as_tables_and_a_page() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("closed.jsonl");
     let records: Vec<String> =
@@ -32,8 +32,8 @@ fn records_come_to_tables_and_a_page() {
     fs::write(&path, records.join("\n") + "\n{\"number\":1,\"cli").unwrap();
     let page = dir.path().join("closed.html");
     let output = report(&[path.to_str().unwrap(), "--out", page.to_str().unwrap()]);
-    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("skipping the last line"), "{said}");
+    let (text, printed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && printed.contains("skipping the last line"), "{printed}");
     for by in ["by controller", "by prefix", "by port", "by hour"] {
         assert!(text.contains(by), "{text}");
     }
@@ -41,7 +41,7 @@ fn records_come_to_tables_and_a_page() {
         |name: &str| text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
     let cells: Vec<&str> = row("bbr").split_whitespace().collect();
     assert_eq!(cells[1], "75", "{text}");
-    // 7 of 700, and 35 of them; 8 Mbit in two seconds.
+    // 7 and 35 of 700 segments; 8 Mbit in two seconds.
     assert!(
         row("bbr").contains("1.00") && row("cubic").contains("5.00") && row("192.0.2.0/24").contains("100"),
         "{text}"
@@ -56,11 +56,11 @@ fn records_come_to_tables_and_a_page() {
 }
 
 #[test]
-fn what_is_no_record_is_refused_with_its_place() {
+fn invalid_records_are_rejected_with_their_place() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("closed.jsonl");
     let file = path.to_str().unwrap();
-    for (text, said) in [
+    for (text, printed) in [
         (line(1, "bbr", 0) + "\nno record\n", "line 2"),
         ("{\"schema\":\"fullpipe/watch/1\",\"connections\":[]}\n".to_owned(), "fullpipe/watch/1"),
         ("\u{7f}ELF".to_owned(), "contains no records"),
@@ -68,14 +68,14 @@ fn what_is_no_record_is_refused_with_its_place() {
     ] {
         fs::write(&path, text).unwrap();
         let output = report(&[file]);
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && told.contains(said), "{told}");
+        let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && reported.contains(printed), "{reported}");
     }
     let output = report(&["/no/such/file"]);
     assert_eq!(output.status.code(), Some(2));
     let output = report(&[file, "--out", "x.csv"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains(".html"));
-    // What a name would have a terminal do is written out.
+    // Control sequences in names are escaped.
     fs::write(&path, line(1, "\u{1b}[2Jbbr", 0)).unwrap();
     let output = report(&[file]);
     assert!(output.status.success() && !String::from_utf8_lossy(&output.stdout).contains("\u{1b}[2J"));
@@ -91,24 +91,24 @@ fn recorded(dir: &std::path::Path, name: &str, cc: &str) -> String {
 }
 
 #[test]
-fn recordings_are_drawn_again_and_side_by_side() {
+fn recordings_are_converted_and_compared() {
     let dir = tempfile::tempdir().unwrap();
     let (a, b) = (recorded(dir.path(), "before.json", "cubic"), recorded(dir.path(), "after.json", "bbr"));
     let page = dir.path().join("both.html");
     let output = report(&[&a, &b, "--out", page.to_str().unwrap()]);
-    let (text, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}");
+    let (text, printed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{printed}");
     assert!(text.contains("before: cubic") && text.contains("after: bbr"), "{text}");
     assert!(fs::read_to_string(&page).unwrap().contains("before: cubic"));
-    // One alone is what it was.
+    // A single recording is unchanged.
     let again = dir.path().join("again.json");
     assert!(report(&[&a, "--out", again.to_str().unwrap()]).status.success());
     assert_eq!(fs::read(&a).unwrap(), fs::read(&again).unwrap());
 
     let refused = |args: &[&str], why: &str| {
         let output = report(args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && printed.contains(why), "{printed}");
     };
     let records = dir.path().join("closed.jsonl");
     fs::write(&records, line(1, "bbr", 0)).unwrap();

@@ -1,5 +1,5 @@
-//! The scenario files that come with the project: each runs, passes its own checks, and together they
-//! show all that a scenario can say.
+//! The scenario files of the project: each runs and passes its checks, and together they cover the
+//! scenario language.
 
 mod lab;
 
@@ -19,7 +19,7 @@ fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
 }
 
-/// Each file's name with the runs it stands for.
+/// Each file's name with its runs.
 fn files() -> Vec<(String, Vec<Case>)> {
     let directory = directory();
     let vocabulary = Vocabulary::new(fullpipe_cc::CONTROLLERS.iter().map(|c| c.name));
@@ -38,17 +38,17 @@ fn files() -> Vec<(String, Vec<Case>)> {
     names.into_iter().map(read).collect()
 }
 
-/// What a part of a scenario may say: the keys of its published schema.
-fn keys_of<T: schemars::JsonSchema>() -> BTreeSet<String> {
+/// The keys that the published schema allows in a part of a scenario.
+fn keys_of_schema<T: schemars::JsonSchema>() -> BTreeSet<String> {
     let schema = schemars::schema_for!(T).to_value();
     schema["properties"].as_object().unwrap().keys().cloned().collect()
 }
 
-/// The keys that `part` says.
+/// The keys that `part` uses.
 fn keys_in(part: &impl serde::Serialize) -> BTreeSet<String> {
     let written = serde_json::to_value(part).unwrap();
-    let said = |(key, value): (&String, &Value)| (!value.is_null()).then(|| key.clone());
-    written.as_object().unwrap().iter().filter_map(said).collect()
+    let printed = |(key, value): (&String, &Value)| (!value.is_null()).then(|| key.clone());
+    written.as_object().unwrap().iter().filter_map(printed).collect()
 }
 
 fn kind_of(part: &impl serde::Serialize) -> String {
@@ -81,7 +81,7 @@ fn every_scenario_passes_its_checks() {
 }
 
 #[test]
-fn every_scenario_says_what_it_shows_and_is_held_to_it() {
+fn every_scenario_has_a_description_and_checks() {
     for (name, cases) in files() {
         let first = &cases[0].scenario;
         assert!(!first.title.is_empty(), "{name} has no title");
@@ -99,7 +99,7 @@ fn the_table_names_every_scenario() {
 }
 
 #[test]
-fn together_they_show_every_element_of_a_path() {
+fn scenarios_cover_every_element_of_a_path() {
     let (mut keys, mut queues, mut losses) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     let (mut triggers, mut chains) = (0, 0);
     for case in files().iter().flat_map(|(_, cases)| cases) {
@@ -112,14 +112,14 @@ fn together_they_show_every_element_of_a_path() {
             losses.extend(link.loss.iter().chain(&link.ingress_loss).map(kind_of));
         }
     }
-    assert_nothing_missing("parts of a link", keys_of::<LinkSpec>(), &keys);
+    assert_nothing_missing("parts of a link", keys_of_schema::<LinkSpec>(), &keys);
     assert_nothing_missing("queues", QueueSpec::kinds().map(|(name, _)| name).collect(), &queues);
     assert_nothing_missing("losses", LossSpec::kinds().map(|(name, _)| name).collect(), &losses);
     assert!(triggers > 0 && chains > 0, "{triggers} triggers, {chains} paths of several links");
 }
 
 #[test]
-fn together_they_show_every_key_of_the_elements() {
+fn scenarios_cover_every_key_of_the_elements() {
     let mut used: [BTreeSet<String>; 6] = Default::default();
     let mut limits = BTreeSet::new();
     for case in files().iter().flat_map(|(_, cases)| cases) {
@@ -134,12 +134,12 @@ fn together_they_show_every_key_of_the_elements() {
             limits.extend(link.queue.iter().map(limit_of));
         }
     }
-    assert_nothing_missing("keys of `aggregate`", keys_of::<AggregateSpec>(), &used[0]);
-    assert_nothing_missing("keys of `blackouts`", keys_of::<BlackoutSpec>(), &used[1]);
-    assert_nothing_missing("keys of `jitter`", keys_of::<JitterSpec>(), &used[2]);
-    assert_nothing_missing("keys of `policer`", keys_of::<PolicerSpec>(), &used[3]);
-    assert_nothing_missing("keys of `reorder`", keys_of::<ReorderSpec>(), &used[4]);
-    assert_nothing_missing("keys of `schedule`", keys_of::<ScheduledChange>(), &used[5]);
+    assert_nothing_missing("keys of `aggregate`", keys_of_schema::<AggregateSpec>(), &used[0]);
+    assert_nothing_missing("keys of `blackouts`", keys_of_schema::<BlackoutSpec>(), &used[1]);
+    assert_nothing_missing("keys of `jitter`", keys_of_schema::<JitterSpec>(), &used[2]);
+    assert_nothing_missing("keys of `policer`", keys_of_schema::<PolicerSpec>(), &used[3]);
+    assert_nothing_missing("keys of `reorder`", keys_of_schema::<ReorderSpec>(), &used[4]);
+    assert_nothing_missing("keys of `schedule`", keys_of_schema::<ScheduledChange>(), &used[5]);
     let all = ["bytes", "packets", "time", "bdp"].map(str::to_owned).into();
     assert_nothing_missing("ways to write a buffer", all, &limits);
 }
@@ -158,7 +158,7 @@ fn limit_of(queue: &QueueSpec) -> String {
 }
 
 #[test]
-fn together_they_show_every_kind_of_flow_application_and_check() {
+fn scenarios_cover_every_flow_application_and_check() {
     let (mut keys, mut apps, mut checks) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for case in files().iter().flat_map(|(_, cases)| cases) {
         for flow in &case.scenario.flows {
@@ -169,34 +169,38 @@ fn together_they_show_every_kind_of_flow_application_and_check() {
             checks.extend(keys_in(check));
         }
     }
-    assert_nothing_missing("settings of a flow", keys_of::<FlowSpec>(), &keys);
+    assert_nothing_missing("settings of a flow", keys_of_schema::<FlowSpec>(), &keys);
     let schema = schemars::schema_for!(App).to_value();
     let kinds = schema["oneOf"].as_array().unwrap();
     let kinds = kinds.iter().map(|kind| kind["properties"]["kind"]["const"].as_str().unwrap().to_owned());
     assert_nothing_missing("applications", kinds.collect(), &apps);
     // A check's `where` is resolved once its run is known.
-    let bounds = keys_of::<Check>().into_iter().filter(|key| key != "where").collect();
+    let bounds = keys_of_schema::<Check>().into_iter().filter(|key| key != "where").collect();
     assert_nothing_missing("bounds", bounds, &checks);
 }
 
 #[test]
-fn the_labs_shell_takes_the_path_of_a_scenario_file() {
+fn lab_shell_uses_the_path_of_a_scenario_file() {
     let shell = |file: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
         command.args(["lab", "shell", "--json", "--path"]).arg(directory().join(file)).args(["--", "true"]);
         let output = command.output().unwrap();
-        let said = String::from_utf8(output.stderr.clone()).unwrap();
-        (output, said)
+        let printed = String::from_utf8(output.stderr.clone()).unwrap();
+        (output, printed)
     };
-    let (output, said) = shell("reordering.toml");
-    assert!(output.status.code() == Some(2) && said.contains("several paths"), "{said}");
+    let (output, printed) = shell("reordering.toml");
+    assert!(output.status.code() == Some(2) && printed.contains("several paths"), "{printed}");
 
-    let (output, said) = shell("long-chain.toml");
+    let (output, printed) = shell("long-chain.toml");
     if lab::is_missing(&output) {
         return;
     }
-    let report: Value = serde_json::from_str(&said).unwrap();
+    let report: Value = serde_json::from_str(&printed).unwrap();
     let files = files();
     let path = &files.iter().find(|(name, _)| name == "long-chain.toml").unwrap().1[0].scenario.path;
-    assert_eq!(report["links"].as_array().unwrap().len(), path.forward.len() + path.reverse.len(), "{said}");
+    assert_eq!(
+        report["links"].as_array().unwrap().len(),
+        path.forward.len() + path.reverse.len(),
+        "{printed}"
+    );
 }

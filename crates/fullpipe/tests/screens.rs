@@ -1,5 +1,5 @@
-//! What people see fits the terminal that they see it in: no line is longer, and no word is broken. The terminal's width is told by
-//! `COLUMNS`, which counts where there is none.
+//! Output fits the terminal: no line is longer, and no word is broken. Without a terminal,
+//! `COLUMNS` sets the width.
 
 mod image;
 mod program;
@@ -8,10 +8,10 @@ use image::{host, write};
 use program::fullpipe;
 use std::path::Path;
 
-/// The widths that everything is looked at in.
+/// The tested widths.
 const WIDTHS: [usize; 3] = [80, 100, 140];
 
-/// What a command prints, on both outputs, in a terminal of this width.
+/// The output of a command on stdout and stderr at this width.
 fn screen(args: &[&str], width: usize) -> String {
     let mut command = fullpipe();
     command.args(args).env("COLUMNS", width.to_string()).env("NO_COLOR", "1");
@@ -19,7 +19,7 @@ fn screen(args: &[&str], width: usize) -> String {
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
 
-/// Fails if a line is too long; `excused` are those that are not ours to break.
+/// Fails if a line is too long, unless it is `excused`.
 fn fits(args: &[&str], width: usize, excused: &dyn Fn(&str) -> bool) -> String {
     let text = screen(args, width);
     assert!(!text.is_empty(), "{args:?} shows nothing");
@@ -30,7 +30,7 @@ fn fits(args: &[&str], width: usize, excused: &dyn Fn(&str) -> bool) -> String {
     text
 }
 
-/// The same words at every width: none is broken, none left out.
+/// The words are the same at every width: none is broken or missing.
 fn same_words(args: &[&str], excused: &dyn Fn(&str) -> bool) {
     let words = |text: &str| text.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let shown = WIDTHS.map(|width| words(&fits(args, width, excused)));
@@ -41,7 +41,7 @@ fn none(_: &str) -> bool {
     false
 }
 
-/// A path or address may be longer than the room for it: it is a word, and stays whole.
+/// A path or address is one word, and may be longer than the line.
 fn a_long_word(line: &str) -> bool {
     line.split_ascii_whitespace().any(|word| word.len() > 45)
 }
@@ -72,7 +72,7 @@ fn help_of(path: &[String], seen: &mut usize) {
 }
 
 #[test]
-fn the_help_of_every_command_fits() {
+fn help_of_every_command_fits_the_terminal() {
     let mut seen = 0;
     help_of(&[], &mut seen);
     let least = if cfg!(feature = "ebpf") { 45 } else { 18 };
@@ -80,7 +80,7 @@ fn the_help_of_every_command_fits() {
 }
 
 #[test]
-fn lists_and_tables_of_simulated_runs_fit() {
+fn lists_and_tables_of_simulated_runs_fit_the_terminal() {
     for args in [
         &["figure"][..],
         &["conformance", "--list"],
@@ -104,7 +104,7 @@ fn lists_and_tables_of_simulated_runs_fit() {
 }
 
 #[test]
-fn figures_fit() {
+fn figures_fit_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     for width in WIDTHS {
@@ -114,8 +114,8 @@ fn figures_fit() {
 }
 
 #[test]
-fn what_the_host_s_commands_say_fits() {
-    // What a plan shows of a file is the file's, line for line.
+fn host_commands_fit_the_terminal() {
+    // A plan shows file contents unwrapped.
     let of_a_file = |line: &str| line.starts_with("       +") || line.starts_with("       -");
     let root = host();
     let r = root.path();
@@ -144,7 +144,7 @@ fn what_the_host_s_commands_say_fits() {
         on(command);
     }
     on("status");
-    // Each changes what the next one finds.
+    // Each command changes the state for the next.
     for (command, width) in [("apply", 80), ("apply", 100), ("apply --rate 1gbit --rtt 200ms", 140)] {
         let args: Vec<&str> = command.split(' ').chain(["--root", at]).collect();
         fits(&args, width, &none);
@@ -159,7 +159,7 @@ fn what_the_host_s_commands_say_fits() {
     on("revert");
 }
 
-/// A file that readers are fuzzed from.
+/// A seed file of the fuzz targets.
 #[cfg(feature = "full")]
 fn seed(name: &str) -> String {
     let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(name);
@@ -168,42 +168,42 @@ fn seed(name: &str) -> String {
 
 #[cfg(feature = "full")]
 #[test]
-fn what_captures_and_splits_held_fits() {
+fn capture_and_split_reports_fit_the_terminal() {
     let (one, several) =
         (seed("trace_capture/pcap"), seed("trace_capture/f5f13594e5c49483cc534774260cfe06fb8e7739"));
     let split = seed("split_lines/two-arms.jsonl");
     for width in WIDTHS {
-        let told = fits(&["trace", &one], width, &a_long_word);
-        assert!(told.contains("limited by       congestion window 100 %"), "{told}");
-        let told = fits(&["trace", &several, "--controllers"], width, &a_long_word);
-        assert!(told.contains("10.0.0.1:36768") && told.contains("--conn N"), "{told}");
+        let reported = fits(&["trace", &one], width, &a_long_word);
+        assert!(reported.contains("limited by       congestion window 100 %"), "{reported}");
+        let reported = fits(&["trace", &several, "--controllers"], width, &a_long_word);
+        assert!(reported.contains("10.0.0.1:36768") && reported.contains("--conn N"), "{reported}");
         fits(&["trace", &one, &several], width, &a_long_word);
-        let told = fits(&["split", "report", &split], width, &none);
-        assert!(told.contains("have not closed"), "{told}");
+        let reported = fits(&["split", "report", &split], width, &none);
+        assert!(reported.contains("have not closed"), "{reported}");
     }
-    // A name goes with what it names, however narrow it is.
+    // A name stays with its description at any width.
     let narrow = screen(&["trace", &one], 80);
     let hanging = narrow.lines().filter(|line| line.starts_with("                     ")).count();
     assert!(hanging >= 3, "{narrow}");
 }
 
 #[test]
-fn recordings_that_are_drawn_again_fit() {
+fn reports_of_recordings_fit_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let files = ["a.json", "b.json"].map(|name| folder.path().join(name).display().to_string());
     for (file, seed) in files.iter().zip(["1", "2"]) {
         screen(&["race", "bbr", "cubic", "--duration", "2s", "--seed", seed, "--out", file], 80);
     }
     for width in WIDTHS {
-        let told = fits(&["report", &files[0]], width, &none);
-        assert!(told.contains("goodput") && told.contains("no contradiction"), "{told}");
+        let reported = fits(&["report", &files[0]], width, &none);
+        assert!(reported.contains("goodput") && reported.contains("no contradiction"), "{reported}");
         fits(&["report", &files[0], &files[1]], width, &none);
     }
 }
 
 #[cfg(feature = "full")]
 #[test]
-fn what_this_machine_is_said_to_be_fits() {
+fn reports_on_this_machine_fit_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
     let records = folder.path().join("records.jsonl");
     for args in [
@@ -221,14 +221,14 @@ fn what_this_machine_is_said_to_be_fits() {
         &["split", "status"],
         &["split", "calibrate", "--shares", "10%,50%", "--repeats", "2"],
     ] {
-        // They take their time: the narrowest is what matters.
+        // These are slow, so only the narrowest width is tested.
         fits(args, 80, &a_long_word);
     }
 }
 
 #[cfg(feature = "full")]
 #[test]
-fn what_a_mesh_comes_to_fits() {
+fn mesh_reports_fit_the_terminal() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/mesh");
     let (mesh, paths) = (examples.join("mesh.toml"), examples.join("wide-area.toml"));
     let (mesh, paths) = (mesh.to_str().unwrap(), paths.to_str().unwrap());
@@ -254,7 +254,7 @@ mod measured {
     }
 
     #[test]
-    fn what_is_measured_fits_and_the_server_s_log_is_told_apart() {
+    fn measurements_fit_and_server_log_lines_are_prefixed() {
         let (mut serving, log, port) = serve();
         for width in WIDTHS {
             for options in [
@@ -276,7 +276,7 @@ mod measured {
     }
 
     #[test]
-    fn streams_are_counted_without_gaps_and_files_are_written_as_often_as_asked() {
+    fn streams_are_numbered_and_reports_written_repeatedly() {
         let (_serving, _log, port) = serve();
         let folder = tempfile::tempdir().unwrap();
         let files = ["a.json", "b.csv", "c.html"].map(|name| folder.path().join(name));
@@ -304,7 +304,7 @@ mod measured {
     }
 
     #[test]
-    fn a_directory_is_saved_as_index_html_and_never_over_a_file() {
+    fn a_directory_url_is_saved_as_index_html_without_overwriting() {
         let (_serving, _log, port) = serve();
         let folder = tempfile::tempdir().unwrap();
         let get = |more: &[&str]| {
@@ -318,8 +318,8 @@ mod measured {
         assert!(!came.is_empty());
         std::fs::write(&index, "mine").unwrap();
         let refused = get(&[]);
-        let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(refused.status.code() == Some(2) && told.contains("--force"), "{told}");
+        let reported = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && reported.contains("--force"), "{reported}");
         assert_eq!(std::fs::read(&index).unwrap(), b"mine");
         assert!(get(&["--force"]).status.success());
         assert_eq!(std::fs::read(&index).unwrap(), came);

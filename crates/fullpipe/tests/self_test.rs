@@ -1,4 +1,4 @@
-//! `fullpipe self-test`: a verdict for each part, whoever runs it wherever.
+//! `fullpipe self-test`: a verdict for each part, for every user and in every environment.
 
 mod program;
 
@@ -14,10 +14,10 @@ const PARTS: [&str; 9] =
     ["simulator", "reports", "lab", "serve", "watch", "ebpf", "records", "host", "apply"];
 const NOBODY: u32 = 65534;
 
-/// The verdict and the words of each part that was examined.
+/// The verdict and the text of each checked part.
 fn verdicts(output: &Output) -> BTreeMap<String, (String, String)> {
-    let told = String::from_utf8_lossy(&output.stderr);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {told}"));
+    let reported = String::from_utf8_lossy(&output.stderr);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {reported}"));
     assert_eq!(report["schema"], "fullpipe/self-test/1");
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let checks = report["checks"].as_array().unwrap();
@@ -57,7 +57,7 @@ fn every_part_has_a_verdict_and_the_exit_code_is_the_worst() {
 }
 
 #[test]
-fn a_person_reads_what_was_asked_for() {
+fn text_output_lists_the_selected_parts() {
     let output = fullpipe().args(["self-test", "reports", "simulator"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -70,7 +70,7 @@ fn a_person_reads_what_was_asked_for() {
 }
 
 #[test]
-fn without_root_it_says_what_needs_it() {
+fn parts_that_need_root_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("fullpipe");
     fs::copy(program::path(), &program).unwrap();
@@ -94,9 +94,9 @@ fn without_root_it_says_what_needs_it() {
 }
 
 #[test]
-fn a_root_with_nothing_in_it_is_no_hindrance_to_the_simulator() {
+fn the_simulator_works_in_an_empty_root() {
     let directory = tempfile::tempdir().unwrap();
-    // Only what the program is linked to.
+    // Only the libraries that the program is linked to.
     let script = format!(
         "cd {}; for d in lib lib64 usr; do [ -e /$d ] || continue; mkdir $d; mount --rbind /$d $d; done; \
          touch fullpipe; mount --bind \"$FULLPIPE\" fullpipe; \

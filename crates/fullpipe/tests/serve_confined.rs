@@ -1,4 +1,4 @@
-//! `fullpipe serve` as it runs: what it gave up, that it serves all the same, and that what it gave up is gone.
+//! `fullpipe serve` drops privileges, cannot use them afterwards, and still serves.
 
 mod program;
 
@@ -31,7 +31,7 @@ impl Server {
         line.split_whitespace().next().unwrap_or_default().to_owned()
     }
 
-    /// What an HTTP request of any kind is answered.
+    /// The response to an HTTP request.
     fn ask(&self, request: &str) -> String {
         let mut socket = TcpStream::connect(format!("127.0.0.1:{}", self.port)).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -43,7 +43,7 @@ impl Server {
 }
 
 #[test]
-fn a_confined_server_serves_all_that_it_offers() {
+fn a_confined_server_offers_all_services() {
     let server = Server::start(&[]);
     let mut served = 0;
     for options in [
@@ -68,14 +68,14 @@ fn a_confined_server_serves_all_that_it_offers() {
     let put = "PUT /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
     assert!(server.ask(put).starts_with("HTTP/1.1 200"), "{}", server.ask(put));
     assert!(server.ask("GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
-    // What there is to choose from is read from a file, the one kind that may be.
+    // The available controllers are read from a file, the only kind that it may read.
     let answer = server.ask("GET /download?cc=nosuch HTTP/1.0\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 4") && answer.contains("reno"), "{answer}");
     println!("a confined server served {served} tests, a download, an upload and two pages");
 }
 
 #[test]
-fn a_server_gives_up_what_it_does_not_need() {
+fn a_server_drops_unneeded_privileges() {
     let server = Server::start(&[]);
     println!("{}", server.listening);
     assert_eq!(server.status("NoNewPrivs:"), "1");
@@ -91,7 +91,7 @@ fn a_server_gives_up_what_it_does_not_need() {
         assert_eq!(server.listening["user"], "nobody");
         assert_ne!(server.status("Uid:"), "0");
         assert_eq!(server.status("Groups:"), "");
-        // CAP_NET_ADMIN alone: for controllers that are kept from users.
+        // Only CAP_NET_ADMIN, for controllers reserved for root.
         let effective = u64::from_str_radix(&server.status("CapEff:"), 16).unwrap();
         assert_eq!(effective & !(1 << 12), 0, "{effective:x}");
         let nobody = Server::start(&["--user", "daemon"]);
@@ -105,16 +105,16 @@ fn a_server_gives_up_what_it_does_not_need() {
 }
 
 #[test]
-fn a_confined_server_still_ends_in_good_order() {
+fn a_confined_server_shuts_down_cleanly() {
     let mut server = Server::start(&[]);
     let pid = nix::unistd::Pid::from_raw(server.serving.child.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert!(server.serving.child.wait().unwrap().success());
 }
 
-/// What systemd makes of how the units confine the programs (0 to 10, tenths here).
+/// systemd's exposure level of the units (0 to 10, in tenths).
 #[test]
-fn the_units_expose_little() {
+fn units_have_a_low_systemd_exposure() {
     let there = std::process::Command::new("systemd-analyze").arg("--version").output().is_ok();
     if !there {
         assert!(std::env::var_os("CI").is_none(), "CI must have systemd-analyze");
@@ -128,8 +128,8 @@ fn the_units_expose_little() {
             .args(["security", "--offline=true", "--no-pager", "--threshold=20"])
             .arg(packaging.join(unit));
         let output = output_within(&mut analyze, Duration::from_secs(60)).expect("it did not end in time");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{unit}: {said}");
-        println!("{unit}: {}", said.lines().last().unwrap_or_default());
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{unit}: {printed}");
+        println!("{unit}: {}", printed.lines().last().unwrap_or_default());
     }
 }

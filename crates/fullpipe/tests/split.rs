@@ -1,5 +1,5 @@
-//! `fullpipe split` on the running kernel: in a network namespace and control groups of the test's own. The server is in
-//! the group that is split, its clients are in another.
+//! `fullpipe split` on the running kernel, in a network namespace and control groups of the test.
+//! The server is in the group that is split, its clients are in another.
 #![cfg(feature = "ebpf")]
 
 mod loading;
@@ -30,9 +30,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 4433;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Two control groups that end with the test.
+/// Two control groups, removed after the test.
 struct Groups(PathBuf);
 
 impl Groups {
@@ -49,7 +49,7 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        // Processes that were killed leave a moment later.
+        // Killed processes leave the group a moment later.
         let until = Instant::now() + Duration::from_secs(10);
         for path in [self.0.join("split"), self.0.join("neighbour"), self.0.clone()] {
             while std::fs::remove_dir(&path).is_err() && path.exists() && Instant::now() < until {
@@ -72,7 +72,8 @@ fn in_groups(part: &str) {
     let groups = Groups::new();
     let own = std::env::current_exe().unwrap();
     let script = format!(
-        "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /run && ip link set lo mtu 1500 up && ulimit -n 5000 && \
+        "mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /run && ip link set lo mtu 1500 up && ulimit \
+         -n 5000 && \
          echo $$ >$GROUPS_PATH/split/cgroup.procs && exec {} --exact {part} --ignored --nocapture",
         own.display()
     );
@@ -88,7 +89,7 @@ fn group(name: &str) -> PathBuf {
     Path::new(&std::env::var("GROUPS_PATH").unwrap()).join(name)
 }
 
-/// A split that runs, and what it wrote.
+/// A running split and its file.
 struct Split {
     child: Child,
     file: PathBuf,
@@ -97,14 +98,14 @@ struct Split {
 
 impl Split {
     fn start(args: &[&str]) -> Self {
-        Split::of(&group("split"), args)
+        Split::start_in(&group("split"), args)
     }
 
-    fn of(group: &Path, args: &[&str]) -> Self {
+    fn start_in(group: &Path, args: &[&str]) -> Self {
         Split::within(tempfile::tempdir().unwrap(), group, args)
     }
 
-    /// It writes into this directory.
+    /// The same with a given output directory.
     fn within(directory: tempfile::TempDir, group: &Path, args: &[&str]) -> Self {
         let file = directory.path().join("split.jsonl");
         let mut command = program::fullpipe();
@@ -112,11 +113,11 @@ impl Split {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let began = Instant::now();
         while !list_attached().unwrap().iter().any(|seen| seen.about.owner() == child.id()) {
-            if child.try_wait().unwrap().is_some() || began.elapsed() > PATIENCE {
+            if child.try_wait().unwrap().is_some() || began.elapsed() > TIMEOUT {
                 let _ = child.kill();
-                let mut told = String::new();
-                child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-                panic!("it did not start: {told}");
+                let mut reported = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut reported).unwrap();
+                panic!("it did not start: {reported}");
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -127,7 +128,7 @@ impl Split {
         Pid::from_raw(i32::try_from(self.child.id()).unwrap())
     }
 
-    /// What `split status` says of it.
+    /// Its entry in `split status`.
     fn status(&self) -> Option<Value> {
         let output = program::fullpipe().args(["split", "status", "--json"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -136,7 +137,7 @@ impl Split {
         all["splits"].as_array().unwrap().iter().find(|one| one["owner"] == self.child.id()).cloned()
     }
 
-    /// Waits until as many connections have closed.
+    /// Waits until this many connections have closed.
     fn wait_for(&self, closed: u64) {
         let began = Instant::now();
         loop {
@@ -146,23 +147,23 @@ impl Split {
             if counts.closed.iter().sum::<u64>() >= closed {
                 return;
             }
-            assert!(began.elapsed() < PATIENCE, "{counts:?}");
+            assert!(began.elapsed() < TIMEOUT, "{counts:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Ends it as a user does; gives the exit code, what it said and what it wrote.
+    /// Ends it with SIGINT; returns the exit code, its messages and its file.
     fn stop(mut self) -> (Option<i32>, String, Plan, Vec<Line>) {
         let owner = self.child.id().to_string();
         let output = program::fullpipe().args(["split", "stop", "--owner", &owner]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut told = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        let mut reported = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut reported).unwrap();
         let code = self.child.wait().unwrap().code();
         assert!(!is_loaded_by(self.child.id()));
         let (plan, lines, torn) = read(&self.file);
         assert!(!torn);
-        (code, told, plan, lines)
+        (code, reported, plan, lines)
     }
 }
 
@@ -204,13 +205,13 @@ fn controller(stream: &TcpStream) -> String {
     getsockopt(stream, sockopt::TcpCongestion).unwrap().to_str().unwrap().to_owned()
 }
 
-/// How much a connection sends: something else for each.
+/// The number of bytes that a connection sends, different for each.
 fn length(remote: SocketAddr) -> usize {
     let SocketAddr::V4(remote) = remote else { panic!("{remote}") };
     1000 + usize::from(remote.ip().octets()[2]) * 7 + usize::from(remote.port()) % 1000
 }
 
-/// A connection of a client with an address and a port of its own.
+/// A connection from this client address and port.
 fn from(address: Ipv4Addr, port: u16, to: u16) -> TcpStream {
     let client = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
     setsockopt(&client, sockopt::ReuseAddr, &true).unwrap();
@@ -221,8 +222,9 @@ fn from(address: Ipv4Addr, port: u16, to: u16) -> TcpStream {
     TcpStream::from(client)
 }
 
-/// In the neighbour's group: opens connections from many addresses, reads each to its end, and makes sure that its own end
-/// has what this namespace's sockets have. `CLIENT` has the addresses, the connections of each, and the port.
+/// In the neighbour's group: opens connections from many addresses, reads each to its end, and
+/// checks that its own end has the namespace's default. `CLIENT` has the addresses, the connections
+/// of each, and the port.
 #[test]
 #[ignore = "a part of the other tests, which start it"]
 fn client() {
@@ -263,14 +265,14 @@ fn clients(addresses: u16, each: u16, to: u16, threads: u16) -> Child {
     program::tied(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// A listener that does not wait for ever.
+/// A listener with a timeout.
 fn listen(port: u16) -> TcpListener {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
     setsockopt(&listener, sockopt::ReceiveTimeout, &TimeVal::seconds(60)).unwrap();
     listener
 }
 
-/// Serves so many connections; gives which controller each remote end was given.
+/// Serves this many connections; returns the controller by remote end.
 fn serve(listener: &TcpListener, count: usize) -> HashMap<SocketAddr, String> {
     let mut given = HashMap::new();
     for _ in 0..count {
@@ -278,7 +280,7 @@ fn serve(listener: &TcpListener, count: usize) -> HashMap<SocketAddr, String> {
         given.insert(remote, controller(&stream));
         stream.write_all(&vec![0x5a; length(remote)]).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        // The client closes when it has all.
+        // The client closes after it has read everything.
         assert_eq!(stream.read(&mut [0]).unwrap(), 0);
     }
     given
@@ -298,23 +300,23 @@ fn by_connection() {
     let given = serve(&listener, 10_000);
     assert!(client.wait().unwrap().success());
     let default = controller_of_namespace();
-    // What no arm has keeps what it has, and what was given closes.
+    // Connections outside all arms keep their controller; assigned ones close.
     split.wait_for(given.values().filter(|name| **name != default || name.as_str() == "reno").count() as u64);
     let status = split.status().unwrap();
     assert_eq!((&status["arms"][0]["share"], &status["arms"][1]["share"]), (&"50%".into(), &"30%".into()));
     let file = split.file.clone();
-    // A report of a split that runs.
+    // A report of a running split.
     let report = program::fullpipe().args(["split", "report"]).arg(&file).output().unwrap();
     assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
-    let (code, told, plan, lines) = split.stop();
-    assert_eq!(code, Some(0), "{told}");
+    let (code, reported, plan, lines) = split.stop();
+    assert_eq!(code, Some(0), "{reported}");
     let (outcomes, counts) = (outcomes(&lines), last_counts(&lines));
     let mut shares: BTreeMap<String, usize> = BTreeMap::new();
     let assigner = fullpipe_split::Assigner::new(11, plan.by);
     let cuts = fullpipe_split::cuts(&plan.arms.shares());
     for outcome in &outcomes {
         *shares.entry(label(&plan, outcome)).or_default() += 1;
-        // The kernel gave it, the file says it, and anybody can compute it again.
+        // Kernel, file and recomputation agree on the assignment.
         assert_eq!(given[&outcome.remote], label(&plan, outcome), "{outcome:?}");
         let hash = assigner.hash(outcome.local, outcome.remote);
         assert_eq!(fullpipe_split::pick(&cuts, hash), Some(usize::from(outcome.arm)));
@@ -332,7 +334,7 @@ fn by_connection() {
         let of = |outcome: &&Outcome| usize::from(outcome.arm) == arm;
         let sent: u64 = outcomes.iter().filter(of).map(|outcome| length(outcome.remote) as u64).sum();
         let connections = outcomes.iter().filter(of).count() as u64;
-        // A byte for the FIN of each.
+        // One byte for the FIN of each.
         assert_eq!(counts.acked_bytes[arm], sent + connections);
         let again: u64 = outcomes.iter().filter(of).map(|outcome| outcome.resent_segments).sum();
         assert_eq!(counts.resent_segments[arm], again);
@@ -340,11 +342,11 @@ fn by_connection() {
 }
 
 #[test]
-fn ten_thousand_connections_come_into_the_arms_they_should_with_every_byte() {
+fn ten_thousand_connections_get_their_arms_and_every_byte_is_counted() {
     in_groups("by_connection");
 }
 
-/// What the kernel itself says of retransmissions: of this namespace, all its sockets together.
+/// The kernel's count of retransmissions of all sockets of this namespace.
 fn retransmitted_in_namespace() -> u64 {
     let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
@@ -353,11 +355,12 @@ fn retransmitted_in_namespace() -> u64 {
     both.find(|(name, _)| *name == "RetransSegs").unwrap().1.parse().unwrap()
 }
 
-/// Has one in fifty of what a socket is sent dropped at random before TCP sees it, or no more.
+/// Drops 2 % of a socket's incoming packets at random before TCP, or stops dropping.
 fn drop_some(stream: &TcpStream, some: bool) {
     use nix::libc::{SO_ATTACH_FILTER, SO_DETACH_FILTER, SOL_SOCKET, setsockopt, sock_filter, sock_fprog};
     let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    // A random number (SKF_AD_OFF + SKF_AD_RANDOM); whether it is among the first fiftieth; nothing of it, or all.
+    // Loads a random number (SKF_AD_OFF + SKF_AD_RANDOM), tests whether it is in the first
+    // fiftieth, and returns nothing or all of the packet.
     let mut steps = [
         step(0x20, 0, 0, 0xffff_f038),
         step(0x35, 1, 0, u32::MAX / 50),
@@ -382,7 +385,7 @@ fn drop_some(stream: &TcpStream, some: bool) {
 const LOSSY: usize = 80;
 const LOSSY_BYTES: usize = 400_000;
 
-/// In the neighbour's group: reads what is sent, of which some is dropped.
+/// In the neighbour's group: reads data with packet loss.
 #[test]
 #[ignore = "a part of another test, which starts it"]
 fn lossy_client() {
@@ -395,7 +398,8 @@ fn lossy_client() {
                     drop_some(&stream, true);
                     let read = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
                     assert_eq!(read, LOSSY_BYTES as u64);
-                    // The last acknowledgement comes, or this end would send its FIN again, in no arm.
+                    // The last ACK must arrive, or this end would retransmit its FIN outside all
+                    // arms.
                     drop_some(&stream, false);
                 }
             });
@@ -407,7 +411,7 @@ fn lossy_client() {
 fn retransmitted_by(stream: &TcpStream) -> (u64, u64) {
     let mut about = [0u8; 256];
     let mut length = about.len() as u32;
-    // SAFETY: the buffer is alive and as long as is said.
+    // SAFETY: the buffer is alive and has the given length.
     let result = unsafe {
         nix::libc::getsockopt(
             std::os::fd::AsRawFd::as_raw_fd(stream),
@@ -437,19 +441,19 @@ fn lossy() {
     let mut command = Command::new("sh");
     command.args(["-c", &script]);
     let mut client = program::tied(&mut command).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
-    // By controller: connections, segments and bytes that their sockets say were sent again.
-    let said: Mutex<BTreeMap<String, (usize, u64, u64)>> = Mutex::default();
+    // By controller: connections, retransmitted segments and bytes according to their sockets.
+    let printed: Mutex<BTreeMap<String, (usize, u64, u64)>> = Mutex::default();
     std::thread::scope(|scope| {
         for _ in 0..LOSSY {
             let (mut stream, _) = listener.accept().unwrap();
-            let said = &said;
+            let printed = &printed;
             scope.spawn(move || {
                 stream.write_all(&vec![0x5a; LOSSY_BYTES]).unwrap();
                 stream.shutdown(Shutdown::Write).unwrap();
                 assert_eq!(stream.read(&mut [0]).unwrap(), 0);
                 let (segments, bytes) = retransmitted_by(&stream);
-                let mut said = said.lock().unwrap();
-                let of = said.entry(controller(&stream)).or_default();
+                let mut printed = printed.lock().unwrap();
+                let of = printed.entry(controller(&stream)).or_default();
                 *of = (of.0 + 1, of.1 + segments, of.2 + bytes);
             });
         }
@@ -458,12 +462,15 @@ fn lossy() {
     split.wait_for(LOSSY as u64);
     let in_namespace = retransmitted_in_namespace() - before;
     let (_, _, plan, lines) = split.stop();
-    let (outcomes, counts, said) = (outcomes(&lines), last_counts(&lines), said.into_inner().unwrap());
-    println!("sent again: {said:?} by the sockets, {counts:?} by the split, {in_namespace} by the namespace");
+    let (outcomes, counts, printed) = (outcomes(&lines), last_counts(&lines), printed.into_inner().unwrap());
+    println!(
+        "retransmitted: {printed:?} by the sockets, {counts:?} by the split, {in_namespace} by the namespace"
+    );
     assert_eq!(outcomes.len(), LOSSY);
     for (place, arm) in plan.arms.all().iter().enumerate() {
-        let (connections, segments, bytes) = said[&arm.label];
-        // What is lost is where the queue is full at that moment: 44 to 330 were seen. That there is something to compare is enough.
+        let (connections, segments, bytes) = printed[&arm.label];
+        // The number of losses varies: 44 to 330 were observed. Any number suffices for the
+        // comparison.
         assert!(segments >= 10, "{arm:?}: {segments}");
         let of_it = || outcomes.iter().filter(|outcome| usize::from(outcome.arm) == place);
         assert_eq!(of_it().map(|o| o.delivered_bytes).sum::<u64>(), (connections * LOSSY_BYTES) as u64);
@@ -475,7 +482,7 @@ fn lossy() {
 }
 
 #[test]
-fn what_each_arm_sent_again_is_what_the_kernel_counted() {
+fn retransmissions_per_arm_match_the_kernel_counters() {
     in_groups("lossy");
 }
 
@@ -501,13 +508,16 @@ fn full() {
         if let Some(status) = split.child.try_wait().unwrap() {
             break status;
         }
-        assert!(began.elapsed() < PATIENCE, "it goes on without a file");
+        assert!(began.elapsed() < TIMEOUT, "it goes on without a file");
         std::thread::sleep(Duration::from_millis(20));
     };
-    let mut told = String::new();
-    split.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-    assert!(!status.success() && told.contains("split.jsonl") && told.contains("No space left"), "{told}");
-    // It ended as any split does, and what it wrote can be read.
+    let mut reported = String::new();
+    split.child.stderr.take().unwrap().read_to_string(&mut reported).unwrap();
+    assert!(
+        !status.success() && reported.contains("split.jsonl") && reported.contains("No space left"),
+        "{reported}"
+    );
+    // It ended like any split, and its file is readable.
     assert!(!is_loaded_by(split.child.id()));
     let (machine, store) = journal();
     assert!(status::status(&machine, &store).unwrap().uses.is_empty());
@@ -523,7 +533,7 @@ fn full() {
 }
 
 #[test]
-fn a_full_disk_ends_it_and_keeps_what_was_written() {
+fn a_full_disk_ends_the_split_and_keeps_its_records() {
     in_groups("full");
 }
 
@@ -544,11 +554,11 @@ fn two() {
 }
 
 #[test]
-fn of_two_splits_the_first_one_chooses_and_the_other_says_so() {
+fn with_two_splits_the_first_assigns_and_the_second_reports_it() {
     in_groups("two");
 }
 
-/// In a group that it is put into: says which controller a new connection has.
+/// In the group that it is started in: prints the controller of a new connection.
 #[test]
 #[ignore = "a part of another test, which starts it"]
 fn of_unit() {
@@ -573,38 +583,38 @@ fn restarted() {
         command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::null());
         let mut child = program::tied(&mut command).spawn().unwrap();
         let (mut stream, _) = listener.accept().unwrap();
-        let mut told = String::new();
-        stream.read_to_string(&mut told).unwrap();
+        let mut reported = String::new();
+        stream.read_to_string(&mut reported).unwrap();
         assert!(child.wait().unwrap().success());
-        told
+        reported
     };
     let remove = || {
         let began = Instant::now();
         while std::fs::remove_dir(&unit).is_err() {
-            assert!(began.elapsed() < PATIENCE);
+            assert!(began.elapsed() < TIMEOUT);
             std::thread::sleep(Duration::from_millis(10));
         }
     };
     std::fs::create_dir(&unit).unwrap();
-    let split = Split::of(&unit, &["a:bbr=50%", "b:bbr=50%", "--by", "connection"]);
+    let split = Split::start_in(&unit, &["a:bbr=50%", "b:bbr=50%", "--by", "connection"]);
     assert_eq!(run(), "bbr");
-    // It stops, and a while later it runs again, which for the kernel is another group.
+    // The unit stops, and starts again later, as another group for the kernel.
     remove();
     let began = Instant::now();
-    while split.status().is_none_or(|told| told["cgroup"] != 0) {
-        assert!(began.elapsed() < PATIENCE);
+    while split.status().is_none_or(|reported| reported["cgroup"] != 0) {
+        assert!(began.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(50));
     }
     std::fs::create_dir(&unit).unwrap();
     let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&unit).unwrap());
     while split.status().unwrap()["cgroup"] != inode {
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(run(), "bbr");
     split.wait_for(2);
-    let (code, told, _, lines) = split.stop();
-    assert!(code == Some(0) && told.contains("was created again"), "{told}");
+    let (code, reported, _, lines) = split.stop();
+    assert!(code == Some(0) && reported.contains("was created again"), "{reported}");
     assert_eq!(outcomes(&lines).len(), 2);
     let default = controller_of_namespace();
     assert_eq!(run(), default);
@@ -612,7 +622,7 @@ fn restarted() {
 }
 
 #[test]
-fn a_unit_that_is_restarted_stays_in_its_split() {
+fn a_restarted_unit_stays_in_its_split() {
     in_groups("restarted");
 }
 
@@ -622,7 +632,8 @@ fn by_prefix() {
     let listener = listen(PORT);
     let split =
         Split::start(&["bbr=50%", "cubic=50%", "--by", "client-prefix/24", "--seed", "3", "--port", "4433"]);
-    // Whose listener chose for itself, another port, and what this group's processes open to ports that are not asked for.
+    // A listener with its own controller, another port, and connections that this group opens to
+    // other ports.
     let chosen = listen(PORT + 1);
     setsockopt(&chosen, sockopt::TcpCongestion, &"reno".into()).unwrap();
     let mut client = clients(40, 25, PORT, 2);
@@ -673,17 +684,17 @@ fn asked_for() {
         .args(["split", "start", "bbr=50%", "reno=50%", "--where", "sport = :443 and process nginx"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && told.contains("--unit"), "{told}");
+    let reported = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && reported.contains("--unit"), "{reported}");
 }
 
 #[test]
-fn only_what_is_asked_for_is_divided() {
+fn only_selected_connections_are_divided() {
     in_groups("asked_for");
 }
 
 #[test]
-fn connections_of_a_prefix_stay_together_and_other_ports_are_untouched() {
+fn connections_of_a_prefix_share_an_arm_and_other_ports_are_untouched() {
     in_groups("by_prefix");
 }
 
@@ -694,7 +705,7 @@ fn choices() {
     let other = if default == "reno" { "cubic" } else { "reno" };
     let listener = listen(PORT);
     let chosen = listen(PORT + 1);
-    // Even if it is what it would have had anyway.
+    // Even if that is the controller it would have had anyway.
     setsockopt(&chosen, sockopt::TcpCongestion, &default.as_str().into()).unwrap();
     let routed = Command::new("ip")
         .args(["route", "add", "local", "127.9.0.0/16", "dev", "lo", "congctl", other, "table", "local"])
@@ -712,7 +723,7 @@ fn choices() {
     let mut done = peer(PORT + 1);
     assert!(serve(&chosen, 4).values().all(|name| *name == default));
     done();
-    // Opened from here: what its program chose before, what the route names, and neither.
+    // Opened from here: a controller set by the program, by the route, and by neither.
     let far = TcpListener::bind(("127.9.0.1", PORT + 2)).unwrap();
     let routed = TcpStream::connect(("127.9.0.1", PORT + 2)).unwrap();
     assert_eq!(controller(&routed), other);
@@ -724,35 +735,36 @@ fn choices() {
     assert_eq!(controller(&TcpStream::from(own)), other);
     let plain = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
     assert_eq!(controller(&plain), "bbr");
-    // What was open when it ends keeps what it has; what opens then gets what it got before.
+    // Open connections keep their controller at the end; new ones get the previous controller.
     let (_, _, _, lines) = split.stop();
     assert_eq!(controller(&plain), "bbr");
     assert_eq!(controller(&TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap()), default);
     let counts = last_counts(&lines);
-    // Four of the listener's and one that chose before it connected.
+    // Four of the listener and one that set its controller before it connected.
     assert_eq!(counts.program_chose, 5, "{counts:?}");
     assert!(counts.route_chose >= 1, "{counts:?}");
     assert!(counts.opened.iter().sum::<u64>() > counts.closed.iter().sum::<u64>(), "{counts:?}");
 }
 
 #[test]
-fn sockets_that_chose_for_themselves_and_routes_are_left_alone() {
+fn sockets_and_routes_with_their_own_controller_are_not_assigned() {
     in_groups("choices");
 }
 
-/// What a host has of a split, beside the program that is attached: controllers, sysctls, routes, pins, and the journal.
+/// The state of the host besides the attached program: controllers, sysctls, routes, pins, and the
+/// journal.
 fn everything() -> (String, BTreeMap<PathBuf, String>) {
     let output = Command::new("ip").args(["route", "show", "table", "all"]).output().unwrap();
     let mut all = BTreeMap::new();
     for entry in std::fs::read_dir("/proc/sys/net/ipv4").unwrap().map(Result::unwrap) {
         if entry.file_name().to_str().unwrap().starts_with("tcp_") {
-            // Some are written only.
+            // Some are write-only.
             all.insert(entry.path(), std::fs::read_to_string(entry.path()).unwrap_or_default());
         }
     }
     for directory in ["/sys/fs/bpf", "/run"] {
         for entry in std::fs::read_dir(directory).unwrap().map(Result::unwrap) {
-            // The lock's file is there from the first use on.
+            // The lock file exists from the first use on.
             if entry.file_name() != "fullpipe.lock" {
                 all.insert(entry.path(), String::new());
             }
@@ -761,22 +773,22 @@ fn everything() -> (String, BTreeMap<PathBuf, String>) {
     (String::from_utf8(output.stdout).unwrap(), all)
 }
 
-/// What `status` and `revert` go by.
+/// The machine and journal that `status` and `revert` use.
 fn journal() -> (Machine, Store) {
     let machine = Machine::new();
     let store = Store::for_scope(&Scope::detect(&machine, &machine.identity()));
     (machine, store)
 }
 
-/// The neighbour's group has a choice of its own, which a process in it goes on making.
+/// A process in the neighbour's group keeps its own choice of controller.
 #[test]
 #[ignore = "a part of another test, which starts it"]
 fn neighbour() {
     let mut first = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT + 7)).unwrap();
     while let Ok(1) = first.read(&mut [0]) {
         let mut next = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT + 7)).unwrap();
-        let told = format!("{} {}", controller(&first), controller(&next));
-        next.write_all(told.as_bytes()).unwrap();
+        let reported = format!("{} {}", controller(&first), controller(&next));
+        next.write_all(reported.as_bytes()).unwrap();
     }
 }
 
@@ -803,13 +815,13 @@ impl Neighbour {
         Neighbour { child, listener, first }
     }
 
-    /// The controllers of a connection that it has had all along, and of a new one.
+    /// The controllers of its existing connection and of a new one.
     fn controllers(&mut self) -> String {
         self.first.write_all(b"?").unwrap();
         let (mut next, _) = self.listener.accept().unwrap();
-        let mut told = String::new();
-        next.read_to_string(&mut told).unwrap();
-        told
+        let mut reported = String::new();
+        next.read_to_string(&mut reported).unwrap();
+        reported
     }
 }
 
@@ -820,17 +832,17 @@ impl Drop for Neighbour {
     }
 }
 
-/// Waits until no split writes into this directory, attached or not.
+/// Waits until no split, attached or not, writes into this directory.
 fn wait_until_gone(directory: &Path) {
     let began = Instant::now();
     let is_here = |out: String| Path::new(&out).starts_with(directory);
     while list_loaded().unwrap().iter().any(|about| is_here(about.out())) {
-        assert!(began.elapsed() < PATIENCE, "the program is still there");
+        assert!(began.elapsed() < TIMEOUT, "the program is still there");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Whether the group of this id is the one of this test.
+/// Whether the group with this ID belongs to this test.
 fn is_own(cgroup: u64) -> bool {
     std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(group("split")).unwrap()) == cgroup
 }
@@ -849,7 +861,7 @@ fn killed() {
     let before = everything();
     let (machine, store) = journal();
     let nothing = status::status(&machine, &store).unwrap();
-    // While it runs: with one of our own controllers, which is gone, too.
+    // While it runs, with a fullpipe controller, which is unloaded, too.
     let mut split = Split::start(&["fp_bbr1=50%", "reno=50%", "--by", "connection"]);
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
     assert!(["fp_bbr1", "reno"].contains(&controller(&stream).as_str()));
@@ -865,12 +877,12 @@ fn killed() {
     assert!(was_ours && split.status().is_none());
     let (_, _, _) = read(&split.file);
 
-    // Between any two steps of its beginning, of a change of its shares, and of its end.
+    // Between any two steps of its start, of a change of shares, and of its end.
     let directory = tempfile::tempdir().unwrap();
     let own = Path::new(env!("CARGO_BIN_EXE_fullpipe"));
     let mut steps_since_link = Vec::new();
     for step in 0.. {
-        // By a shell that becomes it, which is what `steps` looks for.
+        // Started by a shell that executes it, which `steps` looks for.
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$@\"", "sh"]).arg(own).args(["split", "start", "bbr=50%", "reno=50%"]);
         command.args(["--for", "60s", "--cgroup"]).arg(group("split"));
@@ -887,7 +899,7 @@ fn killed() {
                     };
                     let owner = seen.about.owner().to_string();
                     drop(all);
-                    // Who is killed meanwhile does neither.
+                    // A process killed meanwhile does neither.
                     for words in [&["change", "bbr=0", "reno=30%"][..], &["stop"]] {
                         let mut command = program::fullpipe();
                         command.arg("split").args(words).args(["--owner", &owner]).output().unwrap();
@@ -899,11 +911,11 @@ fn killed() {
             over.store(true, Ordering::Relaxed);
             end
         });
-        // The kernel takes the program out a moment after its owner is gone.
+        // The kernel detaches the program a moment after its owner is gone.
         wait_until_gone(directory.path());
         opens(&format!("step {step}"));
         assert_eq!(neighbour.controllers(), "bbr bbr", "step {step}");
-        // The journal says that nothing is in force, and a revert leaves nothing of it.
+        // The journal reports that nothing is applied, and a revert removes all of it.
         assert_eq!(status::status(&machine, &store).unwrap(), nothing, "step {step}");
         revert::revert(&machine, &store, &revert::Options::default()).unwrap();
         assert_eq!(everything(), before, "step {step}");
@@ -922,20 +934,21 @@ fn killed() {
             }
         }
     }
-    // How often it renews its lease, which is a BPF_MAP_UPDATE_ELEM as the two of a change are, is the machine's affair.
+    // The number of lease renewals, which are BPF_MAP_UPDATE_ELEM like the two of a change, depends
+    // on the machine.
     let updates = steps_since_link.iter().filter(|at| *at == "bpf command 2").count();
     assert!(updates >= 2, "{steps_since_link:?}");
 }
 
 #[test]
-fn killed_at_any_step_it_leaves_nothing() {
+fn a_split_killed_at_any_step_leaves_nothing() {
     in_groups("killed");
 }
 
-/// Those who ask for another share, for the end, or for the host to be put back, are killed at any step of theirs.
+/// Commands that request other shares, the end, or a revert are killed at each of their steps.
 #[test]
 #[ignore = "a part of the next test, which starts it"]
-fn asker_killed() {
+fn change_or_stop_killed() {
     let default = controller_of_namespace();
     let mut neighbour = Neighbour::start("bbr");
     let before = everything();
@@ -950,17 +963,17 @@ fn asker_killed() {
                 command.args(["--owner", &split.child.id().to_string()]);
             }
             command.stdin(Stdio::null()).stderr(Stdio::null());
-            // By a thread of its own, which waits for no children but its own.
+            // In its own thread, which waits only for its own children.
             let end = std::thread::scope(|scope| {
                 scope.spawn(|| steps::kill_before(command, own, step)).join().unwrap()
             });
             assert_eq!(neighbour.controllers(), "bbr bbr", "{words:?}, step {step}");
-            // The shares are the old ones or the new ones, and everybody says the same of them.
-            if let Some(told) = split.status() {
-                let shares = (told["arms"][0]["share"].clone(), told["arms"][1]["share"].clone());
-                let new = told["generation"] != 0;
+            // The shares are either the old or the new ones, and all sources agree.
+            if let Some(reported) = split.status() {
+                let shares = (reported["arms"][0]["share"].clone(), reported["arms"][1]["share"].clone());
+                let new = reported["generation"] != 0;
                 let reno = if new { "40%" } else { "30%" };
-                assert_eq!(shares, ("50%".into(), reno.into()), "{words:?}, step {step}: {told}");
+                assert_eq!(shares, ("50%".into(), reno.into()), "{words:?}, step {step}: {reported}");
                 assert!(!new || words[1] == "change");
                 let (machine, store) = journal();
                 let host = status::status(&machine, &store).unwrap();
@@ -972,7 +985,7 @@ fn asker_killed() {
             match end {
                 steps::End::Killed(at) => killed_at.push(at),
                 steps::End::Itself(status) => {
-                    // A split that one before asked to end has ended.
+                    // A split that was asked to end earlier has ended.
                     assert!(status.success() || words[0] == "split", "{words:?}: {status}");
                     break;
                 }
@@ -984,7 +997,7 @@ fn asker_killed() {
             assert!(split.status().is_some());
             split.stop();
         } else {
-            // Asked by a signal it ends of itself.
+            // Asked by a signal, it exits.
             assert_eq!(split.child.wait().unwrap().code(), Some(0), "{words:?}");
         }
         let (machine, store) = journal();
@@ -995,13 +1008,13 @@ fn asker_killed() {
 }
 
 #[test]
-fn whoever_asks_may_be_killed_at_any_step() {
-    in_groups("asker_killed");
+fn change_and_stop_may_be_killed_at_any_step() {
+    in_groups("change_or_stop_killed");
 }
 
 #[test]
 #[ignore = "a part of the next test, which starts it"]
-fn told() {
+fn host_commands() {
     let fullpipe = |args: &[&str]| -> (Option<i32>, Value) {
         let output = program::fullpipe().args(args).output().unwrap();
         let value = serde_json::from_slice(&output.stdout);
@@ -1010,24 +1023,24 @@ fn told() {
     let before = everything();
     let mut split = Split::start(&["bbr=50%", "reno=30%"]);
     let id = split.child.id();
-    // Those of other tests are told, too.
-    let is_told = |host: &Value| {
+    // Splits of other tests are listed, too.
+    let is_reported = |host: &Value| {
         host["splits"].as_array().is_some_and(|all| all.iter().any(|split| split["owner"] == id))
     };
     let (_, host) = fullpipe(&["status", "--json"]);
-    assert!(is_told(&host) && host["consistent"] == true, "{host}");
+    assert!(is_reported(&host) && host["consistent"] == true, "{host}");
     let change = host["uses"][0]["changes"][0].as_str().unwrap();
     assert!(change.starts_with(&format!("split of process {id}: bbr 50%, reno 30% of /")), "{change}");
     let (_, doctor) = fullpipe(&["doctor", "--json"]);
     let findings = doctor["findings"].as_array().unwrap();
     let finding = findings.iter().find(|finding| finding["id"] == "split").unwrap();
     assert!(finding["state"].as_str().unwrap().contains(&format!("split of process {id}")), "{finding}");
-    // A second one is in the journal beside it, and goes alone.
+    // A second one has its own journal entry, and is removed alone.
     let second = Split::start(&["cubic=10%", "reno=90%"]);
     let (_, host) = fullpipe(&["status", "--json"]);
     assert_eq!(host["uses"][0]["changes"].as_array().unwrap().len(), 2, "{host}");
     second.stop();
-    // A new default is put in force beside it, though a new connection may be in an arm.
+    // A new default is applied meanwhile, though a new connection may be in an arm.
     let other = if controller_of_namespace() == "reno" { "cubic" } else { "reno" };
     let (code, applied) = fullpipe(&["apply", other, "--qdisc", "keep", "--json"]);
     assert_eq!(code, Some(0), "{applied}");
@@ -1043,12 +1056,12 @@ fn told() {
     assert!(!torn && matches!(lines.last(), Some(Line::End { .. })), "{lines:?}");
     assert_eq!(everything(), before);
     let (_, host) = fullpipe(&["status", "--json"]);
-    assert!(!is_told(&host) && host["uses"].is_null(), "{host}");
+    assert!(!is_reported(&host) && host["uses"].is_null(), "{host}");
 }
 
 #[test]
-fn the_host_commands_tell_a_split_and_take_it_back() {
-    in_groups("told");
+fn host_commands_show_and_revert_a_split() {
+    in_groups("host_commands");
 }
 
 #[test]
@@ -1071,11 +1084,11 @@ fn changed() {
     let output = change(&["bbr=60%", "reno=60%"]);
     assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("100 %"));
 
-    // An owner that does nothing any more is no owner: its lease ends.
+    // The lease of an owner that hangs expires.
     kill(split.pid(), Signal::SIGSTOP).unwrap();
     let began = Instant::now();
     while split.status().unwrap()["lease_s"] != 0.0 {
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TIMEOUT);
         std::thread::sleep(Duration::from_millis(200));
     }
     let mut client = clients(1, 5, PORT, 1);
@@ -1094,7 +1107,7 @@ fn changed() {
 }
 
 #[test]
-fn shares_change_while_it_runs_and_a_lease_ends() {
+fn shares_change_during_a_split_and_leases_expire() {
     in_groups("changed");
 }
 
@@ -1105,7 +1118,7 @@ fn turns() {
     let args = ["bbr=50%", "reno=50%", "--by", "time=2s,wash-out=1s", "--seed", "5"];
     let split = Split::start(&args);
     let began = Instant::now();
-    // By this seed the first four periods are of reno, reno, bbr, bbr.
+    // With this seed, the first four periods are reno, reno, bbr, bbr.
     while began.elapsed() < Duration::from_secs(8) {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, PORT)).unwrap();
         let (accepted, _) = listener.accept().unwrap();
@@ -1118,7 +1131,8 @@ fn turns() {
     let cuts = fullpipe_split::cuts(&plan.arms.shares());
     let mut seen = [0, 0];
     for outcome in outcomes(&lines) {
-        // In the first second of a period it may still be the other's turn: that is what a wash-out is for.
+        // In the first second of a period, the previous arm may still be active: hence the
+        // wash-out.
         if let Some((number, false)) = plan.period(outcome.opened_unix_s) {
             let turn = fullpipe_split::pick(&cuts, assigner.hash_of_period(number));
             assert_eq!(turn, Some(usize::from(outcome.arm)), "period {number}: {outcome:?}");
@@ -1127,7 +1141,7 @@ fn turns() {
     }
     assert!(seen.iter().all(|seen| *seen >= 10), "{seen:?}");
 
-    // What the machine did in each period is told of those that came to their end.
+    // Completed periods are recorded with the work of the machine.
     let periods: Vec<_> = lines
         .iter()
         .filter_map(|line| if let Line::Period(period) = line { Some(period) } else { None })
@@ -1140,7 +1154,7 @@ fn turns() {
         assert!(before.is_none_or(|before| before.number < period.number), "{periods:?}");
         let turn = fullpipe_split::pick(&cuts, assigner.hash_of_period(period.number));
         assert_eq!(turn, Some(usize::from(period.arm)), "{period:?}");
-        // Some ticks more on each may be counted late.
+        // Some ticks of each processor may be counted late.
         let most = (period.duration_s + 0.5) * processors as f64;
         assert!(period.duration_s > 0.0 && period.processor_s <= most, "{period:?}");
     }
@@ -1150,7 +1164,7 @@ fn turns() {
 }
 
 #[test]
-fn the_whole_group_takes_turns() {
+fn time_splits_assign_the_whole_group_by_period() {
     in_groups("turns");
 }
 
@@ -1168,8 +1182,8 @@ fn same() {
         serve(&listener, 400);
         assert!(client.wait().unwrap().success());
         split.wait_for(400);
-        let (code, told, plan, lines) = split.stop();
-        assert_eq!(code, Some(0), "the guard: {told}");
+        let (code, reported, plan, lines) = split.stop();
+        assert_eq!(code, Some(0), "the guard: {reported}");
         let mut ledger = Ledger::new(&plan);
         let mut differs = [false, false];
         for (number, outcome) in outcomes(&lines).iter().enumerate() {
@@ -1187,17 +1201,18 @@ fn same() {
     println!(
         "of 20 runs of one controller against itself, a difference was found in {found:?} (goodput, RTT)"
     );
-    // At 5 % more than three of twenty are found in one test of sixty; the interval is wider than that.
+    // At a level of 5 %, more than three of twenty occur in one test of sixty; the interval is
+    // wider.
     assert!(found.iter().all(|found| *found <= 3), "{found:?}");
 }
 
 #[test]
-fn one_controller_against_itself_does_not_differ() {
+fn an_a_a_split_shows_no_difference() {
     in_groups("same");
 }
 
 #[test]
-fn where_arms_meet_a_split_is_not_a_roll_out() {
+fn calibrate_shows_the_bias_at_a_shared_bottleneck() {
     let args = [
         "split",
         "calibrate",
@@ -1220,8 +1235,8 @@ fn where_arms_meet_a_split_is_not_a_roll_out() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bias: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(bias["schema"], "fullpipe/split-bias/1");
-    // Whoever has the whole bottleneck uses it, though not all connections of it alike; one BBR among nine CUBIC takes several
-    // times its share.
+    // A controller alone fills the bottleneck, though not all connections equally; one BBR among
+    // nine CUBIC takes several times its share.
     let whole = bias["goodput_ratio"].as_f64().unwrap();
     assert!((0.5..1.5).contains(&whole), "{whole}");
     let svg = std::fs::read_to_string(&svg).unwrap();
@@ -1233,7 +1248,7 @@ fn where_arms_meet_a_split_is_not_a_roll_out() {
     assert!(error > 0.0 && error < 0.5 && bias["points"].as_array().unwrap().len() == 2, "{bias}");
 }
 
-/// A split of many clients whose connections met, as its file has it.
+/// The file of a split of many clients whose connections shared bottlenecks.
 fn shared_file(directory: &Path) -> PathBuf {
     let plan = Plan {
         arms: fullpipe_split::Arms::parse(["bbr=50%", "cubic=50%"]).unwrap(),
@@ -1265,7 +1280,7 @@ fn shared_file(directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_report_is_a_page_too_joins_a_log_and_says_how_far_off_it_may_be() {
+fn split_report_writes_a_page_joins_a_log_and_estimates_bias() {
     let directory = tempfile::tempdir().unwrap();
     let file = shared_file(directory.path());
     let log = directory.path().join("access.csv");
@@ -1282,11 +1297,11 @@ fn a_report_is_a_page_too_joins_a_log_and_says_how_far_off_it_may_be() {
     assert_eq!(report["joined"]["figures"][0]["effects"][0]["verdict"], "less", "{}", report["joined"]);
     let cautions = report["cautions"].to_string();
     assert!(cautions.contains("line 602: cookie is no number"), "{cautions}");
-    // One BBR for each CUBIC in a shallow buffer takes several times its share.
+    // With equal numbers in a shallow buffer, BBR takes several times its share.
     assert!(cautions.contains("simulated for 10 long transfers"), "{cautions}");
     let bias = report["simulated"][0]["bias"]["points"][0]["bias"].as_f64().unwrap();
     assert!(bias > 1.5, "{bias}");
-    // To look at, where pictures are wanted.
+    // Kept for inspection if pictures are requested.
     if let Some(dir) = std::env::var_os("FULLPIPE_PICTURES") {
         std::fs::copy(&page, Path::new(&dir).join("split.html")).unwrap();
     }
@@ -1294,16 +1309,19 @@ fn a_report_is_a_page_too_joins_a_log_and_says_how_far_off_it_may_be() {
     assert!(
         page.starts_with("<!doctype html>") && page.contains("ttfb_ms") && page.contains("Where arms meet")
     );
-    // A log of another host is refused with its place.
+    // A log of another host is rejected with its place.
     std::fs::write(&log, "id,ttfb_ms\n1,2\n").unwrap();
     let output =
         program::fullpipe().args(["split", "report", "--join"]).arg(&log).arg(&file).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(2) && told.contains("no column is called `cookie`"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(2) && reported.contains("no column is called `cookie`"),
+        "{reported}"
+    );
 }
 
 #[test]
-fn how_much_it_takes_is_told_beforehand() {
+fn split_plan_estimates_the_required_connections() {
     let plan = |more: &[&str]| -> Value {
         let args = ["split", "plan", "bbr=50%", "cubic=50%", "--effect", "10%", "--rate", "1000", "--json"];
         let output = program::fullpipe().args(args).args(more).output().unwrap();
@@ -1314,7 +1332,7 @@ fn how_much_it_takes_is_told_beforehand() {
     let transfers = |need: &Value| need["transfers"].as_f64().unwrap();
     assert!((3.0..5.0).contains(&(transfers(&wide) / transfers(&narrow))), "{narrow} {wide}");
     assert_eq!(wide["hours"], transfers(&wide) / 1000.0);
-    // However plain an effect is, a verdict takes a hundred of the smaller arm.
+    // Even for a large effect, a verdict needs a hundred connections of the smaller arm.
     let args = ["split", "plan", "bbr=1%", "cubic=99%", "--effect", "50%", "--spread", "0.1", "--json"];
     let output = program::fullpipe().args(args).output().unwrap();
     let plain: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -1335,7 +1353,7 @@ fn send_paced(mut stream: TcpStream, bad: &str) {
         )
     };
     assert_eq!(limited, 0);
-    // A client that was ended meanwhile is no failure of this.
+    // A client that was ended meanwhile is not a failure.
     let _ = stream.write_all(&vec![0x5a; 300_000]);
     let _ = stream.shutdown(Shutdown::Write);
     let _ = stream.read(&mut [0]);
@@ -1362,9 +1380,9 @@ fn guarded() {
             if shares == [0.0, 1.0] {
                 break;
             }
-            assert!(began.elapsed() < PATIENCE, "not stopped: {shares:?}");
+            assert!(began.elapsed() < TIMEOUT, "not stopped: {shares:?}");
         }
-        // New connections are the control's.
+        // New connections belong to the control arm.
         let (stream, _) = listener.accept().unwrap();
         println!("stopped after {:.1} s", began.elapsed().as_secs_f64());
         let given = controller(&stream);
@@ -1372,9 +1390,9 @@ fn guarded() {
         client.wait().unwrap();
         assert!(given == "reno" || given == "bbr", "{given}");
     });
-    let (code, told, plan, lines) = split.stop();
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("goodput=-10% is violated: bbr"), "{told}");
+    let (code, reported, plan, lines) = split.stop();
+    assert_eq!(code, Some(1), "{reported}");
+    assert!(reported.contains("goodput=-10% is violated: bbr"), "{reported}");
     let change = lines.iter().find_map(|line| match line {
         Line::Shares { shares, why, .. } => Some((shares.clone(), why.clone())),
         _ => None,
@@ -1397,6 +1415,6 @@ impl Split {
 }
 
 #[test]
-fn an_arm_that_sends_at_half_rate_is_stopped() {
+fn the_guard_stops_an_arm_at_half_rate() {
     in_groups("guarded");
 }

@@ -1,5 +1,6 @@
-//! How often a split finds what is not there, and what is, where transfers are simulated: TCP over paths, and no formula, says
-//! what each of them comes to. (`fullpipe-split` itself tests the same with log-normal figures, and more of them.)
+//! False positives and power of splits with simulated transfers: the goodput of each comes from
+//! simulated TCP, not from a formula. (`fullpipe-split` tests the same with more, log-normal
+//! samples.)
 #![cfg(feature = "ebpf")]
 
 use fullpipe_experiment::Recording;
@@ -13,7 +14,7 @@ use std::ops::ControlFlow;
 
 const SIZE: Bytes = Bytes(150_000);
 
-/// A few numbers at random, the same for the same seed (SplitMix64).
+/// Random numbers from a seed (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -48,7 +49,8 @@ fn plan(by: &str, seed: u64) -> Plan {
 /// A path without flows.
 fn path(rate: &str, rtt: &str, loss: &str) -> Scenario {
     let text = format!(
-        "duration = '30min'\nsample = '60s'\n[path]\nrate = '{rate}'\nrtt = '{rtt}'\nbuffer = '1bdp'\nloss = '{loss}'\n\
+        "duration = '30min'\nsample = '60s'\n[path]\nrate = '{rate}'\nrtt = '{rtt}'\nbuffer = '1bdp'\nloss \
+         = '{loss}'\n\
          [[flow]]\ncc = 'cubic'"
     );
     let none = |name: &str| Err(format!("no file {name}"));
@@ -64,7 +66,7 @@ fn simulated(scenario: &Scenario, seed: u64) -> Recording {
     fullpipe_run::run(&case, &mut |_| ControlFlow::Continue(())).unwrap()
 }
 
-/// What the simulator says of one transfer, if it ended.
+/// The simulated outcome of one transfer, if it completed.
 fn outcome(run: &Recording, flow: usize, remote: SocketAddr) -> Option<Outcome> {
     let of = &run.flows[flow];
     let (s, took_s) = (&of.summary, of.summary.completion_s?);
@@ -101,8 +103,8 @@ fn differs(ledger: &Ledger, metric: Metric) -> bool {
 
 const METRICS: [Metric; 3] = [Metric::Goodput, Metric::Rtt, Metric::Retransmitted];
 
-/// Half an hour of transfers of a hundred clients at different distances that share a bottleneck: which figures a split of one
-/// controller from itself found to differ, looking at it every minute.
+/// Half an hour of transfers of a hundred clients at different distances that share a bottleneck:
+/// the metrics that an A/A split reports as different, checked every minute.
 fn half_an_hour(seed: u64, by: &[&str]) -> Vec<[bool; 3]> {
     let mut random = Random(seed);
     let far: Vec<Span> = (0..100).map(|_| Span::from_micros(1000 + random.draw() % 60_000)).collect();
@@ -110,7 +112,7 @@ fn half_an_hour(seed: u64, by: &[&str]) -> Vec<[bool; 3]> {
     scenario.flows.clear();
     let mut remotes = Vec::new();
     for n in 0..480_u16 {
-        // A few clients are much of the traffic.
+        // A few clients make much of the traffic.
         let client = (random.uniform().powf(1.5) * 100.0) as usize % 100;
         let start = Span::from_millis((random.uniform() * 1_780_000.0) as u64);
         scenario.flows.push(transfer(start, far[client]));
@@ -145,7 +147,7 @@ fn half_an_hour(seed: u64, by: &[&str]) -> Vec<[bool; 3]> {
 }
 
 #[test]
-fn two_hundred_a_a_runs_looked_at_every_minute() {
+fn two_hundred_a_a_runs_with_interim_looks_every_minute() {
     let seeds: Vec<u64> = (0..200).collect();
     let by = ["connection", "client-prefix/24"];
     let found: Vec<Vec<[bool; 3]>> =
@@ -164,7 +166,8 @@ fn two_hundred_a_a_runs_looked_at_every_minute() {
     }
 }
 
-/// Logarithms of the goodput of a transfer on each of many paths, each path for itself; round trips are `shorter` times as long.
+/// Logarithms of the goodput of one transfer on each of many separate paths, with RTTs scaled by
+/// `shorter`.
 fn on_many_paths(shorter: f64) -> Vec<f64> {
     let numbers: Vec<u64> = (0..1500).collect();
     let one = |_: usize, number: &u64| {
@@ -190,13 +193,14 @@ fn variance(of: &[f64]) -> f64 {
     of.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / of.len() as f64
 }
 
-/// A verdict takes a hundred of each arm, of which there are then hardly fewer, as `split plan` has it.
+/// A verdict needs a hundred connections per arm; with this many expected, fewer are unlikely, as
+/// in `split plan`.
 const FIRST: u64 = 260;
 
 #[test]
-fn effects_of_simulated_transfers_are_found_as_often_as_the_calculator_says() {
+fn simulated_effects_are_detected_at_the_planned_power() {
     let control = on_many_paths(1.0);
-    // What shorter round trips bring is about as much in goodput: what it is, is measured.
+    // The effect of shorter RTTs on goodput is about the same; the actual effect is measured.
     for (about, shorter) in [(0.05, 0.94), (0.1, 0.88), (0.2, 0.78)] {
         let arm = on_many_paths(shorter);
         let effect = mean(&arm) - mean(&control);
@@ -204,7 +208,7 @@ fn effects_of_simulated_transfers_are_found_as_often_as_the_calculator_says() {
         let deviation = (0.5 * (variance(&arm) + variance(&control))).sqrt();
         let design = Design { deviation, inflation: 1.0, shares: [0.5, 0.5], alpha: 0.05, scale: 0.1 };
         let needed = design.needed(effect, 0.8, FIRST).unwrap().next_multiple_of(100);
-        let said = design.power(effect, needed, FIRST);
+        let printed = design.power(effect, needed, FIRST);
         let plan = plan("connection", 0);
         let found = (0..200_u64)
             .filter(|seed| {
@@ -224,15 +228,16 @@ fn effects_of_simulated_transfers_are_found_as_often_as_the_calculator_says() {
             .count();
         let power = found as f64 / 200.0;
         println!(
-            "an effect of {:+.1} %, spread {deviation:.2}: {needed} transfers, found in {found} of 200; the calculator says {:.0} %",
+            "an effect of {:+.1} %, spread {deviation:.2}: {needed} transfers, found in {found} of 200; \
+             the calculator says {:.0} %",
             effect.exp_m1() * 100.0,
-            said * 100.0
+            printed * 100.0
         );
-        assert!((power - said).abs() <= 0.1, "{about}: {power} and not {said}");
+        assert!((power - printed).abs() <= 0.1, "{about}: {power} and not {printed}");
     }
 }
 
-/// A transfer of which only its end and its time are of interest.
+/// A transfer of which only the end and the duration matter.
 fn template() -> Outcome {
     let mut scenario = path("20mbit", "20ms", "0");
     scenario.duration = Span::from_secs(20);

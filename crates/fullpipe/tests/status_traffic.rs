@@ -1,4 +1,4 @@
-//! `fullpipe status` and `doctor` tell what the host's connections do.
+//! `fullpipe status` and `doctor` report the host's traffic.
 
 mod program;
 
@@ -8,11 +8,12 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 #[test]
-fn status_and_doctor_tell_what_connections_do() {
+fn status_and_doctor_show_current_traffic() {
     let own = std::env::current_exe().unwrap();
-    // An address that is not loopback's, in a network namespace of its own.
+    // An address outside loopback, in its own network namespace.
     let script = format!(
-        "ip link set lo up && ip addr add 198.51.100.1/32 dev lo && exec {} --exact in_a_space --ignored --nocapture",
+        "ip link set lo up && ip addr add 198.51.100.1/32 dev lo && exec {} --exact in_a_space --ignored \
+         --nocapture",
         own.display()
     );
     let output = Command::new("unshare").args(["-n", "sh", "-c", &script]).output().unwrap();
@@ -29,19 +30,19 @@ fn status_and_doctor_tell_what_connections_do() {
 #[test]
 #[ignore = "a part of the other test, which starts it"]
 fn in_a_space() {
-    let told = |args: &[&str]| -> (Value, String) {
+    let reported = |args: &[&str]| -> (Value, String) {
         let json = program::fullpipe().args(args).arg("--json").output().unwrap().stdout;
         let text = program::fullpipe().args(args).output().unwrap().stdout;
         (serde_json::from_slice(&json).unwrap(), String::from_utf8(text).unwrap())
     };
-    assert_eq!(told(&["status"]).0["traffic"], serde_json::json!([]));
+    assert_eq!(reported(&["status"]).0["traffic"], serde_json::json!([]));
     let listener = TcpListener::bind("198.51.100.1:0").unwrap();
     let mut to = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut from = listener.accept().unwrap().0;
     to.write_all(&[1; 1000]).unwrap();
     from.read_exact(&mut [0; 1000]).unwrap();
 
-    let (status, text) = told(&["status"]);
+    let (status, text) = reported(&["status"]);
     let traffic = &status["traffic"][0];
     assert_eq!(traffic["connections"], 2, "{status}");
     let controller = traffic["controller"].as_str().unwrap();
@@ -51,7 +52,7 @@ fn in_a_space() {
         "{text}"
     );
 
-    let (doctor, _) = told(&["doctor"]);
+    let (doctor, _) = reported(&["doctor"]);
     let finding = doctor["findings"].as_array().unwrap().iter().find(|f| f["id"] == "traffic");
     assert!(finding.unwrap()["state"].as_str().unwrap().contains("2 connections"), "{doctor}");
 }

@@ -1,4 +1,4 @@
-//! What `trace` says of captures, held to what the lab knows of the runs they were made in.
+//! Compares the results of `trace` with the lab's own data on the captured runs.
 
 mod lab;
 #[cfg(feature = "ebpf")]
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A run and what it was.
+/// A run and its captures.
 struct Run {
     recording: Value,
-    /// The records of the connection, seen at the sender and at the receiver.
+    /// The records of the connection, captured at the sender and at the receiver.
     seen: [Value; 2],
 }
 
@@ -24,7 +24,8 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Races `controllers` on `path` and traces the captures of both ends. `None` when this machine cannot make a lab.
+/// Races `controllers` on `path` and traces the captures of both ends. `None` if the lab is not
+/// possible on this machine.
 fn races(controllers: &[&str], path: &[&str]) -> Option<Vec<Run>> {
     let dir = tempfile::tempdir().unwrap();
     let (prefix, out) = (dir.path().join("capture"), dir.path().join("run.json"));
@@ -64,7 +65,7 @@ fn near(found: f64, truth: f64, share: f64, least: f64) -> bool {
 }
 
 #[test]
-fn path_and_retransmissions_are_what_the_lab_made_them() {
+fn trace_finds_path_and_retransmissions_of_the_lab() {
     let paths: [&[&str]; 3] = [
         &["--rate", "20mbit", "--rtt", "40ms", "--loss", "0.5%", "--duration", "5s"],
         &["--rate", "10mbit", "--rtt", "100ms", "--loss", "0%", "--buffer", "0.5bdp", "--duration", "6s"],
@@ -92,7 +93,7 @@ fn path_and_retransmissions_are_what_the_lab_made_them() {
                 assert_eq!(d["place"], place, "{name}");
                 let rtprop = number(&d["rtprop_ms"]);
                 assert!(near(rtprop, base, 0.02, 1.0), "{name} at the {place}: RTprop {rtprop} ms");
-                // A controller that keeps the path half empty shows what it carries for moments only.
+                // A controller that underuses the path shows its capacity only for moments.
                 if number(&truth["summary"]["utilization"]) > 0.5 {
                     let btlbw = number(&d["btlbw_bps"]);
                     assert!(near(btlbw, rate, 0.03, 0.0), "{name} at the {place}: BtlBw {btlbw} of {rate}");
@@ -101,7 +102,7 @@ fn path_and_retransmissions_are_what_the_lab_made_them() {
                 if place == "sender" {
                     assert_eq!(found, again, "{name}: retransmissions at the sender");
                 } else {
-                    // Those that were lost again never arrive; the path's loss of them is a fraction of a fraction.
+                    // Retransmissions that are lost, too, never arrive: a fraction of a fraction.
                     let lost_again = again as f64 * 0.02 + 3.0;
                     assert!(
                         found <= again && near(found as f64, again as f64, 0.15, lost_again),
@@ -114,7 +115,7 @@ fn path_and_retransmissions_are_what_the_lab_made_them() {
 }
 
 #[test]
-fn what_limits_is_named() {
+fn trace_names_the_limit() {
     let Some(runs) =
         races(&["bbr", "cubic"], &["--rate", "20mbit", "--rtt", "40ms", "--loss", "1%", "--duration", "6s"])
     else {
@@ -136,7 +137,8 @@ fn what_limits_is_named() {
     }
 }
 
-/// Hybla that takes 5 ms for its reference, under another name: on 40 ms it grows as nothing else does.
+/// Hybla with a reference RTT of 5 ms under another name: at 40 ms it grows unlike any other
+/// controller.
 #[cfg(feature = "ebpf")]
 #[test]
 #[ignore = "a part of another test, which starts it"]
@@ -165,7 +167,7 @@ fn odd() {
 
 #[cfg(feature = "ebpf")]
 #[test]
-fn a_controller_of_the_kernel_that_nobody_knows_is_none_of_the_known() {
+fn an_unknown_kernel_controller_is_identified_as_unknown() {
     space::in_a_space("odd");
 }
 
@@ -182,28 +184,28 @@ impl Draw {
         ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Between `from` and `to`, each doubling as likely.
+    /// Log-uniform between `from` and `to`.
     fn between(&mut self, from: f64, to: f64) -> f64 {
         from * (to / from).powf(self.share())
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[(self.share() * all.len() as f64) as usize]
     }
 }
 
-/// A path and what is sent on it, by each of five controllers: 3 to 40 Mbit/s, 8 to 120 ms, 0.3 to 4 BDP, loss up to 2 %,
-/// packets of 1280 to 9000 bytes, first windows of 4 to 32; on six of ten as much as goes, otherwise held by the receiver's
-/// buffer or the sender's, or in bursts with pauses.
+/// A path and its flows, one per controller: 3 to 40 Mbit/s, 8 to 120 ms, 0.3 to 4 BDP, loss up to
+/// 2 %, packets of 1280 to 9000 bytes, initial windows of 4 to 32. Six of ten are bulk transfers;
+/// the others are limited by the receive or send buffer, or send bursts with pauses.
 fn scenario(draw: &mut Draw) -> String {
     let (rate, rtt) = (draw.between(3e6, 40e6), draw.between(0.008, 0.12));
     let bdp = rate / 8.0 * rtt;
-    let mtu = draw.of(&[1500.0, 1500.0, 1500.0, 1280.0, 9000.0]);
+    let mtu = draw.pick(&[1500.0, 1500.0, 1500.0, 1280.0, 9000.0]);
     let buffer = (draw.between(0.3, 4.0) * bdp).max(8.0 * mtu);
-    let loss = draw.of(&["0%", "0%", "0.02%", "0.1%", "0.5%", "2%"]);
-    let window = draw.of(&[10, 10, 10, 4, 32]);
+    let loss = draw.pick(&["0%", "0%", "0.02%", "0.1%", "0.5%", "2%"]);
+    let window = draw.pick(&[10, 10, 10, 4, 32]);
     let seconds = (60.0 * rtt).max(5.0);
-    let held = draw.of(&["", "", "", "", "", "", "", "receive", "send", "bursts"]);
+    let held = draw.pick(&["", "", "", "", "", "", "", "receive", "send", "bursts"]);
     let part = draw.between(0.5, 1.5) * bdp.max(16.0 * mtu);
     let held = match held {
         "bursts" => format!(
@@ -215,8 +217,10 @@ fn scenario(draw: &mut Draw) -> String {
         end => format!("{end}_buffer = \"{part:.0} bytes\""),
     };
     format!(
-        "duration = \"{seconds:.2}s\"\nsample = \"20ms\"\nmtu = {mtu}\n[path]\nrate = \"{:.0}kbit\"\nrtt = \"{:.0}us\"\n\
-         buffer = \"{buffer:.0} bytes\"\nloss = \"{loss}\"\n[[flow]]\ncc = \"bbr\"\ninitial_window = {window}\n{held}\n\
+        "duration = \"{seconds:.2}s\"\nsample = \"20ms\"\nmtu = {mtu}\n[path]\nrate = \"{:.0}kbit\"\nrtt = \
+         \"{:.0}us\"\n\
+         buffer = \"{buffer:.0} bytes\"\nloss = \"{loss}\"\n[[flow]]\ncc = \"bbr\"\ninitial_window = \
+         {window}\n{held}\n\
          [sweep]\n\"flow.cc\" = [\"bbr\", \"bbr3\", \"cubic\", \"reno\", \"hybla\"]\n",
         rate / 1e3,
         rtt * 1e6
@@ -232,7 +236,8 @@ fn series(run: &Value, name: &str) -> Vec<(f64, f64)> {
     times.iter().zip(values).filter_map(|(t, v)| Some((t.as_f64()?, v.as_f64()?))).collect()
 }
 
-/// Whether the path was full for ten round trips and half a second at a time: 97 % of what it carries was delivered.
+/// Whether the path was full, with 97 % of its capacity delivered, for ten round trips and half a
+/// second.
 fn was_filled(run: &Value, limit: f64, base: f64) -> bool {
     let delivered = series(run, "delivered_bytes");
     let length = (10.0 * base / 1e3).max(0.5);
@@ -246,12 +251,12 @@ fn was_filled(run: &Value, limit: f64, base: f64) -> bool {
     })
 }
 
-/// What was right of how many, by what is held to the truth.
+/// The number of correct results and of all results, by kind.
 #[derive(Default)]
 struct Right(BTreeMap<(String, &'static str), (u32, u32)>);
 
 impl Right {
-    fn count(&mut self, run: &str, what: &'static str, right: bool, told: impl FnOnce() -> String) {
+    fn count(&mut self, run: &str, what: &'static str, right: bool, reported: impl FnOnce() -> String) {
         let cc = run.split(' ').next().unwrap_or_default();
         for who in [cc, "all"] {
             let n = self.0.entry((who.to_owned(), what)).or_default();
@@ -259,13 +264,13 @@ impl Right {
             n.1 += 1;
         }
         if !right {
-            println!("{what}: {run}: {}", told());
+            println!("{what}: {run}: {}", reported());
         }
     }
 }
 
-/// Shares of the time of a connection that TCP_INFO counts, and the same of `d`: nothing to send and nothing under way, the
-/// receiver's window, the sender's buffer.
+/// Shares of time according to TCP_INFO and according to `d`: idle, limited by the receive window,
+/// limited by the send buffer.
 fn shares(run: &Value, d: &Value) -> Option<[(f64, f64); 3]> {
     let last = |name| series(run, name).last().map(|v| v.1);
     let active = number(&d["active_s"]);
@@ -275,18 +280,19 @@ fn shares(run: &Value, d: &Value) -> Option<[(f64, f64); 3]> {
         let shares = d["limits"]["shares"].as_array().unwrap();
         shares.iter().find(|s| s["by"] == name).map_or(0.0, |s| number(&s["share"]))
     };
-    // Kernels count a pause with data under way as busy, a capture as the application's.
+    // With data in flight, a pause counts as busy in the kernel, but as application-limited in a
+    // capture.
     let idle = d["idle"]["total_s"].as_f64().unwrap_or_default() / active;
     let truth = [1.0 - busy / active, window / active, buffer / active];
     let found = [idle, by("receive_window"), by("send_buffer")];
     Some(std::array::from_fn(|i| (found[i], truth[i].clamp(0.0, 1.0))))
 }
 
-/// `docs/evidence/trace.md` has what this prints. The seed is 2 unless FULLPIPE_SEED says another; FULLPIPE_KEEP names a directory that
-/// keeps the captures: what was run there before is only looked at again.
+/// `docs/evidence/trace.md` has the output. FULLPIPE_SEED overrides the seed 2. FULLPIPE_KEEP names
+/// a directory that keeps the captures: runs that exist there are only analysed again.
 #[test]
 #[ignore = "takes a quarter of an hour: the table in docs/evidence/trace.md"]
-fn more_than_two_hundred_runs_are_what_the_lab_made_them() {
+fn trace_matches_the_truth_of_two_hundred_runs() {
     let seed = std::env::var("FULLPIPE_SEED").map_or(2, |s| s.parse().unwrap());
     let own = tempfile::tempdir().unwrap();
     let dir = std::env::var_os("FULLPIPE_KEEP").map_or(own.path().to_owned(), PathBuf::from);
@@ -315,7 +321,7 @@ fn more_than_two_hundred_runs_are_what_the_lab_made_them() {
                 continue;
             }
             valid += 1;
-            held_to_the_truth(run, &format!("{}-{}", prefix.display(), i + 1), &mut right);
+            compare_with_truth(run, &format!("{}-{}", prefix.display(), i + 1), &mut right);
         }
     }
     println!("\n{valid} of {all} runs are valid.\n");
@@ -335,8 +341,8 @@ fn more_than_two_hundred_runs_are_what_the_lab_made_them() {
     }
 }
 
-/// Counts what the captures of `run`, called `prefix`, say rightly.
-fn held_to_the_truth(run: &Value, prefix: &str, right: &mut Right) {
+/// Counts the correct results for the captures of `run`, whose files begin with `prefix`.
+fn compare_with_truth(run: &Value, prefix: &str, right: &mut Right) {
     let limit = number(&run["path"]["goodput_limit_bps"]);
     let base = number(&run["path"]["base_rtt_ms"]);
     let again = run["summary"]["packets_retransmitted"].as_f64().unwrap();
@@ -346,7 +352,7 @@ fn held_to_the_truth(run: &Value, prefix: &str, right: &mut Right) {
     let ends: [(&str, [&'static str; 5]); 2] = [
         (
             "client",
-            ["sender: place", "sender: RTprop", "sender: BtlBw", "sender: sent again", "sender: limits"],
+            ["sender: place", "sender: RTprop", "sender: BtlBw", "sender: retransmitted", "sender: limits"],
         ),
         (
             "server",
@@ -354,7 +360,7 @@ fn held_to_the_truth(run: &Value, prefix: &str, right: &mut Right) {
                 "receiver: place",
                 "receiver: RTprop",
                 "receiver: BtlBw",
-                "receiver: sent again",
+                "receiver: retransmitted",
                 "receiver: limits",
             ],
         ),

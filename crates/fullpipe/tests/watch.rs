@@ -26,7 +26,7 @@ fn watch(args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_look_tells_rates_limits_and_whose_it_is() {
+fn a_sample_has_rates_limits_and_owners() {
     let busy = Busy::start();
     let filter = format!("sport = :{} or dport = :{}", busy.port, busy.port);
     let output = watch(&[&filter, "--once", "--interval", "300ms"]);
@@ -35,7 +35,7 @@ fn a_look_tells_rates_limits_and_whose_it_is() {
     assert!(text.contains("2 connections, sending") && text.contains("limited by"), "{text}");
     assert!(text.contains("application") && text.contains(&format!("({})", std::process::id())), "{text}");
 
-    // A machine that stands still for all the time sends nothing.
+    // A machine that stalls for the whole time sends nothing.
     comes_right("a connection that sends", || {
         let output = watch(&[&filter, "--json", "--interval", "200ms", "--for", "3s"]);
         let lines = output.stdout.split(|b| *b == b'\n').filter(|l| !l.is_empty());
@@ -51,8 +51,9 @@ fn a_look_tells_rates_limits_and_whose_it_is() {
         assert!(looks[0].get("sending_bps").is_none(), "nothing is known of the time before");
         let acked = |look: &Value| look["acked_bytes"].as_u64().unwrap();
         for pair in looks.windows(2) {
-            let (sent, told) = (acked(&pair[1]) - acked(&pair[0]), pair[1]["sending_bps"].as_f64().unwrap());
-            assert_eq!(sent > 0, told > 0.0, "{sent} bytes: {}", pair[1]);
+            let (sent, reported) =
+                (acked(&pair[1]) - acked(&pair[0]), pair[1]["sending_bps"].as_f64().unwrap());
+            assert_eq!(sent > 0, reported > 0.0, "{sent} bytes: {}", pair[1]);
             assert!(pair[1]["srtt_ms"].as_f64().unwrap() > 0.0, "{}", pair[1]);
         }
         let sent = acked(&looks[looks.len() - 1]) - acked(&looks[0]);
@@ -61,10 +62,11 @@ fn a_look_tells_rates_limits_and_whose_it_is() {
 }
 
 #[test]
-fn every_line_is_what_the_published_schema_says() {
+fn every_line_matches_the_published_schema() {
     let printed = program::fullpipe().args(["schema", "watch"]).output().unwrap();
     let described: Value = serde_json::from_slice(&printed.stdout).unwrap();
-    // Both ends of one that has beliefs where the kernel offers bbr, one that has none, and one that is being closed.
+    // Both ends of a connection with BBR's model if the kernel has bbr, one without a model, and
+    // one that is closing.
     let (modelled, plain) =
         (Busy::driven_by(Some("bbr").filter(|_| offers_bbr())), Busy::driven_by(Some("reno")));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,7 +89,7 @@ fn every_line_is_what_the_published_schema_says() {
         assert!(began.elapsed() < Duration::from_secs(60), "{look}");
     };
 
-    // What is not as it says is found.
+    // Deviations are detected.
     for (place, wrong) in
         [("/t_s", "soon"), ("/connections/0/cookie", "none"), ("/totals/0/connections", "many")]
     {
@@ -106,7 +108,7 @@ fn offers_bbr() -> bool {
 }
 
 #[test]
-fn what_is_recorded_is_read_by_reports() {
+fn recordings_of_watch_are_read_by_report() {
     let busy = Busy::start();
     let dir = tempfile::tempdir().unwrap();
     for name in ["live.json", "live.html"] {
@@ -133,7 +135,7 @@ fn what_is_recorded_is_read_by_reports() {
 }
 
 #[test]
-fn when_nobody_reads_any_more_it_ends() {
+fn watch_ends_when_its_reader_is_gone() {
     let mut command = program::fullpipe();
     command.args(["watch", "--json", "--interval", "50ms"]).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -154,7 +156,7 @@ fn when_nobody_reads_any_more_it_ends() {
 }
 
 #[test]
-fn asked_to_end_it_writes_what_it_recorded() {
+fn watch_writes_its_recording_on_sigterm() {
     let busy = Busy::start();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("live.json");
@@ -176,15 +178,15 @@ fn asked_to_end_it_writes_what_it_recorded() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_place() {
-    for (args, said) in [
+fn invalid_filters_are_reported_with_their_place() {
+    for (args, printed) in [
         (&["dprt = :443", "--once"][..], "^^^^"),
         (&["--interval", "1ms"], "at least 50ms"),
         (&["--record", "/nowhere/at/all.json"], "/nowhere/at/all.json"),
     ] {
         let output = watch(args);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && told.contains(said), "{args:?}: {told}");
+        let reported = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && reported.contains(printed), "{args:?}: {reported}");
     }
 }
 
@@ -208,11 +210,11 @@ fn loaded_controllers() {
         {
             let mut connections = Connections::open(name, 3);
             connections.talk(20);
-            // Everything that they sent is acknowledged: what they believe stands still.
+            // All data is acknowledged, so the model does not change.
             for socket in &space::status(name).sockets {
                 assert!(socket.bw > Some(0) && socket.min_rtt_us.is_some(), "{socket:?}");
             }
-            let mut told = Vec::new();
+            let mut reported = Vec::new();
             for (to, _) in &connections.ends {
                 let port = to.local_addr().unwrap().port();
                 let seen = look(program::fullpipe().arg("watch"), port);
@@ -221,7 +223,7 @@ fn loaded_controllers() {
                 let beliefs = &one["model"];
                 let number = |key: &str| beliefs[key].as_f64().unwrap_or_else(|| panic!("{key}: {one}"));
                 let state = beliefs["state"].as_str().unwrap().to_owned();
-                told.push((
+                reported.push((
                     state,
                     (number("bw_bps") / 8.0).round() as u64,
                     (number("min_rtt_ms") * 1000.0).round() as u64,
@@ -236,11 +238,12 @@ fn loaded_controllers() {
                     (s.state.unwrap().to_owned(), s.bw.unwrap(), s.min_rtt_us.unwrap(), gain)
                 })
                 .collect();
-            told.sort();
+            reported.sort();
             known.sort();
-            assert_eq!(told, known);
+            assert_eq!(reported, known);
 
-            // Without the right to load programs everything else is told, and why this is not.
+            // Without permission to load programs, everything else is reported, with the reason for
+            // the missing part.
             let port = connections.ends[0].0.local_addr().unwrap().port();
             let mut confined = std::process::Command::new("setpriv");
             confined.args(["--bounding-set", "-sys_admin,-bpf,-perfmon,-net_admin"]);
@@ -256,11 +259,11 @@ fn loaded_controllers() {
 
 #[cfg(feature = "ebpf")]
 #[test]
-fn what_loaded_controllers_believe_is_told_as_cc_status_tells_it() {
+fn watch_agrees_with_cc_status_on_loaded_controllers() {
     space::in_a_space("loaded_controllers");
 }
 
-/// What `ss` says of a socket whose own port, or the other's, is `port`, by both ends.
+/// The output of `ss` for sockets whose local or remote port is `port`, by both ends.
 fn ss(port: u16) -> BTreeMap<(String, String), Vec<String>> {
     let output = std::process::Command::new("ss")
         .args(["-tinOH", &format!("( sport = :{port} or dport = :{port} )")])
@@ -276,14 +279,14 @@ fn ss(port: u16) -> BTreeMap<(String, String), Vec<String>> {
     text.lines().filter(|line| line.starts_with("ESTAB")).map(of).collect()
 }
 
-/// Of what `ss` says, what stands still while nothing is sent.
+/// The parts of the output of `ss` that are constant while nothing is sent.
 fn lasting(words: &[String]) -> Vec<&String> {
     words.iter().filter(|w| !["lastsnd:", "lastrcv:", "lastack:"].iter().any(|p| w.starts_with(p))).collect()
 }
 
-/// A number of `watch` and what it is called by `ss`: `key:VALUE`, `key:VALUE/…`, or `key VALUE` with a unit.
+/// A field of `watch` and its name in `ss`: `key:VALUE`, `key:VALUE/…`, or `key VALUE` with a unit.
 ///
-/// `ss` leaves out what is zero.
+/// `ss` omits zeros.
 const FIELDS: [(&str, &str); 14] = [
     ("srtt_ms", "rtt:"),
     ("min_rtt_ms", "minrtt:"),
@@ -301,20 +304,20 @@ const FIELDS: [(&str, &str); 14] = [
     ("delivery_bps", "delivery_rate"),
 ];
 
-fn said(words: &[String], key: &str) -> Option<f64> {
+fn ss_field(words: &[String], key: &str) -> Option<f64> {
     let at = words.iter().position(|w| if key.ends_with(':') { w.starts_with(key) } else { w == key })?;
     let text = if key.ends_with(':') { &words[at][key.len()..] } else { &words[at + 1] };
     let digits = text.split('/').next().unwrap().trim_end_matches("bps");
     Some(digits.parse().unwrap_or_else(|_| panic!("{key} {text}")))
 }
 
-/// `ss` prints six digits of what is not whole.
+/// `ss` prints fractions with six digits.
 fn agree(ours: f64, theirs: f64) -> bool {
     (ours - theirs).abs() <= 1e-5 * theirs.abs().max(1e-3)
 }
 
 #[test]
-fn a_hundred_sockets_are_told_as_ss_tells_them() {
+fn watch_agrees_with_ss_on_a_hundred_sockets() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let offered = offers_bbr();
@@ -324,7 +327,7 @@ fn a_hundred_sockets_are_told_as_ss_tells_them() {
         let (mut from, _) = listener.accept().unwrap();
         fullpipe_kernel::tcp_info::pin(&to, if offered && number % 2 == 0 { "bbr" } else { "cubic" })
             .unwrap();
-        // Different amounts, so that nothing is right by chance.
+        // Different amounts, so that nothing matches by chance.
         let (there, back) = (vec![1; 3000 + 997 * number], vec![2; 100 + 13 * number]);
         for _ in 0..3 {
             to.write_all(&there).unwrap();
@@ -338,9 +341,10 @@ fn a_hundred_sockets_are_told_as_ss_tells_them() {
     let still = |ss: &BTreeMap<(String, String), Vec<String>>| -> Vec<Vec<String>> {
         ss.values().map(|words| lasting(words).into_iter().cloned().collect()).collect()
     };
-    // The last delayed ACKs come yet: what is compared was the same before and after the look.
+    // The last delayed ACKs are still to come: only values that are equal before and after the
+    // sample are compared.
     let began = Instant::now();
-    let (told, look) = loop {
+    let (reported, look) = loop {
         let before = ss(address.port());
         let output = watch(&[&filter, "--json", "--once", "--interval", "50ms"]);
         let after = ss(address.port());
@@ -350,11 +354,11 @@ fn a_hundred_sockets_are_told_as_ss_tells_them() {
         assert!(began.elapsed() < Duration::from_secs(60), "the sockets do not come to rest");
     };
     let connections = look["connections"].as_array().unwrap();
-    assert_eq!((connections.len(), told.len()), (100, 100));
+    assert_eq!((connections.len(), reported.len()), (100, 100));
     let (mut compared, mut beliefs) = (0, 0);
     for one in connections {
         let end = |key: &str| one[key].as_str().unwrap().to_owned();
-        let words = &told[&(end("local"), end("remote"))];
+        let words = &reported[&(end("local"), end("remote"))];
         assert!(words.contains(&end("controller")), "{one}\n{words:?}");
         assert_eq!(
             one["delivery_app_limited"].as_bool().unwrap(),
@@ -362,14 +366,15 @@ fn a_hundred_sockets_are_told_as_ss_tells_them() {
             "{one}\n{words:?}"
         );
         for (name, key) in FIELDS {
-            let (ours, theirs) = (one[name].as_f64(), said(words, key));
+            let (ours, theirs) = (one[name].as_f64(), ss_field(words, key));
             assert!(
                 agree(ours.unwrap_or(0.0), theirs.unwrap_or(0.0)),
                 "{name}: {ours:?} here, {theirs:?} there\n{one}\n{words:?}"
             );
             compared += usize::from(theirs.is_some());
         }
-        // bbr:(bw:1234bps,mrtt:0.02,pacing_gain:2.88672,cwnd_gain:2.88672); without a sample it has no model.
+        // bbr:(bw:1234bps,mrtt:0.02,pacing_gain:2.88672,cwnd_gain:2.88672); without a sample there
+        // is no model.
         let Some(bbr) = words.iter().find_map(|w| w.strip_prefix("bbr:(")) else { continue };
         let theirs: Vec<f64> = bbr
             .trim_end_matches(')')

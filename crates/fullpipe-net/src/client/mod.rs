@@ -122,7 +122,7 @@ pub enum ClientError {
     #[error("the server was stopped")]
     Stopped,
     /// The server requires a secret and none was given.
-    #[error("the server requires a secret: pass it with --secret")]
+    #[error("the server requires a secret: pass it with --secret-file")]
     SecretWanted,
     /// No more data was transferred.
     #[error("no data transferred for {0:?}")]

@@ -130,7 +130,7 @@ impl ServerError {
             123 => "the server could not set the MSS (-M)",
             124 | 130 | 141 => "the server could not set the socket buffer (-w)",
             134 => "the server could not use that congestion controller (-C)",
-            142 => "the server requires a secret (--secret), or the secret is wrong",
+            142 => "the server requires a secret (--secret-file), or the secret is wrong",
             144 => "the server received no data for too long",
             160 => "the test took longer than the server allows",
             204 => "the streams did not connect in time",

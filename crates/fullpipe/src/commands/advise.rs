@@ -1,4 +1,5 @@
-//! `fullpipe advise`: whether another controller is worth it on the path to a peer, and how to enable it.
+//! `fullpipe advise`: whether another controller is worth it on the path to a peer, and how to
+//! enable it.
 
 use super::host::Target;
 use super::test::{failure, seconds};
@@ -21,9 +22,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Measure a path and advise whether to switch controller
 ///
-/// Checks this host, measures both controllers on the path to HOST, and advises what to do. Changes nothing. HOST runs
-/// `fullpipe serve` or iperf3. This host sends, since the sender's controller matters. Exits with 0 if there is an advice,
-/// with 1 if the controller is better but cannot be enabled here, and with 3 if it cannot be measured.
+/// Checks this host, measures both controllers on the path to HOST, and advises what to do. Changes
+/// nothing. HOST runs `fullpipe serve` or iperf3. This host sends, since the sender's controller
+/// matters. Exits with 0 if there is an advice, with 1 if the controller is better but cannot be
+/// enabled here, and with 3 if it cannot be measured.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe advise example.org bbr --rounds 10")]
 pub struct Args {
@@ -171,7 +173,8 @@ impl Evidence<'_> {
         }
     }
 
-    /// Whether the RTT under load drops by at least a fifth and 5 ms, which is worth a change even at equal goodput.
+    /// Whether the RTT under load drops by at least a fifth and 5 ms, which is worth a change even
+    /// at equal goodput.
     fn shortens_the_queue(&self) -> bool {
         let (Some(added), Some(without)) = (self.compared.rtt_added_ms, self.loaded_ms) else { return false };
         added.high < -(without * 0.2).max(5.0)

@@ -19,7 +19,8 @@ use std::time::Duration;
 
 /// Enable a controller; journaled, verified and reversible
 ///
-/// If any step fails, all steps are rolled back. `fullpipe revert` restores the host exactly as it was.
+/// If any step fails, all steps are rolled back. `fullpipe revert` restores the host exactly as it
+/// was.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sudo fullpipe apply bbr --confirm 60s")]
 pub struct Args {
@@ -28,8 +29,8 @@ pub struct Args {
     controller: String,
     #[command(flatten)]
     options: plan::Options,
-    /// Roll everything back unless confirmed within TIME, by typing `yes` here or by `fullpipe confirm` elsewhere. Use it
-    /// over SSH
+    /// Roll everything back unless confirmed within TIME, by typing `yes` here or by `fullpipe
+    /// confirm` elsewhere. Use it over SSH
     #[arg(long, value_name = "TIME", conflicts_with = "to")]
     confirm: Option<Span>,
     /// Overwrite settings that were changed by hand since the last `apply`
@@ -46,15 +47,16 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
         settle(&*host, &store)?;
-        if let Some(towards) = self.options.towards(&self.controller) {
-            let applied = destinations::apply(&*host, &store, &towards).map_err(failure)?;
+        if let Some(destinations) = self.options.destinations(&self.controller) {
+            let applied = destinations::apply(&*host, &store, &destinations).map_err(failure)?;
             return report(self.json, &applied);
         }
         let within = self.confirm.map(Duration::from);
         if within.is_some_and(|w| w < Duration::from_secs(1)) {
             return Err(Failure::usage("--confirm must be at least 1s, for example --confirm 60s"));
         }
-        // Ctrl-C and `kill` roll the change back; signals that arrive while it is made are handled afterwards.
+        // Ctrl-C and `kill` roll the change back; signals that arrive while it is made are handled
+        // afterwards.
         let signals = within.map(|_| Signals::block(&[Signal::SIGINT, Signal::SIGTERM])).transpose();
         let signals = signals.map_err(|e| Failure::Impossible(format!("cannot wait for signals: {e}")))?;
         let guard = || guard::start(&self.target);
@@ -93,12 +95,14 @@ fn report(json: bool, applied: &Applied) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where a confirmation may come from: typed at the terminal. The end of the input rolls the change back.
+/// Where a confirmation may come from: typed at the terminal. The end of the input rolls the change
+/// back.
 struct Confirmation {
     signals: Signals,
     /// Only input typed at a terminal counts as an answer.
     is_terminal: bool,
-    /// Whether the end of the input means that the other side is gone: of a terminal or pipe, not of /dev/null or a file.
+    /// Whether the end of the input means that the other side is gone: of a terminal or pipe, not
+    /// of /dev/null or a file.
     watches_input: bool,
     typed: Vec<u8>,
 }

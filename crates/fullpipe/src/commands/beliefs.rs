@@ -5,8 +5,8 @@ use fullpipe_live::{ModelSource, PathModel};
 use fullpipe_units::{Rate, Span};
 use std::collections::HashMap;
 
-/// Reads the state with a BPF iterator over the sockets: a controller that is a BPF program cannot answer sock_diag
-/// itself.
+/// Reads the state with a BPF iterator over the sockets: a controller that is a BPF program cannot
+/// answer sock_diag itself.
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// Loaded when the first connection needs it; the reason if it cannot be loaded.
@@ -14,7 +14,8 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Loads the program now, for a process that is about to drop the privileges that loading needs.
+    /// Loads the program now, for a process that is about to drop the privileges that loading
+    /// needs.
     pub fn preloaded() -> Self {
         Loaded { survey: Some(Survey::load().map_err(|error| unknown(&error))) }
     }

@@ -57,11 +57,13 @@ enum Command {
         /// Route whose new connections use it: `default`, `10.0.0.0/8`
         #[arg(long, value_name = "PREFIX")]
         route: Option<String>,
-        /// Load it at every boot by a systemd unit, with its current settings, and with --default as the default
+        /// Load it at every boot by a systemd unit, with its current settings, and with --default
+        /// as the default
         #[arg(long)]
         persist: bool,
-        /// Setting to change, see `fullpipe cc settings`; may be repeated. If it is loaded already, its sockets use the new
-        /// value. With --name, several variants can be loaded at once
+        /// Setting to change, see `fullpipe cc settings`; may be repeated. If it is loaded already,
+        /// its sockets use the new value. With --name, several variants can be loaded at
+        /// once
         #[arg(long = "set", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = settings::pair)]
         set: Vec<(String, String)>,
     },
@@ -117,7 +119,8 @@ enum Command {
         /// Perturb BBR's state before some callbacks, to reach rare branches
         #[arg(long)]
         perturb: bool,
-        /// Command to run, whose sockets must use the controller fp_oracle, such as iperf3 -C fp_oracle
+        /// Command to run, whose sockets must use the controller fp_oracle, such as iperf3 -C
+        /// fp_oracle
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
@@ -175,7 +178,8 @@ impl Args {
 fn not_permitted(missing: &str) -> Failure {
     let available = kernel::available().unwrap_or_default().join(", ");
     Failure::Impossible(format!(
-        "root is required to load controllers and to see which are loaded ({missing}); available in this kernel: {available}\n  \
+        "root is required to load controllers and to see which are loaded ({missing}); available in this \
+         kernel: {available}\n  \
          help: sudo {}",
         command_line()
     ))
@@ -201,7 +205,8 @@ fn print_outcome(name: &str, outcome: lifecycle::Outcome) {
                 println!("new sockets use it; open sockets keep the previous build until they close");
             } else if !carried.state {
                 println!(
-                    "open sockets use it and start a new model of their path, since the layout of the state differs"
+                    "open sockets use it and start a new model of their path, since the layout of the \
+                     state differs"
                 );
             }
             if !carried.settings {

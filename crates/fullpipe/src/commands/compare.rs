@@ -1,7 +1,7 @@
 //! `fullpipe lab compare`: the same scenarios simulated and on kernel TCP, in one table.
 
 use crate::failure::Failure;
-use crate::runs::{self, LENT, Progress, read_as};
+use crate::runs::{self, EBPF_CONTROLLERS, Progress, read_as};
 use fullpipe_cc::registry::{ControllerInfo, find};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::{Health, Histogram};
@@ -30,17 +30,23 @@ pub struct Args {
     /// Run one after another in the lab, even if runs could share the machine
     #[arg(long)]
     alone: bool,
-    /// Simulate Linux's segmentation offload (`tso`), buffer tuning (`auto_tuning`, starting at the lab's initial buffer
-    /// unless the scenario sets `receive_buffer`) and the running kernel's tick (`hz`, `timer_hz`), which the simulator
-    /// leaves out by default
+    /// Simulate Linux's segmentation offload (`tso`), buffer tuning (`auto_tuning`, starting at the
+    /// lab's initial buffer unless the scenario sets `receive_buffer`) and the running kernel's
+    /// tick (`hz`, `timer_hz`), which the simulator leaves out by default
     #[arg(long)]
     as_linux: bool,
-    /// Simulate each valid run N more times, with other seeds and the lab's lateness (Pareto, same 99th percentile), and
-    /// compare the lab with their median, or with their range where the outcome is random
-    #[arg(long, value_name = "N", conflicts_with = "means", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    /// Simulate each valid run N more times, with other seeds and the lab's lateness (Pareto, same
+    /// 99th percentile), and compare the lab with their median, or with their range where the
+    /// outcome is random
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "means",
+        value_parser = clap::value_parser!(u64).range(1..=1000)
+    )]
     spread: Option<u64>,
-    /// Print one row for runs that differ only in their seed: means over pairs of equal seeds, the ratio of the means
-    /// and its standard error. Invalid lab runs are excluded and counted
+    /// Print one row for runs that differ only in their seed: means over pairs of equal seeds, the
+    /// ratio of the means and its standard error. Invalid lab runs are excluded and counted
     #[arg(long)]
     means: bool,
 }
@@ -54,8 +60,8 @@ const AGREES: f64 = 0.10;
 /// With `--spread`: a twentieth of the goodput and a tenth of the median round-trip time.
 const CLOSE: (f64, f64) = (0.05, 0.10);
 
-/// Where round trips alternate between two levels, a tenth of the time more on one moves the median from one to the other. Any between these
-/// quantiles will do.
+/// Where round trips alternate between two levels, a tenth of the time more on one moves the median
+/// from one to the other. Any between these quantiles will do.
 const MEDIAN: (f64, f64) = (0.40, 0.60);
 
 impl Args {
@@ -79,7 +85,8 @@ impl Args {
             }
         }
         let progress = Progress::new(&jobs);
-        let lab = LabOptions { share_machine: !self.alone, loader: LENT, ..LabOptions::default() };
+        let lab =
+            LabOptions { share_machine: !self.alone, loader: EBPF_CONTROLLERS, ..LabOptions::default() };
         let batch =
             Batch::new(jobs).keep_series(false).keep_distributions(self.spread.is_some()).with_lab(lab);
         let runs = batch.run(&progress).into_runs().map_err(runs::failure)?;
@@ -101,8 +108,8 @@ impl Args {
         Ok(())
     }
 
-    /// The runs to compare, and whether each was shortened. Those whose controller the kernel lacks are
-    /// left out.
+    /// The runs to compare, and whether each was shortened. Those whose controller the kernel lacks
+    /// are left out.
     fn cases(&self, mut cases: Vec<Case>) -> Vec<(Case, bool)> {
         cases.retain(|c| c.scenario.flows.iter().all(|f| runs::kernel_offers(&f.cc)));
         cases.iter_mut().for_each(|c| c.scenario.checks.clear());
@@ -155,7 +162,8 @@ fn shorten(case: &mut Case, most: Span) -> bool {
 /// Prints a row for each pair; gives how many there are, and how many agree.
 fn print_each(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
     println!(
-        "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | lab valid |"
+        "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | \
+         lab valid |"
     );
     println!("|---|---|--:|--:|--:|--:|--:|--:|--:|---|");
     let mut agree = 0;
@@ -179,7 +187,8 @@ enum Verdict {
     Differs,
 }
 
-/// Of one simulation or several, least and most of each: goodput, and what the median round-trip time may be, in milliseconds.
+/// Of one simulation or several, least and most of each: goodput, and what the median round-trip
+/// time may be, in milliseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Range {
     goodput: (f64, f64),
@@ -222,7 +231,8 @@ impl Range {
     }
 }
 
-/// Whether `lab` is as close to `sim` as it should be, or to the middle of those `late` as it was, or to one of their range.
+/// Whether `lab` is as close to `sim` as it should be, or to the middle of those `late` as it was,
+/// or to one of their range.
 fn judge(sim: Range, lab: (f64, f64), late: &[Range]) -> Verdict {
     let holds = |range: Option<Range>| range.is_some_and(|range| range.holds(lab));
     if sim.holds(lab) {
@@ -236,7 +246,8 @@ fn judge(sim: Range, lab: (f64, f64), late: &[Range]) -> Verdict {
     }
 }
 
-/// What each of `several` simulations would be told, were it the lab's run and the others all that are as late.
+/// What each of `several` simulations would be told, were it the lab's run and the others all that
+/// are as late.
 fn of_each(sim: Range, several: &[Recording], late: &[Range]) -> Vec<Verdict> {
     let others = |i: usize| [&late[..i], &late[i + 1..]].concat();
     several.iter().enumerate().map(|(i, run)| judge(sim, result(run), &others(i))).collect()
@@ -269,7 +280,8 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
         .map_err(runs::failure)?;
     drop(progress);
     println!(
-        "| scenario | run | goodput sim | of {n} | lab | differs | RTT p50 sim | of {n} | lab | retransmitted sim | lab | lab |"
+        "| scenario | run | goodput sim | of {n} | lab | differs | RTT p50 sim | of {n} | lab | \
+         retransmitted sim | lab | lab |"
     );
     println!("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|");
     let (mut verdicts, mut theirs) = (Vec::new(), Vec::new());
@@ -314,7 +326,8 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
     }
     let [agree, as_late, within, differ] = count(&verdicts);
     println!(
-        "\nOf {} valid runs {agree} agree within {:.0} % of goodput and {:.0} % of the median round-trip time, {as_late} do with the middle \
+        "\nOf {} valid runs {agree} agree within {:.0} % of goodput and {:.0} % of the median round-trip \
+         time, {as_late} do with the middle \
          of {n} simulations that are as late, {within} are within what these vary by, {differ} differ.",
         verdicts.len(),
         CLOSE.0 * 100.0,
@@ -322,7 +335,8 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
     );
     let [agree, as_late, within, differ] = count(&theirs);
     println!(
-        "Of these {} simulations, each judged by the others as if it were the lab's run, {agree} agree, {as_late} do with the middle, \
+        "Of these {} simulations, each judged by the others as if it were the lab's run, {agree} agree, \
+         {as_late} do with the middle, \
          {within} are within, {differ} differ.",
         theirs.len(),
     );
@@ -339,8 +353,8 @@ fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
     }
 }
 
-/// The standard deviation of deviations by Pareto's law of shape 3 ([`Distribution::Pareto`]) of which one in a hundred is as large as the
-/// emulator's lateness was for one in a hundred.
+/// The standard deviation of deviations by Pareto's law of shape 3 ([`Distribution::Pareto`]) of
+/// which one in a hundred is as large as the emulator's lateness was for one in a hundred.
 fn lateness(health: &Health) -> Span {
     // In standard deviations: (100^⅓ − 3/2) / √¾.
     const P99: f64 = 3.628;
@@ -360,10 +374,12 @@ fn varied(case: &Case, seed: u64, spread: Span) -> Case {
     case
 }
 
-/// Prints a row for all pairs that differ in their seed alone; gives how many rows there are, and how many agree.
+/// Prints a row for all pairs that differ in their seed alone; gives how many rows there are, and
+/// how many agree.
 fn print_means(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
     println!(
-        "| scenario | run | pairs | goodput sim | lab | lab / sim | standard error | retransmitted sim | lab | not valid |"
+        "| scenario | run | pairs | goodput sim | lab | lab / sim | standard error | retransmitted sim | \
+         lab | not valid |"
     );
     println!("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     let (mut rows, mut agree) = (0, 0);
@@ -421,8 +437,9 @@ struct Quotient {
 }
 
 impl Quotient {
-    /// The mean of each pair's quotient would be too large where the simulated ones vary: one that is small by chance counts for
-    /// more. The error is that of `lab − quotient · sim`, so that what both have of the same seed is not counted as noise.
+    /// The mean of each pair's quotient would be too large where the simulated ones vary: one that
+    /// is small by chance counts for more. The error is that of `lab − quotient · sim`, so that
+    /// what both have of the same seed is not counted as noise.
     fn of(pairs: &[(f64, f64)]) -> Quotient {
         let n = pairs.len().max(1) as f64;
         let about = |values: &mut dyn Iterator<Item = f64>| {
@@ -588,7 +605,8 @@ mod tests {
 
     #[test]
     fn ends_like_linuxs_keep_what_a_scenario_says() {
-        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'\nreceive_buffer = '500kB'\n[[flow]]\ncc = 'reno'\n\
+        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'\nreceive_buffer = \
+            '500kB'\n[[flow]]\ncc = 'reno'\n\
                     [[flow]]\ncc = 'cubic'\nsettings = { hz = 100 }\ntso = false";
         let mut flows = case(file).scenario.flows;
         flows.iter_mut().for_each(like_linux);
@@ -606,7 +624,8 @@ mod tests {
 
     #[test]
     fn a_scenario_is_not_cut_before_its_last_change() {
-        let file = "duration = '60s'\n[path]\n[[path.forward]]\nrate = '10mbit'\nschedule = [{ at = '20s', rate = '5mbit' }]\n[[flow]]\ncc = 'cubic'";
+        let file = "duration = '60s'\n[path]\n[[path.forward]]\nrate = '10mbit'\nschedule = [{ at = '20s', \
+            rate = '5mbit' }]\n[[flow]]\ncc = 'cubic'";
         let writes = "duration = '60s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'\n\
                       app = { kind = 'writes', writes = [{ at = '20s', bytes = '10kB' }] }";
         assert!(!shorten(&mut case(writes), Span::from_secs(30)));

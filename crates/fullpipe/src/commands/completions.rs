@@ -27,7 +27,8 @@ impl Args {
     }
 }
 
-/// The command line with likely values of free-form arguments, which shells complete; other values stay valid.
+/// The command line with likely values of free-form arguments, which shells complete; other values
+/// stay valid.
 fn with_values(command: Command) -> Command {
     let simulated = || fullpipe_cc::CONTROLLERS.iter().map(|about| about.name);
     let ours = || EBPF_CONTROLLERS.iter().map(|(name, _)| *name);

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 /// Check a controller against the test cases of the BBR draft
 ///
-/// The cases are the examples of draft-ietf-ccwg-bbr. Each is simulated on several paths. Exits with 1 if any fails;
-/// runs of failed cases are kept as qlog.
+/// The cases are the examples of draft-ietf-ccwg-bbr. Each is simulated on several paths. Exits
+/// with 1 if any fails; runs of failed cases are kept as qlog.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe conformance --cc bbr3")]
 pub struct Args {

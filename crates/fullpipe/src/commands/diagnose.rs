@@ -15,8 +15,9 @@ use std::time::Duration;
 
 /// Find what limits a transfer
 ///
-/// The limit is the application, the receive window, the send buffer, congestion control or the path. With HOST,
-/// measures against `fullpipe serve` or iperf3 -s; with --pid, samples the sockets of a running process.
+/// The limit is the application, the receive window, the send buffer, congestion control or the
+/// path. With HOST, measures against `fullpipe serve` or iperf3 -s; with --pid, samples the sockets
+/// of a running process.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe diagnose example.org -R")]
 #[command(group = clap::ArgGroup::new("target").required(true).args(["host", "pid"]))]
@@ -71,7 +72,9 @@ impl Args {
         let config = Config { params, secret, abort: true, ..Config::new(host, self.port) };
         let Some((outcome, diagnosis)) = diagnose::server(&config, &interrupt).map_err(failure)? else {
             return Err(Failure::Impossible(
-                "a stock iperf3 server does not report its sending socket: remove -R, or run `fullpipe serve` there".into(),
+                "a stock iperf3 server does not report its sending socket: remove -R, or run `fullpipe \
+                 serve` there"
+                    .into(),
             ));
         };
         if self.json {
@@ -133,7 +136,8 @@ fn title(outcome: &Outcome) -> String {
 fn text(title: &str, diagnosis: &Diagnosis) -> String {
     let [idle, window, buffer, cwnd] = diagnosis.shares.map(|s| format!("{:.0} %", s * 100.0));
     let mut text = format!(
-        "{title}: {}\n  share of time: application idle {idle}, receive window {window}, send buffer {buffer}, congestion window {cwnd}\n",
+        "{title}: {}\n  share of time: application idle {idle}, receive window {window}, send buffer \
+         {buffer}, congestion window {cwnd}\n",
         rate(diagnosis.goodput)
     );
     for line in &diagnosis.explanation {

@@ -53,7 +53,8 @@ impl Args {
     }
 }
 
-/// Whether the kernel makes every call to a controller that is a BPF program; none if it cannot be counted.
+/// Whether the kernel makes every call to a controller that is a BPF program; none if it cannot be
+/// counted.
 #[cfg(feature = "ebpf")]
 fn calls() -> Option<checks::Finding> {
     use super::cc;
@@ -61,7 +62,8 @@ fn calls() -> Option<checks::Finding> {
     let (verdict, state, advice) = match counted {
         Ok(calls) if calls.all_made() => (Verdict::Ok, calls.to_string(), None),
         Ok(calls) => {
-            let advice = "the controllers compensate from the connection's own counters, and sending is not affected; \
+            let advice = "the controllers compensate from the connection's own counters, and sending is \
+                not affected; \
                           if you have the choice, use another kernel or hypervisor";
             (Verdict::Warn, calls.to_string(), Some(advice.to_owned()))
         }

@@ -26,9 +26,10 @@ use std::time::{Duration, Instant};
 
 /// Export this host's connections as Prometheus metrics
 ///
-/// Rates, RTTs, queueing, losses, limits and BBR's model, by controller and class, never by connection: at most 2000
-/// series at any load. Changes nothing and needs no root; privileges of root that are not needed are dropped. Unit,
-/// dashboard and alert rules are in the packaging directory of the source.
+/// Rates, RTTs, queueing, losses, limits and BBR's model, by controller and class, never by
+/// connection: at most 2000 series at any load. Changes nothing and needs no root; privileges of
+/// root that are not needed are dropped. Unit, dashboard and alert rules are in the packaging
+/// directory of the source.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe export --by unit")]
 pub struct Args {
@@ -41,7 +42,8 @@ pub struct Args {
     /// Connections to export, as for `fullpipe watch` [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     only: String,
-    /// Class of connections, such as `london=dst 10.1.0.0/16`; may be repeated, the first match applies
+    /// Class of connections, such as `london=dst 10.1.0.0/16`; may be repeated, the first match
+    /// applies
     #[arg(long = "class", value_name = "NAME=FILTER")]
     classes: Vec<Class>,
     /// Property that classifies connections outside all classes
@@ -143,7 +145,8 @@ impl Args {
         eprintln!("metrics at {scheme}://{address}/metrics");
         if !address.ip().is_loopback() && settings.token.is_none() {
             eprintln!(
-                "note: the metrics are readable by any host that reaches {address}; --token-file requires a token"
+                "note: the metrics are readable by any host that reaches {address}; --token-file requires \
+                 a token"
             );
         }
         exporter.serve(server, Duration::from(self.interval), &stop)
@@ -178,7 +181,8 @@ impl Exporter {
                     continue;
                 }
                 self.sample();
-                // Counted from its end, so that a sample that takes longer than the interval is not followed at once.
+                // Counted from its end, so that a sample that takes longer than the interval is not followed
+                // at once.
                 next = Instant::now() + every;
             }
             match served.join() {
@@ -205,8 +209,8 @@ impl Exporter {
     }
 }
 
-/// Drops everything but reading: capabilities, writing, executing, ports, and the system calls for them. Reports what
-/// this kernel cannot restrict.
+/// Drops everything but reading: capabilities, writing, executing, ports, and the system calls for
+/// them. Reports what this kernel cannot restrict.
 fn drop_privileges(needs_owners: bool) -> Result<(), Failure> {
     let confinement = if needs_owners {
         let capabilities = &[Capability::DacReadSearch, Capability::SysPtrace];

@@ -1,7 +1,7 @@
 //! `fullpipe figure`: published results, reproduced.
 
 use crate::failure::Failure;
-use crate::runs::{self, Choice, LENT, Progress, listed, print_hanging};
+use crate::runs::{self, Choice, EBPF_CONTROLLERS, Progress, listed, print_hanging};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::Case;
 use fullpipe_figures::{FIGURES, Figure, Finding, Outcome, Runs, find, page, tally, unknown_figure};
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Reproduce published BBR results and check them
 ///
-/// Writes one page with the figures, and a PNG and an SVG of each. Without an ID, lists the figures. Exits with 1 if a
-/// claim of a figure is not reproduced.
+/// Writes one page with the figures, and a PNG and an SVG of each. Without an ID, lists the
+/// figures. Exits with 1 if a claim of a figure is not reproduced.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe figure fig8 --out figures")]
 pub struct Args {
@@ -22,8 +22,9 @@ pub struct Args {
     /// Engine that makes the runs
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
-    /// Make fewer, shorter or smaller runs of the figures that take long. The claims are the same, and the results are
-    /// marked as shortened. `all` implies it for figures that take minutes to simulate and are not named besides
+    /// Make fewer, shorter or smaller runs of the figures that take long. The claims are the same,
+    /// and the results are marked as shortened. `all` implies it for figures that take minutes
+    /// to simulate and are not named besides
     #[arg(long)]
     short: bool,
     /// Directory for the page and the pictures
@@ -59,8 +60,8 @@ impl Args {
         for figure in figures {
             planned.push(self.plan(figure, engine)?);
         }
-        // In real time all figures in one batch, since runs that leave the machine idle may share it; simulations
-        // figure by figure, since recordings are large.
+        // In real time all figures in one batch, since runs that leave the machine idle may share it;
+        // simulations figure by figure, since recordings are large.
         let batch_size = if engine == Engine::Lab { planned.len() } else { 1 };
         let mut results: Vec<Reproduced> = Vec::new();
         let mut planned = planned.into_iter().peekable();
@@ -187,7 +188,7 @@ fn run(figures: &[Planned], engine: Engine) -> Result<Vec<Recording>, Failure> {
     let cases = figures.iter().flat_map(|f| &f.cases);
     let jobs: Vec<Job> = cases.map(|case| Job { engine, case: case.clone() }).collect();
     let progress = Progress::new(&jobs);
-    let lab = LabOptions { share_machine: true, loader: LENT, ..LabOptions::default() };
+    let lab = LabOptions { share_machine: true, loader: EBPF_CONTROLLERS, ..LabOptions::default() };
     Batch::new(jobs).with_lab(lab).run(&progress).into_runs().map_err(runs::failure)
 }
 
@@ -223,13 +224,15 @@ fn json(results: &[Reproduced]) -> serde_json::Value {
                 .map(|f| {
                     serde_json::json!({
                         "claim": f.claim, "published": f.published, "measured": f.measured,
-                        "bound": f.bound, "passed": f.passed, "agreement": f.agreement().name(), "differs": f.differs,
+                        "bound": f.bound, "passed": f.passed, "agreement": f.agreement().name(),
+                        "differs": f.differs,
                     })
                 })
                 .collect();
             serde_json::json!({
                 "id": figure.id, "title": figure.title, "source": figure.source, "scenario": figure.file,
-                "passed": outcome.passed(), "agreement": outcome.agreement().name(), "shortened": short, "findings": findings, "notes": outcome.notes,
+                "passed": outcome.passed(), "agreement": outcome.agreement().name(), "shortened": short,
+                "findings": findings, "notes": outcome.notes,
                 "not_valid": invalid,
             })
         })
@@ -249,7 +252,8 @@ fn verdict(results: &[Reproduced], page: &Path) -> Result<(), Failure> {
     for Reproduced { figure, outcome, .. } in results {
         for f in outcome.findings.iter().filter(|f| !f.passed) {
             failed.push(format!(
-                "{}: {}: measured {}; bound {}; published {} ({}); to inspect the run: fullpipe run {} --out report.html",
+                "{}: {}: measured {}; bound {}; published {} ({}); to inspect the run: fullpipe run {} \
+                 --out report.html",
                 figure.id, f.claim, f.measured, f.bound, f.published, figure.source, figure.file
             ));
         }

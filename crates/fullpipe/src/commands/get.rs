@@ -14,13 +14,15 @@ use std::time::Duration;
 
 /// Download a URL and report what limited it
 ///
-/// From `fullpipe serve`, you can choose the sender's controller: fullpipe get 'HOST:5201/download?size=1g&cc=bbr'.
+/// From `fullpipe serve`, you can choose the sender's controller: fullpipe get
+/// 'HOST:5201/download?size=1g&cc=bbr'.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe get https://example.org/file.iso --resume")]
 pub struct Args {
     /// URL to download: http:// or https://
     url: String,
-    /// File to write once the download is complete; `-` streams to stdout [default: last part of the path, or index.html]
+    /// File to write once the download is complete; `-` streams to stdout [default: last part of
+    /// the path, or index.html]
     #[arg(short = 'O', long, value_name = "FILE", conflicts_with_all = ["discard", "memory"])]
     output: Option<PathBuf>,
     /// Discard the content

@@ -1,4 +1,5 @@
-//! `fullpipe guard`: the process that rolls an unconfirmed change back, even if the process that made it dies.
+//! `fullpipe guard`: the process that rolls an unconfirmed change back, even if the process that
+//! made it dies.
 
 use super::host::{Target, failure};
 use crate::failure::Failure;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// The line that the process prints when it is ready.
 const READY: &str = "ready";
 
-/// Roll an unconfirmed change back at its deadline; `apply --confirm` starts it
+/// Roll an unconfirmed change back at its deadline (internal)
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -77,8 +78,8 @@ pub fn timeout(time: Duration) -> PollTimeout {
 
 /// Starts the process, and waits until it is ready.
 ///
-/// Under systemd it runs in its own scope: with logind's `KillUserProcesses=`, processes in a session's scope end with
-/// the session.
+/// Under systemd it runs in its own scope: with logind's `KillUserProcesses=`, processes in a
+/// session's scope end with the session.
 pub fn start(target: &Target) -> io::Result<()> {
     let systemd = target.is_this_machine() && Path::new("/run/systemd/system").is_dir();
     let scope = ["systemd-run", "--quiet", "--scope", "--collect", "--"];

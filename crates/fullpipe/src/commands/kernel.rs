@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Install a kernel, boot it once as a trial, keep it or roll back
 ///
-/// The package manager installs it beside the running kernel, which stays the default until the trial has succeeded.
+/// The package manager installs it beside the running kernel, which stays the default until the
+/// trial has succeeded.
 #[derive(ClapArgs)]
 #[command(after_help = "Example: sudo fullpipe kernel install, then sudo fullpipe kernel try 6.12")]
 pub struct Args {
@@ -80,8 +81,8 @@ enum Command {
     },
     /// Boot a kernel once, and keep it if the host works as before
     ///
-    /// It is kept if network, SSH and controller work again in time. Otherwise, and after a panic, the machine restarts
-    /// into the previous kernel by itself.
+    /// It is kept if network, SSH and controller work again in time. Otherwise, and after a panic,
+    /// the machine restarts into the previous kernel by itself.
     Try {
         /// Release, or its beginning (6.1)
         version: String,
@@ -129,7 +130,8 @@ enum Command {
 /// The kernel to install.
 #[derive(ClapArgs)]
 struct Wanted {
-    /// Release, or its beginning (6.1), or a package file such as from `kernel build` [default: the newest]
+    /// Release, or its beginning (6.1), or a package file such as from `kernel build` [default: the
+    /// newest]
     version: Option<String>,
     /// Package source other than the distribution's own
     #[arg(long, value_enum)]
@@ -231,7 +233,8 @@ fn open(target: &Target) -> Result<(Box<dyn Host>, Store), Failure> {
     Ok((host, store))
 }
 
-/// Asks for confirmation on the terminal. `action` completes "--yes …" in the error without a terminal.
+/// Asks for confirmation on the terminal. `action` completes "--yes …" in the error without a
+/// terminal.
 fn confirm(yes: bool, action: &str) -> Result<(), Failure> {
     if yes {
         return Ok(());
@@ -270,7 +273,8 @@ fn plan(wanted: Wanted, json: bool, target: &Target) -> Result<(), Failure> {
     let install = host.identity().as_root(format_args!("kernel install{version}{from}"));
     if let Some((_, source)) = install::source(&*host, &request).map_err(failure)? {
         return Err(Failure::Check(format!(
-            "{install} first adds {source}; its kernels are known afterwards, and are shown before anything is installed"
+            "{install} first adds {source}; its kernels are known afterwards, and are shown before \
+             anything is installed"
         )));
     }
     let plan = install::plan(&*host, &request).map_err(failure)?;
@@ -323,7 +327,8 @@ fn install(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(),
     }
 }
 
-/// Builds a package, with progress on stderr: a status line on a terminal, occasional lines elsewhere.
+/// Builds a package, with progress on stderr: a status line on a terminal, occasional lines
+/// elsewhere.
 fn build_package(input: BuildInput, json: bool, target: &Target) -> Result<(), Failure> {
     const REPORT_INTERVAL: Duration = Duration::from_secs(30);
     let (host, _) = target.open()?;
@@ -375,7 +380,8 @@ fn boot_once(request: &trial_boot::Request, later: bool, yes: bool, target: &Tar
     let (host, store) = open(target)?;
     if request.within < Duration::from_secs(30) {
         return Err(Failure::usage(
-            "--within must be at least 30s, the time that a machine may take to boot; for example --within 180s",
+            "--within must be at least 30s, the time that a machine may take to boot; for example --within \
+             180s",
         ));
     }
     let plan = trial_boot::plan(&*host, request).map_err(failure)?;

@@ -27,12 +27,12 @@ enum Lab {
     Compare(super::compare::Args),
 }
 
-/// The program runs at the client end (198.18.0.1, 2001:2::1). Servers started with --server run at the other end,
-/// 198.18.0.2 and 2001:2::2 (also in $FULLPIPE_SERVER). Rate, queue and loss apply from client to server and, unless
-/// set otherwise, to the reverse path.
+/// The program runs at the client end (198.18.0.1, 2001:2::1). Servers started with --server run at
+/// the other end, 198.18.0.2 and 2001:2::2 (also in $FULLPIPE_SERVER). Rate, queue and loss apply
+/// from client to server and, unless set otherwise, to the reverse path.
 ///
-/// Shells nest: an inner shell without a --server of its own reaches the outer server over both paths, and its client
-/// is 198.18.1.1 (also in $FULLPIPE_CLIENT).
+/// Shells nest: an inner shell without a --server of its own reaches the outer server over both
+/// paths, and its client is 198.18.1.1 (also in $FULLPIPE_CLIENT).
 #[derive(clap::Args)]
 struct ShellArgs {
     /// Scenario file to take the path, packet size and seed from, instead of the options below
@@ -154,7 +154,8 @@ fn summary(report: &ShellReport) -> String {
         let drops: Vec<String> = link.drops.iter().map(|(cause, n)| format!("{n} {cause}")).collect();
         let drops = if drops.is_empty() { "none".to_owned() } else { drops.join(", ") };
         text += &format!(
-            "  {:<10} {} packets, {:.2} MB, {rate:.2} Mbit/s on average; dropped: {drops}; longest queue {} kB\n",
+            "  {:<10} {} packets, {:.2} MB, {rate:.2} Mbit/s on average; dropped: {drops}; longest queue \
+             {} kB\n",
             link.label,
             link.packets_out,
             *bytes_out as f64 / 1e6,

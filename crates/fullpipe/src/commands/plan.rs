@@ -36,13 +36,15 @@ pub struct Wanted {
 /// The options that `plan` and `apply` share.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Queueing discipline for devices that still have the kernel's default [default: fq for bbr if available, else keep]
+    /// Queueing discipline for devices that still have the kernel's default [default: fq for bbr if
+    /// available, else keep]
     #[arg(long, value_name = "KIND", value_parser = ["fq", "fq_pie", "fq_codel", "cake", "keep"])]
     qdisc: Option<String>,
     /// Also replace a queueing discipline that was set on DEV by hand
     #[arg(long, value_name = "DEV", value_delimiter = ',')]
     replace: Vec<String>,
-    /// Rate that one connection should reach; with --rtt, raises the buffer limits to what that path needs
+    /// Rate that one connection should reach; with --rtt, raises the buffer limits to what that
+    /// path needs
     #[arg(long, requires = "rtt", value_name = "RATE")]
     rate: Option<Rate>,
     /// Round-trip time of that path
@@ -54,15 +56,20 @@ pub struct Options {
     /// Use the controller only for connections to PREFIX, as a trial
     #[arg(long, value_name = "PREFIX")]
     canary: Option<String>,
-    /// Use the controller only for connections to PREFIX, by a route; may be repeated. The default and earlier changes
-    /// stay as they are
-    #[arg(long, value_name = "PREFIX", value_delimiter = ',', conflicts_with_all = ["canary", "qdisc", "replace", "rate", "live_only"])]
+    /// Use the controller only for connections to PREFIX, by a route; may be repeated. The default
+    /// and earlier changes stay as they are
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        value_delimiter = ',',
+        conflicts_with_all = ["canary", "qdisc", "replace", "rate", "live_only"]
+    )]
     to: Vec<String>,
 }
 
 impl Options {
     /// The change for some destinations only, if --to is given.
-    pub fn towards(&self, controller: &str) -> Option<Destinations> {
+    pub fn destinations(&self, controller: &str) -> Option<Destinations> {
         let (controller, prefixes) = (controller.to_owned(), self.to.clone());
         (!prefixes.is_empty()).then_some(Destinations { controller, prefixes })
     }
@@ -93,8 +100,8 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, _) = self.target.open()?;
         let controller = self.wanted.controller.clone();
-        let plan = match self.wanted.options.towards(&self.wanted.controller) {
-            Some(towards) => destinations::plan(&*host, &towards),
+        let plan = match self.wanted.options.destinations(&self.wanted.controller) {
+            Some(destinations) => destinations::plan(&*host, &destinations),
             None => plan::make(&*host, &self.wanted.options.request(self.wanted.controller), &program()),
         };
         let plan = plan.map_err(failure)?;
@@ -108,7 +115,8 @@ impl Args {
             let revert = identity.as_root("revert");
             let style = Style::for_stdout();
             let text = format!(
-                "Nothing was changed. {apply} with the same options makes these changes, {revert} undoes them."
+                "Nothing was changed. {apply} with the same options makes these changes, {revert} undoes \
+                 them."
             );
             print!("\n{}", style.wrap("", 0, &text));
         }

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// Probe the paths between sites continuously
 ///
-/// Each site runs `fullpipe probe run` with the same mesh file. In each period, it makes one transfer to every other site
-/// with each controller and records the results.
+/// Each site runs `fullpipe probe run` with the same mesh file. In each period, it makes one
+/// transfer to every other site with each controller and records the results.
 #[derive(ClapArgs)]
 #[command(after_help = "Example: fullpipe probe check mesh.toml")]
 pub struct Args {

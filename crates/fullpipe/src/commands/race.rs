@@ -1,5 +1,5 @@
-//! `fullpipe race`: controllers on one path. Builds the scenario that the options describe and runs it like a
-//! scenario file.
+//! `fullpipe race`: controllers on one path. Builds the scenario that the options describe and runs
+//! it like a scenario file.
 
 use crate::failure::Failure;
 use crate::runs::{Choice, Reporting, contestants, kernel_offers};
@@ -12,13 +12,15 @@ const DEFAULT_IN_LAB: [&str; 6] = ["bbr", "cubic", "reno", "fp_bbr3", "fp_bbr1",
 
 /// Compare congestion controllers on one path
 ///
-/// Defaults: bbr, bbr3, cubic, hybla and reno, one after another for 30 s each, over 100 Mbit/s with a round-trip time
-/// of 100 ms, a buffer of one bandwidth-delay product and 1 % random loss. With --engine lab: the kernel's bbr, cubic
-/// and reno, and fp_bbr3, fp_bbr1 and fp_hybla, which are loaded for the duration of the race if run as root.
+/// Defaults: bbr, bbr3, cubic, hybla and reno, one after another for 30 s each, over 100 Mbit/s
+/// with a round-trip time of 100 ms, a buffer of one bandwidth-delay product and 1 % random loss.
+/// With --engine lab: the kernel's bbr, cubic and reno, and fp_bbr3, fp_bbr1 and fp_hybla, which
+/// are loaded for the duration of the race if run as root.
 #[derive(clap::Args)]
 #[command(after_help = examples(), next_help_heading = "Path")]
 pub struct Args {
-    /// Controllers, settings after a colon: `bbr cubic:hystart=off` [default: bbr bbr3 cubic hybla reno]
+    /// Controllers, settings after a colon: `bbr cubic:hystart=off` [default: bbr bbr3 cubic hybla
+    /// reno]
     #[arg(value_name = "CC[:KEY=VALUE,…]", help_heading = None)]
     cc: Vec<String>,
     /// Rate of the bottleneck
@@ -27,7 +29,8 @@ pub struct Args {
     /// Round-trip propagation delay of the path
     #[arg(long, allow_hyphen_values = true, default_value = "100ms")]
     rtt: Span,
-    /// Limit of the bottleneck's queue: `1bdp`, `64k` (bytes), `100p` (packets), `20ms` [default: 1bdp, or the queue's own]
+    /// Limit of the bottleneck's queue: `1bdp`, `64k` (bytes), `100p` (packets), `20ms` [default:
+    /// 1bdp, or the queue's own]
     #[arg(long, allow_hyphen_values = true, value_name = "LIMIT")]
     buffer: Option<Limit>,
     /// Kind of the bottleneck's queue [default: drop-tail]
@@ -76,9 +79,10 @@ pub struct Args {
     /// Number of runs of each case, with consecutive seeds
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Runs")]
     repeats: u32,
-    /// Run once per value of KEY: rate, rtt, buffer, queue, loss, duration, flows, size, mtu, or any dotted key of a
-    /// scenario file. A value may be a range: `0.01%..10% log 8`, `10ms..100ms linear 4`, `1bdp..4bdp step 1bdp`. May
-    /// be repeated: every combination is run
+    /// Run once per value of KEY: rate, rtt, buffer, queue, loss, duration, flows, size, mtu, or
+    /// any dotted key of a scenario file. A value may be a range: `0.01%..10% log 8`,
+    /// `10ms..100ms linear 4`, `1bdp..4bdp step 1bdp`. May be repeated: every combination is
+    /// run
     #[arg(long, value_name = "KEY=A,B,…", value_parser = Axis::parse, help_heading = "Runs")]
     sweep: Vec<Axis>,
     /// Interval between samples of the time series
@@ -94,7 +98,8 @@ fn examples() -> String {
     for c in fullpipe_cc::CONTROLLERS {
         text += &format!("  {:<8} {}\n", c.name, c.about);
     }
-    text += "With --engine lab: those of the kernel, such as vegas, and the loaded fp_bbr3, fp_bbr1 and fp_hybla.\n";
+    text += "With --engine lab: those of the kernel, such as vegas, and the loaded fp_bbr3, fp_bbr1 and \
+        fp_hybla.\n";
     text + "\nExamples:\n  \
         fullpipe race --out report.html\n  \
         fullpipe race bbr cubic --rate 1gbit --rtt 20ms --buffer 0.5bdp --loss 0\n  \
@@ -119,7 +124,8 @@ impl Args {
         let (available, missing): (Vec<_>, Vec<_>) = wanted.iter().copied().partition(|cc| kernel_offers(cc));
         if !missing.is_empty() {
             eprintln!(
-                "fullpipe: skipping {}: not available in this kernel; run as root to load the fp_ controllers",
+                "fullpipe: skipping {}: not available in this kernel; run as root to load the fp_ \
+                 controllers",
                 missing.join(", ")
             );
         }

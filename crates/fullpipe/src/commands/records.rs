@@ -17,12 +17,14 @@ use std::time::Instant;
 
 /// Record each connection as it closes
 ///
-/// A record has the controller, process, bytes, RTT, retransmissions and limits of the connection, read by eBPF programs
-/// that are unloaded when the process ends. Records dropped under load are counted and reported at the end. FILE ends in
-/// .jsonl (one line per connection, see `fullpipe schema connection`) or .parquet (if built in); `-` is standard output.
-/// An existing FILE is renamed to FILE.1. Needs root. `fullpipe report FILE` shows distributions.
+/// A record has the controller, process, bytes, RTT, retransmissions and limits of the connection,
+/// read by eBPF programs that are unloaded when the process ends. Records dropped under load are
+/// counted and reported at the end. FILE ends in .jsonl (one line per connection, see `fullpipe
+/// schema connection`) or .parquet (if built in); `-` is standard output. An existing FILE is
+/// renamed to FILE.1. Needs root. `fullpipe report FILE` shows distributions.
 ///
-/// FILTER has the syntax of `fullpipe watch` without states: 'sport = :443', 'controller bbr and not dst 10.0.0.0/8'.
+/// FILTER has the syntax of `fullpipe watch` without states: 'sport = :443', 'controller bbr and
+/// not dst 10.0.0.0/8'.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sudo fullpipe records closed.jsonl 'sport = :443' --for 1h")]
 pub struct Args {
@@ -39,12 +41,18 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "100MB")]
     max_size: Bytes,
     /// Number of files to keep, including the current one: FILE, FILE.1, …
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
     files: u32,
     /// Method to anonymise addresses [default: none]
     #[arg(long, value_enum, value_name = "METHOD")]
     anonymise: Option<Method>,
-    /// File with the key of the hash in its first line [default: a random key per run, which is not kept]
+    /// File with the key of the hash in its first line [default: a random key per run, which is not
+    /// kept]
     #[arg(long, value_name = "FILE", requires = "anonymise", value_hint = clap::ValueHint::FilePath)]
     key_file: Option<PathBuf>,
     /// Include connections of other network namespaces, such as containers

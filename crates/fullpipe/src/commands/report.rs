@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Show, compare and convert recordings and connection records
 ///
-/// Recordings are written by `--out FILE.json` of `race`, `run` and `test`. They are converted to any report format,
-/// several of them as one report. Connection records are written by `fullpipe records` (.jsonl, .parquet) and printed by
-/// `fullpipe trace --json`; of these, distributions are reported. `-` reads records from standard input.
+/// Recordings are written by `--out FILE.json` of `race`, `run` and `test`. They are converted to
+/// any report format, several of them as one report. Connection records are written by `fullpipe
+/// records` (.jsonl, .parquet) and printed by `fullpipe trace --json`; of these, distributions are
+/// reported. `-` reads records from standard input.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe report before.json after.json --out compared.html")]
 pub struct Args {
@@ -22,7 +23,8 @@ pub struct Args {
     /// Property to group connection records by; may be repeated [default: all of them]
     #[arg(long, value_enum, value_name = "PROPERTY")]
     by: Vec<Group>,
-    /// Also write a report to FILE: for recordings in the format of its extension, for records as .html; may be repeated
+    /// Also write a report to FILE: for recordings in the format of its extension, for records as
+    /// .html; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
@@ -101,7 +103,8 @@ impl Args {
     }
 }
 
-/// The recording in a file; none if it contains something else, which the reader of records then judges.
+/// The recording in a file; none if it contains something else, which the reader of records then
+/// judges.
 fn recording(file: &Path) -> Result<Option<Results>, Failure> {
     if file.extension().is_none_or(|e| !e.eq_ignore_ascii_case("json")) {
         return Ok(None);
@@ -128,7 +131,8 @@ fn distinct_names(files: &[PathBuf]) -> Vec<String> {
     if alike { files.iter().map(|file| file.display().to_string()).collect() } else { names }
 }
 
-/// Several recordings as one, each run labelled with the name of its file. A single one is unchanged.
+/// Several recordings as one, each run labelled with the name of its file. A single one is
+/// unchanged.
 fn merged(mut all: Vec<Results>, names: &[String]) -> Results {
     if all.len() == 1 {
         return all.remove(0);

@@ -14,7 +14,8 @@ use std::time::Duration;
 /// Serve iperf3 clients, `fullpipe test`, curl and browsers
 ///
 /// All clients share one port and run concurrently: iperf3 -c HOST, fullpipe test HOST,
-/// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr', and a speed test for browsers at http://HOST:5201/.
+/// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr', and a speed test for browsers at
+/// http://HOST:5201/.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe serve --max-rate 1gbit --max-time 60s --allow 192.0.2.0/24")]
 pub struct Args {
@@ -54,13 +55,14 @@ pub struct Args {
     /// Timeout for each protocol step before and after the data transfer
     #[arg(long, default_value = "15s", value_name = "TIME")]
     step_timeout: Span,
-    /// File with a secret that clients must present (`fullpipe test --secret-file`; HTTP: `Authorization: Bearer`)
+    /// File with a secret that clients must present (`fullpipe test --secret-file`; HTTP:
+    /// `Authorization: Bearer`)
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
     /// Network that may connect, such as `192.0.2.0/24`; may be repeated [default: all networks]
     #[arg(long, value_name = "NET", value_delimiter = ',')]
     allow: Vec<Network>,
-    /// User to switch to once the port is open [default: nobody, if started by root]
+    /// User to switch to once the port is open [default: `nobody` if started by root]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// File to write events to [default: stderr, with lines prefixed `serve:`]
@@ -76,7 +78,8 @@ impl Args {
         if self.max_rate == Some(Rate::ZERO) {
             return Err(Failure::usage("--max-rate must be at least 8bit, one byte per second"));
         }
-        // Every connection takes a file descriptor. Where the limit cannot be raised, the server accepts fewer.
+        // Every connection takes a file descriptor. Where the limit cannot be raised, the server accepts
+        // fewer.
         let _ = server::raise_descriptor_limit();
         let secret = self.secret_file.as_deref().map(crate::secret::read).transpose()?;
         let config = Config {

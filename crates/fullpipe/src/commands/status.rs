@@ -102,9 +102,9 @@ struct Output<'a> {
     splits: Vec<super::split::Status>,
 }
 
-/// Replaces the file at `path` atomically. Other users may be able to write to a textfile collector's directory: the
-/// temporary file is created exclusively (`O_EXCL` follows no link either), and a link at `path` is replaced, not
-/// followed.
+/// Replaces the file at `path` atomically. Other users may be able to write to a textfile
+/// collector's directory: the temporary file is created exclusively (`O_EXCL` follows no link
+/// either), and a link at `path` is replaced, not followed.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
     let mut exists = io::Error::from(io::ErrorKind::AlreadyExists);

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 /// Measure throughput, RTT and retransmissions to a server
 ///
-/// The server is `fullpipe serve` or a stock iperf3. Options have the same meaning as for iperf3. With `fullpipe serve`,
-/// -R also reports the state of the sending server's socket.
+/// The server is `fullpipe serve` or a stock iperf3. Options have the same meaning as for iperf3.
+/// With `fullpipe serve`, -R also reports the state of the sending server's socket.
 #[derive(clap::Args)]
 #[command(
     disable_version_flag = true,
@@ -110,7 +110,8 @@ pub struct Args {
     /// Seed of the comparison's bootstrap statistics
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
-    /// Also write a report to FILE, in the format of its extension: .html, .json, .csv, .svg, .png, …; may be repeated
+    /// Also write a report to FILE, in the format of its extension: .html, .json, .csv, .svg, .png,
+    /// …; may be repeated
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
     /// Print JSON, in iperf3's format unless --compare is given
@@ -187,7 +188,8 @@ impl Args {
         if p.byte_budget().is_none() {
             let transfer_s = total as u64 * u64::from(p.seconds + p.omit);
             eprintln!(
-                "{total} tests of {} s after {} s of warm-up each: {transfer_s} s of transfers, plus about 0.5 s and some round trips \
+                "{total} tests of {} s after {} s of warm-up each: {transfer_s} s of transfers, plus about \
+                 0.5 s and some round trips \
                  each to connect, probe and close",
                 p.seconds, p.omit
             );
@@ -288,7 +290,8 @@ fn write(outputs: Vec<Output>, results: Results, host: &str) -> Result<(), Failu
     outputs.into_iter().try_for_each(|output| output.write(&results, &about)).map_err(Failure::usage)
 }
 
-/// The failure for an error of the client: bad input, or something that the machine or the network lacks.
+/// The failure for an error of the client: bad input, or something that the machine or the network
+/// lacks.
 pub fn failure(error: ClientError) -> Failure {
     match error {
         ClientError::Resolve { .. } | ClientError::Pin(_) | ClientError::SecretWanted => {

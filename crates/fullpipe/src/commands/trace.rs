@@ -22,14 +22,15 @@ const MAX_ROWS: usize = 30;
 
 /// Analyse captures: path, limits and controller of each connection
 ///
-/// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. The capture point is inferred and
-/// reported; --at overrides it.
+/// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. The capture point
+/// is inferred and reported; --at overrides it.
 ///
-/// The sender's controller is inferred by simulating each known controller on the path that the connection shows. This
-/// takes a second or more, so it is done only for a connection reported in full, or for all with --controllers.
+/// The sender's controller is inferred by simulating each known controller on the path that the
+/// connection shows. This takes a second or more, so it is done only for a connection reported in
+/// full, or for all with --controllers.
 ///
-/// --live captures from an interface instead of a file. Packets dropped under load are counted. Changes nothing on the
-/// host.
+/// --live captures from an interface instead of a file. Packets dropped under load are counted.
+/// Changes nothing on the host.
 ///
 /// With two captures, also compares the connections with most data of each, as before and after.
 #[derive(clap::Args)]
@@ -38,13 +39,15 @@ pub struct Args {
     /// Capture files
     #[arg(value_name = "FILE", required_unless_present = "live", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// Interface to capture from instead of files, or `any`; needs CAP_NET_RAW. Ctrl-C ends the capture and reports
+    /// Interface to capture from instead of files, or `any`; needs CAP_NET_RAW. Ctrl-C ends the
+    /// capture and reports
     #[arg(long, value_name = "INTERFACE", conflicts_with = "files")]
     live: Option<String>,
     /// Duration of the --live capture
     #[arg(long = "for", value_name = "TIME", default_value = "30s", requires = "live")]
     length: Span,
-    /// Connections to analyse: `host ADDRESS`, `net PREFIX/LENGTH`, `port NUMBER`, joined by `and` [default: all]
+    /// Connections to analyse: `host ADDRESS`, `net PREFIX/LENGTH`, `port NUMBER`, joined by `and`
+    /// [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: Filter,
     /// Number of the only connection to report, in full
@@ -59,8 +62,9 @@ pub struct Args {
     /// Print the connections as JSON (see `fullpipe schema connection`)
     #[arg(long)]
     json: bool,
-    /// Also write a report on the connection with most data to FILE, in the format of its extension: html, json, csv,
-    /// parquet (if built in), png, svg, qlog, xpl (for xplot); may be repeated
+    /// Also write a report on the connection with most data to FILE, in the format of its
+    /// extension: html, json, csv, parquet (if built in), png, svg, qlog, xpl (for xplot); may
+    /// be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
@@ -150,7 +154,7 @@ impl Args {
         Options { at, plots, packets_of: detailed.filter(|_| plots), filter: self.filter.clone() }
     }
 
-    /// Captures the packets on `interface` until the time is over or a signal arrives.
+    /// Captures the packets on `interface` until the time has passed or a signal arrives.
     fn capture(&self, interface: &str) -> Result<(String, Analysis), Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
@@ -215,7 +219,8 @@ impl Args {
             runs.push(run);
         }
         let results = Results::new(runs);
-        // A page on two connections has no room for how each controller was inferred; the text output shows it.
+        // A page on two connections has no room for how each controller was inferred; the text output shows
+        // it.
         let sender = shown.first().filter(|_| !several).and_then(|(_, c)| c.record.bulk().0.sender.as_ref());
         let sequences: Vec<_> = shown.iter().flat_map(|(_, c)| c.sequences.iter().cloned()).collect();
         for path in &self.out {
@@ -236,7 +241,8 @@ impl Args {
         Ok(())
     }
 
-    /// `largest` with its packets. The first pass could not know which connection it would be: the file is read again.
+    /// `largest` with its packets. The first pass could not know which connection it would be: the
+    /// file is read again.
     fn with_packets(&self, file: &Path, largest: TracedConnection) -> Result<TracedConnection, Failure> {
         // Standard input and interfaces cannot be read again.
         if !largest.sequences.is_empty() || file.as_os_str() == "-" || self.live.is_some() {

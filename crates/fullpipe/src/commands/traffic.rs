@@ -19,7 +19,8 @@ impl Traffic {
         Some(Traffic { reader: Reader::open(filter).ok()?.without_owners(), sampled: false })
     }
 
-    /// The traffic since the previous sample, or over half a second. Without a connection it does not wait.
+    /// The traffic since the previous sample, or over half a second. Without a connection it does
+    /// not wait.
     pub fn sample(&mut self) -> Option<Snapshot> {
         if !self.sampled {
             self.sampled = true;

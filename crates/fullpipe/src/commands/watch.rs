@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 /// Watch this host's connections: controller, model state and limits
 ///
-/// FILTER has the syntax of ss with some additions: 'dport = :443', 'dst 10.0.0.0/8 and not state close-wait',
-/// 'controller bbr', 'process nginx', 'unit nginx.service'. Changes nothing and needs no root for your own network
-/// namespace; root is needed to name the processes of other users.
+/// FILTER has the syntax of ss with some additions: 'dport = :443', 'dst 10.0.0.0/8 and not state
+/// close-wait', 'controller bbr', 'process nginx', 'unit nginx.service'. Changes nothing and needs
+/// no root for your own network namespace; root is needed to name the processes of other users.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe watch 'dport = :443 and controller bbr'")]
 pub struct Args {
@@ -32,8 +32,8 @@ pub struct Args {
     /// Print JSON, one line per sample
     #[arg(long)]
     json: bool,
-    /// Also write a recording to FILE at the end, in the format of its extension: html, json, csv, parquet (if built
-    /// in), png, svg, qlog; may be repeated
+    /// Also write a recording to FILE at the end, in the format of its extension: html, json, csv,
+    /// parquet (if built in), png, svg, qlog; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     record: Vec<PathBuf>,
     /// Time between samples
@@ -133,7 +133,8 @@ impl Args {
         outcome
     }
 
-    /// Prints one line of JSON per sample. The first has no rates, since there is no earlier sample to compare with.
+    /// Prints one line of JSON per sample. The first has no rates, since there is no earlier sample
+    /// to compare with.
     fn lines(
         &self,
         reader: &mut Reader,

@@ -21,7 +21,8 @@ pub fn listed(given: &[String]) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// The same for controllers, whose settings are separated by commas, too: `cubic:hystart=off,beta=0.7,bbr`.
+/// The same for controllers, whose settings are separated by commas, too:
+/// `cubic:hystart=off,beta=0.7,bbr`.
 pub fn contestants(given: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for text in given {
@@ -42,8 +43,8 @@ pub fn contestants(given: &[String]) -> Vec<String> {
     all
 }
 
-/// The cases of the scenario file at `path` for `engines`; `-` is standard input. Files that it names are relative to its
-/// directory, or for standard input to the working directory.
+/// The cases of the scenario file at `path` for `engines`; `-` is standard input. Files that it
+/// names are relative to its directory, or for standard input to the working directory.
 pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
     read_as(path, &vocabulary(engines))
 }
@@ -66,7 +67,7 @@ pub fn read_as(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Case>, Failur
 mod tests {
     use super::*;
 
-    fn words(all: &[&str]) -> Vec<String> {
+    fn owned(all: &[&str]) -> Vec<String> {
         all.iter().map(|&word| word.to_owned()).collect()
     }
 
@@ -75,17 +76,17 @@ mod tests {
         for given in
             [&["bbr", "cubic"][..], &["bbr,cubic"], &["bbr, cubic"], &["bbr cubic"], &["bbr,", "cubic"]]
         {
-            assert_eq!(listed(&words(given)), ["bbr", "cubic"], "{given:?}");
-            assert_eq!(contestants(&words(given)), ["bbr", "cubic"], "{given:?}");
+            assert_eq!(listed(&owned(given)), ["bbr", "cubic"], "{given:?}");
+            assert_eq!(contestants(&owned(given)), ["bbr", "cubic"], "{given:?}");
         }
     }
 
     #[test]
     fn settings_stay_with_their_controller() {
-        let given = words(&["bbr,cubic:hystart=off,beta=0.7,bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
+        let given = owned(&["bbr,cubic:hystart=off,beta=0.7,bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
         let all = contestants(&given);
         assert_eq!(all, ["bbr", "cubic:hystart=off,beta=0.7", "bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
         // `x=1` without a controller is reported as an unknown controller, not taken for a setting.
-        assert_eq!(contestants(&words(&["bbr,x=1"])), ["bbr", "x=1"]);
+        assert_eq!(contestants(&owned(&["bbr,x=1"])), ["bbr", "x=1"]);
     }
 }

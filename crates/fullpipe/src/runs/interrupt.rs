@@ -1,4 +1,5 @@
-//! Ctrl-C: the first stops the runs, so that finished ones can be reported; the second exits at once.
+//! Ctrl-C: the first stops the runs, so that finished ones can be reported; the second exits at
+//! once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,15 +1,15 @@
 //! What the commands that run scenarios share: choice of engine, files, progress, Ctrl-C, results.
 
 mod choice;
+mod controllers;
 mod input;
 mod interrupt;
-mod lent;
 mod progress;
 mod reporting;
 
 pub use choice::Choice;
+pub use controllers::{EBPF_CONTROLLERS, kernel_offers, reenter, unload_all};
 pub use input::{check_controller, contestants, listed, read, read_as};
-pub use lent::{LENT, give_back, kernel_offers, reenter};
 pub use progress::Progress;
 #[cfg(feature = "net")]
 pub use reporting::width;

@@ -1,6 +1,6 @@
 //! The output of runs: on the terminal, as JSON, in files.
 
-use super::{Choice, LENT, Progress};
+use super::{Choice, EBPF_CONTROLLERS, Progress};
 use crate::failure::Failure;
 use crate::print::{columns, hanging_indent, print, print_as_json, print_bytes};
 use fullpipe_experiment::Results;
@@ -23,20 +23,22 @@ pub struct Reporting {
     /// Run lab runs of low rates in parallel instead of one after another
     #[arg(long)]
     side_by_side: bool,
-    /// Maximum number of repeats of a lab run that is invalid because the machine was busy; the last runs alone
+    /// Maximum number of repeats of a lab run that is invalid because the machine was busy; the
+    /// last runs alone
     #[arg(long, value_name = "N", default_value_t = LabOptions::DEFAULT_RETRIES)]
     again: u32,
-    /// Capture both ends of each lab run to PREFIX-client.pcap and PREFIX-server.pcap; with several runs, the number of
-    /// the run follows PREFIX
+    /// Capture both ends of each lab run to PREFIX-client.pcap and PREFIX-server.pcap; with several
+    /// runs, the number of the run follows PREFIX
     #[arg(long, value_name = "PREFIX")]
     pcap: Option<PathBuf>,
-    /// Print the summary as JSON instead of a table (see `fullpipe schema recording`); --out FILE.json also has the time
-    /// series
+    /// Print the summary as JSON instead of a table (see `fullpipe schema recording`); --out
+    /// FILE.json also has the time series
     #[arg(long)]
     json: bool,
-    /// Also write a report to FILE, in the format of its extension: html, json, csv (one row per sample), summary.csv (one
-    /// row per run), parquet (if built in), png, svg, qlog. `-` prints JSON to standard output instead of the table, and
-    /// `--out=-.csv` prints CSV; may be repeated
+    /// Also write a report to FILE, in the format of its extension: html, json, csv (one row per
+    /// sample), summary.csv (one row per run), parquet (if built in), png, svg, qlog. `-`
+    /// prints JSON to standard output instead of the table, and `--out=-.csv` prints CSV; may
+    /// be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
@@ -53,8 +55,8 @@ impl Reporting {
     /// Runs `cases`, or a `shard` of them, and reports the results.
     ///
     /// # Errors
-    /// A report that cannot be written (noticed before anything runs), a failed or invalid run, a failed check, an
-    /// interruption.
+    /// A report that cannot be written (noticed before anything runs), a failed or invalid run, a
+    /// failed check, an interruption.
     pub fn run(self, title: String, cases: Vec<Case>, shard: Option<Shard>) -> Result<(), Failure> {
         if self.pcap.is_some() && self.engine == Choice::Sim {
             return Err(Failure::usage("--pcap requires --engine lab"));
@@ -75,7 +77,7 @@ impl Reporting {
             share_machine: self.side_by_side,
             retries: self.again,
             pcap: self.pcap.clone(),
-            loader: LENT,
+            loader: EBPF_CONTROLLERS,
         };
         let batch = Batch::new(jobs).threads(self.jobs.map_or(0, usize::from)).keep_series(series);
         let outcome = batch.with_lab(lab).run(&progress);
@@ -109,8 +111,8 @@ pub struct Outputs {
 }
 
 impl Outputs {
-    /// Opens the files before anything runs, so that an unwritable file is reported at once. With `json`, standard output is
-    /// in use.
+    /// Opens the files before anything runs, so that an unwritable file is reported at once. With
+    /// `json`, standard output is in use.
     pub fn open(paths: &[PathBuf], json: bool) -> Result<Outputs, Failure> {
         let (mut files, mut stdout) = (Vec::new(), None);
         for path in paths {
@@ -158,7 +160,8 @@ pub fn write(files: Vec<Output>, results: &Results, about: &About) -> Result<(),
     Ok(())
 }
 
-/// The format of a report for standard output: `-` for JSON, `-.csv` for CSV; a file of such a name is `./-.csv`.
+/// The format of a report for standard output: `-` for JSON, `-.csv` for CSV; a file of such a name
+/// is `./-.csv`.
 fn stdout_format(path: &Path) -> Result<Option<Format>, Failure> {
     match path.to_str().and_then(|name| name.strip_prefix('-')) {
         Some("") => Ok(Some(Format::Json)),
@@ -190,7 +193,8 @@ pub fn open_outputs<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<
     paths.into_iter().map(|path| Output::open(path).map_err(Failure::usage)).collect()
 }
 
-/// Prints `text` after `lead`, with a hanging indent. The first `head` characters of the text belong to the lead.
+/// Prints `text` after `lead`, with a hanging indent. The first `head` characters of the text
+/// belong to the lead.
 pub fn print_hanging(lead: &str, head: usize, text: &str) {
     let (begin, rest) = text.split_at(text.char_indices().nth(head).map_or(text.len(), |(at, _)| at));
     print!("{}", hanging_indent(&format!("{lead}{begin}"), rest, width()));

@@ -1,6 +1,6 @@
-//! Connections that do something while they are looked at.
+//! Connections that transfer data while they are sampled.
 
-// Each test program uses some of this.
+// Each test program uses a part of this.
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// A connection over loopback that sends until it is dropped.
 pub struct Busy {
-    /// Of the end that sends.
+    /// The sending end.
     pub port: u16,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -23,13 +23,13 @@ impl Busy {
         Busy::driven_by(None)
     }
 
-    /// With a controller, if the kernel offers it.
+    /// With a controller, if the kernel has it.
     pub fn driven_by(controller: Option<&str>) -> Busy {
         Busy::begin(controller, Duration::from_millis(20), Duration::ZERO)
     }
 
-    /// With a controller, and a reader who takes less than what is there to be sent: never is it the application that limits, so that the
-    /// kernel has delivery rates to tell of.
+    /// With a controller and a slow reader, so that the application is never the limit and the
+    /// kernel has delivery rates.
     pub fn never_out_of_data(controller: &str) -> Busy {
         Busy::begin(Some(controller), Duration::ZERO, Duration::from_millis(5))
     }
@@ -46,7 +46,7 @@ impl Busy {
         let flag = Arc::clone(&stop);
         let sender = thread::spawn(move || {
             while !flag.load(Relaxed) {
-                // More than a window, so that it is not always the application that limits.
+                // More than a window, so that the application is not always the limit.
                 client.write_all(&vec![1; 256 << 10]).unwrap();
                 thread::sleep(between_writes);
             }

@@ -1,10 +1,10 @@
-//! Connections whose sending end has a controller, and talk over each of them.
+//! Connections whose sending end has a controller, and exchanges over them.
 
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-/// Both ends of connections of which the first sends by the controller `name`.
+/// Both ends of connections whose first end uses the controller `name`.
 pub struct Connections {
     #[allow(dead_code, reason = "not every test asks for it")]
     pub name: &'static str,
@@ -17,7 +17,7 @@ impl Connections {
         Connections::that(name, count, choose)
     }
 
-    /// The same where `name` is the default: both ends send by it.
+    /// The same where `name` is the default: both ends use it.
     #[allow(dead_code, reason = "not every test asks for it")]
     pub fn by_default(name: &'static str, count: usize) -> Self {
         Connections::that(name, count, |_| {})
@@ -35,7 +35,7 @@ impl Connections {
         Connections { name, ends: (0..count).map(open).collect() }
     }
 
-    /// A question and an answer over each, `times` times: as many round trips.
+    /// A request and a response over each connection, `times` times.
     pub fn talk(&mut self, times: u32) {
         for n in 0..times {
             for (number, (to, from)) in self.ends.iter_mut().enumerate() {

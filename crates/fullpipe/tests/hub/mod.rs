@@ -1,7 +1,7 @@
-//! Sites in networks of their own, joined by a path for each direction of each pair.
+//! Sites in their own networks, connected by a path for each direction of each pair.
 //!
-//! Each network ends in a TUN device whose other side is here: what one site sends another goes through a `fullpipe_path::Path`, as
-//! packets in the lab do, and comes out of the other's device when it is due.
+//! Each network ends in a TUN device whose other side is here: packets between sites pass through a
+//! `fullpipe_path::Path`, as in the lab, and leave the other's device when due.
 
 use fullpipe_path::{BuildContext, Direction, LinkSpec, Outcome, Packet, Path};
 use fullpipe_units::{Span, Time};
@@ -17,31 +17,33 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Bytes of the largest packet.
+/// The largest packet in bytes.
 const MTU: u32 = 1500;
 
 /// One direction of a pair.
 #[derive(Clone, Debug)]
 pub struct Way {
-    /// What every packet passes through.
+    /// The links that every packet passes through.
     pub link: LinkSpec,
-    /// What a firewall on it lets through: answers on connections that the other end began, and nothing else.
+    /// Whether a firewall passes only packets of connections that the other end opened.
     pub answers_only: bool,
 }
 
 impl Way {
-    /// A bottleneck with a queue of one bandwidth-delay product, a delay from one end to the other, and a loss in percent.
+    /// A bottleneck with a queue of one bandwidth-delay product, a delay from one end to the other,
+    /// and a loss in percent.
     pub fn plain(mbit: u32, delay_ms: u32, loss: f64) -> Way {
         let text = format!(
-            "{{\"rate\": \"{mbit}mbit\", \"delay\": \"{delay_ms}ms\", \"loss\": \"{loss}%\", \"queue\": \"1bdp\"}}"
+            "{{\"rate\": \"{mbit}mbit\", \"delay\": \"{delay_ms}ms\", \"loss\": \"{loss}%\", \"queue\": \
+             \"1bdp\"}}"
         );
         Way { link: serde_json::from_str(&text).unwrap(), answers_only: false }
     }
 }
 
-/// The networks, and what joins them.
+/// The networks and the paths between them.
 pub struct Hub {
-    /// What holds each network: a process that sleeps.
+    /// A sleeping process that keeps each network alive.
     holders: Vec<Child>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -55,7 +57,7 @@ fn tun(name: &str) -> io::Result<File> {
     let file = File::options().read(true).write(true).custom_flags(O_NONBLOCK).open("/dev/net/tun")?;
     let mut request = [0; 40];
     request[..name.len()].copy_from_slice(name.as_bytes());
-    // IFF_TUN | IFF_NO_PI of linux/if_tun.h: packets as they are.
+    // IFF_TUN | IFF_NO_PI of linux/if_tun.h: packets without a header.
     request[16..18].copy_from_slice(&0x1001u16.to_ne_bytes());
     // SAFETY: TUNSETIFF takes a `struct ifreq`, which has 40 bytes; it outlives the call.
     unsafe { tun_set(file.as_raw_fd(), &raw const request) }?;
@@ -73,7 +75,7 @@ pub fn address(site: usize) -> String {
 }
 
 impl Hub {
-    /// Networks for so many sites. None where there are no TUN devices.
+    /// Networks for this many sites. None without TUN devices.
     pub fn new(sites: usize, way: impl Fn(usize, usize) -> Way) -> Option<Hub> {
         let mut devices = Vec::new();
         let mut holders = Vec::new();
@@ -93,7 +95,7 @@ impl Hub {
         }
         for (site, holder) in holders.iter().enumerate() {
             let pid = holder.id();
-            // It has its own network once that is another than ours.
+            // It has its own network once its namespace differs from ours.
             let ours = std::fs::read_link("/proc/self/ns/net").unwrap();
             let began = Instant::now();
             while std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap() == ours {
@@ -130,7 +132,7 @@ impl Hub {
 impl Drop for Hub {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
-        // What it panicked with it has said.
+        // Its panic has been reported.
         let _ = self.thread.take().map(JoinHandle::join);
         for holder in &mut self.holders {
             let _ = holder.kill();
@@ -139,14 +141,14 @@ impl Drop for Hub {
     }
 }
 
-/// Whether a packet is of TCP and does not ask for a connection.
+/// Whether a packet is TCP and does not open a connection.
 fn is_answer(packet: &[u8]) -> bool {
     let flags = packet.get(usize::from(packet[0] & 15) * 4 + 13);
     // SYN without ACK.
     packet[9] == 6 && flags.is_some_and(|flags| flags & 0x12 != 0x02)
 }
 
-/// Passes packets on until it is stopped.
+/// Forwards packets until it is stopped.
 fn forward(devices: &[File], mut paths: Vec<Path<Vec<u8>>>, walled: Vec<bool>, stop: &AtomicBool) {
     let began = Instant::now();
     let now = || Time::from_nanos(began.elapsed().as_nanos() as u64);
@@ -166,7 +168,7 @@ fn forward(devices: &[File], mut paths: Vec<Path<Vec<u8>>>, walled: Vec<bool>, s
                     Err(e) => panic!("the device of site {from}: {e}"),
                 };
                 let packet = &buffer[..length];
-                // IPv4 to one of the sites; the rest is nobody's here.
+                // Only IPv4 to one of the sites is forwarded.
                 let to = match packet {
                     [first, ..] if first >> 4 == 4 && length >= 20 && packet[16..19] == [10, 9, 0] => {
                         usize::from(packet[19]).wrapping_sub(1)
@@ -184,7 +186,7 @@ fn forward(devices: &[File], mut paths: Vec<Path<Vec<u8>>>, walled: Vec<bool>, s
                 let mut device = &devices[at % sites];
                 path.advance(now(), &mut |_, outcome| {
                     if let Outcome::Delivered(packet) = outcome {
-                        // A device whose queue is full drops, as any other.
+                        // A device with a full queue drops, like any other.
                         let _ = device.write(&packet.data);
                     }
                 });

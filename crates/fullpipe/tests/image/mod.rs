@@ -1,4 +1,4 @@
-//! A host under a directory, and `fullpipe` on it.
+//! A host in a directory, and `fullpipe` on it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::fs;
@@ -11,7 +11,7 @@ pub fn write(root: &Path, path: &str, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// A Debian host with an older line that would win at boot.
+/// A Debian host with an older setting that would take precedence at boot.
 pub fn host() -> tempfile::TempDir {
     let root = tempfile::tempdir().unwrap();
     let r = root.path();

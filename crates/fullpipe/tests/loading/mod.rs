@@ -1,9 +1,9 @@
-//! What tests need that load controllers into the running kernel.
+//! Helpers for tests that load controllers into the running kernel.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Whether controllers can be loaded here; in CI they must.
+/// Whether controllers can be loaded here; in CI they must be.
 pub fn can_load() -> bool {
     let root = nix::unistd::Uid::effective().is_root();
     let btf = Path::new("/sys/kernel/btf/vmlinux").exists();

@@ -1,4 +1,4 @@
-//! A socket of a lab run that is given another controller in the middle of it.
+//! Gives a socket of a lab run another controller during the run.
 
 use fullpipe_ebpf::kernel::Kernel;
 use fullpipe_ebpf::loader::{self, Loaded, Registered};
@@ -15,7 +15,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Ours under names of this test's own; gone when this is.
+/// fullpipe's controllers under names of this test, unloaded when dropped.
 pub struct Ours {
     _registered: Vec<Registered>,
     _loaded: Vec<Loaded>,
@@ -35,7 +35,7 @@ impl Ours {
     }
 }
 
-/// What a connection is doing when it is moved.
+/// The state of a connection when it is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum When {
     /// Startup, or slow start.
@@ -46,13 +46,13 @@ pub enum When {
     ProbeRtt,
     /// Fast recovery.
     Recovery,
-    /// Nothing is in flight, and nothing waits.
+    /// Idle: nothing in flight and nothing to send.
     Idle,
-    /// Whatever it is doing once 200 kB have arrived.
+    /// Any state, once 200 kB have arrived.
     Sending,
 }
 
-/// A move, and what was seen of it.
+/// A move and its outcome.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Move {
     pub when: When,
@@ -60,12 +60,12 @@ pub struct Move {
     pub done: Option<Done>,
 }
 
-/// A move that was made.
+/// A completed move.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Done {
-    /// How much had been acknowledged.
+    /// Acknowledged bytes.
     pub acked: u64,
-    /// Whether the connection was paced just before, and just after.
+    /// Whether the connection was paced just before and just after.
     pub was_paced: bool,
     pub is_paced: bool,
     /// The window, in packets, just after.
@@ -73,7 +73,7 @@ pub struct Done {
 }
 
 impl When {
-    /// Whether it is this now, late enough after the start.
+    /// Whether the connection is in this state now, late enough after the start.
     fn is_now(self, info: &TcpInfo, state: Option<&str>) -> bool {
         let acked = info.bytes_acked.unwrap_or_default();
         let is_open = matches!(info.ca_state, CaState::Open | CaState::Disorder);
@@ -92,8 +92,8 @@ impl When {
     }
 }
 
-/// What moves the first socket of a run, in the lab's own process. It is told how by a file, where it also writes what it
-/// saw.
+/// Moves the first socket of a run, in the lab's own process. A file passes the plan in and the
+/// outcome out.
 #[derive(Debug)]
 pub struct Mover {
     watch: Mutex<Watch>,
@@ -113,7 +113,7 @@ impl Mover {
         mover
     }
 
-    /// For the lab's own process.
+    /// Used in the lab's own process.
     pub fn from_descriptors(mut descriptors: Vec<OwnedFd>) -> io::Result<Arc<dyn Inspect>> {
         let file = descriptors.pop().ok_or_else(|| io::Error::other("a mover has three descriptors"))?.into();
         let watch = Mutex::new(Watch::from_descriptors(descriptors)?);
@@ -139,7 +139,7 @@ impl Mover {
     }
 }
 
-/// What the kernel's own BBR tells of itself.
+/// The state of the kernel's own BBR.
 fn kernels_state(socket: &OwnedFd) -> Option<&'static str> {
     match CcInfo::query(socket).ok()?? {
         CcInfo::Bbr(bbr) => Some(match bbr.mode()? {
@@ -196,13 +196,13 @@ impl Inspect for Mover {
     }
 }
 
-/// A run of the lab, and the move in it.
+/// A lab run and the move in it.
 pub struct Moved {
     pub recording: Recording,
     pub done: Option<Done>,
 }
 
-/// The scenario in the lab, its first connection moved as `planned` if it is.
+/// Runs the scenario in the lab, with its first connection moved as `planned`, if given.
 pub fn run(text: &str, seed: u64, planned: Option<Move>, names: &[&str]) -> Moved {
     let no_files = |name: &str| Err(format!("no file {name}"));
     let case = parse("moved", text, &Vocabulary::new(names.iter().copied()), &no_files).unwrap().remove(0);
@@ -215,13 +215,13 @@ pub fn run(text: &str, seed: u64, planned: Option<Move>, names: &[&str]) -> Move
     Moved { recording, done }
 }
 
-/// When `bytes` had arrived, in seconds of the run.
+/// The time at which `bytes` had arrived, in seconds of the run.
 pub fn arrival(recording: &Recording, bytes: u64) -> f64 {
     let points = recording.flows[0].series.points("delivered_bytes", -1.0, f64::INFINITY);
     points.iter().find(|(_, delivered)| *delivered >= bytes as f64).map_or(f64::NAN, |(at, _)| *at)
 }
 
-/// Mbit/s of payload from one time of a run to another.
+/// Goodput between two times of a run, in Mbit/s.
 pub fn goodput(recording: &Recording, from: f64, to: f64) -> f64 {
     let points = recording.flows[0].series.points("delivered_bytes", from, to);
     let (Some((begin, before)), Some((end, after))) = (points.first(), points.last()) else {

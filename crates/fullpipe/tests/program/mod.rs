@@ -1,6 +1,6 @@
-//! fullpipe as tests start it: it does not outlive the test, however that ends.
+//! Starts fullpipe so that it does not outlive the test, even if that is killed.
 
-// Each test program uses some of this.
+// Each test program uses a part of this.
 #![allow(dead_code)]
 
 use nix::sys::prctl::set_pdeathsig;
@@ -12,9 +12,9 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Ends `command`'s process with the thread that starts it, also when that is killed.
+/// Ends `command`'s process with the thread that starts it, even if that is killed.
 pub fn tied(command: &mut Command) -> &mut Command {
-    // SAFETY: prctl is a system call of its own, safe between fork and exec.
+    // SAFETY: prctl is a single system call, safe between fork and exec.
     unsafe { command.pre_exec(|| set_pdeathsig(Signal::SIGKILL).map_err(Into::into)) }
 }
 
@@ -23,7 +23,7 @@ pub fn path() -> std::path::PathBuf {
     std::env::var_os("FULLPIPE_PROGRAM").unwrap_or_else(|| env!("CARGO_BIN_EXE_fullpipe").into()).into()
 }
 
-/// It, with nothing to read.
+/// The program with empty standard input.
 pub fn fullpipe() -> Command {
     let mut command = Command::new(path());
     tied(&mut command).stdin(Stdio::null());
@@ -33,12 +33,12 @@ pub fn fullpipe() -> Command {
 /// `fullpipe serve` on a free port, until it is dropped.
 pub struct Serving {
     pub child: Child,
-    /// What it said when it had its port.
+    /// The line that names its port.
     pub first: String,
 }
 
 impl Serving {
-    /// It, and what it says from then on, which must be taken, or it blocks.
+    /// The server and its further output, which must be read, or the server blocks.
     pub fn start(options: &[&str]) -> (Serving, BufReader<ChildStderr>) {
         let mut command = fullpipe();
         command.args(["serve", "--port", "0"]).args(options).stderr(Stdio::piped());
@@ -57,8 +57,8 @@ impl Drop for Serving {
     }
 }
 
-/// What `command` printed, unless it took longer than `limit`: then it is interrupted, as by Ctrl-C, and killed if that does not
-/// end it.
+/// The output of `command`. After `limit` it is interrupted as by Ctrl-C, and killed if it does not
+/// exit.
 pub fn output_within(command: &mut Command, limit: Duration) -> Option<Output> {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());

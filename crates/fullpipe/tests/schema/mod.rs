@@ -1,9 +1,9 @@
-//! Whether a document is what a JSON Schema says: of the schemas that `fullpipe schema` prints.
+//! Validates documents against the JSON Schemas that `fullpipe schema` prints.
 
 use serde_json::Value;
 
-/// Panics with the place where `value` is not what `schema` says, has what it does not describe, or where the schema says
-/// something that is not understood here.
+/// Panics with the place where `value` violates `schema` or has undescribed fields, or where the
+/// schema uses an unsupported keyword.
 pub fn assert_described(schema: &Value, value: &Value) {
     if let Err(why) = check(schema, schema, value, "$") {
         panic!("{why}");

@@ -1,6 +1,6 @@
-//! Sites of a mesh as processes of the program.
+//! Sites of a mesh, as processes of fullpipe.
 
-// Each test program uses some of this.
+// Each test program uses a part of this.
 #![allow(dead_code)]
 
 use crate::program::{fullpipe, output_within, tied};
@@ -15,8 +15,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Whatever is waited for comes much sooner, or never.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Generous: anything awaited happens much sooner, or never.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A mesh file and a directory with a store for each site.
 pub struct Mesh {
@@ -27,7 +27,7 @@ pub struct Mesh {
     pub patience: Duration,
 }
 
-/// A port that is free for TCP and UDP at all addresses of the loopback, most likely for long enough.
+/// A port that is free for TCP and UDP at all loopback addresses, most likely long enough.
 fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind("[::]:0").unwrap();
@@ -39,7 +39,7 @@ fn free_port() -> u16 {
 }
 
 impl Mesh {
-    /// Site `i` is at 127.0.0.(i + 1); `more` goes into the table `[mesh]`.
+    /// Site `i` is at 127.0.0.(i + 1); `more` is added to the table `[mesh]`.
     pub fn new(names: &[&'static str], more: &str) -> Mesh {
         Mesh::at(names, |i| format!("127.0.0.{}", i + 1), more)
     }
@@ -47,14 +47,14 @@ impl Mesh {
     /// Sites at these addresses.
     pub fn at(names: &[&'static str], address: impl Fn(usize) -> String, more: &str) -> Mesh {
         let directory = tempfile::tempdir().unwrap();
-        // Where root runs the tests the nodes are nobody's.
+        // If root runs the tests, the nodes run as the user `nobody`.
         std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let mesh = Mesh {
             directory,
             names: names.to_vec(),
             addresses: (0..names.len()).map(address).collect(),
             port: free_port(),
-            patience: PATIENCE,
+            patience: TIMEOUT,
         };
         mesh.write("mesh.toml", more);
         let made = mesh.run(&["key", "--out", &mesh.path("mesh.key")]);
@@ -77,7 +77,7 @@ impl Mesh {
     pub fn run(&self, args: &[&str]) -> Output {
         let mut command = fullpipe();
         command.arg("probe").args(args);
-        output_within(&mut command, PATIENCE).expect("it did not end in time")
+        output_within(&mut command, TIMEOUT).expect("it did not end in time")
     }
 
     pub fn node(&self, name: &str) -> Node {
@@ -88,7 +88,7 @@ impl Mesh {
         self.node_in(name, file, options, None)
     }
 
-    /// In the network of another process, if one is named.
+    /// In the network of another process, if given.
     pub fn node_in(&self, name: &str, file: &str, options: &[&str], network: Option<u32>) -> Node {
         let at = self.names.iter().position(|n| *n == name).unwrap();
         let mut command = match network {
@@ -103,14 +103,14 @@ impl Mesh {
         command.args(["probe", "run", &self.path(file), "--site", name, "--verbose"]);
         command.args(["--store", &self.path(name), "-B", &self.addresses[at]]).args(options);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-        let said: Arc<Mutex<String>> = Arc::default();
-        let (out, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
+        let printed: Arc<Mutex<String>> = Arc::default();
+        let (out, heard) = (child.stderr.take().unwrap(), Arc::clone(&printed));
         std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 heard.lock().unwrap().push_str(&(line + "\n"));
             }
         });
-        let node = Node { child, said };
+        let node = Node { child, printed };
         node.says("listening on port");
         node
     }
@@ -124,7 +124,7 @@ impl Mesh {
         assert_eq!(store.integrity_error().unwrap(), None, "{name}");
     }
 
-    /// Waits until the store of `name` is as wanted.
+    /// Waits until the store of `name` satisfies a condition.
     pub fn until(&self, name: &str, what: &str, wanted: impl Fn(&History) -> bool) -> History {
         let began = Instant::now();
         loop {
@@ -141,18 +141,18 @@ impl Mesh {
 /// A node's process.
 pub struct Node {
     pub child: Child,
-    said: Arc<Mutex<String>>,
+    printed: Arc<Mutex<String>>,
 }
 
 impl Node {
-    pub fn said(&self) -> String {
-        self.said.lock().unwrap().clone()
+    pub fn log(&self) -> String {
+        self.printed.lock().unwrap().clone()
     }
 
     pub fn says(&self, what: &str) {
         let began = Instant::now();
-        while !self.said().contains(what) {
-            assert!(began.elapsed() < PATIENCE, "it does not say '{what}': {}", self.said());
+        while !self.log().contains(what) {
+            assert!(began.elapsed() < TIMEOUT, "its log lacks '{what}': {}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -161,23 +161,23 @@ impl Node {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    /// What it has in memory at present, kilobytes.
+    /// Its current memory in kilobytes.
     pub fn memory_kb(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
     }
 
-    /// Ends it in good order.
+    /// Shuts it down cleanly.
     pub fn stop(mut self) -> String {
         self.signal(Signal::SIGTERM);
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                assert!(status.success(), "{status}: {}", self.said());
-                return self.said();
+                assert!(status.success(), "{status}: {}", self.log());
+                return self.log();
             }
-            assert!(began.elapsed() < PATIENCE, "it does not end: {}", self.said());
+            assert!(began.elapsed() < TIMEOUT, "it does not end: {}", self.log());
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -190,7 +190,7 @@ impl Drop for Node {
     }
 }
 
-/// Runs a part of this file, an ignored test, in a network of its own.
+/// Runs an ignored test of this file in its own network.
 pub fn in_a_network(part: &str, limit: Duration) {
     let own = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
@@ -198,15 +198,15 @@ pub fn in_a_network(part: &str, limit: Duration) {
     command.args(["sh", "-ec", "mount -t proc proc /proc; ip link set lo up; exec \"$@\"", "sh"]);
     command.arg(own).args(["--exact", part, "--ignored", "--nocapture"]).stdin(Stdio::null());
     let output = output_within(tied(&mut command), limit).expect("it did not end in time");
-    let said =
+    let printed =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() && said.contains("unshare failed") {
-        assert!(std::env::var_os("CI").is_none(), "{said}");
-        println!("SKIPPED: this machine lets no one make user namespaces: {said}");
+    if !output.status.success() && printed.contains("unshare failed") {
+        assert!(std::env::var_os("CI").is_none(), "{printed}");
+        println!("SKIPPED: this machine lets no one make user namespaces: {printed}");
         return;
     }
-    assert!(output.status.success(), "{said}");
-    said.lines().filter(|line| line.starts_with("probe:")).for_each(|line| println!("{line}"));
+    assert!(output.status.success(), "{printed}");
+    printed.lines().filter(|line| line.starts_with("probe:")).for_each(|line| println!("{line}"));
 }
 
 pub fn done(history: &History) -> usize {
@@ -224,7 +224,7 @@ pub fn accounted(history: &History, from: &str, peers: usize) {
     let mut periods: Vec<i64> = own.iter().map(|t| t.period).collect();
     periods.sort_unstable();
     periods.dedup();
-    // The last one may have been under way.
+    // The last one may have been in progress.
     let whole = &periods[..periods.len() - 1];
     for period in whole {
         let of_it = own.iter().filter(|t| t.period == *period).count();

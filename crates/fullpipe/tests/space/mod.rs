@@ -1,18 +1,18 @@
-//! Controllers in network and mount namespaces of a test's own.
+//! Controllers in network and mount namespaces of the test.
 
 use crate::loading::can_load;
 use fullpipe_ebpf::lifecycle::{self, Status};
 use std::process::Command;
 
-/// Runs a part of the test's file, an ignored test, in namespaces of its own with a BPF file system.
+/// Runs an ignored test of the calling file in its own namespaces with a BPF file system.
 pub fn in_a_space(part: &str) {
     in_a_space_with(part, &[]);
 }
 
-/// Set, controllers are registered as on a kernel that has no links for them.
+/// If set, controllers are registered as on a kernel without BPF links.
 pub const WITHOUT_LINKS: &str = "FULLPIPE_TEST_WITHOUT_LINKS";
 
-/// The same as if the kernel had no links for controllers.
+/// The same as on a kernel without BPF links for controllers.
 #[allow(dead_code, reason = "not every file that uses this module has such a part")]
 pub fn in_a_space_without_links(part: &str) {
     in_a_space_with(part, &[(WITHOUT_LINKS, "1")]);
@@ -33,14 +33,14 @@ fn in_a_space_with(part: &str, environment: &[(&str, &str)]) {
     assert!(inside.status().unwrap().success());
 }
 
-/// What `cc status` knows of the controller that is loaded as `name`.
+/// The status of the controller that is loaded as `name`.
 pub fn status(name: &str) -> Status {
     lifecycle::status().unwrap().into_iter().find(|one| one.name == name).unwrap()
 }
 
-/// Takes it out again.
+/// Unloads it.
 pub fn unload(name: &str) {
     let mut fullpipe = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
-    // Whichever controller has the name.
+    // For any controller with this name.
     assert!(fullpipe.args(["cc", "unload", "bbr3", "--name", name]).status().unwrap().success());
 }

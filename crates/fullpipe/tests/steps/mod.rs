@@ -1,5 +1,5 @@
-//! Ends a program at a step that is known beforehand: before its n-th system call that may leave something in the
-//! kernel or in a file system. A kill between two of these finds what one right before the second finds.
+//! Kills a program at a chosen step: before its n-th system call that may change the kernel or a
+//! file system. A kill at any other moment is equivalent to one right before the next such call.
 
 use nix::libc;
 use nix::sys::ptrace::{self, Event, Options};
@@ -13,14 +13,14 @@ use std::process::{Command, ExitStatus, Stdio};
 
 /// How a run ended.
 pub enum End {
-    /// Killed before its n-th step, which was this.
+    /// Killed before its n-th step, which is given.
     Killed(String),
-    /// It has no n-th step, and ended by itself.
+    /// It has fewer steps, and completed.
     Itself(ExitStatus),
 }
 
-/// Runs `command`, which becomes or starts `program`, and kills that before its step number `n` (from 0). What the
-/// program starts itself is not touched, as if someone had killed it by its number.
+/// Runs `command`, which executes or starts `program`, and kills that before its step `n` (from 0).
+/// Its children are not killed, as with `kill PID`.
 pub fn kill_before(mut command: Command, program: &Path, n: usize) -> End {
     command.stdout(Stdio::null());
     // SAFETY: between fork and exec only one system call is made.
@@ -37,7 +37,7 @@ pub fn kill_before(mut command: Command, program: &Path, n: usize) -> End {
     let mut begun = HashSet::new();
     let (mut main, mut killed, mut steps) = (None, None, 0);
     loop {
-        // Of this thread's children only: other tests wait for theirs.
+        // Only for children of this thread: other tests wait for theirs.
         let (pid, pass) = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)).unwrap() {
             WaitStatus::Exited(pid, code) if pid == first => {
                 return killed.map_or_else(|| End::Itself(ExitStatus::from_raw(code << 8)), End::Killed);
@@ -74,7 +74,7 @@ pub fn kill_before(mut command: Command, program: &Path, n: usize) -> End {
             }
             _ => continue,
         };
-        // What was killed meanwhile cannot go on, and need not.
+        // A thread that was killed meanwhile cannot continue, and need not.
         let _ = match main {
             Some(_) => ptrace::syscall(pid, pass),
             None => ptrace::cont(pid, pass),
@@ -86,7 +86,7 @@ fn is_thread_of(thread: Pid, process: Pid) -> bool {
     Path::new(&format!("/proc/{process}/task/{thread}")).exists()
 }
 
-/// The system call that a stopped thread is about to make, if it may leave something behind.
+/// The system call that a stopped thread is about to make, if it may change state.
 fn step(pid: Pid) -> Option<String> {
     let info = ptrace::syscall_info(pid).ok()?;
     if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
@@ -100,7 +100,7 @@ fn step(pid: Pid) -> Option<String> {
     match entry.nr as libc::c_long {
         libc::SYS_bpf if !BPF_LOOKS.contains(&a) => Some(format!("bpf command {a}")),
         libc::SYS_openat if writes(c) => Some(format!("open for writing {}", text(pid, b))),
-        // Standard output and error are no state.
+        // Standard output and error do not count as state.
         libc::SYS_write if a > 2 => Some(format!("write {}", target(pid, a))),
         libc::SYS_mkdirat => Some(format!("make directory {}", text(pid, b))),
         libc::SYS_unlinkat => Some(format!("remove {}", text(pid, b))),
@@ -122,11 +122,12 @@ fn step(pid: Pid) -> Option<String> {
     }
 }
 
-/// Commands of bpf(2) that only look (uapi/linux/bpf.h, `enum bpf_cmd`): elements of maps, pins, and the objects of
-/// a number.
+/// Read-only commands of bpf(2) (uapi/linux/bpf.h, `enum bpf_cmd`): map elements, pins, and objects
+/// by ID.
 const BPF_LOOKS: [u64; 14] = [1, 4, 7, 11, 12, 13, 14, 15, 16, 19, 20, 23, 30, 31];
 
-/// Whether that is a message to the kernel that makes or replaces a route (`struct nlmsghdr`: its length, its type).
+/// Whether this is a netlink message that creates or replaces a route (`struct nlmsghdr`: length,
+/// type).
 fn changes_a_route(pid: Pid, address: u64, length: u64) -> bool {
     let word = ptrace::read(pid, address as ptrace::AddressType).map_or(0, |word| word as u64);
     let (first, kind) = if cfg!(target_endian = "little") {
@@ -137,7 +138,7 @@ fn changes_a_route(pid: Pid, address: u64, length: u64) -> bool {
     first == length && kind == u64::from(libc::RTM_NEWROUTE)
 }
 
-/// The string at an address of the thread's.
+/// The string at an address of the thread.
 fn text(pid: Pid, mut address: u64) -> String {
     let mut bytes = Vec::new();
     while let Ok(word) = ptrace::read(pid, address as ptrace::AddressType) {
@@ -152,7 +153,7 @@ fn text(pid: Pid, mut address: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a descriptor of the thread's is.
+/// The target of a descriptor of the thread.
 fn target(pid: Pid, descriptor: u64) -> String {
     let link = std::fs::read_link(format!("/proc/{pid}/fd/{descriptor}")).unwrap_or_default();
     link.display().to_string()

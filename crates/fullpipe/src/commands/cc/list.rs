@@ -12,8 +12,8 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Document {
     schema: &'static str,
-    /// Whether the kernel registers controllers by BPF links; without, a name is unavailable for a moment during an update.
-    /// None if unknown.
+    /// Whether the kernel registers controllers by BPF links; without, a name is unavailable for a
+    /// moment during an update. None if unknown.
     links: Option<bool>,
     features: Vec<FeatureSupport>,
     controllers: Vec<Row>,
@@ -34,7 +34,8 @@ struct FeatureSupport {
 struct Row {
     name: String,
     state: State,
-    /// Whether the kernel accepts its programs; none for the kernel's own controllers, and if unknown.
+    /// Whether the kernel accepts its programs; none for the kernel's own controllers, and if
+    /// unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     loadable: Option<bool>,
     about: String,

@@ -1,4 +1,5 @@
-//! `fullpipe cc settings` and `cc tune`: shows the settings of a controller, and changes them while it is loaded.
+//! `fullpipe cc settings` and `cc tune`: shows the settings of a controller, and changes them while
+//! it is loaded.
 
 use super::failure;
 use crate::failure::Failure;
@@ -54,7 +55,8 @@ pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<(), Failure> {
         let unit = assign::boot_unit(name);
         if std::fs::read_to_string(&unit).is_ok_and(|text| !is_set_by(&text, &non_default(&all))) {
             println!(
-                "{unit} loads it at boot with other settings; `fullpipe cc load … --persist` stores these in the unit"
+                "{unit} loads it at boot with other settings; `fullpipe cc load … --persist` stores these \
+                 in the unit"
             );
         }
     }

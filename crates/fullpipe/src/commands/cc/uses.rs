@@ -1,5 +1,6 @@
-//! `fullpipe cc load` and `cc unload`. The uses of a controller are changes of the host, which `fullpipe-host` makes and
-//! journals; loading itself leaves nothing behind that unloading does not remove.
+//! `fullpipe cc load` and `cc unload`. The uses of a controller are changes of the host, which
+//! `fullpipe-host` makes and journals; loading itself leaves nothing behind that unloading does not
+//! remove.
 
 use super::{failure, print_outcome, settings};
 use crate::commands::host;
@@ -19,7 +20,8 @@ use std::time::Duration;
 /// How long calls are counted.
 pub const COUNT_DURATION: Duration = Duration::from_secs(2);
 /// The effect of skipped calls on the controllers.
-const CALLS_SKIPPED: &str = ": the controllers compensate from the connection's own counters; see docs/explanation/bbr3-on-stock-kernels.md, \"Skipped BPF calls\"";
+const CALLS_SKIPPED: &str = ": the controllers compensate from the connection's own counters; see \
+    docs/explanation/bbr3-on-stock-kernels.md, \"Skipped BPF calls\"";
 /// How long to wait for sockets when a failed load is rolled back.
 const UNLOAD_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -114,9 +116,9 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
     })
 }
 
-/// The current settings of a loaded controller of that name, if settings are to be changed. Read before loading, since a
-/// build that replaces another starts with the new ones. Empty if this build does not know the settings of the other,
-/// and so carries none over.
+/// The current settings of a loaded controller of that name, if settings are to be changed. Read
+/// before loading, since a build that replaces another starts with the new ones. Empty if this
+/// build does not know the settings of the other, and so carries none over.
 fn settings_of(name: &str, wanted: &Uses) -> Result<Vec<(String, String)>, Failure> {
     if wanted.set.is_empty() || !lifecycle::is_loaded(name)? {
         return Ok(Vec::new());

@@ -26,7 +26,8 @@ impl Args {
             return Ok(());
         }
         Err(Failure::Check(format!(
-            "the budget of {} is below the scheduled {}: transfers are skipped once it is used up; increase `period` or \
+            "the budget of {} is below the scheduled {}: transfers are skipped once it is used up; \
+             increase `period` or \
              `budget`, or decrease `size`",
             short.join(", "),
             gigabytes(mesh.planned_bytes_per_day())
@@ -74,7 +75,8 @@ fn schedule_text(mesh: &Mesh) -> String {
     }
     let _ = writeln!(
         out,
-        "\nslots of {:.3} s: transfers fit from {:.1} Mbit/s on, slower ones queue; time limit per transfer {} s",
+        "\nslots of {:.3} s: transfers fit from {:.1} Mbit/s on, slower ones queue; time limit per \
+         transfer {} s",
         schedule.slot_length().as_secs_f64(),
         to_mbit(fits),
         significant(mesh.limit.as_secs_f64(), 3)

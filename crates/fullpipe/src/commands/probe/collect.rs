@@ -9,7 +9,8 @@ use std::path::PathBuf;
 
 /// Collect new records of all sites into one store
 ///
-/// Uses the protocol of the mesh. Resumes where the last collection ended, even if it was interrupted.
+/// Uses the protocol of the mesh. Resumes where the last collection ended, even if it was
+/// interrupted.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -29,7 +30,8 @@ impl Args {
         };
         if same(&self.into, &self.member.store) {
             return Err(Failure::usage(
-                "--into is the store of this site's node, which must be its only writer: choose another directory",
+                "--into is the store of this site's node, which must be its only writer: choose another \
+                 directory",
             ));
         }
         let names = mesh.sites.iter().map(|s| s.name.as_str());

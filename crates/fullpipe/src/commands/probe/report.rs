@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Report on the records of a mesh
 ///
-/// Compares the controllers on each path, shows changes and where they happened, and the rate that each path should give.
+/// Compares the controllers on each path, shows changes and where they happened, and the rate that
+/// each path should give.
 #[derive(clap::Args)]
 pub struct Args {
     /// Store to read: the directory of a node or of `fullpipe probe collect`
@@ -27,8 +28,8 @@ pub struct Args {
 /// The formats of a report.
 #[derive(clap::Args)]
 pub struct FormatOptions {
-    /// Also write the report to FILE.html, or the distribution of gains over paths (figure 7 of the BBR paper) to FILE.svg
-    /// or FILE.png; may be repeated
+    /// Also write the report to FILE.html, or the distribution of gains over paths (figure 7 of the
+    /// BBR paper) to FILE.svg or FILE.png; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
     /// Skip the simulation of what each path should give, which takes seconds

@@ -38,7 +38,8 @@ pub struct Args {
     /// File with a bearer token in its first line, which scrapers must present
     #[arg(long, value_name = "FILE", requires = "listen", value_hint = clap::ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// User to switch to once the ports are open [default: the store's owner or nobody, if started by root]
+    /// User to switch to once the ports are open [default: the store's owner or `nobody`, if
+    /// started by root]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// Log successful transfers too, not only failures
@@ -164,7 +165,8 @@ fn log(verbose: bool) -> impl Fn(&Event) + Send + Sync {
     }
 }
 
-/// Creates the directory of the store if needed. If started by root, switches to the user who owns it.
+/// Creates the directory of the store if needed. If started by root, switches to the user who owns
+/// it.
 fn prepare_store(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
     let failed = |e: &dyn std::fmt::Display| Failure::usage(format!("--store {}: {e}", path.display()));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| failed(&e))?;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// Merge the recordings of all shards into one
 ///
-/// The parts come from `fullpipe run FILE --shard N/M --out PART.json`. The result is the same as if one machine had
-/// made all runs.
+/// The parts come from `fullpipe run FILE --shard N/M --out PART.json`. The result is the same as
+/// if one machine had made all runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// Recordings of the shards (JSON), in any order
@@ -20,7 +20,8 @@ pub struct Args {
     /// Print the summary as JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Also write a report to FILE, in the format of its extension, as for `fullpipe run`; may be repeated
+    /// Also write a report to FILE, in the format of its extension, as for `fullpipe run`; may be
+    /// repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }

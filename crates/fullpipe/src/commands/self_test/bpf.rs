@@ -54,13 +54,17 @@ mod loaded {
             Ok(calls) if calls.all_made() => Outcome::works(format!("{names} load; {calls}")),
             Ok(calls) => Outcome {
                 help: Some(
-                    "see docs/explanation/bbr3-on-stock-kernels.md; `fullpipe cc load --verify` counts for longer"
+                    "see docs/explanation/bbr3-on-stock-kernels.md; `fullpipe cc load --verify` counts for \
+                     longer"
                         .to_owned(),
                 ),
                 ..Outcome::works(format!("{names} load; {calls}"))
             },
             // The counter needs pacing, which not every controller does.
-            Err(Error::MissingFeature { .. }) => Outcome::works(format!("{names} load; calls cannot be counted")),
+            Err(Error::MissingFeature { .. }) => Outcome::works(format!(
+                "{names} load; calls cannot be \
+                counted"
+            )),
             Err(e) => refused(e),
         }
     }

@@ -17,11 +17,13 @@ use std::time::Instant;
 
 /// Check which parts of fullpipe work on this machine
 ///
-/// Takes a few seconds and needs no root; as root it also loads the eBPF controllers for a moment. Changes no setting and
-/// writes no file; traffic stays on loopback and on an emulated path in namespaces of its own.
+/// Takes a few seconds and needs no root; as root it also loads the eBPF controllers for a moment.
+/// Changes no setting and writes no file; traffic stays on loopback and on an emulated path in
+/// namespaces of its own.
 ///
-/// Exits with 0 if every checked part works, with 1 if a part failed that should work, and with 3 if a part is not
-/// possible on this machine. Parts that a busy machine left inconclusive do not count.
+/// Exits with 0 if every checked part works, with 1 if a part failed that should work, and with 3
+/// if a part is not possible on this machine. Parts that a busy machine left inconclusive do not
+/// count.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe self-test lab serve")]
 pub struct Args {

@@ -126,7 +126,8 @@ mod tests {
         let text = checked.text(Style { colour: false, width: 42 });
         assert_eq!(
             text,
-            "not here   ebpf       may not load BPF\n                      programs\n                      → run it as root\n"
+            "not here   ebpf       may not load BPF\n                      programs\n\
+             \x20                     → run it as root\n"
         );
     }
 

@@ -1,8 +1,9 @@
-//! `split calibrate`: the result of a split whose arms share a bottleneck, compared with a full roll-out.
+//! `split calibrate`: the result of a split whose arms share a bottleneck, compared with a full
+//! roll-out.
 
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use crate::runs::{Choice, LENT, Progress, print_hanging};
+use crate::runs::{Choice, EBPF_CONTROLLERS, Progress, print_hanging};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::{self, Case};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
@@ -14,8 +15,9 @@ use std::path::PathBuf;
 
 /// Estimate the bias of a split whose arms share a bottleneck
 ///
-/// Runs long transfers that share a path, with some of them in each arm, and with all of them in either arm. They run in
-/// the simulator, on this kernel, or in both, which also shows how well the simulator predicts the kernel.
+/// Runs long transfers that share a path, with some of them in each arm, and with all of them in
+/// either arm. They run in the simulator, on this kernel, or in both, which also shows how well the
+/// simulator predicts the kernel.
 #[derive(clap::Args)]
 pub struct Args {
     /// Controller of the arm, as for `fullpipe race`
@@ -33,7 +35,12 @@ pub struct Args {
     #[arg(long, value_name = "SHARE,…", value_delimiter = ',')]
     shares: Vec<Fraction>,
     /// Number of runs per share, with consecutive seeds; two or more give a standard error
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     repeats: u32,
     /// Also write a picture as SVG to FILE
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -112,7 +119,8 @@ impl Bottleneck {
     /// A run with `count` connections in the arm. Strings of JSON are valid strings of TOML.
     fn case(&self, arm: &str, control: &str, count: u32, engines: &[Engine]) -> Result<Case, Failure> {
         let mut text = format!(
-            "duration = \"{}\"\nwarmup = \"{}\"\nseed = {}\n[path]\nrate = \"{}\"\nrtt = \"{}\"\nbuffer = {}\nloss = \"{}\"\n",
+            "duration = \"{}\"\nwarmup = \"{}\"\nseed = {}\n[path]\nrate = \"{}\"\nrtt = \"{}\"\nbuffer = \
+             {}\nloss = \"{}\"\n",
             self.duration,
             self.duration / 6,
             self.seed,
@@ -123,7 +131,7 @@ impl Bottleneck {
         );
         for (cc, count) in [(arm, count), (control, self.flows - count)] {
             if count > 0 {
-                // A stagger that is no multiple of the RTT, so that the flows do not synchronise.
+                // A stagger that is not a multiple of the RTT, so that the flows do not synchronise.
                 text += &format!(
                     "[[flow]]\ncc = {}\ncount = {count}\nstagger = \"37ms\"\n",
                     serde_json::Value::from(cc)
@@ -211,13 +219,15 @@ impl Args {
         match excluded {
             0 => Ok(()),
             n => Err(Failure::Check(format!(
-                "{n} of {} repeats in the lab are excluded, since one of their runs is invalid: the machine was busy",
+                "{n} of {} repeats in the lab are excluded, since one of their runs is invalid: the \
+                 machine was busy",
                 self.repeats
             ))),
         }
     }
 
-    /// The bias per engine, and the number of repeats in the lab that are excluded because one of their runs is invalid.
+    /// The bias per engine, and the number of repeats in the lab that are excluded because one of
+    /// their runs is invalid.
     fn measure(&self, counts: &[u32]) -> Result<(Vec<(Engine, Bias)>, u32), Failure> {
         let engines = self.engine.engines();
         let (mut jobs, mut ends) = (Vec::new(), Vec::new());
@@ -232,7 +242,7 @@ impl Args {
         }
         let progress = Progress::new(&jobs);
         let batch = Batch::new(jobs).keep_series(false);
-        let lab = LabOptions { loader: LENT, ..LabOptions::default() };
+        let lab = LabOptions { loader: EBPF_CONTROLLERS, ..LabOptions::default() };
         let runs = batch.with_lab(lab).run(&progress).into_runs().map_err(crate::runs::failure)?;
         drop(progress);
         let (mut repeats, mut excluded) = (Vec::new(), 0);
@@ -305,7 +315,8 @@ impl Args {
         }
     }
 
-    /// A level of both arms at each share; a full roll-out is a split with all connections in one arm.
+    /// A level of both arms at each share; a full roll-out is a split with all connections in one
+    /// arm.
     fn levels(&self, bias: &Bias, title: &str, y: Axis, value: fn(&Level) -> f64) -> Panel {
         let points = bias.points.iter();
         let arms =

@@ -16,8 +16,9 @@ use fullpipe_split::SplitError;
 
 /// Divide production traffic between controllers and compare them
 ///
-/// New connections get the controller of their arm as they open, except sockets whose program or route selects one. The
-/// split runs in the foreground. When it ends, for any reason, new connections get their previous controller.
+/// New connections get the controller of their arm as they open, except sockets whose program or
+/// route selects one. The split runs in the foreground. When it ends, for any reason, new
+/// connections get their previous controller.
 #[derive(ClapArgs)]
 #[command(after_help = "Example: sudo fullpipe split start bbr=50% cubic=50% --for 1h")]
 pub struct Args {

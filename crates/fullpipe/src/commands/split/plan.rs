@@ -12,16 +12,22 @@ use std::path::{Path, PathBuf};
 
 /// Estimate how many connections it takes to detect an effect
 ///
-/// The spread is the standard deviation of the natural logarithm of goodput: 0.5 if most connections are within a factor
-/// of 1.6 of the median, 1 if within 2.7. --from measures it from the file of an earlier split, such as an A/A test.
+/// The spread is the standard deviation of the natural logarithm of goodput: 0.5 if most
+/// connections are within a factor of 1.6 of the median, 1 if within 2.7. --from measures it from
+/// the file of an earlier split, such as an A/A test.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe split plan --effect 5% --rate 20000")]
 pub struct Args {
     /// Arms and their shares, as for `split start`
-    #[arg(value_name = "ARM=SHARE", value_delimiter = ',', default_values_t = ["bbr=50%".to_owned(), "cubic=50%".to_owned()])]
+    #[arg(value_name = "ARM=SHARE", value_delimiter = ',', default_values = ["bbr=50%", "cubic=50%"])]
     arms: Vec<String>,
     /// Effects to detect, as relative changes of goodput; may be repeated
-    #[arg(long = "effect", value_name = "SHARE", value_delimiter = ',', default_values = ["5%", "10%", "20%"])]
+    #[arg(
+        long = "effect",
+        value_name = "SHARE",
+        value_delimiter = ',',
+        default_values = ["5%", "10%", "20%"]
+    )]
     effects: Vec<Fraction>,
     /// Power: the probability of detecting the effect
     #[arg(long, value_name = "SHARE", default_value = "80%")]
@@ -29,7 +35,8 @@ pub struct Args {
     /// Standard deviation of the natural logarithm of goodput
     #[arg(long, value_name = "X", default_value_t = 1.0, conflicts_with = "from")]
     spread: f64,
-    /// Variance inflation by similar clients or periods; 1 if each connection is assigned independently
+    /// Variance inflation by similar clients or periods; 1 if each connection is assigned
+    /// independently
     #[arg(long, value_name = "X", default_value_t = 1.0, conflicts_with = "from")]
     inflation: f64,
     /// Transfers per hour, to estimate the duration
@@ -72,12 +79,14 @@ impl Args {
         let estimates = self.estimates(&arms, &traffic);
         if self.json {
             let value = serde_json::json!({
-                "power": self.power.as_f64(), "spread": spread, "inflation": inflation, "transfers_per_hour": rate, "needs": estimates,
+                "power": self.power.as_f64(), "spread": spread, "inflation": inflation,
+                "transfers_per_hour": rate, "needs": estimates,
             });
             return print_json(&Document { schema: "fullpipe/split-plan/1", value: &value });
         }
         println!(
-            "{}, spread {spread:.2}, variance ×{inflation:.2}: connections needed to detect an effect on goodput",
+            "{}, spread {spread:.2}, variance ×{inflation:.2}: connections needed to detect an effect on \
+             goodput",
             self.arms.join(" ")
         );
         println!("with a power of {}, at 95 % confidence and any number of interim looks:", self.power);
@@ -86,7 +95,8 @@ impl Args {
         }
         if inflation == 1.0 && self.from.is_none() {
             println!(
-                "With `split start --by client-prefix` or `--by time` it takes more; --from FILE measures how much."
+                "With `split start --by client-prefix` or `--by time` it takes more; --from FILE measures \
+                 how much."
             );
         }
         Ok(())

@@ -17,7 +17,8 @@ pub struct Args {
     /// File of `split start`, finished or still being written
     #[arg(value_name = "FILE", default_value = "split.jsonl", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Application log with metrics to compare: CSV with a header, or lines of JSON, with the socket's SO_COOKIE as `cookie`
+    /// Application log with metrics to compare: CSV with a header, or lines of JSON, with the
+    /// socket's SO_COOKIE as `cookie`
     #[arg(long, value_name = "LOG", value_hint = clap::ValueHint::FilePath)]
     join: Option<PathBuf>,
     /// Also write the report as an HTML file
@@ -33,7 +34,8 @@ pub struct Args {
 
 /// The number of connections at the simulated bottleneck.
 const FLOWS: u32 = 10;
-/// Higher rates take long to simulate, and the bias depends on the buffer in bandwidth-delay products, hardly on the rate.
+/// Higher rates take long to simulate, and the bias depends on the buffer in bandwidth-delay
+/// products, hardly on the rate.
 const MAX_RATE: f64 = 200e6;
 
 impl Args {
@@ -89,7 +91,8 @@ fn simulated_name(controller: &str) -> &str {
     }
 }
 
-/// Simulates this split at a bottleneck for ten connections like the control's; omits arms that the simulator lacks.
+/// Simulates this split at a bottleneck for ten connections like the control's; omits arms that the
+/// simulator lacks.
 fn simulate(report: &Report) -> Vec<Simulated> {
     let plan = &report.plan;
     let place = plan.control_place();
@@ -116,7 +119,8 @@ fn simulate(report: &Report) -> Vec<Simulated> {
         seed: 1,
     };
     let path = format!(
-        "{FLOWS} long transfers sharing {:.0} Mbit/s, {rtt_ms:.1} ms and a buffer of one bandwidth-delay product",
+        "{FLOWS} long transfers sharing {:.0} Mbit/s, {rtt_ms:.1} ms and a buffer of one bandwidth-delay \
+         product",
         rate / 1e6
     );
     let shares = plan.arms.shares();

@@ -38,7 +38,8 @@ pub struct Session<W: Write> {
     shares: Vec<Fraction>,
     generation: u64,
     period: Option<u64>,
-    /// State of the machine at the end of the period's wash-out; none if the period is not measured to its end.
+    /// State of the machine at the end of the period's wash-out; none if the period is not measured
+    /// to its end.
     start: Option<PeriodStart>,
     /// The period that is not measured because the shares changed during it.
     spoiled: Option<u64>,
@@ -54,7 +55,8 @@ pub struct Session<W: Write> {
 
 /// How often the lease is renewed and the file flushed.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// How long connections are assigned without a heartbeat of the owner; long enough for a busy machine.
+/// How long connections are assigned without a heartbeat of the owner; long enough for a busy
+/// machine.
 pub const LEASE: Duration = Duration::from_secs(15);
 /// How often the guard is checked and counts are written.
 const GUARD_INTERVAL: Duration = Duration::from_secs(5);
@@ -346,7 +348,8 @@ impl<W: Write> Session<W> {
             resent_bytes: closed.bytes_retrans,
             segments: closed.data_segs_out.into(),
             resent_segments: closed.total_retrans.into(),
-            // The resolution is one jiffy: less than one counts as half of one, but not as more than the duration.
+            // The resolution is one jiffy: less than one counts as half of one, but not as more than the
+            // duration.
             busy_s: (f64::from(closed.busy_ticks).max(0.5) / self.clocks.ticks).min(duration_s),
             rtt_ms: (closed.rtt_samples > 0)
                 .then(|| closed.rtt_sum_us as f64 / f64::from(closed.rtt_samples) * 1e-3),

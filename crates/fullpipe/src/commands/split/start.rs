@@ -22,8 +22,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Arms and their shares: bbr=50% cubic=50%. a:cubic=5% sets a label, default=10% leaves its connections unchanged.
-    /// Connections beyond the sum of the shares are not part of the experiment
+    /// Arms and their shares: bbr=50% cubic=50%. a:cubic=5% sets a label, default=10% leaves its
+    /// connections unchanged. Connections beyond the sum of the shares are not part of the
+    /// experiment
     #[arg(required = true, value_name = "ARM=SHARE", value_delimiter = ',')]
     arms: Vec<String>,
     /// Unit of assignment: connection, client-prefix/24,/56, or time=10m (the whole host in turns)
@@ -38,8 +39,9 @@ pub struct Args {
     /// Local port whose connections are divided; may be repeated [default: all]
     #[arg(long = "port", value_name = "PORT", value_delimiter = ',')]
     ports: Vec<u16>,
-    /// Connections that are divided, in the syntax of `fullpipe watch`, such as 'sport = :443 and not dst 10.0.0.0/8'; only
-    /// addresses and ports are supported, since nothing else is known when a connection opens
+    /// Connections that are divided, in the syntax of `fullpipe watch`, such as 'sport = :443 and
+    /// not dst 10.0.0.0/8'; only addresses and ports are supported, since nothing else is known
+    /// when a connection opens
     #[cfg(feature = "live")]
     #[arg(long = "where", value_name = "FILTER")]
     condition: Option<String>,
@@ -49,7 +51,8 @@ pub struct Args {
     /// Duration of the split [default: until stopped]
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Span>,
-    /// Arm that the others are compared with [default: `default`, the one with the host's default controller, or the last]
+    /// Arm that the others are compared with [default: `default`, the one with the host's default
+    /// controller, or the last]
     #[arg(long, value_name = "ARM")]
     control: Option<String>,
     /// Bounds beyond which new connections go to the control arm, such as p95-rtt=+20%, or `off`
@@ -212,7 +215,8 @@ fn this_machine() -> (Machine, Store) {
     (machine, store)
 }
 
-/// The journal entry of a split, removed when dropped. Declared before the split itself, so that it is dropped after it.
+/// The journal entry of a split, removed when dropped. Declared before the split itself, so that it
+/// is dropped after it.
 struct JournalEntry {
     machine: Machine,
     store: Store,
@@ -272,7 +276,8 @@ fn load_missing(arms: &Arms) -> Result<Vec<loader::TemporaryController>, Failure
         let known = Controller::ALL.into_iter().find(|controller| controller.name() == name);
         let Some(controller) = known else {
             return Err(Failure::Impossible(format!(
-                "controller {name} is not available in this kernel; available: {}\n  help: run `modprobe tcp_{name}` if it is a \
+                "controller {name} is not available in this kernel; available: {}\n  help: run `modprobe \
+                 tcp_{name}` if it is a \
                  module, or use one of {}, which are loaded for the duration of the split",
                 available.join(", "),
                 Controller::ALL.map(Controller::name).join(", ")

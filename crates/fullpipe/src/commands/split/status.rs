@@ -44,7 +44,8 @@ pub struct Status {
     owner: u32,
     seed: u64,
     began_unix_s: f64,
-    /// Inode of the control group's directory; 0 while it does not exist, since its unit does not run.
+    /// Inode of the control group's directory; 0 while it does not exist, since its unit does not
+    /// run.
     cgroup: u64,
     file: String,
     arms: Vec<ArmShare>,
@@ -148,7 +149,8 @@ fn show(split: &Status) {
         );
     }
     println!(
-        "  not assigned: controller set by program {}, by route {}; outside {}, other ports {}; refused {}, lease expired {}; records dropped {}",
+        "  not assigned: controller set by program {}, by route {}; outside {}, other ports {}; refused \
+         {}, lease expired {}; records dropped {}",
         c.program_chose,
         c.route_chose,
         c.outside,
@@ -193,7 +195,8 @@ impl ChangeArgs {
             }
             if began.elapsed() > Duration::from_secs(5) {
                 return Err(Failure::Impossible(format!(
-                    "the owner, process {}, does not change the shares: its guard has stopped the split, or it hangs",
+                    "the owner, process {}, does not change the shares: its guard has stopped the split, \
+                     or it hangs",
                     before.owner
                 )));
             }

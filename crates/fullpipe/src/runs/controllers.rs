@@ -1,22 +1,22 @@
-//! Controllers that the kernel is lent for a run, and a look into them while it lasts.
+//! eBPF controllers that are loaded for the duration of a run, and access to their state.
 
 #[cfg(not(feature = "ebpf"))]
 use fullpipe_experiment::scenario::policy_file;
 use fullpipe_run::ControllerLoader;
 
-/// What this build can lend the kernel.
+/// Loads the controllers of this build into the kernel.
 #[cfg(feature = "ebpf")]
-pub static LENT: &dyn ControllerLoader = &loaded::Loaded;
-/// What this build can lend the kernel.
+pub static EBPF_CONTROLLERS: &dyn ControllerLoader = &loaded::Loaded;
+/// Loads the controllers of this build into the kernel.
 #[cfg(not(feature = "ebpf"))]
-pub static LENT: &dyn ControllerLoader = &NotBuiltIn;
+pub static EBPF_CONTROLLERS: &dyn ControllerLoader = &NotBuiltIn;
 
-/// Whether the kernel offers a controller, or could be given it for as long as this process lives.
+/// Whether the kernel has a controller, or this process can load it.
 pub fn kernel_offers(cc: &str) -> bool {
-    fullpipe_run::kernel_offers(cc, LENT)
+    fullpipe_run::kernel_offers(cc, EBPF_CONTROLLERS)
 }
 
-/// Refuses what the kernel lacks and only a loaded controller could be.
+/// Rejects controllers that only a build with the feature `ebpf` can load.
 #[cfg(not(feature = "ebpf"))]
 struct NotBuiltIn;
 
@@ -25,28 +25,31 @@ impl ControllerLoader for NotBuiltIn {
     fn load(&self, cc: &str) -> Result<(), String> {
         if policy_file(cc).is_some() {
             return Err(
-                "this fullpipe was built without the program that sets its windows (feature `ebpf`)".into()
+                "this fullpipe was built without the feature `ebpf`, which trained controllers need".into()
             );
         }
         if cc.starts_with("fp_") && !fullpipe_lab::has_controller(cc) {
-            return Err("this fullpipe was built without the controllers it can load (feature `ebpf`)".into());
+            return Err(
+                "this fullpipe was built without the feature `ebpf`, which loads this controller".into()
+            );
         }
         Ok(())
     }
 }
 
-/// What has to watch controllers in the lab's own process: the first thing that the program does.
+/// Continues as the lab's own process, if this process was started as that. Call it first in
+/// `main`.
 #[cfg(not(feature = "ebpf"))]
 pub fn reenter() {
     fullpipe_lab::reenter();
 }
 
-/// Takes back what this process lent the kernel: the last thing that the program does.
+/// Unloads the controllers that this process has loaded. Call it last in `main`.
 #[cfg(not(feature = "ebpf"))]
-pub fn give_back() {}
+pub fn unload_all() {}
 
 #[cfg(feature = "ebpf")]
-pub use loaded::{give_back, reenter};
+pub use loaded::{reenter, unload_all};
 
 #[cfg(feature = "ebpf")]
 mod loaded {
@@ -63,79 +66,80 @@ mod loaded {
     use std::os::fd::{BorrowedFd, OwnedFd};
     use std::sync::{Arc, Mutex, PoisonError};
 
-    /// What this process has loaded. The kernel takes away what nobody holds, so it is gone when the process is, however that
-    /// ends; but for a kernel without links for controllers, to which [`give_back`] does.
-    static HELD: Mutex<Vec<TemporaryController>> = Mutex::new(Vec::new());
+    /// The controllers that this process has loaded. The kernel unloads them when the process
+    /// exits, for any reason; a kernel without BPF links for controllers needs [`unload_all`].
+    static LOADED: Mutex<Vec<TemporaryController>> = Mutex::new(Vec::new());
 
-    /// The same of what obeys trained controllers.
-    static STEERED: Mutex<Option<(TemporaryController, PolicyMaps)>> = Mutex::new(None);
+    /// The program that carries out the decisions of trained controllers.
+    static POLICY: Mutex<Option<(TemporaryController, PolicyMaps)>> = Mutex::new(None);
 
-    /// Loads those we have as eBPF, if the kernel lacks them.
+    /// Loads fullpipe's eBPF controllers if the kernel lacks them.
     pub(super) struct Loaded;
 
     impl ControllerLoader for Loaded {
         fn load(&self, cc: &str) -> Result<(), String> {
             if policy_file(cc).is_some() {
-                let mut steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
-                if steered.is_none() {
-                    *steered = Some(policy::load().map_err(|e| e.to_string())?);
+                let mut policy = POLICY.lock().unwrap_or_else(PoisonError::into_inner);
+                if policy.is_none() {
+                    *policy = Some(policy::load().map_err(|e| e.to_string())?);
                 }
                 return Ok(());
             }
             let Ok(controller) = cc.parse::<Controller>() else { return Ok(()) };
-            // What is there of another's who was killed may go at any time.
+            // Leftovers of a killed process could disappear at any time: remove them first.
             pins::clean_up().map_err(|e| e.to_string())?;
-            // Runs side by side ask at the same time: the first brings it.
-            let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+            // Parallel runs may request it at the same time: the first loads it.
+            let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
             if !has_controller(cc) {
-                held.push(loader::load_temporarily(controller).map_err(|e| e.to_string())?);
+                loaded.push(loader::load_temporarily(controller).map_err(|e| e.to_string())?);
             }
             Ok(())
         }
 
-        /// None if none of them is ours, or we may not look.
+        /// None if no flow uses a controller of fullpipe, or its state is not accessible.
         fn inspector(&self, scenario: &Scenario) -> Option<Arc<dyn Inspect>> {
-            let steered = STEERED.lock().unwrap_or_else(PoisonError::into_inner);
-            let helm = steered.as_ref().filter(|_| scenario.flows.iter().any(|flow| flow.policy.is_some()));
-            let helm = helm.and_then(|(_, helm)| helm.descriptors().ok()).map(PolicyMaps::from_descriptors);
-            let helm = helm.and_then(Result::ok);
-            if helm.is_none() && !scenario.flows.iter().any(|flow| flow.cc.parse::<Controller>().is_ok()) {
+            let policy = POLICY.lock().unwrap_or_else(PoisonError::into_inner);
+            let maps = policy.as_ref().filter(|_| scenario.flows.iter().any(|flow| flow.policy.is_some()));
+            let maps = maps.and_then(|(_, maps)| maps.descriptors().ok()).map(PolicyMaps::from_descriptors);
+            let maps = maps.and_then(Result::ok);
+            if maps.is_none() && !scenario.flows.iter().any(|flow| flow.cc.parse::<Controller>().is_ok()) {
                 return None;
             }
-            Some(Arc::new(Watcher { watch: Mutex::new(Watch::load().ok()?), helm }))
+            Some(Arc::new(Watcher { watch: Mutex::new(Watch::load().ok()?), maps }))
         }
     }
 
-    /// Takes back what this process lent the kernel: the last thing that the program does.
-    pub fn give_back() {
-        HELD.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        STEERED.lock().unwrap_or_else(PoisonError::into_inner).take();
+    /// Unloads the controllers that this process has loaded. Call it last in `main`.
+    pub fn unload_all() {
+        LOADED.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        POLICY.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
-    /// What has watchers in the lab's own process: the first thing that the program does.
+    /// Continues as the lab's own process, with access to the controllers' state, if this process
+    /// was started as that. Call it first in `main`.
     pub fn reenter() {
         fullpipe_lab::reenter_with(|descriptors| {
             let mut descriptors = descriptors;
-            // Two of a watch, and two of a helm where something is steered.
-            let helm = match descriptors.len() {
+            // Two descriptors of the watch, and two of the policy's maps if there is one.
+            let maps = match descriptors.len() {
                 0..=2 => None,
                 _ => Some(PolicyMaps::from_descriptors(descriptors.split_off(2))?),
             };
-            Ok(Arc::new(Watcher { watch: Mutex::new(Watch::from_descriptors(descriptors)?), helm }))
+            Ok(Arc::new(Watcher { watch: Mutex::new(Watch::from_descriptors(descriptors)?), maps }))
         });
     }
 
-    /// Sees the controllers that have a state, BBR's, and sets the windows and pacing rates of trained ones.
+    /// Reads the state of BBR controllers, and sets windows and pacing rates for trained ones.
     #[derive(Debug)]
     struct Watcher {
         watch: Mutex<Watch>,
-        helm: Option<PolicyMaps>,
+        maps: Option<PolicyMaps>,
     }
 
     impl Inspect for Watcher {
         fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
             let mut all = self.watch.lock().unwrap_or_else(PoisonError::into_inner).descriptors()?;
-            all.extend(self.helm.as_ref().map_or(Ok(Vec::new()), PolicyMaps::descriptors)?);
+            all.extend(self.maps.as_ref().map_or(Ok(Vec::new()), PolicyMaps::descriptors)?);
             Ok(all)
         }
 
@@ -153,13 +157,13 @@ mod loaded {
         }
 
         fn steer(&self) -> Option<&dyn Steer> {
-            self.helm.as_ref().map(|_| self as &dyn Steer)
+            self.maps.as_ref().map(|_| self as &dyn Steer)
         }
     }
 
     impl Watcher {
-        fn helm(&self) -> io::Result<&PolicyMaps> {
-            self.helm.as_ref().ok_or_else(|| io::Error::other("nothing is steered here"))
+        fn maps(&self) -> io::Result<&PolicyMaps> {
+            self.maps.as_ref().ok_or_else(|| io::Error::other("no trained controller is loaded"))
         }
     }
 
@@ -169,24 +173,24 @@ mod loaded {
         }
 
         fn track(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-            self.helm()?.track(socket)
+            self.maps()?.track(socket)
         }
 
         fn counters(&self, socket: BorrowedFd<'_>) -> io::Result<SocketCounters> {
-            let seen = self.helm()?.stats(socket)?;
+            let seen = self.maps()?.stats(socket)?;
             let rtt_sum = Span::from_micros(seen.rtt_sum_us);
             Ok(SocketCounters { rtt_sum, rtts: seen.rtts, acks: seen.acks, lost: seen.lost })
         }
 
         fn set(&self, socket: BorrowedFd<'_>, cwnd: u32, pacing: Option<Rate>) -> io::Result<()> {
-            self.helm()?.set_window(socket, cwnd, pacing.map(Rate::as_bytes_per_sec))
+            self.maps()?.set_window(socket, cwnd, pacing.map(Rate::as_bytes_per_sec))
         }
     }
 
     fn belief(socket: &Socket) -> ControllerState {
         ControllerState {
             state: socket.state,
-            // Zero is no estimate yet.
+            // Zero means that there is no estimate yet.
             bw: socket.bw.filter(|&bw| bw > 0).map(Rate::from_bytes_per_sec),
             max_bw: socket.max_bw.map(Rate::from_bytes_per_sec),
             bw_shortterm: socket.bw_shortterm.map(Rate::from_bytes_per_sec),
