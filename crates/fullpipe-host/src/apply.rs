@@ -1,4 +1,4 @@
-//! Carrying out a plan: journal, change, verify; and undo all of it if any part fails.
+//! Performs a plan: journal, change, verify. If any part fails, everything is undone.
 
 use crate::error::{Error, Result};
 use crate::facts::Facts;
@@ -11,56 +11,56 @@ use serde::Serialize;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The file selection lock keeps two changes of a host apart.
+/// Lock file that serialises changes to a host.
 pub(crate) const LOCK: &str = "/run/fullpipe.lock";
 
-/// How an apply may go about it.
+/// Options of an apply.
 #[derive(Default)]
 pub struct Options<'a> {
-    /// Overwrite what someone changed since an earlier apply.
+    /// Overwrite settings that were changed since an earlier apply.
     pub force: bool,
-    /// Undo everything unless it is confirmed within this time.
+    /// Roll everything back unless it is confirmed within this time.
     pub trial: Option<OnTrial<'a>>,
-    /// This program's path, for a boot unit that starts it.
+    /// Path of this program, for the boot unit that starts it.
     pub program: String,
 }
 
-/// A change that is undone unless it is confirmed.
+/// A change that is rolled back unless it is confirmed.
 #[derive(Clone, Copy)]
 pub struct OnTrial<'a> {
-    /// The time that there is to confirm it.
+    /// Time allowed for the confirmation.
     pub within: Duration,
-    /// Starts what will undo it whatever becomes of this process ([`crate::trial::watch`] in a process of its own). The
-    /// journal is there already, and nothing is changed before this returns.
+    /// Starts the process that rolls it back even if this one dies ([`crate::trial::watch`] in a separate process).
+    /// The journal exists when this is called, and nothing is changed before it returns.
     pub guard: &'a dyn Fn() -> io::Result<()>,
 }
 
-/// What an apply did.
+/// Result of an apply.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Applied {
-    /// The plan that is now in force.
+    /// The plan that is now active.
     pub plan: Plan,
-    /// How many of its steps were made now (the others held already).
+    /// Number of steps performed now; the others were already in place.
     pub made: usize,
-    /// The controller that a new connection was seen to use, if one could be opened.
+    /// Controller of a new loopback connection, if one could be opened.
     pub observed: Option<String>,
-    /// What could not be verified or deserves attention.
+    /// Results that could not be verified or need attention.
     pub warnings: Vec<String>,
-    /// Whether it is undone unless it is confirmed, and what is for the next boot waits for that.
+    /// Whether it is rolled back unless confirmed; the files for the next boot are written on confirmation.
     pub on_trial: bool,
 }
 
-/// Which steps of a plan are meant.
+/// Which steps of a plan are selected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// All.
     Whole,
-    /// Those of the running kernel. A trial makes no others: so a restart takes it back, whoever is there to see to it.
+    /// Those that change the running kernel. A trial performs only these, so that a restart rolls it back.
     Live,
 }
 
 impl Part {
-    /// What a trial on this host consists of. A host that does not run has nothing but its files to change.
+    /// The steps of a trial on this host. On an image only files can change.
     pub(crate) fn for_trial(host: &dyn Host) -> Part {
         if host.identity().running { Part::Live } else { Part::Whole }
     }
@@ -69,7 +69,7 @@ impl Part {
         self == Part::Whole || change.is_live()
     }
 
-    /// The numbers of an apply's steps that are meant.
+    /// Indices of the selected steps of an apply.
     fn apply_steps(self, plan: &Plan) -> Vec<usize> {
         let steps = plan.steps.iter().enumerate();
         steps.filter(|(_, s)| s.part_of.is_none() && self.includes(&s.change)).map(|(i, _)| i).collect()
@@ -80,12 +80,12 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// Who may change this host, and who is at it.
+/// Takes the host's lock for `command`, which needs root.
 pub(crate) fn lock(host: &dyn Host, command: &str) -> Result<Box<dyn std::any::Any>> {
     lock_within(host, command, Duration::ZERO)
 }
 
-/// The same, waiting for whoever else is at it.
+/// As [`lock`], waiting up to `patience` for another process to release it.
 pub(crate) fn lock_within(
     host: &dyn Host,
     command: &str,
@@ -108,7 +108,7 @@ pub(crate) fn lock_within(
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Error::check(format_args!(
-                    "another fullpipe is changing this host ({e}); wait for it to finish and try again"
+                    "another fullpipe process is changing this host ({e}); wait until it finishes, then try again"
                 )));
             }
             outcome => return outcome.map_err(|e| Error::io(format_args!("cannot lock {place}"), &e)),
@@ -116,12 +116,12 @@ pub(crate) fn lock_within(
     }
 }
 
-/// Puts `request` in force on the host, or leaves the host as it was.
+/// Applies `request` to the host, or leaves the host unchanged.
 ///
 /// # Errors
-/// The plan's refusals; [`Error::Impossible`] without root; [`Error::Check`] if something else is in force, if
-/// someone changed what an earlier apply set, or if the result does not verify. Whenever it fails after having
-/// changed something, everything is undone; if even that fails, the error says so and `revert` completes it.
+/// The plan's refusals; [`Error::Impossible`] without root; [`Error::Check`] if another plan is active, if
+/// a setting of an earlier apply was changed since, or if the result does not verify. After a failure
+/// everything is rolled back; if that fails too, the error says so and `revert` completes it.
 pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Options<'_>) -> Result<Applied> {
     let _lock = lock(host, &format!("apply {}", request.controller))?;
     let mut known = store.load(host)?;
@@ -132,7 +132,7 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
         revert::undo(host, store, &journal, Selection::Apply, &options)?;
         known = store.load(host)?;
     }
-    // A canary did its duty: what it changed is undone before the same is done for everyone.
+    // A canary is rolled back before the controller becomes the default for all connections.
     if let Some(journal) =
         known.take_if(|j| j.plan.canary.is_some() && request.canary.is_none() && j.trial.is_none())
     {
@@ -160,8 +160,9 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
     let attempt = (|| {
         if let Some(trial) = on_trial {
             write(Record::Trial(Trial::starting_now(host.clock(), trial.within)))?;
-            (trial.guard)()
-                .map_err(|e| Error::io("cannot start what would undo an unconfirmed change", &e))?;
+            (trial.guard)().map_err(|e| {
+                Error::io("cannot start the process that rolls back an unconfirmed change", &e)
+            })?;
         }
         let made = perform_steps(host, store, &journal.plan, part)?;
         let (observed, warnings) = verify(host, &journal.plan, part)?;
@@ -169,7 +170,7 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
             write(Record::Applied)?;
         }
         if let Some(trial) = on_trial {
-            // The time counts from when there is something to look at.
+            // The time to confirm starts when the change is complete.
             write(Record::Trial(Trial::starting_now(host.clock(), trial.within)))?;
         }
         Ok((made, observed, warnings))
@@ -182,7 +183,7 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
     }
 }
 
-/// Makes a plan durable, beside what loaded controllers are in use for.
+/// Writes a plan to the journal, beside the assignments of loaded controllers.
 fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, plan: Plan) -> Result<Journal> {
     let written = match known {
         None => store.begin(host, &plan, None, now()),
@@ -194,56 +195,56 @@ fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, plan: Plan) -> 
             store.replace(host, &journal)
         }
     };
-    written.map_err(|e| Error::io(format_args!("nothing was changed: cannot write {}", store.path()), &e))?;
-    store
-        .load(host)?
-        .ok_or_else(|| Error::check(format_args!("nothing was changed: {} vanished", store.path())))
+    written.map_err(|e| Error::io(format_args!("cannot write {}; nothing was changed", store.path()), &e))?;
+    store.load(host)?.ok_or_else(|| {
+        Error::check(format_args!("{} was removed by another process; nothing was changed", store.path()))
+    })
 }
 
-/// Nothing new is begun upon a revert or a use of a controller that was interrupted.
+/// Refuses new work after an interrupted revert, `cc load`, `cc unload` or `kernel` command.
 pub(crate) fn refuse_unfinished(host: &dyn Host, journal: &Journal) -> Result<()> {
     let revert = host.identity().command("revert");
     match &journal.busy_with {
         None if journal.phase == Phase::Reverting => Err(Error::check(format_args!(
-            "a revert was interrupted: run {revert} to finish it, then try again"
+            "a revert was interrupted: run {revert} to complete it, then try again"
         ))),
         None => Ok(()),
         Some(part) if [kernel::INSTALL, kernel::TRIAL].contains(&part.as_str()) => {
             Err(Error::check(format_args!(
-                "a `fullpipe kernel` command was interrupted: {} says how far it came, {} takes it back",
+                "a `fullpipe kernel` command was interrupted: {} shows its state, {} rolls it back",
                 host.identity().command("kernel status"),
                 host.identity().command("kernel back")
             )))
         }
         Some(controller) => Err(Error::check(format_args!(
-            "a `fullpipe cc load` or `cc unload` of {controller} was interrupted: run it again to finish it, or \
-             {revert} to take everything back"
+            "a `fullpipe cc load` or `fullpipe cc unload` of {controller} was interrupted: run it again to complete it, or \
+             {revert} to roll everything back"
         ))),
     }
 }
 
-/// Why nothing else is begun while an apply is on trial.
+/// The error for new work while an apply is on trial.
 pub(crate) fn on_trial(host: &dyn Host, journal: &Journal) -> Error {
     let command = |words: &str| host.identity().command(words);
     Error::check(format_args!(
-        "{} is on trial: {} keeps it, {} takes it back",
+        "{} is on trial: {} keeps it, {} rolls it back",
         journal.plan.controller,
         command("confirm"),
         command("revert")
     ))
 }
 
-/// Why nothing else is begun upon an apply that did not come to its end.
+/// The error for new work after an interrupted apply.
 pub(crate) fn interrupted(host: &dyn Host, journal: &Journal) -> Error {
     let controller = &journal.plan.controller;
     Error::check(format_args!(
-        "an apply of {controller} was interrupted: {} completes it, {} undoes it",
+        "the apply of {controller} was interrupted: {} completes it, {} rolls it back",
         host.identity().command(format_args!("apply {controller}")),
         host.identity().command("revert")
     ))
 }
 
-/// Whether an earlier apply may be gone on with.
+/// Checks that an earlier apply can be resumed.
 fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Options<'_>) -> Result<Journal> {
     let in_force = &journal.plan;
     refuse_unfinished(host, &journal)?;
@@ -252,25 +253,25 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
     if journal.trial.is_some() {
         return Err(on_trial(host, &journal));
     }
-    // bbr may be in force as fp_bbr1, which stands in for it.
+    // bbr may be active as fp_bbr1, its eBPF replacement.
     let same = in_force.controller == request.controller
         || plan::make(host, request, &options.program).is_ok_and(|p| p.controller == in_force.controller);
     if !same || in_force.canary != request.canary {
         return Err(Error::check(format_args!(
-            "{} is in force through fullpipe: run {revert} first, so that the host's own state is the one that is kept",
+            "fullpipe has already applied {}: run {revert} first, so that the journal keeps the host's original state",
             in_force.controller
         )));
     }
     let changed = revert::changed_since(host, in_force, Selection::Apply)?;
     if !changed.is_empty() && !options.force {
         return Err(Error::check(format_args!(
-            "someone changed this since fullpipe set it:\n{}\n`--force` sets it again; {revert} takes everything back",
+            "these settings were changed since fullpipe applied them:\n{}\nuse --force to set them again, or {revert} to roll everything back",
             Changed::describe(&changed)
         )));
     }
     if options.trial.is_some() && journal.phase == Phase::Applied && !holds(host, in_force) {
         return Err(Error::check(format_args!(
-            "{} is in force through fullpipe for good, and cannot be put on trial: {} without --confirm sets it again",
+            "{} is already applied and confirmed, so it cannot be put on trial: {} without --confirm sets it again",
             in_force.controller,
             command(&format!("apply {}", in_force.controller))
         )));
@@ -278,9 +279,8 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
     Ok(journal)
 }
 
-/// Adds to what is in force what more is asked for now: what lasts, after an apply until a restart, or buffers. What is in force already
-/// and is to be something else, such as a file of settings with more of them, is changed by a further step, so that each is taken back
-/// to what was there before it.
+/// Extends an active plan with further requests, such as boot files after `--live-only`, or buffers. A
+/// setting that is already changed gets one more step, so that each step can be rolled back on its own.
 fn extend(
     host: &dyn Host,
     store: &Store,
@@ -296,7 +296,7 @@ fn extend(
         let title = step.change.title();
         let last = journal.plan.steps.iter().rposition(|known| known.change.title() == title);
         last.is_none_or(|number| {
-            // What someone has changed since is set again as it was said to be (`resume`).
+            // Settings changed since are restored as planned (`resume`).
             let stands = journal.plan.state(host, number).is_ok_and(|now| now == StepState::After);
             stands && !step.change.has_same_result_as(&journal.plan.steps[number].change)
         })
@@ -310,7 +310,7 @@ fn extend(
     journal.phase = Phase::Applying;
     store
         .replace(host, &journal)
-        .map_err(|e| Error::io(format_args!("nothing was changed: cannot write {}", store.path()), &e))?;
+        .map_err(|e| Error::io(format_args!("cannot write {}; nothing was changed", store.path()), &e))?;
     Ok(journal)
 }
 
@@ -319,13 +319,13 @@ fn holds(host: &dyn Host, plan: &Plan) -> bool {
     all.all(|(i, _)| plan.state(host, i).is_ok_and(|now| now == StepState::After))
 }
 
-/// Makes every step of an apply that does not hold yet.
+/// Performs the steps of an apply that are not in place yet.
 pub(crate) fn perform_steps(host: &dyn Host, store: &Store, plan: &Plan, part: Part) -> Result<usize> {
     let numbers = part.apply_steps(plan);
     make_steps(host, store, plan, &numbers, &|change| change.perform(host))
 }
 
-/// Makes those of these steps that do not hold yet, each by `perform`.
+/// Performs those of the numbered steps that are not in place yet, each with `perform`.
 pub(crate) fn make_steps(
     host: &dyn Host,
     store: &Store,
@@ -342,7 +342,7 @@ pub(crate) fn make_steps(
             continue;
         }
         if standing == StepState::Gone {
-            return Err(Error::check(format_args!("{title} is not there any more")));
+            return Err(Error::check(format_args!("{title} no longer exists")));
         }
         let write = |record| {
             store
@@ -363,13 +363,13 @@ pub(crate) fn make_steps(
     Ok(made)
 }
 
-/// The kernel's error numbers for a controller say less than is known.
+/// Replaces the kernel's bare ENOENT with what is known about it.
 fn explain(change: &Change, error: io::Error) -> io::Error {
     match (change, error.kind()) {
         (Change::Sysctl { name, after, .. }, io::ErrorKind::NotFound)
             if name.ends_with("congestion_control") =>
         {
-            io::Error::new(io::ErrorKind::NotFound, format!("the kernel does not know {after}"))
+            io::Error::new(io::ErrorKind::NotFound, format!("this kernel has no controller {after}"))
         }
         (Change::Qdisc { after, .. }, io::ErrorKind::NotFound) => {
             io::Error::new(io::ErrorKind::NotFound, format!("this kernel has no {after}; use --qdisc keep"))
@@ -378,7 +378,7 @@ fn explain(change: &Change, error: io::Error) -> io::Error {
     }
 }
 
-/// Reads everything back and opens a connection.
+/// Reads every setting back and opens a test connection.
 pub(crate) fn verify(host: &dyn Host, plan: &Plan, part: Part) -> Result<(Option<String>, Vec<String>)> {
     read_back(host, plan, &part.apply_steps(plan))?;
     if !host.identity().running || plan.canary.is_some() {
@@ -387,42 +387,41 @@ pub(crate) fn verify(host: &dyn Host, plan: &Plan, part: Part) -> Result<(Option
     match host.try_connection() {
         Ok(seen) if seen == plan.controller => Ok((Some(seen), Vec::new())),
         Ok(seen) if plan.divides() => {
-            let told =
-                format!("a new connection uses {seen}: a split gives new connections their controllers");
-            Ok((Some(seen), vec![told]))
+            let note = format!("a new connection uses {seen}: a running split assigns the controllers");
+            Ok((Some(seen), vec![note]))
         }
         Ok(seen) => Err(Error::check(format_args!("a new connection uses {seen}, not {}", plan.controller))),
-        // Loopback may be down in a bare namespace: that says nothing about the controller.
-        Err(e) => Ok((
-            None,
-            vec![format!("no loopback connection could be opened to see the controller at work: {e}")],
-        )),
+        // Loopback may be down in a bare namespace, which does not concern the controller.
+        Err(e) => Ok((None, vec![format!("cannot open a loopback connection to check the controller: {e}")])),
     }
 }
 
-/// Reads back that these steps hold.
+/// Reads back that the numbered steps are in place.
 pub(crate) fn read_back(host: &dyn Host, plan: &Plan, numbers: &[usize]) -> Result<()> {
     for &i in numbers {
         let change = &plan.steps[i].change;
         let title = change.title();
         match plan.state(host, i) {
             Ok(StepState::After) => {}
-            Ok(_) => return Err(Error::check(format_args!("{title} did not stay {}", change.wanted()))),
-            Err(e) => return Err(Error::io(format_args!("cannot read {title} back"), &e)),
+            Ok(_) => {
+                return Err(Error::check(format_args!("{title} did not keep the value {}", change.wanted())));
+            }
+            Err(e) => return Err(Error::io(format_args!("cannot read back {title}"), &e)),
         }
     }
     Ok(())
 }
 
-/// Undoes everything after `error` and says how that went.
+/// Rolls everything back after `error`, and reports whether that succeeded.
 pub(crate) fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error: &Error) -> Error {
     let facts = Facts::gather(host);
-    let hint = if facts.scope.read_only { " (/proc/sys is read-only here: act on the host)" } else { "" };
+    let hint =
+        if facts.scope.read_only { " (/proc/sys is read-only here: run fullpipe on the host)" } else { "" };
     let options = revert::Options { force: true, ..Default::default() };
     match revert::undo(host, store, journal, Selection::Apply, &options) {
-        Ok(_) => Error::check(format_args!("{error}{hint}. Everything was put back as it was")),
+        Ok(_) => Error::check(format_args!("{error}{hint}; everything was rolled back")),
         Err(undo) => Error::check(format_args!(
-            "{error}{hint}. Putting things back failed as well: {undo}. {} shows where the host stands; {} finishes the work",
+            "{error}{hint}; the rollback failed too: {undo}; {} shows the state, {} completes the rollback",
             facts.identity.command("status"),
             facts.identity.command("revert")
         )),

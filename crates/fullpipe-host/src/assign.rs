@@ -1,5 +1,5 @@
 //! Putting a loaded controller to use, and out of it: as the default, on a route, for a control group, at boot. What is
-//! changed for that is in the host's one journal beside what an apply changed, each step with the controller selection use it
+//! changed for that is in the host's one journal beside what an apply changed, each step with the controller whose use it
 //! is, so that status tells it and revert takes it back.
 
 use crate::apply::{interrupted, lock_within, make_steps, now, on_trial, read_back, refuse_unfinished};
@@ -54,7 +54,7 @@ pub struct Cgroup<'a> {
 /// What ended with the uses of a controller.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Unassigned {
-    /// What was put back.
+    /// Titles of the restored objects.
     pub reverted: Reverted,
     /// Whether it was loaded at every boot.
     pub was_loaded_at_boot: bool,
@@ -84,7 +84,7 @@ pub fn boot_unit(controller: &str) -> String {
 /// Says whether a unit can load a controller on this host: to be asked before anything is changed.
 ///
 /// # Errors
-/// [`Error::Impossible`] without systemd, in a place selection boot files nobody reads, or if the program's path cannot be
+/// [`Error::Impossible`] without systemd, in a place whose boot files nobody reads, or if the program's path cannot be
 /// written into a unit.
 pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
     unit.text("cc load", true)?;
@@ -212,7 +212,9 @@ fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Pl
         };
         if !holds {
             if let Change::File { path, .. } = &step.change {
-                tidy(host, path).map_err(|e| Error::io(format_args!("cannot tidy up beside {path}"), &e))?;
+                tidy(host, path).map_err(|e| {
+                    Error::io(format_args!("cannot remove the temporary file beside {path}"), &e)
+                })?;
             }
             plan.steps.remove(number);
         }
@@ -341,7 +343,7 @@ pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) ->
     let selection = Selection::Uses(controller, part);
     match store.load(host)? {
         None => {
-            store.tidy(host).map_err(|e| Error::io(format_args!("cannot tidy up {}", store.path()), &e))?;
+            store.tidy(host).map_err(|e| Error::io(format_args!("cannot clean up {}", store.path()), &e))?;
         }
         // A restart ended all of it.
         Some(journal) if journal.plan.is_empty() => {

@@ -102,7 +102,7 @@ pub trait View {
         resolve_by(path, &|p| self.stat_literal(p))
     }
 
-    /// [`View::stat`] of a path selection directories are already free of links. Views selection [`View::stat`]
+    /// [`View::stat`] of a path whose directories are already free of links. Views whose [`View::stat`]
     /// itself resolves override this one.
     fn stat_literal(&self, path: &str) -> io::Result<Stat> {
         self.stat(path)
@@ -194,7 +194,7 @@ pub trait Files: View {
     fn copy_labels(&self, _from: &str, _to: &str) {}
 }
 
-/// A host selection files are those of something else: it has [`View`] and [`Files`] by that.
+/// A host whose files are those of something else: it has [`View`] and [`Files`] by that.
 pub trait DelegateFiles {
     /// What keeps the files.
     type Files: Files;
@@ -300,7 +300,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program selection words, in English, are read.
+    /// A program whose words, in English, are read.
     pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Program {
         let words = words.into_iter().map(Into::into).collect();
         Program { words, environment: vec![("LC_ALL", "C.UTF-8")], shows_output: false }

@@ -89,7 +89,7 @@ pub struct Journal {
     pub plan: Plan,
     /// How far it has come.
     pub phase: Phase,
-    /// The loaded controller selection uses are being made or ended, if it is not the whole plan.
+    /// The loaded controller whose uses are being made or ended, if it is not the whole plan.
     pub busy_with: Option<String>,
     /// Until when it must be confirmed, if that is still awaited.
     pub trial: Option<Trial>,

@@ -1,4 +1,4 @@
-//! Another kernel, for a host selection own is too old or was built without what is needed: what is there ([`status::status`]), having
+//! Another kernel, for a host whose own is too old or was built without what is needed: what is there ([`status::status`]), having
 //! the distribution's package manager install one ([`install::install`]), making one of its source ([`build::build`]), booting it once and keeping it only if all is as before
 //! ([`trial_boot::arm`], [`trial_boot::watch`]).
 //!

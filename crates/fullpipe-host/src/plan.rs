@@ -38,7 +38,7 @@ pub struct Request {
     pub controller: String,
     /// The queueing discipline of real devices.
     pub qdisc: QdiscChoice,
-    /// Devices selection discipline someone chose by hand and which may be replaced all the same.
+    /// Devices whose discipline someone chose by hand and which may be replaced all the same.
     pub replace_on: Vec<String>,
     /// Raise the socket buffer limits for this path.
     pub buffers: Option<(Rate, Span)>,
@@ -111,7 +111,7 @@ impl Step {
         self.change.is_live() && self.part_of.as_ref().is_some_and(|part| part.boot != boot)
     }
 
-    /// Whether the process has ended selection doing it was, and with it what it did.
+    /// Whether the process has ended whose doing it was, and with it what it did.
     pub(crate) fn is_abandoned(&self, view: &dyn View) -> bool {
         matches!(&self.change, Change::Split { owner, .. } if !owner.runs(view))
     }

@@ -1,4 +1,4 @@
-//! Putting a host back as it was, in the reverse order: boot files, then the controller, the disciplines last.
+//! Rolls a host back in reverse order: boot files, then the controller, queueing disciplines last.
 
 mod report;
 
@@ -12,25 +12,25 @@ use crate::kernel;
 use crate::plan::{CONTROLLER, Change, FileState, Plan, Step, StepState, choice, tidy};
 use std::io;
 
-/// How a revert treats what someone changed since.
+/// How a revert treats settings that were changed since.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Overwrite it.
+    /// Overwrite them.
     pub force: bool,
-    /// Leave it as it is and undo the rest.
+    /// Leave them unchanged and revert the rest.
     pub keep_changed: bool,
 }
 
-/// What of a plan is to be undone.
+/// Which steps of a plan are rolled back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Selection<'a> {
-    /// All of it.
+    /// All of them.
     All,
-    /// What an apply asked for.
+    /// Those of an apply.
     Apply,
-    /// The uses of a loaded controller, all or only what the running kernel has of them.
+    /// The assignments of a loaded controller: all, or only those in the running kernel.
     Uses(&'a str, Part),
-    /// The steps from this number on, which are uses of a loaded controller.
+    /// The steps from this index on, which are assignments of a loaded controller.
     Latest(usize),
 }
 
@@ -45,17 +45,17 @@ impl Selection<'_> {
     }
 }
 
-/// What is neither as fullpipe left it nor as it was before.
+/// A setting that is neither as applied nor as before.
 pub(crate) struct Changed<'a> {
     pub change: &'a Change,
-    /// How it is.
+    /// Current value.
     pub now: String,
     /// The lines of a file that differ.
     pub lines: Vec<String>,
 }
 
 impl Changed<'_> {
-    /// One after the other, each with both states.
+    /// Lists all of them, each with the applied and the current value.
     pub fn describe(all: &[Changed<'_>]) -> String {
         let one = |changed: &Changed<'_>| {
             let (title, wanted) = (changed.change.title(), changed.change.wanted());
@@ -66,7 +66,7 @@ impl Changed<'_> {
     }
 }
 
-/// What of `selection` steps someone changed since.
+/// Settings among `selection` that were changed since they were applied.
 pub(crate) fn changed_since<'a>(
     host: &dyn Host,
     plan: &'a Plan,
@@ -89,16 +89,16 @@ pub(crate) fn changed_since<'a>(
     Ok(all)
 }
 
-/// Undoes what fullpipe has in force on this host, or had begun. Without anything to undo it does nothing.
+/// Rolls back everything that fullpipe applied or began to apply on this host.
 ///
 /// # Errors
-/// [`Error::Check`] if someone changed something since (unless `options` say what to do then): nothing is
-/// touched in that case. [`Error::Impossible`] if the host refuses; what is left is told, and another `revert` goes on.
+/// [`Error::Check`] if settings were changed since (unless `options` decide): then nothing is changed.
+/// [`Error::Impossible`] if the host refuses: the error names what is left, and another `revert` resumes.
 pub fn revert(host: &dyn Host, store: &Store, options: &Options) -> Result<Option<Reverted>> {
     revert_selection(host, store, Selection::All, options)
 }
 
-/// The same of a part.
+/// As [`revert`], for the selected steps.
 pub(crate) fn revert_selection(
     host: &dyn Host,
     store: &Store,
@@ -109,14 +109,14 @@ pub(crate) fn revert_selection(
     match store.load(host)? {
         None => {
             // A crash before the plan was durable may have left what prepared it.
-            store.tidy(host).map_err(|e| Error::io(format_args!("cannot tidy up {}", store.path()), &e))?;
+            store.tidy(host).map_err(|e| Error::io(format_args!("cannot clean up {}", store.path()), &e))?;
             Ok(None)
         }
         Some(journal) => {
             if selection == Selection::All {
                 kernel::refuse_running(host, &journal)?;
                 kernel::Trial::forget(host, store)
-                    .map_err(|e| Error::io("cannot forget the trial of a kernel", &e))?;
+                    .map_err(|e| Error::io("cannot remove the record of the kernel trial", &e))?;
             }
             undo(host, store, &journal, selection, options).map(Some)
         }
@@ -135,7 +135,7 @@ fn is_default_qdisc(change: &Change) -> bool {
     matches!(change, Change::Sysctl { name, .. } if name == "net.core.default_qdisc")
 }
 
-/// Undoes a part of what a journal says, and has it say the rest.
+/// Rolls back the selected steps and keeps the others in the journal.
 pub(crate) fn undo(
     host: &dyn Host,
     store: &Store,
@@ -208,14 +208,14 @@ fn refuse_if_changed(host: &dyn Host, journal: &Journal, selection: Selection<'_
         return Ok(());
     }
     Err(Error::check(format_args!(
-        "someone changed this since fullpipe set it, and nothing was touched:\n{}\n\
-         {} leaves these and undoes the rest; `--force` overwrites them",
+        "these settings were changed since fullpipe applied them; nothing was reverted:\n{}\n\
+         {} keeps them and reverts the rest; --force overwrites them",
         Changed::describe(&changed),
         host.identity().command("revert --keep-changed")
     )))
 }
 
-/// Puts one thing back; nothing if it is as before already.
+/// Restores one object; `None` if it is already in its original state.
 fn restore_step(
     host: &dyn Host,
     plan: &Plan,
@@ -227,7 +227,8 @@ fn restore_step(
     if let Change::File { path, .. } | Change::BootSettings { path, .. } | Change::BootOnce { path, .. } =
         change
     {
-        tidy(host, path).map_err(|e| Error::io(format_args!("cannot tidy up beside {path}"), &e))?;
+        tidy(host, path)
+            .map_err(|e| Error::io(format_args!("cannot remove the temporary file beside {path}"), &e))?;
     }
     let standing = change.state(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
     match standing {
@@ -239,14 +240,14 @@ fn restore_step(
         StepState::After | StepState::Partial | StepState::Other(_) => {}
     }
     let Err(e) = change.undo(host) else { return Ok(Some(Outcome::Restored)) };
-    let refused = |e: &io::Error| Error::io(format_args!("cannot put {title} back"), e);
+    let refused = |e: &io::Error| Error::io(format_args!("cannot restore {title}"), e);
     let is_of_uses = matches!(selection, Selection::Uses(..));
     match (change, e.kind()) {
         (Change::Module { .. }, _) => Ok(Some(Outcome::StillLoaded(e.to_string()))),
         (Change::File { before: FileState::Absent, .. }, io::ErrorKind::DirectoryNotEmpty) => {
             Ok(Some(Outcome::NotEmpty))
         }
-        // The controller before may be gone: then none would ever come back, and this one would stay in use for good.
+        // The previous controller may no longer exist; then one of the usual ones takes over.
         (Change::Sysctl { name, after, .. }, kind)
             if name == CONTROLLER && (is_of_uses || kind == io::ErrorKind::NotFound) =>
         {
@@ -256,7 +257,7 @@ fn restore_step(
         (Change::Congctl { route, .. }, kind) if is_of_uses || kind == io::ErrorKind::InvalidInput => {
             match host.set_route_controller(route, None) {
                 Ok(()) => Ok(Some(Outcome::Replaced { now: choice(None), why: e.to_string() })),
-                // The kernel forgets the name when the controller is gone.
+                // The kernel drops the name when the controller is unregistered.
                 Err(_) if is_of_uses => Ok(Some(Outcome::Refused(e.to_string()))),
                 Err(_) => Err(refused(&e)),
             }
@@ -265,7 +266,7 @@ fn restore_step(
     }
 }
 
-/// Makes one of the kernel's usual controllers the default, anything but `not`.
+/// Makes one of the kernel's usual controllers the default, except `not`.
 pub(crate) fn fallback_default(host: &dyn Host, not: &str) -> io::Result<String> {
     let available = host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
     let mut refused = io::Error::from(io::ErrorKind::NotFound);
@@ -281,7 +282,7 @@ pub(crate) fn fallback_default(host: &dyn Host, not: &str) -> io::Result<String>
     Err(refused)
 }
 
-/// The step that is kept and has its file in the directory that `change` made.
+/// The kept step whose file is in the directory that `change` created.
 fn step_inside(plan: &Plan, kept: &[bool], change: &Change) -> Option<usize> {
     let Change::File { path: directory, .. } = change else { return None };
     let inside = |path: &str| {
@@ -297,7 +298,7 @@ fn step_inside(plan: &Plan, kept: &[bool], change: &Change) -> Option<usize> {
     found.map(|(number, _)| number)
 }
 
-/// Has the journal say what is left of the plan, or nothing more.
+/// Writes the remaining steps to the journal, or removes the journal if none are left.
 fn conclude(
     host: &dyn Host,
     store: &Store,

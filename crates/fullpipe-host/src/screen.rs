@@ -251,7 +251,7 @@ pub fn plan(style: Style, plan: &Plan) -> String {
     out
 }
 
-/// What an apply did.
+/// Result of an apply.
 pub fn applied(style: Style, applied: &Applied) -> String {
     let mut out = String::new();
     let plan = &applied.plan;
@@ -296,7 +296,7 @@ pub fn applied(style: Style, applied: &Applied) -> String {
     out
 }
 
-/// What a revert did.
+/// Result of a revert.
 pub fn reverted(style: Style, reverted: &Option<Reverted>) -> String {
     let Some(report) = reverted else {
         return "fullpipe has nothing in force on this host: nothing to revert.\n".into();

@@ -39,7 +39,7 @@ pub struct Status {
     pub drift: Vec<String>,
     /// Established connections beyond loopback, by controller.
     pub connections: BTreeMap<String, usize>,
-    /// Other network namespaces selection default differs from this one's.
+    /// Other network namespaces whose default differs from this one's.
     pub other_namespaces: Vec<(String, String)>,
 }
 
@@ -307,7 +307,7 @@ pub fn prometheus(status: &Status) -> String {
     let other = status.other_namespaces.len() as f64;
     gauge(
         "host_namespaces_differing",
-        "Network namespaces selection default differs.",
+        "Network namespaces whose default differs.",
         &[(String::new(), other)],
     );
     out

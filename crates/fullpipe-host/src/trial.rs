@@ -1,9 +1,9 @@
-//! A change on trial: it is undone unless it is confirmed in time.
+//! A change on trial: it is rolled back unless it is confirmed in time.
 //!
-//! What undoes it must not depend on the terminal, the connection or the process that made it. So the deadline is in the
-//! journal, on a clock that nobody can set; a process of its own watches it ([`watch`]); the files for the next boot are
-//! only written by [`confirm`], so that a restart takes the change back without anyone's help; and whoever uses fullpipe
-//! after the deadline finishes what is left ([`settle`]).
+//! The rollback must not depend on the terminal, the connection or the process that made the change. So
+//! the deadline is in the journal, by a clock that cannot be set; a separate process watches it
+//! ([`watch`]); the files for the next boot are only written by [`confirm`], so that a restart rolls the
+//! change back; and any later fullpipe command completes an overdue rollback ([`revert_expired`]).
 
 use crate::apply::{Part, back_out, lock, perform_steps, verify};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::revert::{self, Reverted, Selection};
 use std::time::Duration;
 
-/// Whether a trial is over that nobody undid.
+/// Whether an expired trial still has to be rolled back.
 fn overdue(host: &dyn Host, store: &Store) -> Result<bool> {
     let journal = store.load(host)?;
     Ok(journal.and_then(|j| j.trial).is_some_and(|trial| trial.remaining(host.clock()).is_none()))
@@ -28,38 +28,39 @@ fn undo(host: &dyn Host, store: &Store) -> Result<Option<Reverted>> {
     )
 }
 
-/// Undoes a trial selection time is up, or that a restart ended, if that was left to do and the caller may.
+/// Rolls back a trial that expired or was ended by a restart, if the caller is root.
 ///
 /// # Errors
-/// From the undoing, or a journal that cannot be read.
+/// From the rollback, or a journal that cannot be read.
 pub fn revert_expired(host: &dyn Host, store: &Store) -> Result<Option<Reverted>> {
     if !host.identity().privileged || !overdue(host, store)? {
         return Ok(None);
     }
     match undo(host, store) {
-        // Who holds the lock is at it.
+        // The process that holds the lock is rolling it back.
         Err(_) if !overdue(host, store)? => Ok(None),
         outcome => outcome,
     }
 }
 
-/// Keeps for good what is on trial, and writes what is for the next boot.
+/// Keeps a change that is on trial and writes the files for the next boot.
 ///
 /// # Errors
-/// Nothing is on trial; its time is up, and it is undone; the rest of the plan cannot be made, and everything is undone.
+/// Nothing is on trial; the trial expired and is rolled back; the remaining steps fail and everything is
+/// rolled back.
 pub fn confirm(host: &dyn Host, store: &Store) -> Result<Plan> {
     let _lock = lock(host, "confirm")?;
-    let nothing = || Error::usage("nothing waits to be confirmed");
+    let nothing = || Error::usage("no change is waiting for confirmation");
     let journal = store.load(host)?.ok_or_else(nothing)?;
     let trial = journal.trial.as_ref().ok_or_else(nothing)?;
     if trial.remaining(host.clock()).is_none() || journal.phase == Phase::Reverting {
         let options = revert::Options { force: true, ..Default::default() };
         revert::undo(host, store, &journal, Selection::Apply, &options)?;
-        return Err(Error::check("the time to confirm it was over: everything was put back as it was"));
+        return Err(Error::check("the trial has timed out: everything was rolled back"));
     }
     if journal.phase == Phase::Applying {
         return Err(Error::check(format_args!(
-            "the apply was interrupted: {} undoes it",
+            "the apply was interrupted: {} rolls it back",
             host.identity().command("revert")
         )));
     }
@@ -76,14 +77,14 @@ pub fn confirm(host: &dyn Host, store: &Store) -> Result<Plan> {
     }
 }
 
-/// What whoever waits is told while it waits.
+/// Answer to a trial that is waiting for confirmation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
-    /// Nothing yet.
+    /// No answer yet.
     Pending,
-    /// To keep the change.
+    /// Keep the change.
     Keep,
-    /// To undo it now.
+    /// Roll it back now.
     Undo,
 }
 
@@ -92,50 +93,50 @@ pub enum Decision {
 pub enum TrialEnd {
     /// It was confirmed, here or by another process.
     Kept,
-    /// It was undone because that was asked for.
+    /// It was rolled back on request.
     Undone,
-    /// The time ran out and everything was undone.
+    /// It timed out and everything was rolled back.
     Expired,
-    /// Someone else undid it.
+    /// Another process rolled it back.
     RevertedElsewhere,
 }
 
-/// How often the journal is looked at.
+/// Interval at which the journal is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// How often and how long what fails to be undone is tried again: another fullpipe may have the lock, a disk may be full.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Interval and limit of retries of a failed rollback: another process may hold the lock, the disk may be full.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Watches a trial to its end, and undoes it when its time is up. `ask` waits for as long as it is given, or until it has
-/// something to tell.
+/// Watches a trial to its end and rolls it back when it expires. `ask` waits for the given time or until
+/// there is an answer.
 ///
 /// # Errors
-/// A confirmation that fails (the trial is over then), or an undoing that failed for an hour.
+/// A confirmation that fails (the trial ends then), or a rollback that failed for an hour.
 pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> Decision) -> Result<TrialEnd> {
-    let mut told = false;
+    let mut rejected = false;
     let mut refused: Option<Duration> = None;
     let mut known: Option<Trial> = None;
     loop {
-        // What is left when a trial is undone may be the uses of loaded controllers.
+        // After the rollback the journal may still hold assignments of loaded controllers.
         let seen = store.load(host).map(|j| j.filter(|j| j.plan.has_apply()).map(|j| j.trial));
         let ended = match seen {
-            // Several may wait for the end of one trial: who comes second finds it undone.
-            Ok(None) if told => return Ok(TrialEnd::Undone),
+            // Several processes may watch one trial; all but the first find it rolled back.
+            Ok(None) if rejected => return Ok(TrialEnd::Undone),
             Ok(None) if known.as_ref().is_some_and(|trial| trial.remaining(host.clock()).is_none()) => {
                 return Ok(TrialEnd::Expired);
             }
             Ok(None) => return Ok(TrialEnd::RevertedElsewhere),
             Ok(Some(None)) => return Ok(TrialEnd::Kept),
             Ok(Some(Some(trial))) => match known.insert(trial).remaining(host.clock()) {
-                Some(left) if !told => {
+                Some(left) if !rejected => {
                     match ask(left.min(POLL_INTERVAL)) {
                         Decision::Pending => {}
                         Decision::Keep => return confirm(host, store).map(|_| TrialEnd::Kept),
-                        Decision::Undo => told = true,
+                        Decision::Undo => rejected = true,
                     }
                     continue;
                 }
-                _ => undo(host, store).map(|_| if told { TrialEnd::Undone } else { TrialEnd::Expired }),
+                _ => undo(host, store).map(|_| if rejected { TrialEnd::Undone } else { TrialEnd::Expired }),
             },
             Err(error) => Err(error),
         };
@@ -146,7 +147,7 @@ pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> De
                 if now.saturating_sub(*refused.get_or_insert(now)) > LOCK_TIMEOUT {
                     return Err(error);
                 }
-                ask(AGAIN);
+                ask(RETRY_INTERVAL);
             }
         }
     }

@@ -38,7 +38,7 @@ fn put_release(host: &Fake, release: &str, modules: &str) {
 
 const MODULES: &str = "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n";
 
-/// Debian 11 with GRUB, selection kernel has lost its BBR.
+/// Debian 11 with GRUB, whose kernel has lost its BBR.
 fn host(clock: &TestClock) -> Fake {
     let (started, _) = Manifest::read("debian-11").host();
     let host = Model::with_clock(started.files().copy(), clock.clone());

@@ -18,7 +18,7 @@ use support::memory::{Entry, Loss};
 use support::{Fake, assert_same, restart, snapshot};
 
 const WITHIN: Duration = Duration::from_secs(60);
-/// A host selection plan has modules, queues, sysctls, files and a line to put out of force; and one with a unit.
+/// A host whose plan has modules, queues, sysctls, files and a line to put out of force; and one with a unit.
 const HOSTS: [(&str, &str); 2] = [("hand-edited-sysctl-conf", "bbr"), ("ebpf-hybla-loaded", "fp_hybla")];
 
 fn store() -> Store {

@@ -82,7 +82,7 @@ fn metrics(context: &Context) -> Option<Finding> {
                 Verdict::Advice,
                 "slow-start thresholds are remembered for each peer",
             )
-            .advice(format!("on paths selection rate varies, sysctl {NAME}=1"))
+            .advice(format!("on paths whose rate varies, sysctl {NAME}=1"))
         }
         .why(why, "Linux tcp_metrics.c"),
     )

@@ -22,7 +22,7 @@ pub(super) fn config(view: &dyn View, release: &str) -> Option<Config> {
     Config::paths(release).iter().find_map(|place| Config::parse(place, &view.read(place).ok()?))
 }
 
-/// What an option's value means for the thing that it configures. A module selection file could not be looked for is taken
+/// What an option's value means for the thing that it configures. A module whose file could not be looked for is taken
 /// for loadable; `listed` says that a built-in would have shown itself already.
 pub(super) fn configured(config: &Config, name: &str, listed: bool) -> Presence {
     let from = format!("{name}={} in {}", config.get(name), config.from);

@@ -92,7 +92,7 @@ pub struct Model<F> {
 }
 
 impl<F: Files> Model<F> {
-    /// A model selection kernel is described in `files`.
+    /// A model whose kernel is described in `files`.
     pub fn new(files: F) -> Self {
         Model::with_clock(files, BootClock)
     }
@@ -265,7 +265,7 @@ impl<F: Files> Host for Model<F> {
                 self.set_sysctl_file("net.ipv4.tcp_allowed_congestion_control", &allowed.join(" "))
             });
             return listed.inspect_err(|_| {
-                // The kernel takes a module back selection initialisation fails (do_init_module). The first error is the one to tell.
+                // The kernel takes a module back whose initialisation fails (do_init_module). The first error is the one to tell.
                 let _ = self.files.remove_directory(&mark);
             });
         }

@@ -147,7 +147,7 @@ pub struct Loader {
     /// The menu's file, or the directory of its entries.
     pub menu: String,
     read: Menu,
-    /// Of a GRUB selection menu is made of files: what its `grub.cfg` says besides.
+    /// Of a GRUB whose menu is made of files: what its `grub.cfg` says besides.
     around: grub::Menu,
 }
 
@@ -294,7 +294,7 @@ impl Loader {
         }
     }
 
-    /// Keeps an entry the default of a menu selection settings say which it is.
+    /// Keeps an entry the default of a menu whose settings say which it is.
     fn keep_by_settings(&self, host: &dyn Host, id: String) -> Result<Change> {
         let own = host.exists("/etc/default/grub.d")
             && mkconfig(host, &self.directory)

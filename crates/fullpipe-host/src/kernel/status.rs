@@ -108,10 +108,12 @@ pub(super) fn obstacle(host: &dyn Host, kernels: &[Kernel], loader: Option<&Load
     }
     let scope = Scope::detect(host, &identity);
     if let Some(kind) = &scope.container {
-        return Some(format!("this is inside {kind}, selection kernel is its host's: act there"));
+        return Some(format!(
+            "this is a container ({kind}), which uses the kernel of its host: run fullpipe on the host"
+        ));
     }
     if !scope.initial_user || !scope.initial_network || !scope.boots {
-        return Some("this is a namespace of a host, selection kernel it shares: act there".into());
+        return Some("this is a namespace of a host and shares its kernel: run fullpipe on the host".into());
     }
     if identity.release.to_lowercase().contains("microsoft") {
         return Some("the kernel of WSL comes with Windows: `wsl --update`, or kernel= in .wslconfig".into());

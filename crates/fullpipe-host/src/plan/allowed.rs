@@ -28,7 +28,7 @@ impl<'a> Allowed<'a> {
         Some(Allowed { before, added })
     }
 
-    /// Where the host stands, selection list is `now`.
+    /// Where the host stands, whose list is `now`.
     pub(super) fn state(&self, host: &dyn Host, now: &str) -> StepState {
         let registered = registered(host);
         let is_registered = |one: &str| registered.as_ref().is_none_or(|all| all.iter().any(|r| r == one));

@@ -21,7 +21,7 @@ pub(crate) fn unit_path(unit: &str) -> (String, String) {
 pub fn unit_word(path: &str) -> Result<String> {
     if path.contains(|c: char| c.is_control() || "\"'\\".contains(c)) {
         return Err(Error::impossible(format_args!(
-            "systemd starts no program selection path has quotes or backslashes: {path}; install fullpipe under another path"
+            "systemd starts no program whose path has quotes or backslashes: {path}; install fullpipe under another path"
         )));
     }
     let text = path.replace('%', "%%");

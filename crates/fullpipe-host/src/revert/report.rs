@@ -1,59 +1,59 @@
-//! What a revert did, step by step.
+//! Result of a revert, step by step.
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
-/// How it went with one step of a plan that was to be undone.
+/// Result of rolling back one step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It is as it was before.
+    /// Restored to its original state.
     Restored,
-    /// What was changed is not there any more.
+    /// The object no longer exists.
     Gone,
-    /// It is left as someone set it since, which is this.
+    /// Kept as it was changed since; its current value.
     Kept(String),
-    /// The module is in use and stays until the next boot; why.
+    /// The module is in use and stays loaded until the next boot; the reason.
     StillLoaded(String),
-    /// The directory holds something else now, and stays.
+    /// The directory holds other files and stays.
     NotEmpty,
-    /// What it was before cannot come back (a controller that is gone, for one): it is something else now.
+    /// The original value is unavailable (for example, an unregistered controller); it has another value now.
     Replaced {
-        /// What it is.
+        /// The current value.
         now: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It could not be changed, and nothing more is done about it; why.
+    /// It could not be changed; the reason.
     Refused(String),
 }
 
-/// A step that was looked at, and was not already as before.
+/// A step that was not already in its original state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Undone {
-    /// What the step had changed.
+    /// What the step changed.
     pub title: String,
-    /// What became of it.
+    /// The result.
     pub outcome: Outcome,
 }
 
-/// Established connections that keep a controller which is the default no more.
+/// Established connections that keep a controller which is no longer the default.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Left {
     /// The controller.
     pub controller: String,
-    /// How many connections, loopback's left out.
+    /// Number of connections, without loopback.
     pub connections: usize,
-    /// Whether they were paced by a queueing discipline that is gone.
+    /// Whether the queueing discipline that paced them was removed.
     pub unpaced: bool,
 }
 
-/// What a revert did.
+/// Result of a revert.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reverted {
-    /// The steps, in the order in which they were undone.
+    /// The steps, in the order in which they were rolled back.
     pub steps: Vec<Undone>,
-    /// Connections that it could not move back.
+    /// Connections that keep the old controller.
     pub left: Option<Left>,
 }
 
@@ -62,33 +62,33 @@ impl Reverted {
         self.steps.push(Undone { title, outcome });
     }
 
-    /// What was put back.
+    /// Titles of the restored objects.
     pub fn undone(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter(|s| s.outcome == Outcome::Restored).map(|s| s.title.as_str())
     }
 
-    /// What was left, and what to expect, in words.
+    /// What was not restored, and what to expect.
     pub fn notes(&self) -> Vec<String> {
         let of_step = |step: &Undone| {
             let title = &step.title;
             Some(match &step.outcome {
                 Outcome::Restored => return None,
-                Outcome::Gone => format!("{title} is gone: nothing to put back"),
-                Outcome::Kept(now) => format!("{title} stays as someone set it since: {now}"),
+                Outcome::Gone => format!("{title} no longer exists: nothing to restore"),
+                Outcome::Kept(now) => format!("{title} keeps the value it was changed to since: {now}"),
                 Outcome::StillLoaded(why) => format!("{title} stays loaded until the next boot ({why})"),
-                Outcome::NotEmpty => format!("{title} stays: something else is in it now"),
+                Outcome::NotEmpty => format!("{title} stays: it holds other files now"),
                 Outcome::Replaced { now, why } => {
-                    format!("{title} is {now} now: what it was before cannot come back ({why})")
+                    format!("{title} is now {now}: its original value is unavailable ({why})")
                 }
-                Outcome::Refused(why) => format!("{title} stays as it is ({why})"),
+                Outcome::Refused(why) => format!("{title} is unchanged ({why})"),
             })
         };
         let of_connections = |left: &Left| {
             let Left { controller, connections, .. } = left;
             if left.unpaced {
                 format!(
-                    "{connections} established connection(s) still use {controller}: they were paced by the discipline that is gone \
-                     and may send unpaced until they close; restart the services that hold them if that matters"
+                    "{connections} established connection(s) still use {controller}: the queueing discipline that paced them is removed, \
+                     so they may send unpaced until they close; restart their services if that matters"
                 )
             } else {
                 format!("{connections} established connection(s) keep {controller} until they close")
@@ -98,7 +98,7 @@ impl Reverted {
     }
 }
 
-/// `undone` and `notes` in words, as ever; `steps` and `left` for who wants to know which.
+/// `undone` and `notes` are texts; `steps` and `left` are structured.
 impl Serialize for Reverted {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Reverted", 4)?;

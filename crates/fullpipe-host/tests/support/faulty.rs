@@ -43,7 +43,7 @@ impl<'a> Faulty<'a> {
         Faulty { at, fault: Some(fault), ..Faulty::counting(host) }
     }
 
-    /// One selection routes cannot be changed.
+    /// One whose routes cannot be changed.
     pub fn refusing_routes(host: &'a Fake) -> Self {
         Faulty { refuses_routes: true, ..Faulty::counting(host) }
     }

@@ -126,7 +126,7 @@ impl Memory {
         self.release();
         if loss == Loss::Everything {
             let mut kept: BTreeMap<String, Entry> = self.durable.borrow().clone();
-            // A name selection directory was lost is lost with it.
+            // A name whose directory was lost is lost with it.
             let orphan =
                 |kept: &BTreeMap<String, Entry>, p: &str| parent(p) != "/" && !kept.contains_key(parent(p));
             while let Some(path) = kept.keys().find(|p| orphan(&kept, p)).cloned() {
