@@ -30,7 +30,8 @@ pub struct Options<'a> {
 pub struct OnTrial<'a> {
     /// Time allowed for the confirmation.
     pub within: Duration,
-    /// Starts the process that rolls it back even if this one dies ([`crate::trial::watch`] in a separate process).
+    /// Starts the process that rolls it back even if this one dies ([`crate::trial::watch`] in a separate
+    /// process).
     /// The journal exists when this is called, and nothing is changed before it returns.
     pub guard: &'a dyn Fn() -> io::Result<()>,
 }
@@ -108,7 +109,8 @@ pub(crate) fn lock_within(
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Error::check(format_args!(
-                    "another fullpipe process is changing this host ({e}); wait until it finishes, then try again"
+                    "another fullpipe process is changing this host ({e}); wait until it finishes, then try \
+                     again"
                 )));
             }
             outcome => return outcome.map_err(|e| Error::io(format_args!("cannot lock {place}"), &e)),
@@ -217,7 +219,8 @@ pub(crate) fn refuse_unfinished(host: &dyn Host, journal: &Journal) -> Result<()
             )))
         }
         Some(controller) => Err(Error::check(format_args!(
-            "a `fullpipe cc load` or `fullpipe cc unload` of {controller} was interrupted: run it again to complete it, or \
+            "a `fullpipe cc load` or `fullpipe cc unload` of {controller} was interrupted: run it again to \
+             complete it, or \
              {revert} to roll everything back"
         ))),
     }
@@ -258,20 +261,23 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
         || plan::make(host, request, &options.program).is_ok_and(|p| p.controller == in_force.controller);
     if !same || in_force.canary != request.canary {
         return Err(Error::check(format_args!(
-            "fullpipe has already applied {}: run {revert} first, so that the journal keeps the host's original state",
+            "fullpipe has already applied {}: run {revert} first, so that the journal keeps the host's \
+             original state",
             in_force.controller
         )));
     }
     let changed = revert::changed_since(host, in_force, Selection::Apply)?;
     if !changed.is_empty() && !options.force {
         return Err(Error::check(format_args!(
-            "these settings were changed since fullpipe applied them:\n{}\nuse --force to set them again, or {revert} to roll everything back",
+            "these settings were changed since fullpipe applied them:\n{}\nuse --force to set them again, or \
+             {revert} to roll everything back",
             Changed::describe(&changed)
         )));
     }
     if options.trial.is_some() && journal.phase == Phase::Applied && !holds(host, in_force) {
         return Err(Error::check(format_args!(
-            "{} is already applied and confirmed, so it cannot be put on trial: {} without --confirm sets it again",
+            "{} is already applied and confirmed, so it cannot be put on trial: {} without --confirm sets it \
+             again",
             in_force.controller,
             command(&format!("apply {}", in_force.controller))
         )));

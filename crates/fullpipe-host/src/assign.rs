@@ -1,6 +1,6 @@
-//! Putting a loaded controller to use, and out of it: as the default, on a route, for a control group, at boot. What is
-//! changed for that is in the host's one journal beside what an apply changed, each step with the controller whose use it
-//! is, so that status tells it and revert takes it back.
+//! Assigns a loaded controller and unassigns it: as the default, to a route, to a control group, at boot.
+//! The changes are in the host's journal beside those of an apply, each with its controller, so that
+//! `status` reports them and `revert` rolls them back.
 
 use crate::apply::{interrupted, lock_within, make_steps, now, on_trial, read_back, refuse_unfinished};
 use crate::destinations;
@@ -19,29 +19,29 @@ use std::time::Duration;
 
 pub use crate::apply::Part;
 
-/// How long to wait for another fullpipe: at boot several units load controllers at the same time.
+/// Time to wait for another fullpipe process: at boot several units load controllers at the same time.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What a loaded controller shall be used for.
+/// What a loaded controller is assigned to.
 #[derive(Default)]
 pub struct Request<'a> {
-    /// The name that it is registered under.
+    /// The name it is registered under.
     pub controller: String,
-    /// As the default of the network namespace.
+    /// The default of the network namespace.
     pub default: bool,
-    /// For new connections of a control group's processes.
+    /// New connections of a control group's processes.
     pub cgroup: Option<Cgroup<'a>>,
-    /// For connections over the route to this destination.
+    /// Connections over the route to this destination.
     pub route: Option<String>,
-    /// For connections to these destinations (as [`destination`] writes them), by routes that are made where there are none.
+    /// Connections to these destinations (as [`destination`] writes them); missing routes are added.
     pub to: Vec<String>,
-    /// The kernel's module that has it, if it is not loaded.
+    /// The kernel module that provides it, if not loaded.
     pub module: Option<String>,
-    /// To be loaded again at every boot.
+    /// The unit that loads it at every boot.
     pub boot: Option<ControllerUnit<'a>>,
 }
 
-/// A control group that is given a controller by a program.
+/// A control group whose controller is set by a BPF program.
 pub struct Cgroup<'a> {
     /// The control group's directory.
     pub path: String,
@@ -51,46 +51,46 @@ pub struct Cgroup<'a> {
     pub attach: &'a dyn Fn() -> io::Result<()>,
 }
 
-/// What ended with the uses of a controller.
+/// Result of unassigning a controller.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Unassigned {
     /// Titles of the restored objects.
     pub reverted: Reverted,
-    /// Whether it was loaded at every boot.
+    /// Whether a unit loaded it at every boot.
     pub was_loaded_at_boot: bool,
     /// The default controller now.
     pub default: String,
-    /// What was left as it is, and what to do about it.
+    /// What was not changed, and what to do about it.
     pub left: Vec<String>,
 }
 
 impl Unassigned {
-    /// Whether there was no use to end.
+    /// Whether it was not assigned to anything.
     pub fn is_nothing(&self) -> bool {
         self.reverted.steps.is_empty() && !self.was_loaded_at_boot && self.left.is_empty()
     }
 
-    /// What was not put back as it was, in words.
+    /// What was not restored.
     pub fn notes(&self) -> Vec<String> {
         [self.reverted.notes(), self.left.clone()].concat()
     }
 }
 
-/// Where the unit is that loads a controller of this name at boot.
+/// Path of the unit that loads a controller of this name at boot.
 pub fn boot_unit(controller: &str) -> String {
     unit_path(&unit_name(controller)).0
 }
 
-/// Says whether a unit can load a controller on this host: to be asked before anything is changed.
+/// Checks that a unit can load a controller on this host; call it before anything is changed.
 ///
 /// # Errors
-/// [`Error::Impossible`] without systemd, in a place whose boot files nobody reads, or if the program's path cannot be
+/// [`Error::Impossible`] without systemd, where boot files are not read, or if the program's path cannot be
 /// written into a unit.
 pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
     unit.text("cc load", true)?;
     if !host.exists("/run/systemd/system") {
         return Err(Error::impossible(format_args!(
-            "this machine does not run systemd: have your init system run `fullpipe cc load {}{}` at boot",
+            "this machine does not run systemd: make your init system run `fullpipe cc load {}{}` at boot",
             unit.which,
             if unit.default { " --default" } else { "" }
         )));
@@ -105,17 +105,17 @@ pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Puts a loaded controller to use, or leaves the host as it was. What is so already is not changed.
+/// Assigns a loaded controller, or leaves the host unchanged. Settings already in place are not changed.
 ///
 /// # Errors
-/// [`Error::Usage`] for a route that is not there; [`Error::Impossible`] without root or if the kernel refuses;
-/// [`Error::Check`] if a change is on trial, something was interrupted, or the result does not verify. Whenever it fails
-/// after having changed something, that is undone; if even that fails, the error says so and `revert` completes it.
+/// [`Error::Usage`] for a missing route; [`Error::Impossible`] without root or if the kernel refuses;
+/// [`Error::Check`] if a change is on trial, a command was interrupted, or the result does not verify. After
+/// a failure the changes are rolled back; if that fails too, the error says so and `revert` completes it.
 pub fn assign(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<()> {
     assign_steps(host, store, request).map(drop)
 }
 
-/// The same; gives the steps that it took.
+/// As [`assign`]; returns the steps.
 pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<Vec<Step>> {
     let controller = &request.controller;
     let _lock = lock_within(host, "cc load", LOCK_TIMEOUT)?;
@@ -145,7 +145,9 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
         }
         None => {
             store.begin(host, &plan, Some(controller), now()).map_err(cannot_write)?;
-            store.load(host)?.ok_or_else(|| Error::check("the journal vanished: nothing was changed"))?
+            store.load(host)?.ok_or_else(|| {
+                Error::check("the journal was removed by another process; nothing was changed")
+            })?
         }
         Some(journal) if !is_new && plan == journal.plan && journal.busy_with.is_none() => journal,
         Some(journal) => {
@@ -172,11 +174,12 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
         let options = revert::Options { force: true, ..Default::default() };
         let undone = revert::undo(host, store, &journal, Selection::Latest(first), &options);
         let again = numbers.iter().filter(|number| **number < first);
-        let steps_to_repeat = again.clone().rev().try_for_each(|number| journal.plan.steps[*number].change.undo(host));
-        match undone.and(steps_to_repeat.map_err(|e| Error::io("cannot put the default back", &e))) {
+        let steps_to_repeat =
+            again.clone().rev().try_for_each(|number| journal.plan.steps[*number].change.undo(host));
+        match undone.and(steps_to_repeat.map_err(|e| Error::io("cannot restore the default", &e))) {
             Ok(()) => error,
             Err(undo) => Error::check(format_args!(
-                "{error}\nPutting things back failed as well: {undo}. {} shows where the host stands; {} finishes the work",
+                "{error}\nthe rollback failed too: {undo}; {} shows the state, {} completes the rollback",
                 host.identity().command("status"),
                 host.identity().command("revert")
             )),
@@ -184,8 +187,8 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
     })
 }
 
-/// The plan in force, without what does not hold of the uses in it: those that were interrupted, or that someone ended or
-/// (for what is asked for now) changed since. What someone set is what will come back.
+/// The active plan without assignments that are not in place: interrupted ones, and those that were removed
+/// or (where they are requested again) changed since.
 fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Plan> {
     if journal.trial.is_some() {
         return Err(on_trial(host, journal));
@@ -223,7 +226,7 @@ fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Pl
 }
 
 impl Request<'_> {
-    /// Whether it asks for what this change is about.
+    /// Whether the request concerns the object of this change.
     fn concerns(&self, change: &Change) -> bool {
         match change {
             Change::Sysctl { .. } => self.default,
@@ -240,8 +243,8 @@ impl Request<'_> {
     }
 }
 
-/// The step of an apply that makes the controller the default, if only a restart has ended that: what the apply's unit
-/// calls makes it again.
+/// The step of an apply that makes the controller the default, if a restart has ended it: the apply's unit
+/// repeats it.
 fn steps_to_repeat(host: &dyn Host, plan: &Plan, request: &Request<'_>) -> Vec<usize> {
     let is_it = |step: &Step| {
         step.part_of.is_none()
@@ -251,7 +254,7 @@ fn steps_to_repeat(host: &dyn Host, plan: &Plan, request: &Request<'_>) -> Vec<u
     number.filter(|n| plan.state(host, *n).is_ok_and(|now| now != StepState::After)).into_iter().collect()
 }
 
-/// The steps that the request takes, in their order; `default` says whether that of the default is among them.
+/// The steps of a request, in order; `default` tells whether the default is among them.
 pub(crate) fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> Result<Vec<Step>> {
     let controller = &request.controller;
     let words = |name: &str| -> Vec<String> {
@@ -279,7 +282,7 @@ pub(crate) fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> R
     {
         let (group, pin) = (cgroup.path.clone(), cgroup.pin.clone());
         let change = Change::Cgroup { group, controller: controller.clone(), pin };
-        steps.push(Step::new(change, "the controller of its new connections"));
+        steps.push(Step::new(change, "controller of its new connections"));
     }
     if let Some(prefix) = &request.route {
         steps.extend(on_route(host, prefix, controller, "--route")?);
@@ -297,46 +300,47 @@ pub(crate) fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> R
     Ok(steps)
 }
 
-/// The step that has the route to a destination name a controller; none where it does. `asked` is the option that asks.
+/// The step that sets a controller on the route to a destination; `None` if it is set. `asked` is the
+/// option's name.
 pub(crate) fn on_route(host: &dyn Host, prefix: &str, controller: &str, asked: &str) -> Result<Option<Step>> {
     let to = destination(prefix).map_err(|e| Error::usage(format_args!("{asked}: {e}")))?;
     let mut routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
     routes.retain(|route| route.key.prefix == to && route.key.table == MAIN_TABLE);
     let has_it = |route: &KeyedRoute| route.choice.as_ref().is_some_and(|now| now.controller == controller);
     match &routes[..] {
-        [] => Err(Error::usage(format_args!("there is no route {prefix}: `ip route` lists those there are"))),
+        [] => Err(Error::usage(format_args!("no route to {prefix}: `ip route` lists the routes"))),
         [route] if !route.multipath && has_it(route) => Ok(None),
         [route] if route.advertised => Err(Error::usage(format_args!(
-            "the route {prefix} was learned from router advertisements, of which the kernel would take no more for it if it \
-             were changed: use --default"
+            "the route to {prefix} was learned from router advertisements, and changing it would stop their \
+             updates: use --default"
         ))),
         [route] if !route.multipath => {
             let after = RouteController { controller: controller.to_owned(), locked: false };
             let change = Change::Congctl { route: route.key.clone(), before: route.choice.clone(), after };
-            Ok(Some(Step::new(change, "the controller of connections over it")))
+            Ok(Some(Step::new(change, "controller of connections over it")))
         }
         _ => Err(Error::usage(format_args!(
-            "{prefix} has several routes or next hops: give them their controller by `ip route` yourself"
+            "{prefix} has several routes or next hops: set their controller with `ip route`"
         ))),
     }
 }
 
-/// Has a new connection say which controller it got.
+/// Opens a connection and checks its controller.
 fn check_new_connection(host: &dyn Host, controller: &str) -> Result<()> {
     match host.try_connection() {
         Ok(seen) if seen != controller => {
             Err(Error::check(format_args!("a new connection uses {seen}, not {controller}")))
         }
-        // Loopback may be down: that says nothing about the controller.
+        // Loopback may be down, which does not concern the controller.
         _ => Ok(()),
     }
 }
 
-/// Ends the uses of a controller that is about to be taken out: what fullpipe changed goes back to what it was, what
-/// others chose it for to what the kernel usually has. With [`Part::Live`] it is still loaded at the next boot.
+/// Unassigns a controller that is about to be unloaded: fullpipe's changes are rolled back, other users of
+/// the controller get the kernel's usual one. With [`Part::Live`] it is still loaded at the next boot.
 ///
 /// # Errors
-/// [`Error::Check`] if an apply has it in force: that is for `revert`. [`Error::Impossible`] if something refuses.
+/// [`Error::Check`] if an apply uses it, which `revert` ends. [`Error::Impossible`] if the kernel refuses.
 pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) -> Result<Unassigned> {
     let _lock = lock_within(host, "cc unload", LOCK_TIMEOUT)?;
     let mut unassigned = Unassigned::default();
@@ -361,7 +365,7 @@ pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) ->
     }
     let (unit, link) = unit_path(&unit_name(controller));
     unassigned.was_loaded_at_boot = unassigned.reverted.undone().any(|title| title == unit);
-    // What no journal knows: others' doing, or that of a journal in another mount namespace.
+    // Changes outside this journal: by other tools, or by a journal in another mount namespace.
     let loads = || host.content(&unit).is_some_and(|text| text.contains(" cc load "));
     if part == Part::Whole && Scope::detect(host, &host.identity()).boots && loads() {
         let steps = unassigned.reverted.steps.iter();
@@ -369,7 +373,7 @@ pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) ->
             steps.filter(|step| matches!(step.outcome, Outcome::Kept(_))).map(|step| &step.title).collect();
         for path in [&link, &unit] {
             if edited.contains(&path) {
-                unassigned.left.push(format!("{path}: edited since; remove it yourself"));
+                unassigned.left.push(format!("{path} was edited since: remove it manually"));
                 continue;
             }
             let state = FileState::read(host, path);
@@ -389,7 +393,8 @@ pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) ->
     };
     for route in host.routes().map_err(|e| Error::io("cannot read the routes", &e))? {
         if route.choice.is_some_and(|choice| choice.controller == controller) {
-            // When the controller is gone the kernel takes its default for such a route: no reason to keep it loaded.
+            // After the unload the kernel uses its default for such a route, so this does not keep the module
+            // loaded.
             if let Err(e) = host.set_route_controller(&route.key, None) {
                 let to = &route.key.prefix;
                 unassigned.left.push(format!("the route to {to} still names {controller}: {e}"));
@@ -399,13 +404,13 @@ pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) ->
     Ok(unassigned)
 }
 
-/// What an apply has in force is not taken from under it.
+/// Refuses to unassign a controller that an apply uses.
 fn refuse_applied(host: &dyn Host, journal: &Journal, controller: &str) -> Result<()> {
     let plan = &journal.plan;
     let chosen = || plan.canary.is_some() || host.sysctl(CONTROLLER).as_deref() == Some(controller);
     if plan.has_apply() && plan.controller == controller && chosen() {
         return Err(Error::check(format_args!(
-            "{controller} is in force through `fullpipe apply`: {} takes it back, then unload it",
+            "{controller} is applied by `fullpipe apply`: run {}, then unload it",
             host.identity().command("revert")
         )));
     }

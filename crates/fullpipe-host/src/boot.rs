@@ -1,8 +1,8 @@
-//! What a host's files will make of its sysctls at the next boot: who reads which file, in which order, and
-//! which line wins.
+//! Predicts the sysctls of the next boot: which program reads which file, in which order, and which line is
+//! effective.
 //!
-//! The order is that of the programs themselves: systemd-sysctl (sysctl.d(5)), procps' `sysctl --system`
-//! (sysctl(8)), then UFW and tuned, which come later and overrule both.
+//! The order is that of the programs: systemd-sysctl (sysctl.d(5)) or procps' `sysctl --system` (sysctl(8)),
+//! then UFW and tuned, which run later and override both.
 
 mod assignment;
 mod directories;
@@ -16,13 +16,13 @@ use crate::host::View;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 
-/// A program (or file read by one) that sets sysctls while a host starts.
+/// A program that sets sysctls during boot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
     /// The kernel itself, from `sysctl.…=` on its command line (since 5.8).
     CommandLine,
-    /// systemd-sysctl: one value a key, the last file name wins.
+    /// systemd-sysctl: one value per key, from the last file name.
     Systemd,
     /// procps' `sysctl --system`, and OpenRC's and busybox's: the same directories, then /etc/sysctl.conf.
     Procps,
@@ -39,27 +39,27 @@ pub enum Program {
 }
 
 impl Program {
-    /// Its name as people know it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Program::CommandLine => "the kernel command line",
+            Program::CommandLine => "kernel command line",
             Program::Systemd => "systemd-sysctl",
             Program::Procps => "sysctl --system",
             Program::Ufw => "UFW",
             Program::Tuned => "tuned",
             Program::TunedReapply => "tuned (applying sysctl files again)",
-            Program::Script => "a start-up script",
-            Program::Unit => "fullpipe's own unit",
+            Program::Script => "start-up script",
+            Program::Unit => "fullpipe's unit",
         }
     }
 }
 
-/// All that one program would set, in the order in which it writes.
+/// Every setting of one program, in the order of its writes.
 pub fn simulate(view: &dyn View, program: Program) -> Vec<Assignment> {
     assignments(view, program, None)
 }
 
-/// What one program would set, `only` that which has a say in one key.
+/// Settings of one program, with `only` those that affect one key.
 fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -> Vec<Assignment> {
     match program {
         Program::CommandLine => overrides::command_line(view),
@@ -73,7 +73,7 @@ fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -
     }
 }
 
-/// The programs that set sysctls on this host at boot, in their order.
+/// The programs that set sysctls on this host at boot, in order.
 pub fn programs(view: &dyn View) -> Vec<Program> {
     let mut found = vec![Program::CommandLine];
     let systemd =
@@ -93,9 +93,9 @@ pub fn programs(view: &dyn View) -> Vec<Program> {
     found
 }
 
-/// The line that decides `key` after `programs` have run in turn, where `accepts` says which values the kernel
-/// would take: one that it refuses leaves the earlier value in place (for systemd-sysctl, which writes each key
-/// once, the value from before that program).
+/// The line that sets `key` after `programs` have run in turn. `accepts` tells which values the kernel
+/// accepts: a refused one leaves the earlier value in place (for systemd-sysctl, which writes each key once,
+/// the value from before that program).
 pub fn winner(
     view: &dyn View,
     programs: &[Program],
@@ -114,7 +114,7 @@ pub fn winner(
     decided
 }
 
-/// Every line of this host's boot configuration that concerns `key`, whether it wins or not, each once.
+/// Every line of this host's boot configuration that sets `key`, effective or not, each once.
 pub fn mentions(view: &dyn View, key: &str) -> Vec<Assignment> {
     let key = normalise(key);
     let mut found: Vec<Assignment> = Vec::new();

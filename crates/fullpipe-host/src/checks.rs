@@ -1,7 +1,7 @@
-//! The doctor: is this host ready for a controller, and if not, what would help.
+//! The doctor: whether a host is ready for a controller, and what would help.
 //!
-//! Each check reads, judges, says why it matters, what to do, and where the claim comes from. None changes anything,
-//! none needs privileges: what cannot be read is told as such.
+//! Each check reads, judges, and gives the reason, advice and source. Checks change nothing and need no
+//! privileges; unreadable values are reported as unknown.
 
 mod at_boot;
 mod buffers;
@@ -19,46 +19,46 @@ use fullpipe_units::{Rate, Span};
 use serde::Serialize;
 use std::fmt::Display;
 
-/// How a check came out, worst first.
+/// Verdict of a check, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It will not work, or not well.
+    /// It does not work, or not well.
     Fail,
-    /// It works and something is not as it should be.
+    /// It works, but a setting is wrong.
     Warn,
-    /// It could not be read.
+    /// It cannot be read.
     Unknown,
-    /// Something that may be worth changing.
+    /// A change may be worthwhile.
     Advice,
-    /// As it should be.
+    /// Correct.
     Ok,
 }
 
-/// What a check is about.
+/// Subject of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
-    /// The kernel and how far it can be reached from here.
+    /// The kernel and the scope of changes.
     Kernel,
-    /// Which controller is used, by whom.
+    /// Controllers in use.
     Controller,
     /// Queueing disciplines.
     Queueing,
-    /// What holds after a restart.
+    /// Settings after a restart.
     Boot,
     /// Buffers and windows.
     Buffers,
-    /// Smaller switches.
+    /// Minor settings.
     Tuning,
 }
 
-/// Something that was read.
+/// A value that was read.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Reading {
-    /// Where.
+    /// Its source.
     pub from: String,
-    /// What was there.
+    /// The value.
     pub value: String,
 }
 
@@ -67,20 +67,20 @@ pub struct Reading {
 pub struct Finding {
     /// A stable name.
     pub id: &'static str,
-    /// What it is about.
+    /// Its subject.
     pub group: Group,
-    /// How it came out.
+    /// Its verdict.
     pub verdict: Verdict,
     /// The state in one line.
     pub state: String,
-    /// What was read, and from where.
+    /// The values that were read.
     pub read: Vec<Reading>,
     /// Why it matters.
     pub why: &'static str,
-    /// What to do, unless there is nothing to.
+    /// Advice, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advice: Option<String>,
-    /// Where the claim comes from.
+    /// Source of the claim.
     pub source: &'static str,
 }
 
@@ -115,16 +115,16 @@ impl Finding {
     }
 }
 
-/// What the doctor is asked.
+/// Input of the doctor.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Question {
-    /// The controller that is wanted.
+    /// The requested controller.
     pub controller: String,
-    /// The path that connections have: its rate and its round-trip time.
+    /// Rate and round-trip time of the path.
     pub path: Option<(Rate, Span)>,
 }
 
-/// What each check looks at.
+/// Input of each check.
 pub(crate) struct Context<'a> {
     pub host: &'a dyn Host,
     pub facts: &'a Facts,
@@ -133,7 +133,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A sysctl as a number, and the reading.
+    /// A sysctl as a number.
     fn number(&self, name: &str) -> Option<i64> {
         self.host.sysctl(name)?.split_ascii_whitespace().next()?.parse().ok()
     }
@@ -142,27 +142,27 @@ impl Context<'_> {
         self.facts.sockets.as_deref().unwrap_or_default()
     }
 
-    /// The command to type for `words`, such that it acts on this host.
+    /// The quoted command for `words`, with the options for this host.
     fn command(&self, words: impl Display) -> String {
         self.facts.identity.command(words)
     }
 
-    /// The same for what only root may do.
+    /// As [`Context::command`], with `sudo` if needed.
     fn as_root(&self, words: impl Display) -> String {
         self.facts.identity.as_root(words)
     }
 
-    /// Whether the wanted controller is paced.
+    /// Whether the requested controller paces.
     fn paced(&self) -> bool {
         self.question.controller.contains("bbr")
     }
 }
 
-/// The name and version of [`Report`]'s JSON form. A field that is removed or changes its meaning changes it; new
-/// fields, checks and verdicts' texts do not.
+/// Name and version of [`Report`]'s JSON schema. It changes when a field is removed or changes its meaning,
+/// not for new fields, checks or texts.
 pub const SCHEMA: &str = "fullpipe/doctor/1";
 
-/// All that the doctor found.
+/// The doctor's report.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
     /// [`SCHEMA`].
@@ -171,9 +171,9 @@ pub struct Report {
     pub kernel: String,
     /// The distribution, if the host says.
     pub system: String,
-    /// How far a change made here reaches.
+    /// Scope of a change made here.
     pub scope: String,
-    /// The controller that was asked about.
+    /// The requested controller.
     pub controller: String,
     /// One for each check, worst first.
     pub findings: Vec<Finding>,
@@ -188,7 +188,7 @@ impl Report {
     }
 }
 
-/// Whether buffers hold back the path that was asked for.
+/// Whether buffers limit the given path.
 pub fn are_buffers_small(findings: &[Finding]) -> bool {
     let limits = ["send-limit", "receive-limit"];
     findings.iter().any(|finding| limits.contains(&finding.id) && finding.verdict <= Verdict::Warn)
@@ -197,7 +197,7 @@ pub fn are_buffers_small(findings: &[Finding]) -> bool {
 /// Examines the host.
 pub fn examine(host: &dyn Host, question: &Question) -> Report {
     let facts = Facts::gather(host);
-    // What stands in for a controller of the kernel's is what would be put in force.
+    // A loaded eBPF controller replaces a missing kernel controller.
     let twin = ebpf_twin(&question.controller).filter(|twin| facts.available.iter().any(|c| c == twin));
     let twin = twin.filter(|_| matches!(facts.controller(&question.controller), Presence::Missing(_)));
     let question = &match twin {
@@ -226,7 +226,7 @@ pub fn examine(host: &dyn Host, question: &Question) -> Report {
     }
 }
 
-/// The one thing to do now.
+/// The next thing to do.
 fn next(context: &Context, findings: &[Finding]) -> String {
     let wanted = &context.question.controller;
     let verdict = |id: &str| findings.iter().find(|f| f.id == id).map_or(Verdict::Ok, |f| f.verdict);
@@ -247,21 +247,19 @@ fn next(context: &Context, findings: &[Finding]) -> String {
         let path = context.question.path.filter(|_| are_buffers_small(findings));
         let buffers = path.map_or_else(String::new, |(rate, rtt)| format!(" --rate {rate} --rtt {rtt}"));
         return format!(
-            "{} shows exactly what would change; {} does it, and {} takes it back",
+            "{} shows the exact changes; {} makes them, and {} rolls them back",
             context.command(format_args!("plan {wanted}{buffers}")),
             context.as_root(format_args!("apply {wanted}{buffers}")),
             context.as_root("revert")
         );
     }
     match findings.iter().find(|f| f.verdict <= Verdict::Warn && f.advice.is_some()) {
-        Some(f) => format!(
-            "{wanted} is in use. First of what remains ({}): {}",
-            f.id,
-            f.advice.clone().unwrap_or_default()
-        ),
-        None if context.facts.scope.boots => format!("nothing: {wanted} is in use, now and after a restart"),
+        Some(f) => format!("{wanted} is in use; next ({}): {}", f.id, f.advice.clone().unwrap_or_default()),
+        None if context.facts.scope.boots => {
+            format!("nothing to do: {wanted} is in use, now and after a restart")
+        }
         None => {
-            format!("nothing: {wanted} is in use; what holds after a restart is not decided in here")
+            format!("nothing to do: {wanted} is in use; the setting after a restart is not made here")
         }
     }
 }

@@ -1,6 +1,6 @@
-//! A controller for connections to some destinations alone, without a program: routes that name it (`ip route … congctl`).
-//! A route that is there gets the choice and keeps all else; where there is none one is cut out of the route that covers the
-//! destination. Each is a use of the controller in the host's journal, beside an apply and other uses.
+//! A controller for connections to some destinations only, set on routes (`ip route … congctl`). An existing
+//! route keeps its other attributes; otherwise a more specific route is added, copied from the covering one.
+//! Each is an assignment of the controller in the host's journal.
 
 use crate::apply::Applied;
 use crate::assign;
@@ -12,20 +12,20 @@ use crate::net::{CongestionRoute, LOCAL_TABLE, MAIN_TABLE, RouteKey, destination
 use crate::plan::{self, Change, Plan, Step};
 use ipnet::IpNet;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The controller.
     pub controller: String,
-    /// The destinations: `198.51.100.0/24`, `2001:db8::/32`, `default` where there is such a route.
+    /// Destinations: `198.51.100.0/24`, `2001:db8::/32`, or `default`.
     pub prefixes: Vec<String>,
 }
 
-/// Works out what it takes on this host. Reads only.
+/// Plans a request on this host. Reads only.
 ///
 /// # Errors
-/// [`Error::Usage`] for what is no controller or no destination, [`Error::Impossible`] for what this kernel cannot do or
-/// has no route to.
+/// [`Error::Usage`] for an invalid controller or destination, [`Error::Impossible`] if the kernel lacks the
+/// controller or a route.
 pub fn plan(host: &dyn Host, wanted: &Request) -> Result<Plan> {
     let (request, mut notes) = prepare(host, wanted)?;
     let steps = assign::wanted(host, &request, false)?;
@@ -33,7 +33,7 @@ pub fn plan(host: &dyn Host, wanted: &Request) -> Result<Plan> {
     Ok(Plan { controller: request.controller, steps, notes, canary: None })
 }
 
-/// Puts it in force, or leaves the host as it was. What is so already is not changed.
+/// Applies a request, or leaves the host unchanged. Settings already in place are not changed.
 ///
 /// # Errors
 /// The plan's refusals, and those of [`assign::assign`].
@@ -50,11 +50,11 @@ pub fn apply(host: &dyn Host, store: &Store, wanted: &Request) -> Result<Applied
 fn prepare<'a>(host: &dyn Host, wanted: &Request) -> Result<(assign::Request<'a>, Vec<String>)> {
     let facts = Facts::gather(host);
     if !facts.identity.running {
-        return Err(Error::usage("--to needs a running host: routes are not in its files"));
+        return Err(Error::usage("--to needs a running host: routes are not stored in files"));
     }
     let mut notes = Vec::new();
     let asked = plan::Request::new(&wanted.controller);
-    // A route may name what is restricted: only an application's and a namespace's choice are not free (tcp_cong.c).
+    // A route may name a restricted controller; only applications and namespaces are limited (tcp_cong.c).
     let (controller, module) = plan::find_controller(host, &facts, &asked, &mut notes)?;
     let mut to: Vec<String> = Vec::new();
     for prefix in &wanted.prefixes {
@@ -64,26 +64,27 @@ fn prepare<'a>(host: &dyn Host, wanted: &Request) -> Result<(assign::Request<'a>
         }
     }
     notes.push(
-        "connections that are open keep their controller; programs that choose one for themselves keep theirs; a restart, \
-         and what sets routes anew (DHCP, a routing daemon), ends it"
+        "open connections and programs that set their own controller are not affected; a restart, DHCP or a \
+         routing daemon \
+         may remove the setting"
             .to_owned(),
     );
     Ok((assign::Request { controller, module, to, ..assign::Request::default() }, notes))
 }
 
-/// The destination as [`destination`] writes it; with bits beyond its length, which the kernel does not take, it is refused.
+/// The destination as [`destination`] writes it; host bits, which the kernel rejects, are refused.
 fn whole(prefix: &str) -> Result<String> {
     let to = destination(prefix).map_err(|e| Error::usage(format_args!("--to: {e}")))?;
     match to.parse::<IpNet>() {
         Ok(network) if network != network.trunc() => Err(Error::usage(format_args!(
-            "--to {prefix}: the address has bits beyond its length; {} is that network",
+            "--to {prefix}: host bits are set; the network is {}",
             network.trunc()
         ))),
         _ => Ok(to),
     }
 }
 
-/// Routes inside the destinations, which decide for theirs.
+/// More specific routes inside the destinations, which override them.
 fn exceptions(host: &dyn Host, to: &[String]) -> Result<Vec<String>> {
     const SHOWN: usize = 5;
     let mut notes = Vec::new();
@@ -100,42 +101,44 @@ fn exceptions(host: &dyn Host, to: &[String]) -> Result<Vec<String>> {
             let more = if inside.len() > SHOWN { ", …" } else { "" };
             let shown = inside[..inside.len().min(SHOWN)].join(", ");
             notes.push(format!(
-                "within {outer} these have routes of their own, which decide for them: {shown}{more}"
+                "more specific routes within {outer} keep their own controller: {shown}{more}"
             ));
         }
     }
     Ok(notes)
 }
 
-/// Where something else decides than the route that was changed: a rule of policy routing, a more specific route.
+/// A warning if another route is used: by a policy rule or a more specific route.
 fn bypass(host: &dyn Host, to: &str, controller: &str) -> Option<String> {
     let found = host.controller_to(to).ok()?;
     (found.as_deref() != Some(controller)).then(|| {
         format!(
-            "the first address of {to} is reached by another route than the one that names {controller} (ip route get; ip rule)"
+            "the first address of {to} is reached over another route than the one with {controller}: check \
+             `ip route get` and `ip rule`"
         )
     })
 }
 
-/// The step that has connections to a destination (as [`destination`] writes it) use a controller; none where they do.
+/// The step that makes connections to a destination use a controller; `None` if they do.
 pub(crate) fn step(host: &dyn Host, to: &str, controller: &str) -> Result<Option<Step>> {
     let routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
     let is_there = |key: &RouteKey| key.prefix == to && key.table == MAIN_TABLE;
     if let Some(there) = routes.iter().find(|route| is_there(&route.key)) {
         if there.advertised {
             return Err(Error::usage(format_args!(
-                "--to {to}: that route was learned from router advertisements, of which the kernel would take no more for \
-                 it if it were changed; name smaller prefixes, or make the controller the default"
+                "--to {to}: the route was learned from router advertisements, and changing it would stop \
+                 their updates: \
+                 name smaller prefixes, or make the controller the default"
             )));
         }
         return assign::on_route(host, to, controller, "--to");
     }
     if to == "default" {
-        return Err(Error::usage(format_args!("--to {to}: there is no such route; name a prefix")));
+        return Err(Error::usage(format_args!("--to {to}: no such route; name a prefix")));
     }
     let covering = host.route_to(to).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidInput => Error::usage(format_args!("--to {to}: {e}")),
-        _ => Error::io(format_args!("no route towards {to}"), &e),
+        _ => Error::io(format_args!("no route to {to}"), &e),
     })?;
     let route = CongestionRoute { controller: controller.to_owned(), ..covering };
     Ok(Some(Step::new(Change::Route { route }, format!("connections to {to} use {controller}"))))
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_destination_is_a_whole_network() {
+    fn destination_with_host_bits_is_refused() {
         for (good, written) in [
             ("192.0.2.0/24", "192.0.2.0/24"),
             ("192.0.2.1", "192.0.2.1/32"),
@@ -158,8 +161,8 @@ mod tests {
             assert_eq!(whole(good), Ok(written.to_owned()), "{good}");
         }
         for (bad, said) in [
-            ("192.0.2.7/24", "192.0.2.0/24 is that network"),
-            ("2001:db8::1/64", "2001:db8::/64 is that network"),
+            ("192.0.2.7/24", "the network is 192.0.2.0/24"),
+            ("2001:db8::1/64", "the network is 2001:db8::/64"),
             ("example.org", "not a prefix"),
         ] {
             assert!(whole(bad).unwrap_err().text().contains(said), "{bad}");

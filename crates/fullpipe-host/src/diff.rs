@@ -1,7 +1,8 @@
-//! Two texts as a short list of lines that differ, for people.
+//! Line differences of two texts, for display.
 
-/// The lines that differ as `-old` and `+new`, each change with one line around it. Files of settings are short: the
-/// longest common subsequence is found by the table.
+/// Changed lines as `-old` and `+new`, each with one line of context. Settings files are short, so the
+/// longest
+/// common subsequence is computed by a table.
 pub fn lines(old: &str, new: &str) -> Vec<String> {
     let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     if a.len().saturating_mul(b.len()) > 4_000_000 {
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_differs_is_shown_with_a_line_around_it() {
+    fn diff_shows_changes_with_one_line_of_context() {
         assert_eq!(lines("a\nb\nc\nd\ne\n", "a\nb\nC\nd\ne\n"), [" b", "-c", "+C", " d"]);
         assert_eq!(lines("", "x\n"), ["+x"]);
         assert!(lines("same\n", "same\n").is_empty());

@@ -1,25 +1,25 @@
-//! Why something about a host could not be done, in the three kinds that a caller tells apart.
+//! Errors of host operations, in three classes that callers distinguish.
 
 use std::fmt;
 
-/// A refusal or a failure. The text says what was wrong, where, and what to do about it.
+/// A failure. The text says what is wrong, where, and what to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The host is not as it must be: something changed, a verification failed. Exit code 1.
+    /// The host is not in the expected state. Exit code 1.
     Check(String),
-    /// The request makes no sense here: unknown controller, contradictory options. Exit code 2.
+    /// An invalid request: unknown controller, contradictory options. Exit code 2.
     Usage(String),
     /// Not possible on this machine or with these privileges. Exit code 3.
     Impossible(String),
 }
 
 impl Error {
-    /// The host is not as it must be.
+    /// The host is not in the expected state.
     pub fn check(text: impl fmt::Display) -> Self {
         Error::Check(text.to_string())
     }
 
-    /// The request makes no sense here.
+    /// An invalid request.
     pub fn usage(text: impl fmt::Display) -> Self {
         Error::Usage(text.to_string())
     }
@@ -36,13 +36,13 @@ impl Error {
         }
     }
 
-    /// An operating-system error while doing `what`, with the advice that the error number allows.
+    /// An operating-system error during `what`, with advice by error kind.
     pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::*;
         let advice = match error.kind() {
             PermissionDenied => ": run it as root (sudo fullpipe …)",
-            ReadOnlyFilesystem => ": the file system is read-only (in a container, act on the host instead)",
-            StorageFull => ": the disk is full; free some space and run the command again",
+            ReadOnlyFilesystem => ": the file system is read-only (in a container, run fullpipe on the host)",
+            StorageFull => ": the disk is full; free some space, then run the command again",
             _ => "",
         };
         Error::Impossible(format!("{what}: {error}{advice}"))
@@ -57,5 +57,5 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What this crate's operations give.
+/// Result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;

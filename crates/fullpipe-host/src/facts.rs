@@ -1,4 +1,4 @@
-//! What is true of a host before anyone judges it: kernel, modules, scope, controllers.
+//! Facts about a host without judgement: kernel, modules, scope, controllers.
 
 mod kernel;
 mod scope;
@@ -10,23 +10,23 @@ pub use scope::Scope;
 use crate::host::{Host, Identity, View};
 use crate::net::{CongestionRoute, QdiscNode, TcpSocket};
 
-/// The facts that several checks, the planner and the status share, read once.
+/// Facts shared by checks, planner and status, read once.
 pub struct Facts {
-    /// Who asks, and what kind of host it is.
+    /// Caller's privileges and kind of host.
     pub identity: Identity,
     /// The kernel's version, if its release could be read.
     pub version: Option<Version>,
-    /// How far a change made here reaches.
+    /// Scope of a change made here.
     pub scope: Scope,
     /// Registered controllers.
     pub available: Vec<String>,
-    /// Those that an application without privileges may choose.
+    /// Those that unprivileged applications may choose.
     pub allowed: Vec<String>,
     /// The default controller.
     pub default: Option<String>,
-    /// What new devices get, in the first network namespace.
+    /// Default queueing discipline of new devices, in the initial network namespace.
     pub default_qdisc: Option<String>,
-    /// How the kernel was configured, if it says.
+    /// Kernel configuration, if readable.
     pub config: Option<Config>,
     /// Which modules are on disk or built in.
     pub modules: ModuleIndex,
@@ -38,7 +38,7 @@ pub struct Facts {
     pub sockets: Result<Vec<TcpSocket>, String>,
 }
 
-/// What a host says of its distribution under `key` (os-release(5): `ID`, `VERSION_ID`, `PRETTY_NAME`, …).
+/// A value of os-release(5): `ID`, `VERSION_ID`, `PRETTY_NAME`, …
 pub fn distribution(view: &dyn View, key: &str) -> Option<String> {
     let text = view.content("/etc/os-release")?;
     let value = |line: &str| Some(line.strip_prefix(key)?.strip_prefix('=')?.trim_matches('"').to_owned());
@@ -46,12 +46,12 @@ pub fn distribution(view: &dyn View, key: &str) -> Option<String> {
 }
 
 impl Facts {
-    /// Reads them. Nothing here needs privileges, and what cannot be read is noted rather than failed.
+    /// Reads the facts. Needs no privileges; what cannot be read stays unknown.
     pub fn gather(host: &dyn Host) -> Facts {
         let identity = host.identity();
         let mut release = identity.release.clone();
         if release.is_empty() {
-            // An image: the kernel that it would boot, if it holds just one.
+            // An image: the kernel it would boot, if it has only one.
             let installed = host.list("/lib/modules").unwrap_or_default();
             if let [only] = &installed[..] {
                 release.clone_from(only);
@@ -82,7 +82,7 @@ impl Facts {
         if self.available.iter().any(|c| c == name) {
             return Presence::Ready("net.ipv4.tcp_available_congestion_control".into());
         }
-        // Built in means registered; a kernel that runs and does not list it does not have it built in.
+        // A built-in controller of a running kernel is registered.
         match self.modules.find(&format!("tcp_{name}")) {
             Presence::Ready(from) if self.identity.running => Presence::Missing(from),
             Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |c| {

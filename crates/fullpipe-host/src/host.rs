@@ -1,6 +1,5 @@
-//! What the rest of the crate sees of a host: files to read ([`View`]), files to change ([`Files`]),
-//! and the kernel's switches ([`Host`]). Everything that can fail, be lost or be faked goes through here;
-//! no other module may open a file or a socket.
+//! Access to a host: files to read ([`View`]), files to change ([`Files`]), and the kernel ([`Host`]).
+//! No other module opens a file or a socket, so that tests can model and interrupt every operation.
 //!
 //! Paths are absolute *on that host* (`/etc/sysctl.conf`), whatever directory stands for its root.
 
@@ -26,23 +25,23 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::io;
 
-/// What a path is, without following a final symbolic link.
+/// Type of a path; a final symbolic link is not followed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Node {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// A symbolic link and what it says.
+    /// A symbolic link and its target.
     Link(String),
     /// A device, socket or pipe.
     Other,
 }
 
-/// A path's kind, permissions and owner.
+/// Type, permissions and owner of a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// What it is.
+    /// Type.
     pub node: Node,
     /// Permission bits, including set-id and sticky (0o7777).
     pub mode: u32,
@@ -54,7 +53,7 @@ pub struct Stat {
 
 /// Reading a host's files.
 pub trait View {
-    /// What the path is, without following a final symbolic link; links on the way are followed.
+    /// Type, mode and owner; a final symbolic link is not followed, earlier ones are.
     fn stat(&self, path: &str) -> io::Result<Stat>;
 
     /// The content of the file that `path` leads to.
@@ -63,22 +62,22 @@ pub trait View {
     /// The names in a directory, sorted by their bytes.
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
 
-    /// How many bytes the file that `path` leads to has.
+    /// Size in bytes of the file that `path` leads to.
     fn size(&self, path: &str) -> io::Result<u64> {
         self.read(path).map(|content| content.len() as u64)
     }
 
-    /// The content as text without white space at its ends, or nothing if it cannot be read.
+    /// Trimmed text of a file; `None` if it cannot be read.
     fn text(&self, path: &str) -> Option<String> {
         self.read(path).ok().map(|b| String::from_utf8_lossy(&b).trim().to_owned())
     }
 
-    /// The content as text, untouched so that its lines can be counted; nothing if it cannot be read.
+    /// Text of a file, untrimmed so that lines can be counted; `None` if it cannot be read.
     fn content(&self, path: &str) -> Option<String> {
         self.read(path).ok().map(|b| String::from_utf8_lossy(&b).into_owned())
     }
 
-    /// Whether anything is at `path` (a dangling link is not).
+    /// Whether `path` exists; a dangling link does not.
     fn exists(&self, path: &str) -> bool {
         self.resolve(path).is_ok_and(|p| self.stat(&p).is_ok())
     }
@@ -88,7 +87,7 @@ pub trait View {
         self.text(&sysctl_path(name))
     }
 
-    /// Who looks, as the kernel numbers users: what is theirs or root's may be trusted.
+    /// Effective user ID of the reader; files of this user and of root are trusted.
     fn user(&self) -> u32 {
         0
     }
@@ -97,7 +96,7 @@ pub trait View {
     /// need not exist.
     ///
     /// # Errors
-    /// More than 40 links (a loop), or a component before the last that is not there.
+    /// More than 40 links (a loop), or a missing component before the last.
     fn resolve(&self, path: &str) -> io::Result<String> {
         resolve_by(path, &|p| self.stat_literal(p))
     }
@@ -153,7 +152,7 @@ pub(crate) fn resolve_by(path: &str, stat: &dyn Fn(&str) -> io::Result<Stat>) ->
     Ok(if done.is_empty() { "/".to_owned() } else { done })
 }
 
-/// The directory that holds `path`.
+/// Parent directory of `path`.
 pub fn parent(path: &str) -> &str {
     match path.rfind('/') {
         None | Some(0) => "/",
@@ -161,12 +160,12 @@ pub fn parent(path: &str) -> &str {
     }
 }
 
-/// Changing a host's files. Nothing here is durable until [`Files::sync`].
+/// Changes to a host's files. Nothing is durable until [`Files::sync`].
 pub trait Files: View {
     /// Creates a file that must not exist yet.
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()>;
 
-    /// Adds to the end of a file.
+    /// Appends to a file.
     fn append(&self, path: &str, content: &[u8]) -> io::Result<()>;
 
     /// Renames, replacing what is at `to`.
@@ -187,16 +186,16 @@ pub trait Files: View {
     /// Makes a file's content, or a directory's list of names, durable.
     fn sync(&self, path: &str) -> io::Result<()>;
 
-    /// Takes the host's lock, or gives `WouldBlock` with who holds it. It is released when dropped.
+    /// Takes the host's lock, or returns `WouldBlock` with the holder. It is released when dropped.
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>>;
 
-    /// Copies what belongs to a file besides bytes, mode and owner (security labels), where there is such a thing.
+    /// Copies the security label of a file, where the file system has them.
     fn copy_labels(&self, _from: &str, _to: &str) {}
 }
 
-/// A host whose files are those of something else: it has [`View`] and [`Files`] by that.
+/// A host that delegates [`View`] and [`Files`] to another type.
 pub trait DelegateFiles {
-    /// What keeps the files.
+    /// Type of the files.
     type Files: Files;
 
     /// The files below.
@@ -260,75 +259,75 @@ impl<T: DelegateFiles> Files for T {
     }
 }
 
-/// A process, told from a later one that is given the same number.
+/// A process, identified by its ID and start time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number.
+    /// Process ID.
     pub id: u32,
-    /// When it started, in clock ticks since the machine did (the 22nd field of `/proc/PID/stat`).
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
     pub started: u64,
 }
 
 impl Process {
-    /// The process of this number, if it runs.
+    /// The running process with this ID.
     pub fn find(view: &dyn View, id: u32) -> Option<Process> {
         let text = view.text(&format!("/proc/{id}/stat"))?;
-        // The second field is the program's name, whatever is in it.
+        // The second field, the program's name, may contain blanks and parentheses.
         let (_, rest) = text.rsplit_once(") ")?;
         let mut fields = rest.split(' ');
-        // What has ended, and is only remembered for its parent, runs no more.
+        // Zombies do not run.
         let runs = !matches!(fields.next()?, "Z" | "X");
         let started = fields.nth(18)?.parse().ok()?;
         runs.then_some(Process { id, started })
     }
 
-    /// Whether it runs.
+    /// Whether it is still running.
     pub fn runs(self, view: &dyn View) -> bool {
         Process::find(view, self.id) == Some(self)
     }
 }
 
-/// A program of the host's own and its arguments: what installs packages, makes boot menus, restarts.
+/// A program of the host and its arguments: package managers, boot loader tools, `systemctl`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
-    /// Its name, and its arguments.
+    /// Name and arguments.
     pub words: Vec<String>,
-    /// What it finds in its environment besides what fullpipe has.
+    /// Additional environment variables.
     pub environment: Vec<(&'static str, &'static str)>,
-    /// Whether what it says is shown on stderr as it says it: it takes long.
+    /// Whether its output is shown on stderr while it runs.
     pub shows_output: bool,
 }
 
 impl Program {
-    /// A program whose words, in English, are read.
+    /// A program whose output is captured, in English.
     pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Program {
         let words = words.into_iter().map(Into::into).collect();
         Program { words, environment: vec![("LC_ALL", "C.UTF-8")], shows_output: false }
     }
 
-    /// The same, shown while it works.
+    /// Shows the output while the program runs.
     #[must_use]
     pub fn shown(self) -> Program {
         Program { shows_output: true, ..self }
     }
 
-    /// The same with this in its environment.
+    /// Adds an environment variable.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: &'static str) -> Program {
         self.environment.push((name, value));
         self
     }
 
-    /// As one would type it.
+    /// The command line.
     pub fn line(&self) -> String {
         self.words.join(" ")
     }
 }
 
-/// How a program ended, and what it said; nothing of what was shown.
+/// Exit status and captured output of a program.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProgramOutput {
-    /// Its exit code, or 128 and the signal that ended it.
+    /// Exit code, or 128 plus the signal number.
     pub status: i32,
     /// Its standard output.
     pub out: String,
@@ -337,10 +336,10 @@ pub struct ProgramOutput {
 }
 
 impl ProgramOutput {
-    /// What it said, if it ended well.
+    /// Its standard output, if it exited with 0.
     ///
     /// # Errors
-    /// It did not: how it ended, and its last words.
+    /// Another exit code; the error has the last lines of output.
     pub fn checked_stdout(self, program: &Program) -> io::Result<String> {
         if self.status == 0 {
             return Ok(self.out);
@@ -349,7 +348,7 @@ impl ProgramOutput {
         let lines: Vec<&str> = words.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         let last = lines[lines.len().saturating_sub(3)..].join(" / ");
         let last = if last.is_empty() { String::new() } else { format!(": {last}") };
-        Err(io::Error::other(format!("`{}` ended with {}{last}", program.line(), self.status)))
+        Err(io::Error::other(format!("`{}` exited with {}{last}", program.line(), self.status)))
     }
 }
 
@@ -358,46 +357,46 @@ impl ProgramOutput {
 pub struct Gateway {
     /// Its address.
     pub address: std::net::IpAddr,
-    /// Whether it was seen to be there.
+    /// Whether it answered neighbour discovery.
     pub answers: bool,
 }
 
-/// How a host is reached.
+/// Addresses and default routes of a host.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Network {
-    /// Its addresses that stay as long as it runs.
+    /// Permanent addresses.
     pub addresses: Vec<std::net::IpAddr>,
-    /// The families of which it has others (of DHCP, of router advertisements), as 4 and 6.
+    /// Address families (4, 6) with leased addresses, from DHCP or router advertisements.
     #[serde(default)]
     pub leased: Vec<u8>,
-    /// The families of which it has a default route.
+    /// Address families with a default route.
     pub default_routes: Vec<u8>,
-    /// The next hops of these.
+    /// Next hops of the default routes.
     pub gateways: Vec<Gateway>,
 }
 
-/// Who asks, and what kind of host this is.
+/// Caller's privileges and kind of host.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
-    /// The kernel's release (`6.1.0-18-amd64`); empty for an image that does not run.
+    /// Kernel release (`6.1.0-18-amd64`); empty for an image.
     pub release: String,
     /// Whether the caller may change this host's kernel settings and files.
     pub privileged: bool,
-    /// Whether a kernel (real or modelled) is there; an image on disk has only its boot configuration.
+    /// Whether a kernel (real or modelled) is running; an image has only boot files.
     pub running: bool,
     /// Whether this is the machine the program runs on (so that processes and connections are real).
     pub this_machine: bool,
-    /// What a command is given so that it acts on this host, as ` --root /srv/image`; empty for this machine.
+    /// Options that make a command act on this host, such as ` --root /srv/image`; empty for this machine.
     pub options: String,
 }
 
 impl Identity {
-    /// The command to type for `words` (`plan bbr`), such that it acts on this host.
+    /// The quoted command for `words` (`plan bbr`), with the options for this host.
     pub fn command(&self, words: impl Display) -> String {
         format!("`fullpipe {words}{}`", self.options)
     }
 
-    /// The same of what only root may do, for whoever asks.
+    /// As [`Identity::command`], with `sudo` if the caller is not root.
     pub fn as_root(&self, words: impl Display) -> String {
         let sudo = if self.privileged { "" } else { "sudo " };
         format!("`{sudo}fullpipe {words}{}`", self.options)
@@ -406,7 +405,7 @@ impl Identity {
 
 /// A host: its files and its kernel.
 pub trait Host: Files {
-    /// Who asks, and what kind of host this is.
+    /// Caller's privileges and kind of host.
     fn identity(&self) -> Identity;
 
     /// Writes a sysctl of the current network namespace.
@@ -415,7 +414,7 @@ pub trait Host: Files {
     /// Loads a kernel module by name.
     fn load_module(&self, name: &str) -> io::Result<()>;
 
-    /// Unloads a kernel module; a busy one stays, which is an error.
+    /// Unloads a kernel module; a busy module is an error.
     fn unload_module(&self, name: &str) -> io::Result<()>;
 
     /// Every queueing discipline of every device.
@@ -424,7 +423,7 @@ pub trait Host: Files {
     /// Changes one queueing discipline.
     fn change_qdisc(&self, operation: &QdiscOperation) -> io::Result<()>;
 
-    /// The offloads of every device that tells them.
+    /// The offloads of every device that reports them.
     fn features(&self) -> io::Result<Vec<DeviceFeatures>>;
 
     /// Routes that name a controller.
@@ -433,10 +432,10 @@ pub trait Host: Files {
     /// Adds (or with `remove`, deletes) a route that names a controller.
     fn change_route(&self, route: &CongestionRoute, remove: bool) -> io::Result<()>;
 
-    /// The route now used towards `prefix`, as the start of a more specific one.
+    /// The route used for `prefix`, as a template for a more specific one.
     fn route_to(&self, prefix: &str) -> io::Result<CongestionRoute>;
 
-    /// The controller that connections to the first address of `prefix` get from the route that they take, if it names one.
+    /// The controller set on the route to the first address of `prefix`, if any.
     fn controller_to(&self, _prefix: &str) -> io::Result<Option<String>> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -444,46 +443,45 @@ pub trait Host: Files {
     /// Every route.
     fn routes(&self) -> io::Result<Vec<KeyedRoute>>;
 
-    /// Has connections over a route that is there use a controller, or none of its own.
+    /// Sets or clears the controller of an existing route.
     fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()>;
 
     /// Established TCP sockets of the current network namespace.
     fn sockets(&self) -> io::Result<Vec<TcpSocket>>;
 
-    /// Opens a connection to itself over loopback and says which controller the kernel gave it.
+    /// Opens a loopback connection and returns its controller.
     fn try_connection(&self) -> io::Result<String>;
 
-    /// The default controller of every other network namespace that can be entered, by the namespace's name.
+    /// The default controller of every other accessible network namespace, by name.
     fn other_namespaces(&self) -> io::Result<Vec<(String, String)>>;
 
-    /// Asks a process to end, and ends it if it does not.
+    /// Terminates a process, with SIGKILL if needed.
     fn end_process(&self, process: Process) -> io::Result<()>;
 
-    /// Waits (modelled hosts need not).
+    /// Sleeps; modelled hosts return at once.
     fn pause(&self, time: std::time::Duration);
 
-    /// The kernel's number of the network namespace, which it never gives again while it runs (`SO_NETNS_COOKIE`, since
-    /// 5.14); nothing if it has none.
+    /// The cookie of the network namespace, unique per boot (`SO_NETNS_COOKIE`, Linux 5.14).
     fn namespace_cookie(&self) -> Option<u64> {
         None
     }
 
-    /// Runs a program of the host's own.
+    /// Runs a program of the host.
     fn run(&self, _program: &Program) -> io::Result<ProgramOutput> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Bytes that are free on the file system of a directory.
+    /// Free bytes on the file system of a directory.
     fn free(&self, _directory: &str) -> io::Result<u64> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// How the host is reached; next hops are asked whether they are there.
+    /// Addresses and default routes; next hops are probed.
     fn network(&self) -> io::Result<Network> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The clock that trials are counted by.
+    /// The clock of trials.
     fn clock(&self) -> &dyn Clock {
         &BootClock
     }

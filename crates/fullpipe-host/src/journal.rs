@@ -1,8 +1,8 @@
-//! The write-ahead journal of an apply: the whole plan with the state before it, made durable before anything
-//! changes, then one record for each thing begun and done.
+//! The write-ahead journal of an apply: the whole plan with the original state, synced before anything
+//! changes, then one record for each step begun and done.
 //!
-//! Each line is a checksum and a JSON record. A last line that power loss tore off is ignored; damage anywhere else is an
-//! error. Whether a step holds is always asked of the host itself: the journal says what was intended, not what is.
+//! Each line is a checksum and a JSON record. A torn last line is ignored; damage elsewhere is an error.
+//! Whether a step is in place is always read from the host: the journal states the intent, not the state.
 
 use crate::error::{Error, Result};
 use crate::facts::Scope;
@@ -20,87 +20,87 @@ pub enum Record {
     Begin {
         /// The format of this file.
         version: u32,
-        /// What is going to be done, and how things are before.
+        /// The steps and the original state.
         plan: Box<Plan>,
-        /// Directories that were made to hold the journal.
+        /// Directories created for the journal.
         created: Vec<String>,
-        /// When it began, seconds since 1970.
+        /// Start, seconds since 1970.
         time: u64,
     },
-    /// Step number is about to be made.
+    /// This step is about to be performed.
     Doing(usize),
-    /// Step number is made.
+    /// This step is performed.
     Done(usize),
-    /// Everything is made and verified.
+    /// Everything is performed and verified.
     Applied,
-    /// From here on this loaded controller is being put to use.
+    /// The assignment of this loaded controller begins.
     Assigning(String),
-    /// From here on the uses of this loaded controller are being ended.
+    /// The unassignment of this loaded controller begins.
     Unassigning(String),
-    /// To be undone unless it is confirmed in time.
+    /// Roll back unless confirmed in time.
     Trial(Trial),
-    /// Kept for good: what is left of the plan is being made.
+    /// Confirmed: the remaining steps are being performed.
     Confirmed,
-    /// From here on everything is being undone.
+    /// The rollback begins.
     Reverting,
-    /// Step number is undone.
+    /// This step is rolled back.
     Undone(usize),
 }
 
-/// Until when a change is on trial, by a clock that nobody can set. Another start of the machine ends it, too.
+/// Deadline of a trial, by a clock that cannot be set. A restart ends the trial, too.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Trial {
-    /// The kernel's name for the run of the machine in which it began.
+    /// Boot ID of the boot in which it began.
     pub boot: String,
-    /// Milliseconds since the machine started.
+    /// Deadline in milliseconds since boot.
     pub until: u64,
 }
 
 impl Trial {
-    /// A trial that ends `within` from now.
+    /// A trial that ends after `within`.
     pub fn starting_now(clock: &dyn Clock, within: Duration) -> Trial {
         let until = clock.since_boot().saturating_add(within).as_nanos().div_ceil(1_000_000);
         Trial { boot: clock.boot(), until: u64::try_from(until).unwrap_or(u64::MAX) }
     }
 
-    /// The time that is left; nothing when it is over.
+    /// Time left; `None` once expired.
     pub fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
         let left = Duration::from_millis(self.until).checked_sub(clock.since_boot())?;
         (self.boot == clock.boot() && !left.is_zero()).then_some(left)
     }
 }
 
-/// How far an apply has come.
+/// Progress of an apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Begun and not finished: `apply` completes it, `revert` undoes it.
+    /// Begun and not finished: `apply` completes it, `revert` rolls it back.
     Applying,
-    /// In force.
+    /// Complete.
     Applied,
-    /// Being undone and not finished: `revert` completes it.
+    /// Being rolled back: `revert` completes it.
     Reverting,
 }
 
-/// What a journal says.
+/// Content of a journal.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Journal {
     /// The plan.
     pub plan: Plan,
-    /// How far it has come.
+    /// Its progress.
     pub phase: Phase,
-    /// The loaded controller whose uses are being made or ended, if it is not the whole plan.
+    /// The loaded controller that is being assigned or unassigned, if not the whole plan.
     pub busy_with: Option<String>,
-    /// Until when it must be confirmed, if that is still awaited.
+    /// The trial, while it is not confirmed.
     pub trial: Option<Trial>,
-    /// When it began, seconds since 1970.
+    /// Start, seconds since 1970.
     pub time: u64,
-    /// Directories that were made to hold the journal.
+    /// Directories created for the journal.
     pub(crate) created: Vec<String>,
 }
 
 impl Journal {
-    /// What says the same as this from the beginning.
+    /// Records of a new file with the same content.
     fn records(&self) -> Vec<Record> {
         let (plan, created, time) = (Box::new(self.plan.clone()), self.created.clone(), self.time);
         let mut records = vec![Record::Begin { version: VERSION, plan, created, time }];
@@ -118,7 +118,7 @@ impl Journal {
 
 const VERSION: u32 = 1;
 
-/// FNV-1a, 64 bits: against torn writes, not against people.
+/// FNV-1a, 64 bits: detects torn writes, not tampering.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -131,8 +131,8 @@ fn encode(record: &Record) -> io::Result<String> {
 /// Reads a journal's bytes.
 ///
 /// # Errors
-/// Damage before the last line or in the first (which is whole before the file has its name), a version that this
-/// program does not know, records out of order.
+/// Damage before the last line or in the first (which is complete before the rename), an unknown version,
+/// records out of order.
 pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
     let mut records = Vec::new();
     let lines: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
@@ -146,7 +146,7 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
         match whole {
             Some(Ok(record)) => records.push(record),
             Some(Err(e)) => return Err(format!("line {}: {e}", i + 1)),
-            // Only the end can be torn: nothing was ever written after it.
+            // Only the last line can be torn: nothing was written after it.
             None if lines[i..].iter().skip(1).all(|l| l.is_empty()) => break,
             None => return Err(format!("line {} is damaged", i + 1)),
         }
@@ -154,16 +154,16 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
     let mut records = records.into_iter();
     let Some(first) = records.next() else { return Err("line 1 is cut off".into()) };
     let Record::Begin { version, plan, created, time } = first else {
-        return Err("it does not begin with a plan".into());
+        return Err("the first record is not a plan".into());
     };
     if version != VERSION {
-        return Err(format!("it has format {version}, this program knows {VERSION}"));
+        return Err(format!("unsupported format {version}, expected {VERSION}"));
     }
     let (phase, busy_with) = (Phase::Applying, None);
     let mut journal = Journal { plan: *plan, phase, busy_with, trial: None, time, created };
     for record in records {
         let (phase, busy_with) = match record {
-            Record::Begin { .. } => return Err("it holds two plans".into()),
+            Record::Begin { .. } => return Err("a second plan follows the first".into()),
             Record::Doing(_) | Record::Done(_) | Record::Undone(_) => continue,
             Record::Trial(trial) => {
                 journal.trial = Some(trial);
@@ -183,15 +183,15 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
     Ok(journal)
 }
 
-/// Where a host's journal is.
+/// Location of a host's journal.
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: String,
 }
 
 impl Store {
-    /// The place for this host, or for this network namespace of it: a namespace ends with the machine's run, and
-    /// so does `/run`.
+    /// The location for this host, or for this network namespace: a namespace does not survive a restart,
+    /// nor does `/run`.
     pub fn for_scope(scope: &Scope) -> Store {
         if scope.boots {
             Store::at("/var/lib/fullpipe")
@@ -200,12 +200,12 @@ impl Store {
         }
     }
 
-    /// A directory of one's own.
+    /// A given directory.
     pub fn at(directory: &str) -> Store {
         Store { directory: directory.trim_end_matches('/').to_owned() }
     }
 
-    /// The directory that it is in.
+    /// Its directory.
     pub(crate) fn directory(&self) -> &str {
         &self.directory
     }
@@ -215,8 +215,8 @@ impl Store {
         format!("{}/host.journal", self.directory)
     }
 
-    /// What the journal says, if there is one. What a restart ended of the uses of loaded controllers is left
-    /// out, and what ended with a process.
+    /// Reads the journal, if there is one. Assignments that a restart or the end of a process made void are
+    /// left out.
     ///
     /// # Errors
     /// It cannot be read or is damaged.
@@ -247,28 +247,30 @@ impl Store {
         let bytes = view.read(&path).map_err(|e| cannot_read(&e))?;
         decode(&bytes).map(Some).map_err(|e| {
             Error::check(format_args!(
-                "{path}: {e}. Nothing was touched. What its first line still holds are the states from before: keep the file and restore by it"
+                "{path}: {e}; nothing was changed. The first line of this file has the original states: keep \
+                 it to restore them manually"
             ))
         })
     }
 
-    /// Refuses what someone else could have written: a revert writes what the journal says, wherever it says, with any
-    /// owner and mode.
+    /// Refuses a file that another user could have written: a revert writes what the journal states, to any
+    /// path and with any owner and mode.
     pub(crate) fn trust(&self, view: &dyn View, path: &str) -> Result<()> {
         let about = view.stat(path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
         let others = about.uid != 0 && about.uid != view.user();
         if others || about.mode & 0o022 != 0 || matches!(about.node, Node::Link(_) | Node::Other) {
             return Err(Error::check(format_args!(
-                "{path} is not to be trusted (owner {}, mode {:04o}): a journal must be root's or your own, and no one else \
-                 may write it. If it is what you think, `chown` and `chmod go-w` it",
+                "{path} is not trusted (owner {}, mode {:04o}): a journal must belong to root or to you, and \
+                 must not be \
+                 writable by others; if the content is yours, `chown` it and `chmod go-w` it",
                 about.uid, about.mode
             )));
         }
         Ok(())
     }
 
-    /// Makes the plan durable, of an apply or (with its name) of the use of a controller. Nothing may be changed before this
-    /// returns.
+    /// Writes a plan durably, of an apply or (with `busy_with`) of an assignment. Nothing may be changed
+    /// before this returns.
     pub(crate) fn begin(
         &self,
         files: &dyn Files,
@@ -292,13 +294,13 @@ impl Store {
         self.replace(files, &Journal { plan, phase: Phase::Applying, busy_with, trial: None, time, created })
     }
 
-    /// Has the journal say this from now on, at once and durably.
+    /// Replaces the journal atomically and durably.
     pub(crate) fn replace(&self, files: &dyn Files, journal: &Journal) -> io::Result<()> {
         let lines = journal.records().iter().map(encode).collect::<io::Result<String>>()?;
         self.write(files, lines.as_bytes())
     }
 
-    /// Adds a record, durably.
+    /// Appends a record durably.
     pub(crate) fn append(&self, files: &dyn Files, record: &Record) -> io::Result<()> {
         let path = self.path();
         let old = files.read(&path)?;
@@ -307,18 +309,18 @@ impl Store {
             files.append(&path, line.as_bytes())?;
             return files.sync(&path);
         }
-        // The end is torn and would damage this line: write the whole lines anew.
+        // A torn last line would damage this record: rewrite the complete lines.
         let whole = old.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
         self.write(files, &[&old[..whole], line.as_bytes()].concat())
     }
 
-    /// Replaces the journal's file at once.
+    /// Replaces the journal's file atomically.
     fn write(&self, files: &dyn Files, content: &[u8]) -> io::Result<()> {
         let new = format!("{}.new", self.path());
         if files.stat(&new).is_ok() {
             files.remove(&new)?;
         }
-        // The directory is root's or the caller's own.
+        // The directory belongs to root or to the caller.
         let owner = files.stat(&self.directory)?;
         files.create(&new, content, 0o600, owner.uid, owner.gid)?;
         files.sync(&new)?;
@@ -326,7 +328,7 @@ impl Store {
         files.sync(&self.directory)
     }
 
-    /// Removes what a crash left before any plan was durable.
+    /// Removes what a crash left before a plan was durable.
     pub(crate) fn tidy(&self, files: &dyn Files) -> io::Result<()> {
         let left = format!("{}.new", self.path());
         if files.stat(&left).is_ok() {
@@ -338,9 +340,9 @@ impl Store {
         Ok(())
     }
 
-    /// Forgets a plan that is undone, leaving no trace.
+    /// Removes the journal of a plan that is rolled back.
     pub(crate) fn end(&self, files: &dyn Files, journal: &Journal) -> io::Result<()> {
-        // One who was replacing the journal was killed.
+        // Left by a process that was killed while it replaced the journal.
         let left = format!("{}.new", self.path());
         if files.stat(&left).is_ok() {
             files.remove(&left)?;
@@ -348,7 +350,7 @@ impl Store {
         files.remove(&self.path())?;
         files.sync(&self.directory)?;
         for directory in &journal.created {
-            // Someone may have put something else there: then it stays.
+            // A directory with other files stays.
             if files.list(directory).is_ok_and(|names| names.is_empty()) {
                 files.remove_directory(directory)?;
                 files.sync(parent(directory))?;
@@ -373,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_end_is_ignored_wherever_it_tears() {
+    fn torn_last_line_is_ignored_at_any_length() {
         let whole = bytes(&[begin(), Record::Doing(0)]);
         let all = bytes(&[begin(), Record::Doing(0), Record::Applied]);
         for end in whole.len()..all.len() - 1 {
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_cut_off_is_no_empty_one() {
+    fn truncated_plan_is_an_error() {
         let all = bytes(&[begin(), Record::Doing(0)]);
         let first = bytes(&[begin()]).len() - 1;
         for end in 0..first {
@@ -394,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_is_written_anew_says_the_same() {
+    fn rewritten_journal_has_the_same_content() {
         let trial = Trial { boot: "a".into(), until: 7 };
         let tails = [
             vec![],
@@ -424,20 +426,20 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_ends_when_its_time_is_up_and_with_the_run_of_the_machine() {
+    fn trial_ends_at_its_deadline_and_with_a_restart() {
         let trial = Trial::starting_now(&At("a", 1_500), Duration::from_secs(2));
         assert_eq!(trial.remaining(&At("a", 1_500)), Some(Duration::from_secs(2)));
         assert_eq!(
             trial.remaining(&At("a", 3_499)),
             Some(Duration::from_millis(1)),
-            "not a moment too early"
+            "not before the deadline"
         );
         assert_eq!(trial.remaining(&At("a", 3_500)), None);
-        assert_eq!(trial.remaining(&At("b", 10)), None, "another start");
+        assert_eq!(trial.remaining(&At("b", 10)), None, "another boot");
     }
 
     #[test]
-    fn damage_in_the_middle_is_told() {
+    fn damage_before_the_last_line_is_reported() {
         let mut all = bytes(&[begin(), Record::Doing(0), Record::Applied]);
         let second = bytes(&[begin()]).len() + 20;
         all[second] ^= 1;

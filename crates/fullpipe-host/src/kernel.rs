@@ -1,10 +1,10 @@
-//! Another kernel, for a host whose own is too old or was built without what is needed: what is there ([`status::status`]), having
-//! the distribution's package manager install one ([`install::install`]), making one of its source ([`build::build`]), booting it once and keeping it only if all is as before
-//! ([`trial_boot::arm`], [`trial_boot::watch`]).
+//! Other kernels, for a host whose kernel is too old or lacks options: listing them ([`status::status`]),
+//! installing one with the package manager ([`install::install`]), building one from source
+//! ([`build::build`]), and booting it once on trial ([`trial_boot::arm`], [`trial_boot::watch`]).
 //!
-//! The kernel that runs stays the default until another has shown itself: it is named the default before anything is installed. What is
-//! tried is booted by an entry of its own, which the boot loader takes once. So whatever happens, a panic and a power cut included, the
-//! next start is that of the kernel before. Each change is in the host's journal.
+//! The running kernel stays the default until the trial succeeds: it is pinned as the default before anything
+//! is installed. The new kernel is booted once by a separate entry of the boot loader. So after any failure,
+//! panic and power loss included, the next boot uses the old kernel. Each change is in the host's journal.
 
 pub mod build;
 pub mod entries;
@@ -32,17 +32,17 @@ use installed::Kernel;
 use loader::Loader;
 use serde::{Deserialize, Serialize};
 
-/// What stands for a controller's name beside the steps of an installation, and of what keeps the kernel that runs the default.
+/// Stands in for the controller's name in the steps of an installation, and of pinning the default kernel.
 pub(crate) const INSTALL: &str = "kernel";
-/// The same beside the steps of a trial.
+/// The same for the steps of a trial.
 pub(crate) const TRIAL: &str = "kernel-trial";
 
-/// Why a kernel was not kept.
+/// A reason why a kernel was not kept.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Reason {
-    /// What was looked at: `network`, `address`, `route`, `gateway`, `ssh`, `controller`, `start`, `asked`.
+    /// The check: `network`, `address`, `route`, `gateway`, `ssh`, `controller`, `start`, `asked`.
     pub what: String,
-    /// What was wrong with it.
+    /// The problem.
     pub why: String,
 }
 
@@ -60,21 +60,21 @@ pub(crate) fn release_of(step: &Step) -> Option<String> {
     }
 }
 
-/// What of a host's kernels and their loader both an installation and a trial need to know.
+/// Kernels and boot loader of a host.
 struct BootEnvironment {
     kernels: Vec<Kernel>,
     loader: Loader,
 }
 
 impl BootEnvironment {
-    /// Refuses where no other kernel can be booted.
+    /// Fails if no other kernel can be booted.
     fn detect(host: &dyn Host) -> Result<BootEnvironment> {
         let kernels = installed::all(host);
         let loader = Loader::find(host);
         if let Some(obstacle) = status::obstacle(host, &kernels, loader.as_ref()) {
             return Err(Error::impossible(obstacle));
         }
-        let loader = loader.ok_or_else(|| Error::impossible("no boot loader is known here"))?;
+        let loader = loader.ok_or_else(|| Error::impossible("no supported boot loader found"))?;
         Ok(BootEnvironment { kernels, loader })
     }
 
@@ -82,19 +82,20 @@ impl BootEnvironment {
         self.kernels
             .iter()
             .find(|kernel| kernel.running)
-            .ok_or_else(|| Error::impossible("the kernel that runs is not on disk"))
+            .ok_or_else(|| Error::impossible("the running kernel is not on disk"))
     }
 
-    /// What keeps the kernel that runs the default whichever is installed.
+    /// Changes that pin the running kernel as the default.
     fn keep_running_default(&self, host: &dyn Host) -> Result<Vec<Change>> {
         self.loader.keep_default(host, self.running()?)
     }
 }
 
-/// A change, its reason, and what it is part of.
+/// A change, its reason, and the group it belongs to.
 type Wanted = (Change, &'static str, &'static str);
 
-/// Puts steps into the journal, has `prepare` write down what else is needed, makes them, and reads them back; or leaves the host as it was.
+/// Writes steps to the journal, calls `prepare`, performs the steps and reads them back; or leaves the host
+/// unchanged.
 fn perform_steps(
     host: &dyn Host,
     store: &Store,
@@ -117,7 +118,9 @@ fn perform_steps(
         None => {
             let plan = Plan { controller: busy_with.to_owned(), steps, notes: Vec::new(), canary: None };
             store.begin(host, &plan, Some(busy_with), now()).map_err(cannot_write)?;
-            store.load(host)?.ok_or_else(|| Error::check("the journal vanished: nothing was changed"))?
+            store.load(host)?.ok_or_else(|| {
+                Error::check("the journal was removed by another process; nothing was changed")
+            })?
         }
         Some(mut journal) => {
             ready(host, &journal)?;
@@ -138,9 +141,9 @@ fn perform_steps(
     attempt.map_err(|error| {
         let options = revert::Options { force: true, ..Default::default() };
         match revert::undo(host, store, &journal, Selection::Latest(first), &options) {
-            Ok(_) => Error::check(format_args!("{error}. Everything was put back as it was")),
+            Ok(_) => Error::check(format_args!("{error}; everything was rolled back")),
             Err(undo) => Error::check(format_args!(
-                "{error}. Putting things back failed as well: {undo}. {} shows where the host stands; {} finishes the work",
+                "{error}; the rollback failed too: {undo}; {} shows the state, {} completes the rollback",
                 host.identity().command("kernel status"),
                 host.identity().command("kernel back")
             )),
@@ -148,7 +151,7 @@ fn perform_steps(
     })
 }
 
-/// Nothing is begun upon what is on trial or was interrupted.
+/// Fails if a change is on trial or was interrupted.
 fn ready(host: &dyn Host, journal: &Journal) -> Result<()> {
     if journal.trial.is_some() {
         return Err(on_trial(host, journal));
@@ -160,7 +163,7 @@ fn ready(host: &dyn Host, journal: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Undoes what is part of this, if there is such.
+/// Rolls back the steps of a group, if there are any.
 fn revert_selection(host: &dyn Host, store: &Store, part: &str) -> Result<Option<revert::Reverted>> {
     let Some(journal) = store.load(host)? else { return Ok(None) };
     if !journal.plan.steps.iter().any(|step| step.uses(part)) {
@@ -170,7 +173,7 @@ fn revert_selection(host: &dyn Host, store: &Store, part: &str) -> Result<Option
     revert::undo(host, store, &journal, Selection::Uses(part, crate::apply::Part::Whole), &options).map(Some)
 }
 
-/// Refuses to take a kernel's packages away while it runs.
+/// Refuses to remove the packages of the running kernel.
 pub(crate) fn refuse_running(host: &dyn Host, journal: &Journal) -> Result<()> {
     let running = host.identity().release;
     if !journal.plan.steps.iter().filter_map(release_of).any(|release| release == running) {
@@ -178,7 +181,8 @@ pub(crate) fn refuse_running(host: &dyn Host, journal: &Journal) -> Result<()> {
     }
     let command = |words: &str| host.identity().as_root(words);
     Err(Error::check(format_args!(
-        "Linux {running} runs, which fullpipe installed and nobody kept yet: {} keeps it, {} goes back to the kernel before",
+        "Linux {running} is running; fullpipe installed it and it is not kept yet: {} keeps it, {} returns \
+         to the previous kernel",
         command("kernel keep"),
         command("kernel back")
     )))

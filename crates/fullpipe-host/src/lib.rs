@@ -1,7 +1,8 @@
-//! Congestion control on a host: examine it ([`checks::examine`]), see exactly what a controller would change
-//! ([`plan::make`]), do it ([`apply::apply`]), see where it stands ([`status::status`]), take it back exactly
-//! ([`revert::revert`]). What a loaded controller is put to use for ([`assign::assign`]), a controller for some
-//! destinations alone ([`destinations::apply`]), a split of new connections ([`split::begin`]) and another [`kernel`] are in the same journal.
+//! Congestion control on a host: examine it ([`checks::examine`]), plan the exact changes ([`plan::make`]), apply
+//! them ([`apply::apply`]), show the state ([`status::status`]), and roll back exactly ([`revert::revert`]).
+//! Assignments of loaded controllers ([`assign::assign`]), controllers for single destinations
+//! ([`destinations::apply`]), splits of new connections ([`split::begin`]) and other kernels ([`kernel`]) are in
+//! the same journal.
 //!
 //! A host is this [machine](host::Machine), or a [model](host::Model) of one under a directory:
 //!
@@ -17,9 +18,11 @@
 //!     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
 //!     std::fs::write(path, text).unwrap();
 //! };
-//! write("kernel.json", r#"{"release": "6.1.0-18-amd64", "loadable": ["tcp_bbr", "sch_fq"], "qdisc_kinds": ["fq_codel"], "devices": {"eth0": 1},
+//! write("kernel.json", r#"{"release": "6.1.0-18-amd64", "loadable": ["tcp_bbr", "sch_fq"],
+//!     "qdisc_kinds": ["fq_codel"], "devices": {"eth0": 1},
 //!     "qdiscs": [{"device": "eth0", "kind": "fq_codel", "handle": 0, "parent": 4294967295}]}"#);
-//! write("lib/modules/6.1.0-18-amd64/modules.dep", "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n");
+//! let modules = "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n";
+//! write("lib/modules/6.1.0-18-amd64/modules.dep", modules);
 //! write("proc/sys/net/ipv4/tcp_available_congestion_control", "reno cubic\n");
 //! write("proc/sys/net/ipv4/tcp_allowed_congestion_control", "reno cubic\n");
 //! write("proc/sys/net/ipv4/tcp_congestion_control", "cubic\n");
@@ -34,7 +37,8 @@
 //! let applied = apply::apply(&host, &store, &Request::new("bbr"), &apply::Options::default()).unwrap();
 //! assert_eq!(applied.observed.as_deref(), Some("bbr"));
 //! assert_eq!(host.qdiscs().unwrap()[0].kind, "fq");
-//! assert!(host.text("/etc/sysctl.d/99-zz-fullpipe.conf").unwrap().ends_with("tcp_congestion_control = bbr"));
+//! let file = host.text("/etc/sysctl.d/99-zz-fullpipe.conf").unwrap();
+//! assert!(file.ends_with("tcp_congestion_control = bbr"));
 //!
 //! revert::revert(&host, &store, &revert::Options::default()).unwrap();
 //! assert_eq!(host.sysctl("net.ipv4.tcp_allowed_congestion_control").unwrap(), "reno cubic");

@@ -1,5 +1,5 @@
-//! The kernel's network state as this crate's checks and changes see it: queueing disciplines and routes, TCP sockets,
-//! offloads of devices. The kernel is asked through `fullpipe-kernel`.
+//! Network state for checks and changes: queueing disciplines, routes, TCP sockets and offloads, read through
+//! `fullpipe-kernel`.
 
 mod diag;
 

@@ -1,9 +1,10 @@
-//! What would change, exactly, in which order and why.
+//! Plans: the exact changes, their order, and the reasons.
 //!
-//! A [`Plan`] is a list of [`Step`]s, each a [`Change`] that knows the state before it and the state after it, can
-//! tell which of the two holds, and can go either way. Order matters: the queueing discipline is there before the
-//! controller that wants it, and the running kernel changes before its boot files, so that a host which a change
-//! makes unreachable comes back as it was when it is restarted.
+//! A [`Plan`] is a list of [`Step`]s. Each [`Change`] has the states before and after it, detects which one
+//! is
+//! current, and can be performed and undone. Order matters: the queueing discipline comes before the
+//! controller that needs it, and the running kernel before the boot files, so that a restart restores a host
+//! that a change made unreachable.
 
 mod allowed;
 pub(crate) mod boot_files;
@@ -31,25 +32,25 @@ use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Request {
     /// The controller: `bbr`, `cubic`, `fp_hybla`…
     pub controller: String,
     /// The queueing discipline of real devices.
     pub qdisc: QdiscChoice,
-    /// Devices whose discipline someone chose by hand and which may be replaced all the same.
+    /// Devices whose manually chosen discipline may be replaced.
     pub replace_on: Vec<String>,
     /// Raise the socket buffer limits for this path.
     pub buffers: Option<(Rate, Span)>,
-    /// Change only the running kernel: after a restart everything is as before.
+    /// Change only the running kernel: a restart rolls the change back.
     pub live_only: bool,
-    /// Try the controller on this destination alone.
+    /// Use the controller for this destination only.
     pub canary: Option<String>,
 }
 
 impl Request {
-    /// A controller with everything else as recommended.
+    /// A controller with recommended settings.
     pub fn new(controller: &str) -> Request {
         Request {
             controller: controller.to_owned(),
@@ -65,11 +66,11 @@ impl Request {
 /// Which queueing discipline devices should have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum QdiscChoice {
-    /// fq for a controller that paces, where the kernel has it; otherwise what is there.
+    /// fq for a controller that paces, if the kernel has it; otherwise unchanged.
     Recommended,
-    /// What is there.
+    /// Unchanged.
     Keep,
-    /// This one, or a refusal.
+    /// This kind, or an error.
     Kind(String),
 }
 
@@ -78,20 +79,20 @@ pub enum QdiscChoice {
 pub struct Step {
     /// The change.
     pub change: Change,
-    /// Why it is needed.
+    /// The reason.
     pub why: String,
-    /// The use of a loaded controller that it is part of; nothing if it is part of an apply.
+    /// The assignment of a loaded controller it belongs to; `None` for an apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_of: Option<Use>,
 }
 
-/// A controller that was loaded and put to use (`fullpipe cc load`): what it does in the running kernel ends with the run
-/// of the machine, as the loaded controller does.
+/// The assignment of a loaded controller (`fullpipe cc load`). Its effects on the running kernel end with a
+/// restart, as the loaded controller does.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Use {
-    /// The name that it is registered under.
+    /// The name it is registered under.
     pub controller: String,
-    /// The run of the machine in which it was put to use.
+    /// Boot ID of the boot in which it was assigned.
     pub boot: String,
 }
 
@@ -101,53 +102,54 @@ impl Step {
         Step { change, why: why.into(), part_of: None }
     }
 
-    /// Whether it is part of the use of this controller.
+    /// Whether it belongs to the assignment of this controller.
     pub(crate) fn uses(&self, controller: &str) -> bool {
         self.part_of.as_ref().is_some_and(|part| part.controller == controller)
     }
 
-    /// Whether a restart has ended what it did.
+    /// Whether a restart has undone it.
     pub(crate) fn is_over(&self, boot: &str) -> bool {
         self.change.is_live() && self.part_of.as_ref().is_some_and(|part| part.boot != boot)
     }
 
-    /// Whether the process has ended whose doing it was, and with it what it did.
+    /// Whether the process that it depends on has exited.
     pub(crate) fn is_abandoned(&self, view: &dyn View) -> bool {
         matches!(&self.change, Change::Split { owner, .. } if !owner.runs(view))
     }
 }
 
-/// The steps, in order, and what the reader should know besides.
+/// Steps in order, with notes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// The controller that new connections will have.
+    /// The controller of new connections.
     pub controller: String,
-    /// The steps that are needed, in order.
+    /// The required steps, in order.
     pub steps: Vec<Step>,
-    /// What was found and left as it is, and what to expect.
+    /// Settings that were left unchanged, and what to expect.
     pub notes: Vec<String>,
-    /// The destination on which the controller is tried first, if that is all the plan does.
+    /// The destination of a canary, if the plan is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<String>,
 }
 
 impl Plan {
-    /// Whether there is nothing to do.
+    /// Whether there are no steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Whether new connections are divided between controllers, so that one of them says nothing of the default.
+    /// Whether a split divides new connections, so that one connection does not show the default.
     pub(crate) fn divides(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.change, Change::Split { .. }))
     }
 
-    /// Whether an apply is part of it, not only uses of loaded controllers.
+    /// Whether it has steps of an apply, not only assignments of loaded controllers.
     pub(crate) fn has_apply(&self) -> bool {
         self.steps.iter().any(|step| step.part_of.is_none())
     }
 
-    /// Whether its apply has files decide the default after a restart. A loaded controller's unit comes after all files.
+    /// Whether its apply writes files for the default after a restart. A loaded controller has a unit
+    /// instead.
     pub(crate) fn lasts(&self) -> bool {
         !self.controller.starts_with("fp_")
             && self
@@ -156,14 +158,13 @@ impl Plan {
                 .any(|step| step.part_of.is_none() && matches!(step.change, Change::File { .. }))
     }
 
-    /// The next step that changes the same thing as the one of that number.
+    /// The next step that changes the same object.
     pub(crate) fn next_step_on_same_target(&self, number: usize) -> Option<usize> {
         let change = &self.steps[number].change;
         (number + 1..self.steps.len()).find(|&later| self.steps[later].change.same_target(change))
     }
 
-    /// Where the host stands with a step. What a later step changed further is as this step left it if that is where the
-    /// later one began.
+    /// State of a step. If a later step changed the same object, its `before` state is compared.
     ///
     /// # Errors
     /// The object cannot be read.

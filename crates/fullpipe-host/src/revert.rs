@@ -167,8 +167,10 @@ pub(crate) fn undo(
     let mut kept = vec![true; plan.steps.len()];
     for (number, step) in plan.steps.iter().enumerate().rev().filter(|(n, s)| selection.includes(*n, s)) {
         kept[number] = false;
-        // Where another's later step changed the same thing further, that one will lead back to where this one began.
-        // Steps between the two that are undone as well have led the later one back to where they began already.
+        // Where another's later step changed the same thing further, that one will lead back to where this
+        // one began.
+        // Steps between the two that are undone as well have led the later one back to where they began
+        // already.
         let is_later = |&n: &usize| kept[n] && plan.steps[n].change.same_target(&step.change);
         if let Some(later) = (number + 1..kept.len()).find(is_later) {
             let earlier = rest.steps[number].change.clone();

@@ -1,4 +1,4 @@
-//! What a person sees: the doctor's findings, a plan as a diff, where a host stands.
+//! Terminal output: the doctor's findings, plans as diffs, and the status of a host.
 
 use crate::apply::Applied;
 use crate::checks::{Finding, Report, Verdict};
@@ -10,7 +10,7 @@ use crate::verify::{Outcome, Verified};
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-/// How to write.
+/// Output style.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     /// With ANSI colours.
@@ -20,13 +20,14 @@ pub struct Style {
 }
 
 impl Style {
-    /// What suits the standard output: colours on a terminal unless `NO_COLOR` is set; its width or, elsewhere, that in
-    /// `COLUMNS`, at most 110.
+    /// The style for standard output: colours on a terminal unless `NO_COLOR` is set; the terminal's width,
+    /// or `COLUMNS`, at most 110.
     pub fn for_stdout() -> Style {
         let terminal = std::io::stdout().is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-        let told = || std::env::var("COLUMNS").ok()?.parse().ok();
-        let columns = fullpipe_kernel::terminal::columns(&std::io::stdout()).ok().or_else(told).unwrap_or(0);
+        let configured = || std::env::var("COLUMNS").ok()?.parse().ok();
+        let columns =
+            fullpipe_kernel::terminal::columns(&std::io::stdout()).ok().or_else(configured).unwrap_or(0);
         Style { colour: terminal && !plain, width: if columns < 40 { 100 } else { columns.min(110) } }
     }
 
@@ -55,7 +56,7 @@ impl Style {
         )
     }
 
-    /// `text` in lines that fit beside an indent, the first beginning with `head` (which is as wide as the indent).
+    /// Wraps `text` beside an indent; the first line begins with `head`, which is as wide as the indent.
     pub fn wrap(self, head: &str, indent: usize, text: &str) -> String {
         let room = self.width.saturating_sub(indent).max(20);
         let mut out = head.to_owned();
@@ -117,7 +118,7 @@ fn finding(style: Style, finding: &Finding, whole: bool) -> String {
     out
 }
 
-/// The doctor's findings: what is wrong in full, what is fine in a line each (in full with `verbose`).
+/// The doctor's findings: problems in full, passed checks in one line each (in full with `verbose`).
 pub fn doctor(style: Style, report: &Report, verbose: bool) -> String {
     let mut out = String::new();
     let title = format!("Is this host ready for {}?", report.controller);
@@ -139,16 +140,16 @@ pub fn doctor(style: Style, report: &Report, verbose: bool) -> String {
     let count = |verdict| report.findings.iter().filter(|f| f.verdict == verdict).count();
     let summary: Vec<String> = [
         (Verdict::Fail, "failed"),
-        (Verdict::Warn, "to look at"),
-        (Verdict::Unknown, "not readable"),
+        (Verdict::Warn, "warnings"),
+        (Verdict::Unknown, "unknown"),
         (Verdict::Advice, "with advice"),
-        (Verdict::Ok, "fine"),
+        (Verdict::Ok, "passed"),
     ]
     .iter()
     .filter(|(v, _)| count(*v) > 0)
     .map(|(v, what)| format!("{} {what}", count(*v)))
     .collect();
-    let hint = if verbose { "" } else { "  (--verbose: what was read, and why, for each)" };
+    let hint = if verbose { "" } else { "  (--verbose shows readings and reasons)" };
     let count = format!("{} checks: {}", report.findings.len(), summary.join(", "));
     let fits = count.chars().count() + hint.len() <= style.width;
     let _ = writeln!(out, "\n{count}{}{}", if fits { "" } else { "\n" }, style.dim(hint));
@@ -167,13 +168,13 @@ fn diff_lines(style: Style, out: &mut String, old: &str, new: &str) {
     }
 }
 
-/// One change, as a diff.
+/// A change as a diff.
 pub(crate) fn change(style: Style, out: &mut String, change: &Change) {
     let mut both = |old: &str, new: &str| diff_lines(style, out, old, new);
     match change {
         Change::Module { name } => both("", &format!("modprobe {name}")),
         Change::Sysctl { name, before, after } if before == after => {
-            both("", &format!("{name} = {after} (as now)"))
+            both("", &format!("{name} = {after} (unchanged)"))
         }
         Change::Sysctl { name, before, after } => {
             both(&format!("{name} = {before}"), &format!("{name} = {after}"));
@@ -190,7 +191,7 @@ pub(crate) fn change(style: Style, out: &mut String, change: &Change) {
         Change::Route { route } => {
             let gateway = route.gateway.map(|g| format!(" via {g}")).unwrap_or_default();
             let settings =
-                if route.metrics.is_empty() { "" } else { ", all else as the route it is cut from" };
+                if route.metrics.is_empty() { "" } else { ", other attributes as the covering route" };
             both(
                 "",
                 &format!(
@@ -222,20 +223,19 @@ pub(crate) fn change(style: Style, out: &mut String, change: &Change) {
     }
 }
 
-/// A plan: what changes in the running kernel, then what changes for the next boot, each with its reason.
+/// A plan: changes of the running kernel, then of the boot files, each with its reason.
 pub fn plan(style: Style, plan: &Plan) -> String {
     let mut out = String::new();
     if plan.is_empty() {
-        let _ = writeln!(out, "{} is in force already: nothing would change.", plan.controller);
+        let _ = writeln!(out, "{} is already applied: nothing to change.", plan.controller);
     } else {
-        let _ =
-            writeln!(out, "{}", style.bold(&format!("To put {} in force, in this order:", plan.controller)));
+        let _ = writeln!(out, "{}", style.bold(&format!("Steps to apply {}, in order:", plan.controller)));
     }
     let mut live = None;
     for (i, step) in plan.steps.iter().enumerate() {
         if live != Some(step.change.is_live()) {
             live = Some(step.change.is_live());
-            let part = if step.change.is_live() { "In the running kernel" } else { "For the next boot" };
+            let part = if step.change.is_live() { "Running kernel" } else { "Next boot" };
             let _ = writeln!(out, "\n{}", style.dim(part));
         }
         let head = format!("  {:>2}. ", i + 1);
@@ -243,7 +243,7 @@ pub fn plan(style: Style, plan: &Plan) -> String {
         change(style, &mut out, &step.change);
     }
     if !plan.notes.is_empty() {
-        let _ = writeln!(out, "\n{}", style.dim("To know"));
+        let _ = writeln!(out, "\n{}", style.dim("Notes"));
         for note in &plan.notes {
             out += &style.wrap("  · ", 4, note);
         }
@@ -257,8 +257,7 @@ pub fn applied(style: Style, applied: &Applied) -> String {
     let plan = &applied.plan;
     match applied.made {
         0 => {
-            let _ =
-                writeln!(out, "{} was in force already: nothing was changed.", style.bold(&plan.controller));
+            let _ = writeln!(out, "{} was already applied: nothing changed.", style.bold(&plan.controller));
         }
         made => {
             let waits = |change: &Change| applied.on_trial && !change.is_live();
@@ -269,10 +268,9 @@ pub fn applied(style: Style, applied: &Applied) -> String {
                 };
                 let _ = writeln!(out, "{mark} {}: {}", step.change.title(), step.change.wanted());
             }
-            let _ = writeln!(out, "{made} of {} steps made now, all read back.", plan.steps.len());
+            let _ = writeln!(out, "{made} of {} steps performed, all read back.", plan.steps.len());
             if plan.steps.iter().any(|s| waits(&s.change)) {
-                let _ =
-                    writeln!(out, "What is marked · is for the next boot, and waits for the confirmation.");
+                let _ = writeln!(out, "Steps marked · are for the next boot and wait for the confirmation.");
             }
         }
     }
@@ -280,13 +278,14 @@ pub fn applied(style: Style, applied: &Applied) -> String {
         Some(prefix) => {
             let _ = writeln!(
                 out,
-                "Connections to {prefix} use {}. Watch them, then the same apply without --canary for all.",
+                "Connections to {prefix} use {}. Check them, then run apply without --canary for all \
+                 connections.",
                 plan.controller
             );
         }
         None => {
             if let Some(seen) = &applied.observed {
-                let _ = writeln!(out, "A new connection was opened and seen to use {}.", style.bold(seen));
+                let _ = writeln!(out, "A new test connection uses {}.", style.bold(seen));
             }
         }
     }
@@ -299,7 +298,7 @@ pub fn applied(style: Style, applied: &Applied) -> String {
 /// Result of a revert.
 pub fn reverted(style: Style, reverted: &Option<Reverted>) -> String {
     let Some(report) = reverted else {
-        return "fullpipe has nothing in force on this host: nothing to revert.\n".into();
+        return "Nothing is applied on this host: nothing to revert.\n".into();
     };
     let mut out = String::new();
     for title in report.undone() {
@@ -308,10 +307,10 @@ pub fn reverted(style: Style, reverted: &Option<Reverted>) -> String {
     for note in report.notes() {
         out += &style.wrap("  · ", 4, &note);
     }
-    out + "The host is as it was before.\n"
+    out + "The host is in its original state.\n"
 }
 
-/// Where the host stands.
+/// Status of a host.
 pub fn status(style: Style, status: &Status) -> String {
     let mut out = String::new();
     let verdict = if status.consistent { Verdict::Ok } else { Verdict::Warn };
@@ -333,10 +332,10 @@ pub fn status(style: Style, status: &Status) -> String {
         row("connections", &shares.join(", "));
     }
     for used in &status.uses {
-        row("in use", &format!("{}: {}", used.controller, used.changes.join(", ")));
+        row("assigned", &format!("{}: {}", used.controller, used.changes.join(", ")));
     }
     for (name, controller) in &status.other_namespaces {
-        row("elsewhere", &format!("{name}: {controller}"));
+        row("other namespace", &format!("{name}: {controller}"));
     }
     for drift in &status.drift {
         row("changed since", drift);
@@ -344,7 +343,7 @@ pub fn status(style: Style, status: &Status) -> String {
     out
 }
 
-/// Whether what was applied is in force: a line for each thing that was looked at, then what follows.
+/// Result of a verification: one line per check, then the conclusion.
 pub fn verified(style: Style, verified: &Verified) -> String {
     let mut out = String::new();
     for check in &verified.checks {
@@ -371,16 +370,16 @@ pub fn verified(style: Style, verified: &Verified) -> String {
     let sentence = match (verified.worst(), verified.controller.is_some()) {
         (_, false) => {
             format!(
-                "`fullpipe advise HOST` says whether a change is worth it; {} makes it",
+                "`fullpipe advise HOST` tells whether a change is worthwhile; {} makes it",
                 verified.identity.command("apply CC")
             )
         }
-        (Outcome::Passed | Outcome::Skipped, _) => format!("{name} is in force"),
+        (Outcome::Passed | Outcome::Skipped, _) => format!("{name} is applied and verified"),
         (Outcome::Unknown, _) => {
-            format!("nothing speaks against it, but not all could be seen: not shown that {name} is in force")
+            format!("some checks are inconclusive: {name} is not verified")
         }
         (Outcome::Failed, _) => format!(
-            "{name} is not in force as applied: {} sets it again, {} takes it back",
+            "{name} is not in place as applied: {} sets it again, {} rolls it back",
             verified.identity.command(format_args!("apply {name}")),
             verified.identity.command("revert")
         ),
@@ -419,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_in_full_and_what_is_fine_in_a_line() {
+    fn doctor_shows_problems_in_full_and_passed_checks_in_one_line() {
         let text = doctor(Style { colour: false, width: 100 }, &report(), false);
         let expected = "\
 Is this host ready for bbr?
@@ -432,14 +431,14 @@ FAIL    receive-limit          6MiB is 0.3 × the path
 
 ok      kernel                 Linux 6.1: paces by itself
 
-2 checks: 1 failed, 1 fine  (--verbose: what was read, and why, for each)
+2 checks: 1 failed, 1 passed  (--verbose shows readings and reasons)
 Next: do this
 ";
         assert_eq!(text, expected);
     }
 
     #[test]
-    fn lines_fit_the_terminal_and_colours_are_only_there_when_asked_for() {
+    fn lines_fit_the_terminal_and_colours_are_optional() {
         let mut long = report();
         long.findings[0].state = "word ".repeat(60);
         let text = doctor(Style { colour: false, width: 80 }, &long, true);

@@ -1,5 +1,5 @@
-//! A split in the journal: a process that divides new connections between controllers as long as it runs. So `status` tells
-//! it, `revert` ends it, and what a process that was killed left in the journal is known to be over.
+//! A split in the journal: a process that divides new connections between controllers while it runs.
+//! `status` reports it, `revert` ends it, and the entry of a killed process is ignored.
 
 use crate::apply::{interrupted, lock, lock_within, now, refuse_unfinished};
 use crate::error::{Error, Result};
@@ -8,23 +8,25 @@ use crate::journal::{Journal, Phase, Record, Store};
 use crate::plan::{Change, Plan, Step, Use};
 use std::time::Duration;
 
-/// What stands for a controller's name beside its steps. No controller that is in the kernel is called so.
+/// Stands in for the controller's name in a split's steps; no kernel controller has this name.
 pub(crate) const USE: &str = "split";
 
-/// How long to wait for another fullpipe.
+/// Time to wait for another fullpipe process.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Has the journal say that this process divides the connections of a control group. To be called before it does.
+/// Records in the journal that a process divides the connections of a control group. Call it before that
+/// begins.
 ///
 /// # Errors
-/// [`Error::Impossible`] without root or a place for the journal; [`Error::Check`] if something was interrupted.
+/// [`Error::Impossible`] without root or a directory for the journal; [`Error::Check`] after an interrupted
+/// command.
 pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: &str) -> Result<()> {
     let _lock = lock_within(host, "split start", LOCK_TIMEOUT)?;
     let change = Change::Split { owner, group: group.to_owned(), arms: arms.to_owned() };
     let part_of = Some(Use { controller: USE.to_owned(), boot: host.clock().boot() });
-    let step = Step { part_of, ..Step::new(change, "new connections get the controllers of arms") };
+    let step = Step { part_of, ..Step::new(change, "new connections get the controllers of the arms") };
     let cannot_write = |e: std::io::Error| {
-        Error::io(format_args!("no split was started: cannot write {}", store.path()), &e)
+        Error::io(format_args!("cannot write {}; no split was started", store.path()), &e)
     };
     match store.load(host)? {
         None => {
@@ -48,8 +50,8 @@ pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: 
     }
 }
 
-/// Has the journal forget it: nothing is divided any more. Where another fullpipe is at work on the host nothing is
-/// written: it may be that which waits for this process to end, and what ends with the process is over anyway.
+/// Removes a split from the journal. Does nothing while another fullpipe process holds the lock: that one
+/// may be waiting for this process to exit, and the entry is void after the exit anyway.
 ///
 /// # Errors
 /// [`Error::Impossible`] if the journal cannot be written.
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_when_it_started() {
+    fn process_is_identified_by_its_start_time() {
         let root = tempfile::tempdir().unwrap();
         let host = host(root.path());
         starts(root.path(), 77, 'S', 1234);
@@ -121,7 +123,7 @@ mod tests {
         assert_eq!(first, Process { id: 77, started: 1234 });
         assert!(first.runs(&host));
         starts(root.path(), 77, 'R', 1235);
-        assert!(!first.runs(&host), "another of that number");
+        assert!(!first.runs(&host), "another process with that ID");
         starts(root.path(), 77, 'Z', 1234);
         assert!(!first.runs(&host), "it has ended");
         assert_eq!(Process::find(&host, 78), None);
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_has_a_split_as_long_as_its_process_runs() {
+    fn journal_keeps_a_split_while_its_process_runs() {
         let root = tempfile::tempdir().unwrap();
         let (host, store) = (host(root.path()), Store::at(STORE));
         let told = || status::status(&host, &store).unwrap();
@@ -140,13 +142,13 @@ mod tests {
         }
         let both = told();
         assert!(
-            both.consistent && both.summary.starts_with("a split of new connections is in use"),
+            both.consistent && both.summary.starts_with("a split of new connections is assigned"),
             "{both:?}"
         );
         assert_eq!(both.uses[0].changes[1], "split of process 78: bbr 50%, cubic 50% of /sys/fs/cgroup");
         end(&host, &store, Process { id: 77, started: 5 }).unwrap();
         assert_eq!(told().uses[0].changes.len(), 1);
-        // One that is killed is over, whatever the journal says; a revert leaves nothing of it.
+        // The entry of a killed process is ignored, and a revert removes it.
         kills(root.path(), 78);
         assert_eq!(told(), none);
         begin(&host, &store, Process { id: 77, started: 5 }, "/sys/fs/cgroup", "bbr 10%, cubic 90%").unwrap();
@@ -155,7 +157,7 @@ mod tests {
         assert_eq!(reverted.undone().collect::<Vec<_>>(), ["split of process 77"]);
         assert!(!root.path().join("proc/77/stat").exists() && !root.path().join("var/lib/fullpipe").exists());
         assert_eq!(told(), none);
-        // Killed before its journal was done with.
+        // Killed before its journal entry was removed.
         starts(root.path(), 79, 'S', 6);
         begin(&host, &store, Process { id: 79, started: 6 }, "/sys/fs/cgroup", "bbr 50%").unwrap();
         kills(root.path(), 79);
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_who_waits_for_it() {
+    fn split_end_does_not_wait_for_the_lock_holder() {
         let root = tempfile::tempdir().unwrap();
         let (host, store) = (host(root.path()), Store::at(STORE));
         starts(root.path(), 77, 'S', 5);
@@ -173,6 +175,6 @@ mod tests {
         let lock = lock(&host, "revert").unwrap();
         end(&host, &store, owner).unwrap();
         drop(lock);
-        assert_eq!(status::status(&host, &store).unwrap().uses.len(), 1, "left to who has the lock");
+        assert_eq!(status::status(&host, &store).unwrap().uses.len(), 1, "left to the lock holder");
     }
 }

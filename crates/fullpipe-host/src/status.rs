@@ -1,4 +1,5 @@
-//! Where a host stands: what fullpipe set, what the boot files say, what the kernel does, and whether they agree.
+//! State of a host: what fullpipe applied, what the boot files set, what the kernel uses, and whether they
+//! agree.
 
 use crate::apply::Part;
 use crate::boot::{self, Assignment};
@@ -15,27 +16,27 @@ use std::fmt::Write;
 /// The state of a host's congestion control.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Status {
-    /// In one sentence, with what to do if something is not as it should be.
+    /// One sentence, with the next command if something is wrong.
     pub summary: String,
-    /// Whether journal, boot files and kernel agree and nothing is half-done.
+    /// Whether journal, boot files and kernel agree and nothing was interrupted.
     pub consistent: bool,
-    /// What fullpipe has in force or was doing.
+    /// Phase of fullpipe's plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// The controller of fullpipe's plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
-    /// What loaded controllers are in use for (`fullpipe cc load`).
+    /// Assignments of loaded controllers (`fullpipe cc load`).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub uses: Vec<InUse>,
-    /// Seconds until what was applied is undone unless confirmed.
+    /// Seconds until the trial is rolled back unless confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_within: Option<u64>,
     /// The default controller now.
     pub live: Option<String>,
     /// The default controller after a restart, and what decides it.
     pub boot: String,
-    /// What is not as fullpipe left it.
+    /// Settings that differ from the plan.
     pub drift: Vec<String>,
     /// Established connections beyond loopback, by controller.
     pub connections: BTreeMap<String, usize>,
@@ -43,12 +44,12 @@ pub struct Status {
     pub other_namespaces: Vec<(String, String)>,
 }
 
-/// A controller that fullpipe put to use, or `split`.
+/// A controller that fullpipe assigned, or `split`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct InUse {
-    /// The name that it is registered under.
+    /// The name it is registered under.
     pub controller: String,
-    /// What was changed for it.
+    /// The changes made for it.
     pub changes: Vec<String>,
 }
 
@@ -68,17 +69,17 @@ fn uses(plan: &Plan) -> Vec<InUse> {
     all
 }
 
-/// What is not as fullpipe left it.
+/// Settings that differ from the plan.
 #[derive(Default)]
 struct Drift {
-    /// In words.
+    /// One line each.
     lines: Vec<String>,
-    /// How many steps are not made, or not any more.
+    /// Number of steps that are not in place.
     missing: usize,
 }
 
 impl Drift {
-    /// What of a journal's steps does not hold on the host.
+    /// The journal's steps that are not in place on the host.
     fn detect(journal: &Journal, host: &dyn Host) -> Drift {
         // A trial writes nothing for the next boot before it is confirmed.
         let part = if journal.trial.is_some() { Part::for_trial(host) } else { Part::Whole };
@@ -103,22 +104,22 @@ impl Drift {
         drift
     }
 
-    /// What was made to last must win at the next boot still, whatever files came since.
+    /// Checks that no newer file overrides the plan at the next boot.
     fn check_boot(&mut self, journal: &Journal, line: &Assignment) {
         let wanted = &journal.plan.controller;
         let lasts = journal.trial.is_none() && journal.phase == Phase::Applied && journal.plan.lasts();
         if lasts && line.value != *wanted {
-            let told = format!("the next boot: to set {wanted}, now {} by {}", line.value, line.place());
-            self.lines.push(told);
+            let text = format!("next boot: should set {wanted}, but {} sets {}", line.place(), line.value);
+            self.lines.push(text);
         }
     }
 }
 
-/// How a trial stands that is not confirmed.
+/// State of an unconfirmed trial.
 struct TrialState {
-    /// Seconds that are left; 0 if it is over.
+    /// Seconds left; 0 if it expired.
     left: u64,
-    /// Whether the machine restarted since, which took it back.
+    /// Whether a restart has ended it.
     restarted: bool,
 }
 
@@ -131,56 +132,60 @@ impl TrialState {
     }
 }
 
-/// Where uses of loaded controllers stand, if that is what there is to say: an apply is not part of it, or one of them was
-/// interrupted.
+/// Summary of the assignments of loaded controllers, if there is no apply or one of them was interrupted.
 fn summarize_uses(journal: &Journal, drift: &Drift, identity: &Identity) -> Option<(bool, String)> {
     let command = |words: &str| identity.command(words);
     if let Some(name) =
         journal.busy_with.as_deref().filter(|name| [kernel::INSTALL, kernel::TRIAL].contains(name))
     {
-        let what =
-            if name == kernel::INSTALL { "installing a kernel" } else { "making ready to try a kernel" };
-        let text = format!("{what} was interrupted: {} says how far it came", command("kernel status"));
-        return Some((false, format!("{text}, {} takes it back", command("kernel back"))));
+        let what = if name == kernel::INSTALL {
+            "a kernel installation"
+        } else {
+            "the preparation of a kernel trial"
+        };
+        let text = format!("{what} was interrupted: {} shows its state", command("kernel status"));
+        return Some((false, format!("{text}, {} rolls it back", command("kernel back"))));
     }
     if let Some(name) = &journal.busy_with {
         let text = if journal.phase == Phase::Reverting {
-            format!("taking {name} out of use was interrupted: `fullpipe cc unload` finishes it")
+            format!("unassigning {name} was interrupted: `fullpipe cc unload` completes it")
         } else {
             format!(
-                "putting {name} to use was interrupted ({} steps not made): the same `fullpipe cc load` or `fullpipe \
+                "assigning {name} was interrupted ({} steps missing): the same `fullpipe cc load` or \
+                 `fullpipe \
                  apply --to` completes it",
                 drift.missing
             )
         };
-        return Some((false, format!("{text}, {} takes everything back", command("revert"))));
+        return Some((false, format!("{text}, {} rolls everything back", command("revert"))));
     }
     if journal.plan.has_apply() || journal.phase != Phase::Applied {
         return None;
     }
     let name = |used: InUse| match used.controller.as_str() {
         crate::split::USE => "a split of new connections".to_owned(),
-        kernel::INSTALL => "what `kernel install` made".to_owned(),
-        kernel::TRIAL => "what `kernel try` made".to_owned(),
+        kernel::INSTALL => "the changes of `kernel install`".to_owned(),
+        kernel::TRIAL => "the changes of `kernel try`".to_owned(),
         _ => used.controller,
     };
     let names: Vec<String> = uses(&journal.plan).into_iter().map(name).collect();
     let (names, are) = (names.join(", "), if names.len() == 1 { "is" } else { "are" });
     Some(if drift.lines.is_empty() {
-        (true, format!("{names} {are} in use through fullpipe, and everything is as it left it"))
+        (true, format!("{names} {are} assigned by fullpipe, and all settings match"))
     } else {
         (
             false,
             format!(
-                "{names} {are} in use through fullpipe, but not everything is so any more: the same `fullpipe cc load` or \
-                 `fullpipe apply --to` sets it again, {} takes it back",
+                "{names} {are} assigned by fullpipe, but some settings were changed since: the same \
+                 `fullpipe cc load` or \
+                 `fullpipe apply --to` sets them again, {} rolls them back",
                 command("revert")
             ),
         )
     })
 }
 
-/// Where an apply stands: whether all is as it should be, and in one sentence.
+/// Whether an apply is in place, and its summary.
 fn summarize_apply(
     journal: &Journal,
     drift: &Drift,
@@ -194,45 +199,52 @@ fn summarize_apply(
         (Phase::Applying, _) => (
             false,
             format!(
-                "an apply of {name} was interrupted ({} steps not made): {apply} completes it, {revert} undoes it",
+                "the apply of {name} was interrupted ({} steps missing): {apply} completes it, {revert} \
+                 rolls it back",
                 drift.missing
             ),
         ),
-        (Phase::Reverting, _) => (false, format!("a revert of {name} was interrupted: {revert} finishes it")),
+        (Phase::Reverting, _) => {
+            (false, format!("the revert of {name} was interrupted: {revert} completes it"))
+        }
         (Phase::Applied, Some(TrialState { restarted: true, .. })) => (
             false,
             format!(
-                "{name} was on trial when the machine restarted, which took it back: {revert} tidies up what is left"
+                "the trial of {name} was ended by a restart, which rolled it back: {revert} removes its \
+                 record"
             ),
         ),
         (Phase::Applied, Some(TrialState { left: 0, .. })) => (
             false,
-            format!("{name} was not confirmed in time and whoever waited for it is gone: {revert} undoes it"),
+            format!(
+                "the trial of {name} expired and its guard process is not running: {revert} rolls it back"
+            ),
         ),
         (Phase::Applied, _) if !drift.lines.is_empty() => (
             false,
             format!(
-                "{name} was put in force by fullpipe, but not everything is so any more: {apply} sets it again, {revert} takes it back"
+                "fullpipe applied {name}, but some settings were changed since: {apply} sets them again, \
+                 {revert} rolls everything back"
             ),
         ),
         (Phase::Applied, Some(TrialState { left, .. })) => {
             let confirm = identity.command("confirm");
-            (true, format!("{name} is in force on trial: {left} s left for {confirm}, then it is undone"))
+            (true, format!("{name} is on trial: {left} s left for {confirm}, then it is rolled back"))
         }
         (Phase::Applied, None) => match &journal.plan.canary {
             Some(prefix) => (true, format!("{name} is on trial for {prefix} only")),
-            None => (true, format!("{name} is in force through fullpipe, and everything is as it left it")),
+            None => (true, format!("{name} is applied by fullpipe, and all settings match")),
         },
     }
 }
 
-/// Finds out. Changes nothing; where fullpipe has something in force only root may read its journal.
+/// Reads the state of a host. Changes nothing; only root may read an existing journal.
 ///
 /// # Errors
 /// The journal is damaged or not readable.
 pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let facts = Facts::gather(host);
-    // What a restart ended leaves a journal of nothing.
+    // After a restart the journal may hold no steps any more.
     let journal = store.load(host)?.filter(|j| !j.plan.is_empty());
     let journal = journal.as_ref();
     let mut drift = journal.map(|journal| Drift::detect(journal, host)).unwrap_or_default();
@@ -244,7 +256,7 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     }
     let boot = match &boot_line {
         Some(line) => format!("{} ({})", line.value, line.place()),
-        None => "the kernel's own default (no file names one)".into(),
+        None => "the kernel's built-in default (no file sets one)".into(),
     };
     let live = facts.default.clone();
     let at_boot_differs = facts.scope.boots
@@ -253,11 +265,10 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let (consistent, summary) = match journal {
         Some(journal) => summarize_uses(journal, &drift, &facts.identity)
             .unwrap_or_else(|| summarize_apply(journal, &drift, trial.as_ref(), &facts.identity)),
-        None if at_boot_differs => (
-            false,
-            "fullpipe has changed nothing here; the default now and the one after a restart differ".into(),
-        ),
-        None => (true, "fullpipe has changed nothing on this host".into()),
+        None if at_boot_differs => {
+            (false, "no change by fullpipe; the default controller now and after a restart differ".into())
+        }
+        None => (true, "no change by fullpipe on this host".into()),
     };
     let mut connections = BTreeMap::new();
     for socket in facts.sockets.iter().flatten().filter(|s| !s.is_loopback()) {
@@ -296,7 +307,7 @@ pub fn prometheus(status: &Status) -> String {
     gauge("host_consistent", "Whether journal, boot files and kernel agree.", &[(String::new(), consistent)]);
     gauge(
         "host_drift",
-        "Settings that are not as fullpipe left them.",
+        "Number of settings that differ from what fullpipe applied.",
         &[(String::new(), status.drift.len() as f64)],
     );
     let live: Vec<_> = status.live.iter().map(|c| (label("controller", c), 1.0)).collect();
@@ -307,7 +318,7 @@ pub fn prometheus(status: &Status) -> String {
     let other = status.other_namespaces.len() as f64;
     gauge(
         "host_namespaces_differing",
-        "Network namespaces whose default differs.",
+        "Other network namespaces with a different default controller.",
         &[(String::new(), other)],
     );
     out
@@ -318,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_is_written_as_prometheus_reads_it() {
+    fn prometheus_text_escapes_labels() {
         let status = Status {
             summary: String::new(),
             consistent: true,

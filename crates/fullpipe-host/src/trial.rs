@@ -103,7 +103,8 @@ pub enum TrialEnd {
 
 /// Interval at which the journal is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Interval and limit of retries of a failed rollback: another process may hold the lock, the disk may be full.
+/// Interval and limit of retries of a failed rollback: another process may hold the lock, the disk may be
+/// full.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3600);
 

@@ -1,7 +1,7 @@
-//! Whether what was applied is in force: in the running kernel, for the next boot, and for a new connection. Changes nothing.
+//! Checks that an apply is effective: in the running kernel, for the next boot and for a new connection.
+//! Changes nothing.
 //!
-//! [`crate::status`] says where a host stands, whatever that is; this says yes or no to one question, after an apply and after a
-//! restart, for people and for scripts.
+//! [`crate::status`] describes any state of a host; this answers yes or no after an apply or a restart.
 
 use crate::boot;
 use crate::error::Result;
@@ -11,79 +11,79 @@ use crate::journal::{Journal, Phase, Store};
 use crate::plan::{Change, StepState};
 use serde::Serialize;
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It is not so.
+    /// It is not as applied.
     Failed,
-    /// It could not be seen.
+    /// It could not be determined.
     Unknown,
-    /// It is no part of what was applied, or of what was asked.
+    /// It is not part of the apply, or was not requested.
     Skipped,
-    /// It is so.
+    /// It is as applied.
     Passed,
 }
 
-/// One thing that must be so.
+/// One check.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Check {
     /// A stable name: `applied`, `live`, `boot`, `connection`, `connection-to`.
     pub id: &'static str,
-    /// How it came out.
+    /// Its result.
     pub outcome: Outcome,
-    /// What was seen, in a line.
+    /// What was observed, in one line.
     pub observed: String,
-    /// What is not as it should be.
+    /// Settings that differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<String>,
 }
 
 impl Check {
-    /// A check without more to say than a line.
+    /// A check without details.
     pub fn new(id: &'static str, outcome: Outcome, observed: impl Into<String>) -> Check {
         Check { id, outcome, observed: observed.into(), wrong: Vec::new() }
     }
 }
 
-/// What is asked.
+/// Scope of a verification.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Question {
-    /// The running kernel alone: what was applied with `--live-only`.
+    /// Check only the running kernel, as after `apply --live-only`.
     pub live_only: bool,
 }
 
-/// The answer.
+/// Result of a verification.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Verified {
     /// The controller that was applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
-    /// When that was begun, seconds since 1970.
+    /// Start of the apply, seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<u64>,
-    /// One for each thing that was looked at.
+    /// The checks.
     pub checks: Vec<Check>,
-    /// Which host it is: what is told of commands is told so that they act on it.
+    /// The host, so that printed commands act on it.
     #[serde(skip)]
     pub identity: Identity,
 }
 
 impl Verified {
-    /// The worst of the checks.
+    /// The worst result.
     pub fn worst(&self) -> Outcome {
         self.checks.iter().map(|check| check.outcome).min().unwrap_or(Outcome::Unknown)
     }
 }
 
-/// Looks.
+/// Verifies an apply.
 ///
 /// # Errors
 /// The journal is damaged or not readable.
 pub fn verify(host: &dyn Host, store: &Store, question: Question) -> Result<Verified> {
     let journal = store.load(host)?.filter(|journal| journal.plan.has_apply());
     let Some(journal) = journal else {
-        let nothing = Check::new("applied", Outcome::Failed, "fullpipe has applied nothing on this host");
+        let nothing = Check::new("applied", Outcome::Failed, "nothing is applied on this host");
         let identity = host.identity();
         return Ok(Verified { controller: None, applied_at: None, checks: vec![nothing], identity });
     };
@@ -100,13 +100,13 @@ pub fn verify(host: &dyn Host, store: &Store, question: Question) -> Result<Veri
     Ok(Verified { controller, applied_at, checks, identity: host.identity() })
 }
 
-/// Whether the apply came to its end and stays.
+/// Whether the apply completed and is not on trial.
 fn applied(host: &dyn Host, journal: &Journal) -> Check {
     let name = &journal.plan.controller;
     let check = |outcome, seen: String| Check::new("applied", outcome, seen);
     match (journal.phase, &journal.trial) {
-        (Phase::Applying, _) => check(Outcome::Failed, format!("an apply of {name} was interrupted")),
-        (Phase::Reverting, _) => check(Outcome::Failed, format!("a revert of {name} was interrupted")),
+        (Phase::Applying, _) => check(Outcome::Failed, format!("the apply of {name} was interrupted")),
+        (Phase::Reverting, _) => check(Outcome::Failed, format!("the revert of {name} was interrupted")),
         (Phase::Applied, Some(trial)) => match trial.remaining(host.clock()) {
             Some(left) => check(
                 Outcome::Passed,
@@ -119,13 +119,13 @@ fn applied(host: &dyn Host, journal: &Journal) -> Check {
             None => check(Outcome::Failed, format!("{name} was not confirmed in time")),
         },
         (Phase::Applied, None) => match &journal.plan.canary {
-            Some(prefix) => check(Outcome::Passed, format!("{name}, for {prefix} alone")),
+            Some(prefix) => check(Outcome::Passed, format!("{name}, for {prefix} only")),
             None => check(Outcome::Passed, name.clone()),
         },
     }
 }
 
-/// Whether the apply's changes of one kind are as they were made.
+/// Whether the apply's changes of one kind are in place.
 fn plan_state(host: &dyn Host, journal: &Journal, id: &'static str, of: fn(&Change) -> bool) -> Check {
     let steps = journal.plan.steps.iter().enumerate();
     let steps: Vec<_> = steps.filter(|(_, step)| step.part_of.is_none() && of(&step.change)).collect();
@@ -149,18 +149,18 @@ fn plan_state(host: &dyn Host, journal: &Journal, id: &'static str, of: fn(&Chan
     wrong.append(&mut unread);
     let what = if steps.len() == 1 { "setting" } else { "settings" };
     let seen = match steps.len() {
-        0 => "nothing had to be changed".to_owned(),
+        0 => "no change was needed".to_owned(),
         all => format!("{held} of {all} {what} as applied"),
     };
     Check { wrong, ..Check::new(id, outcome, seen) }
 }
 
-/// Which controller a connection gets that is opened now.
+/// Which controller a new connection gets.
 fn connection(host: &dyn Host, journal: &Journal) -> Check {
     let wanted = &journal.plan.controller;
     let check = |outcome, seen: String| Check::new("connection", outcome, seen);
     if journal.plan.canary.is_some() {
-        return check(Outcome::Skipped, "the default is not what was applied".into());
+        return check(Outcome::Skipped, "the apply does not change the default".into());
     }
     match host.try_connection() {
         Ok(seen) if seen == *wanted => check(Outcome::Passed, format!("a new connection uses {seen}")),
@@ -168,7 +168,7 @@ fn connection(host: &dyn Host, journal: &Journal) -> Check {
             check(Outcome::Unknown, format!("a new connection uses {seen}: a split is running"))
         }
         Ok(seen) => check(Outcome::Failed, format!("a new connection uses {seen}, not {wanted}")),
-        Err(e) => check(Outcome::Unknown, format!("no loopback connection could be opened: {e}")),
+        Err(e) => check(Outcome::Unknown, format!("cannot open a loopback connection: {e}")),
     }
 }
 
@@ -179,10 +179,10 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
     let wanted = &journal.plan.controller;
     let skipped = |why: &str| Check::new("boot", Outcome::Skipped, why);
     if question.live_only {
-        return skipped("left out (--live-only)");
+        return skipped("skipped (--live-only)");
     }
     if journal.trial.is_some() {
-        return skipped("on trial: its files are written when it is confirmed");
+        return skipped("on trial: boot files are written on confirmation");
     }
     if journal.plan.canary.is_some() {
         return skipped("a canary lasts until the restart");
@@ -194,16 +194,18 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
     if files.outcome != Outcome::Passed {
         return files;
     }
-    // A controller that is loaded has a unit that loads it and makes it the default, after all sysctls.
+    // An eBPF controller is loaded and made the default by a unit, after all sysctls.
     if wanted.starts_with("fp_") {
         let unit = journal.plan.steps.iter().any(|step| {
             step.part_of.is_none()
                 && matches!(&step.change, Change::File { path, .. } if path.ends_with(".service"))
         });
         return match unit {
-            true => {
-                Check::new("boot", Outcome::Passed, format!("a unit loads {wanted} and makes it the default"))
-            }
+            true => Check::new(
+                "boot",
+                Outcome::Passed,
+                format!("a systemd unit loads {wanted} and makes it the default"),
+            ),
             false => Check::new("boot", Outcome::Failed, format!("nothing loads {wanted} at boot")),
         };
     }

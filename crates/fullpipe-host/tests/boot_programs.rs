@@ -1,4 +1,5 @@
-//! The simulated boot programs against the real ones: systemd-sysctl and procps' `sysctl --system` are run on the same
+//! The simulated boot programs against the real ones: systemd-sysctl and procps' `sysctl --system` are run on
+//! the same
 //! trees, in user, mount and network namespaces of their own, and the kernel's values are compared.
 
 mod support;
@@ -141,7 +142,8 @@ fn obstacle() -> Option<String> {
     let reason = if let Some(program) = missing {
         format!("{program} is not installed")
     } else {
-        let script = "echo reno >/proc/sys/net/ipv4/tcp_congestion_control && echo bbr >/proc/sys/net/ipv4/tcp_congestion_control";
+        let script = "echo reno >/proc/sys/net/ipv4/tcp_congestion_control && echo bbr \
+                      >/proc/sys/net/ipv4/tcp_congestion_control";
         let works = Command::new("unshare")
             .args(["--user", "--map-root-user", "--mount", "--net", "sh", "-c", script])
             .output();
@@ -171,7 +173,8 @@ fn real(root: &Path, count: usize) -> Vec<BTreeMap<String, String>> {
             // A mount namespace of its own for each run, so that nothing has to be unmounted.
             let _ = writeln!(
                 script,
-                "unshare --mount sh -c 'for d in etc run usr/local/lib usr/lib/sysctl.d; do mount --bind {base}/$d /$d; done; {command}' >/dev/null 2>&1 || true"
+                "unshare --mount sh -c 'for d in etc run usr/local/lib usr/lib/sysctl.d; do mount --bind \
+                 {base}/$d /$d; done; {command}' >/dev/null 2>&1 || true"
             );
             let keys: Vec<&str> = KEYS.iter().map(|(k, _)| *k).collect();
             let _ = writeln!(script, "for k in {}; do echo $k=$(cat $k); done; echo --", keys.join(" "));
@@ -221,7 +224,10 @@ fn compare(root: &Path, names: &[String]) {
 fn listing(base: &Path) -> String {
     let output = Command::new("sh")
         .arg("-c")
-        .arg("find etc run usr \\( -type f -o -type l \\) | sort | while read f; do echo \"== $f $(readlink $f)\"; [ -h $f ] || cat $f; echo; done")
+        .arg(
+            "find etc run usr \\( -type f -o -type l \\) | sort | while read f; do echo \"== $f $(readlink \
+              $f)\"; [ -h $f ] || cat $f; echo; done",
+        )
         .current_dir(base)
         .output()
         .unwrap();

@@ -1,4 +1,5 @@
-//! A crash at every change that an apply or a revert makes, a fault at every one, and the loss of unsynced writes: the
+//! A crash at every change that an apply or a revert makes, a fault at every one, and the loss of unsynced
+//! writes: the
 //! host stays whole, `status` tells the truth, `apply` or `revert` finishes the work.
 
 mod support;
@@ -70,7 +71,7 @@ fn status_is_true(host: &Fake, context: &str) {
                 status.summary
             );
         }
-        None => assert!(status.summary.contains("changed nothing"), "{context}: {}", status.summary),
+        None => assert!(status.summary.contains("no change by fullpipe"), "{context}: {}", status.summary),
     }
 }
 
@@ -95,7 +96,8 @@ struct How {
     finish_by_apply: bool,
 }
 
-/// An apply to a copy of `start` that dies; what it left is told truly, completed as `in_force` if asked, and taken back to `original`.
+/// An apply to a copy of `start` that dies; what it left is told truly, completed as `in_force` if asked, and
+/// taken back to `original`.
 fn struck_apply(
     start: &Fake,
     pristine: &BTreeMap<String, Entry>,
@@ -148,7 +150,8 @@ fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
     println!("{cases} crashes of an apply");
 }
 
-/// What an apply until a restart lacks, or one without buffers, is added by the same apply without that or with them, and a crash while
+/// What an apply until a restart lacks, or one without buffers, is added by the same apply without that or
+/// with them, and a crash while
 /// it is leaves nothing that cannot be finished or undone.
 #[test]
 fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
@@ -183,7 +186,8 @@ fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
     println!("{cases} crashes of an addition");
 }
 
-/// The state in force is the same however it was reachability, but for the journal's wording and for handles: the kernel's
+/// The state in force is the same however it was reachability, but for the journal's wording and for handles:
+/// the kernel's
 /// own tree of fq (after a restart, or under a new mq) has none.
 fn same_in_force(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, context: &str) {
     let relevant = |all: &BTreeMap<String, String>| {
@@ -217,7 +221,8 @@ fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
                 for after in AFTER {
                     for restarted_between in [false, true] {
                         let context = format!(
-                            "{name}, change {at} of {changes}, {crash:?}, {after:?}, restarted between: {restarted_between}"
+                            "{name}, change {at} of {changes}, {crash:?}, {after:?}, restarted between: \
+                             {restarted_between}"
                         );
                         let host = copy(&in_force);
                         if restarted_between {
@@ -264,7 +269,8 @@ fn a_change_that_fails_is_undone_at_once() {
                     revert_selection(&host).unwrap();
                     assert_same(&snapshot(&host), &original, &context);
                 } else {
-                    // The journal itself could not be kept or removed: then status says so and revert goes on.
+                    // The journal itself could not be kept or removed: then status says so and revert goes
+                    // on.
                     status_is_true(&host, &context);
                     revert_selection(&host).unwrap_or_else(|e| panic!("{context}: {e}"));
                     assert_same(&snapshot(&host), &original, &context);

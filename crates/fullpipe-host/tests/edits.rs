@@ -1,4 +1,5 @@
-//! What people do to a host between an apply and its revert: their work is never overwritten, everything else comes
+//! What people do to a host between an apply and its revert: their work is never overwritten, everything else
+//! comes
 //! back byte for byte.
 
 mod support;
@@ -177,13 +178,14 @@ proptest! {
                 }
             }
             Err(Error::Check(text)) => {
-                prop_assert!(text.contains("someone changed this") && text.contains("now:"), "{}", text);
+                prop_assert!(text.contains("changed since fullpipe applied them") && text.contains("now:"), "{}", text);
                 assert_same(&snapshot(&host), &edited, &format!("{name}: a refusal touched something"));
                 let twin = Model::new(host.files().copy());
                 let keep = revert::Options { keep_changed: true, ..Default::default() };
                 revert::revert(&host, &store(), &keep).unwrap();
                 let kept = snapshot(&host);
-                assert_same(&without(&kept, &touched), &without(&original, &touched), &format!("{name}: kept what was changed"));
+                assert_same(&without(&kept, &touched), &without(&original, &touched), &format!("{name}: kept \
+                    what was changed"));
                 let force = revert::Options { force: true, ..Default::default() };
                 revert::revert(&twin, &store(), &force).unwrap();
                 assert_same(&without(&snapshot(&twin), &foreign), &without(&original, &foreign), &format!("{name}: forced"));

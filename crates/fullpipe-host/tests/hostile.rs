@@ -1,4 +1,5 @@
-//! Images that someone prepared to hurt whoever looks at them: files without end, patterns without end, profiles that
+//! Images that someone prepared to hurt whoever looks at them: files without end, patterns without end,
+//! profiles that
 //! include each other, and journals that someone else wrote.
 
 use fullpipe_host::checks::{self, Question};
@@ -176,13 +177,13 @@ fn a_journal_that_someone_else_may_write_is_refused_and_one_that_is_cut_off_kept
             in_force().unwrap_err(),
         ];
         assert!(errors.iter().all(|e| e.text().contains("cut off")), "{errors:?}");
-        assert_eq!(fs::read(&journal).unwrap(), &whole[..cut], "it is the only one that knows");
+        assert_eq!(fs::read(&journal).unwrap(), &whole[..cut], "the only copy is kept");
     }
     fs::write(&journal, &whole).unwrap();
 
     let refused = |what: &str| {
         let error = revert::revert(&host(r), &store(), &revert::Options::default()).expect_err(what);
-        assert!(error.text().contains("not to be trusted"), "{what}: {error}");
+        assert!(error.text().contains("is not trusted"), "{what}: {error}");
         assert!(status::status(&host(r), &store()).is_err(), "{what}");
         assert!(journal.exists());
     };

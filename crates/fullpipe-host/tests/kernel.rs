@@ -1,4 +1,5 @@
-//! From an old kernel to a newer one: the old one is booted whatever happens on the way, and is gone back to unless all is as before.
+//! From an old kernel to a newer one: the old one is booted whatever happens on the way, and is gone back to
+//! unless all is as before.
 
 mod support;
 
@@ -90,7 +91,8 @@ fn make_menu(host: &Fake) {
         format!("\tlinux /boot/vmlinuz-{release} root=UUID=77 ro\n\tinitrd /boot/initrd.img-{release}\n}}\n")
     };
     let mut menu = format!(
-        "if [ \"${{next_entry}}\" ] ; then\n   set default=\"${{next_entry}}\"\nelse\n   set default=\"{}\"\nfi\n",
+        "if [ \"${{next_entry}}\" ] ; then\n   set default=\"${{next_entry}}\"\nelse\n   set \
+         default=\"{}\"\nfi\n",
         default.unwrap_or_else(|| "0".into())
     );
     menu +=
@@ -130,7 +132,8 @@ fn programs(host: &Fake, program: &Program) -> io::Result<ProgramOutput> {
         ["apt-cache", "madison", ..] => {
             let line = |name: &str, version: &str| {
                 format!(
-                    " {name} | {version} | http://mirror.example/debian bullseye-backports/main amd64 Packages\n"
+                    " {name} | {version} | http://mirror.example/debian bullseye-backports/main amd64 \
+                     Packages\n"
                 )
             };
             said(line(&image, "6.1.192-2") + &line(&format!("linux-image-{OLD}"), "5.10.209-2"))
@@ -270,13 +273,13 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
         (Some(OLD), Some(NEW))
     );
     assert!(now.summary.contains(&format!("kernel try {NEW}")), "{}", now.summary);
-    assert!(install::install(&host, &store(), &plan).unwrap_err().text().contains("nobody kept it yet"));
+    assert!(install::install(&host, &store(), &plan).unwrap_err().text().contains("not kept yet"));
     assert_eq!(boot(&fake, &clock), OLD, "an ordinary restart");
 
     trial_boot::arm(&host, &store(), &attempt("6.1")).unwrap();
     assert_eq!(told(&fake).trial.unwrap().stage, Stage::Armed);
     assert!(
-        trial_boot::arm(&host, &store(), &attempt("6.1")).unwrap_err().text().contains("on trial already")
+        trial_boot::arm(&host, &store(), &attempt("6.1")).unwrap_err().text().contains("already on trial")
     );
     assert_eq!(boot(&fake, &clock), NEW);
     assert!(
@@ -417,7 +420,7 @@ fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
     install_newest(&with(&fake)).unwrap();
     let error = trial_boot::roll_back(&Faulty::counting(&fake).with(needed), &store()).unwrap_err();
     assert!(
-        error.text().contains("linux-image-amd64 came later") && error.text().contains("remove them first"),
+        error.text().contains("linux-image-amd64 depend on it") && error.text().contains("remove them first"),
         "{error}"
     );
     assert_eq!((boot(&fake, &clock).as_str(), told(&fake).installed.as_deref()), (OLD, Some(NEW)));
@@ -426,7 +429,8 @@ fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
     same(&fake, &before, "back");
 }
 
-/// Every place where the process may die, with and without what the kernel had not written: the host boots the old kernel, or the new
+/// Every place where the process may die, with and without what the kernel had not written: the host boots
+/// the old kernel, or the new
 /// one once and then the old one, and goes back to what it was.
 #[test]
 fn whenever_it_is_killed_the_old_kernel_is_booted_and_all_goes_back() {
@@ -521,7 +525,10 @@ fn an_installation_that_fails_leaves_all_as_it_was() {
     let fake = host(&clock);
     let before = snapshot(&fake);
     let error = install_newest(&Faulty::counting(&fake).with(failing)).unwrap_err();
-    assert!(error.text().contains("no space left") && error.text().contains("put back as it was"), "{error}");
+    assert!(
+        error.text().contains("no space left") && error.text().contains("everything was rolled back"),
+        "{error}"
+    );
     same(&fake, &before, "failed");
 }
 
@@ -550,24 +557,24 @@ fn what_cannot_be_is_refused_and_says_why() {
     let room = |fake: &Fake| {
         put_kernel(fake, &ModelKernel { free: [("/".to_owned(), 50 << 20)].into(), ..kernel(fake) })
     };
-    refused(&room, &installs, &["50 MB free", "make room", "Nothing was changed"]);
-    refused(&|_| {}, &of_version, &["no Linux 9.9", NEW, OLD]);
-    refused(&with_new, &installs, &["installed already", "kernel try"]);
-    refused(&|fake| put(fake, "/.dockerenv", ""), &installs, &["docker", "act there"]);
+    refused(&room, &installs, &["50 MB free", "free some space", "nothing was changed"]);
+    refused(&|_| {}, &of_version, &["has no Linux 9.9", NEW, OLD]);
+    refused(&with_new, &installs, &["already installed", "kernel try"]);
+    refused(&|fake| put(fake, "/.dockerenv", ""), &installs, &["docker", "run fullpipe on the host"]);
     refused(
         &|fake| put_kernel(fake, &ModelKernel { unprivileged: true, ..kernel(fake) }),
         &installs,
         &["root"],
     );
     refused(&|fake| remove(fake, &format!("/boot/vmlinuz-{OLD}")), &installs, &["booted from outside"]);
-    refused(&|fake| remove(fake, "/boot/grub/grub.cfg"), &installs, &["no boot loader"]);
-    refused(&|_| {}, &tries, &["no Linux 6.1", "There are", OLD]);
-    refused(&|fake| put(fake, "/proc/1/comm", "init"), &tries, &["no Linux 6.1"]);
+    refused(&|fake| remove(fake, "/boot/grub/grub.cfg"), &installs, &["no supported boot loader"]);
+    refused(&|_| {}, &tries, &["Linux 6.1", "is not installed; installed:", OLD]);
+    refused(&|fake| put(fake, "/proc/1/comm", "init"), &tries, &["Linux 6.1", "is not installed"]);
     let without_systemd = |fake: &Fake| {
         with_new(fake);
         put(fake, "/proc/1/comm", "init");
     };
-    refused(&without_systemd, &tries, &["without systemd"]);
+    refused(&without_systemd, &tries, &["needs systemd"]);
     let without_bbr = |fake: &Fake| {
         with_new(fake);
         put(fake, &format!("/lib/modules/{NEW}/modules.dep"), "kernel/net/sched/sch_fq.ko:\n");
@@ -626,7 +633,7 @@ fn screens_fit() {
     for part in [
         "Linux 6.1.0-56-amd64 (installed by fullpipe, not kept yet)",
         "bbr ✓  fq ✓  BTF ✓",
-        "tcp_bbr as a module, which is not there",
+        "tcp_bbr as a module, which is missing",
         "GRUB (/boot/grub/grub.cfg)",
     ] {
         assert!(text.contains(part), "{part}\n{text}");

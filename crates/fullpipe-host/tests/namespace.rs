@@ -1,4 +1,5 @@
-//! The running kernel: controllers, routes and queueing disciplines in a private network namespace, where nothing
+//! The running kernel: controllers, routes and queueing disciplines in a private network namespace, where
+//! nothing
 //! outside can be changed.
 
 use fullpipe_host::destinations::{self};
@@ -15,8 +16,9 @@ use std::process::Command;
 
 const INSIDE: &str = "FULLPIPE_HOST_TEST_INSIDE";
 
-/// Runs the named test once more in namespaces of its own, with a private /run. Gives whether this is the inner run.
-fn lock(name: &str) -> bool {
+/// Runs the named test once more in namespaces of its own, with a private /run. Gives whether this is the
+/// inner run.
+fn enter_namespace(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
@@ -107,7 +109,8 @@ fn everything() -> Everything {
     let mut sysctls = BTreeMap::new();
     for directory in ["/proc/sys/net/ipv4", "/proc/sys/net/core"] {
         for name in host.list(directory).unwrap() {
-            // What is registered belongs to the whole machine, and others may load an eBPF controller meanwhile.
+            // What is registered belongs to the whole machine, and others may load an eBPF controller
+            // meanwhile.
             let own = name != "tcp_available_congestion_control" && name != "tcp_allowed_congestion_control";
             if let Some(value) = host.text(&format!("{directory}/{name}")).filter(|_| own) {
                 sysctls.insert(name, value);
@@ -117,7 +120,8 @@ fn everything() -> Everything {
     let mut qdiscs = host.qdiscs().unwrap();
     for node in &mut qdiscs {
         (node.drops, node.flows_plimit) = (0, None);
-        // Of `struct tc_htb_glob`, in an attribute of its own, the fifth number counts the packets that went by no
+        // Of `struct tc_htb_glob`, in an attribute of its own, the fifth number counts the packets that went
+        // by no
         // class: the router solicitations that the kernel sends now and then.
         if node.kind == "htb" && node.options.starts_with("18000200") {
             node.options.replace_range(40..48, "00000000");
@@ -147,7 +151,7 @@ fn controllers_of_a_new_connection() -> Vec<String> {
 
 #[test]
 fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
-    if !lock("each_controller_is_put_in_force_seen_at_work_and_taken_back") {
+    if !enter_namespace("each_controller_is_put_in_force_seen_at_work_and_taken_back") {
         return;
     }
     let (available, allowed) = (
@@ -199,7 +203,7 @@ fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
 
 #[test]
 fn default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults() {
-    if !lock("default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults") {
+    if !enter_namespace("default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults") {
         return;
     }
     let host = Machine::new();
@@ -224,7 +228,8 @@ fn default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults() {
 
 #[test]
 fn what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options() {
-    if !lock("what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options") {
+    if !enter_namespace("what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options")
+    {
         return;
     }
     let tc = |arguments: &str| {
@@ -272,13 +277,13 @@ fn what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_op
     let before = everything();
     let shaper = Request { replace_on: vec!["v0".into()], ..request };
     let error = put_in_force(&shaper).unwrap_err();
-    assert!(error.text().contains("htb") && error.text().contains("by hand"), "{error}");
+    assert!(error.text().contains("htb") && error.text().contains("manually"), "{error}");
     assert_same(&everything(), &before, "");
 }
 
 #[test]
 fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whole() {
-    if !lock("a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whole") {
+    if !enter_namespace("a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whole") {
         return;
     }
     let before = everything();
@@ -307,7 +312,7 @@ fn ip(arguments: &str) -> String {
 
 #[test]
 fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
-    if !lock("a_route_in_use_keeps_all_else_and_has_its_own_controller_again") {
+    if !enter_namespace("a_route_in_use_keeps_all_else_and_has_its_own_controller_again") {
         return;
     }
     let host = Machine::new();
@@ -315,7 +320,8 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
     let allowed = words("net.ipv4.tcp_allowed_congestion_control");
     let other = allowed.iter().find(|c| **c != now).expect("two allowed controllers");
     ip(&format!(
-        "route add 203.0.113.0/24 via 192.0.2.2 dev v0 src 192.0.2.1 metric 7 initcwnd 20 mtu lock 1400 congctl lock {now}"
+        "route add 203.0.113.0/24 via 192.0.2.2 dev v0 src 192.0.2.1 metric 7 initcwnd 20 mtu lock 1400 \
+         congctl lock {now}"
     ));
     ip("route add default via 192.0.2.2 dev v0");
     ip("-6 address add 2001:db8::1/64 dev v0 nodad");
@@ -356,7 +362,7 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
         ..assign::Request::default()
     };
     let error = assign::assign(&host, &store(), &nowhere).unwrap_err();
-    assert!(error.text().contains("there is no route"), "{error}");
+    assert!(error.text().contains("no route to"), "{error}");
     ip("route add 198.51.100.0/24 nexthop via 192.0.2.2 dev v0 nexthop via 192.0.2.3 dev v0");
     let error = assign::assign(&host, &store(), &nowhere).unwrap_err();
     assert!(error.text().contains("several routes or next hops"), "{error}");
@@ -364,7 +370,7 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
 
 #[test]
 fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
-    if !lock("a_destination_has_its_own_controller_by_a_route_and_only_that") {
+    if !enter_namespace("a_destination_has_its_own_controller_by_a_route_and_only_that") {
         return;
     }
     let host = Machine::new();
@@ -402,8 +408,8 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
         (applied.made, &applied.warnings[..]),
         (
             5,
-            &["the first address of 198.51.100.0/24 is reached by another \
-        route than the one that names reno (ip route get; ip rule)"
+            &["the first address of 198.51.100.0/24 is reached over another route than the one with reno: \
+              check `ip route get` and `ip rule`"
                 .replace("reno", other)][..]
         )
     );
@@ -443,7 +449,7 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
 
     for (prefix, said) in [
         ("192.0.2.1/32", "this host's own"),
-        ("192.0.2.7/24", "192.0.2.0/24 is that network"),
+        ("192.0.2.7/24", "the network is 192.0.2.0/24"),
         ("2001:db8:9::/48", "no route"),
         ("example.org", "not a prefix"),
     ] {
@@ -464,7 +470,7 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
 
 #[test]
 fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
-    if !lock("what_is_not_confirmed_in_time_is_undone_and_what_is_stays") {
+    if !enter_namespace("what_is_not_confirmed_in_time_is_undone_and_what_is_stays") {
         return;
     }
     let host = Machine::new();
@@ -502,7 +508,7 @@ fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
 
 #[test]
 fn an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back() {
-    if !lock("an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back") {
+    if !enter_namespace("an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back") {
         return;
     }
     let before = everything();
@@ -524,7 +530,7 @@ fn an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back() {
 
 #[test]
 fn the_kernel_tells_the_offloads_of_a_device_as_they_are_switched() {
-    if !lock("the_kernel_tells_the_offloads_of_a_device_as_they_are_switched") {
+    if !enter_namespace("the_kernel_tells_the_offloads_of_a_device_as_they_are_switched") {
         return;
     }
     let of = |device: &str| {

@@ -1,4 +1,5 @@
-//! A network namespace's number (the inode of /proc/self/ns/net) is given again to the next one when it is gone. What
+//! A network namespace's number (the inode of /proc/self/ns/net) is given again to the next one when it is
+//! gone. What
 //! fullpipe has in force in the one that is gone is no other's to show, to go on with or to undo.
 
 mod support;
@@ -69,7 +70,8 @@ fn a_namespace_is_its_cookie_in_this_run_of_the_machine_and_not_its_number() {
 
 const STAGE: &str = "FULLPIPE_HOST_TEST_STAGE";
 
-/// Runs `script` in user, mount, process and network namespaces of its own with a private /run, and this test in it.
+/// Runs `script` in user, mount, process and network namespaces of its own with a private /run, and this test
+/// in it.
 fn unshared(script: &str, stage: &str) -> std::io::Result<std::process::Output> {
     let program = std::env::current_exe()?;
     Command::new("unshare")
@@ -129,7 +131,8 @@ fn the_kernels_next_namespace_of_a_number_has_no_journal() {
     assert!(text.contains("1 passed"), "the inner test did not run:\n{text}");
 }
 
-/// Makes one namespace after the other, with something in force in each, until the kernel gives the number of any of
+/// Makes one namespace after the other, with something in force in each, until the kernel gives the number of
+/// any of
 /// them again: that of one only would wait for ever if something else on this machine took it and kept it.
 fn reuse() {
     let visit = || {

@@ -1,4 +1,5 @@
-//! A change on trial is undone unless it is confirmed: whoever dies, whatever the time of day, and by a restart alone.
+//! A change on trial is undone unless it is confirmed: whoever dies, whatever the time of day, and by a
+//! restart alone.
 
 mod support;
 
@@ -96,17 +97,18 @@ fn a_trial_writes_nothing_for_the_next_boot_and_a_confirmation_does() {
         assert!(now.consistent && now.phase == Some(Phase::Applied) && now.confirm_within.is_none());
         clock.go_on(WITHIN * 2);
         assert_eq!(trial::revert_expired(&host, &store()).unwrap(), None);
-        assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("nothing waits"));
+        assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("waiting for confirmation"));
         revert_selection(&host);
         assert_same(&snapshot(&host), &original, name);
 
-        // The machine restarts before anyone confirmed: everything is as it was, whether or not fullpipe is started.
+        // The machine restarts before anyone confirmed: everything is as it was, whether or not fullpipe is
+        // started.
         restart(&unconfirmed, &pristine);
         clock.restart();
         assert_same(&boot_files(&unconfirmed), &before, name);
         assert_ne!(unconfirmed.sysctl("net.ipv4.tcp_congestion_control").unwrap(), controller);
         let now = status(&unconfirmed, &store()).unwrap();
-        assert!(!now.consistent && now.summary.contains("restarted"), "{now:?}");
+        assert!(!now.consistent && now.summary.contains("restart"), "{now:?}");
         assert!(trial::revert_expired(&unconfirmed, &store()).unwrap().is_some());
         assert_same(&snapshot(&unconfirmed), &original, name);
         clock.go_on(Duration::from_secs(1));
@@ -120,7 +122,7 @@ fn a_confirmation_that_comes_too_late_undoes() {
     let original = snapshot(&host);
     try_out(&host, "bbr").unwrap();
     clock.go_on(WITHIN);
-    assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("was over"));
+    assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("timed out"));
     assert_same(&snapshot(&host), &original, "");
 }
 
@@ -212,7 +214,11 @@ fn a_crash_at_any_change_of_a_trial_or_its_confirmation_is_undone_by_whoever_com
                     let now = status(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
                     match now.phase {
                         None => {
-                            assert!(now.summary.contains("changed nothing"), "{context}: {}", now.summary)
+                            assert!(
+                                now.summary.contains("no change by fullpipe"),
+                                "{context}: {}",
+                                now.summary
+                            )
                         }
                         // Before the trial's time was written, or after someone had said yes.
                         Some(_) => assert!(

@@ -1,5 +1,7 @@
-//! What loaded controllers are put to use for is in the one journal: `status` sees it, `revert` takes it back, a step that
-//! fails takes those before it back, and a crash at any change leaves a journal that all of these can go on with.
+//! What loaded controllers are put to use for is in the one journal: `status` sees it, `revert` takes it
+//! back, a step that
+//! fails takes those before it back, and a crash at any change leaves a journal that all of these can go on
+//! with.
 
 mod support;
 
@@ -70,7 +72,8 @@ fn load(host: &Fake) {
     }
 }
 
-/// What the kernel does when a controller is loaded that all may choose, as all of ours are (`TCP_CONG_NON_RESTRICTED`).
+/// What the kernel does when a controller is loaded that all may choose, as all of ours are
+/// (`TCP_CONG_NON_RESTRICTED`).
 fn register(host: &Fake, controller: &str) {
     for list in [AVAILABLE, ALLOWED] {
         let text = host.text(list).unwrap();
@@ -147,7 +150,7 @@ fn use_at_boot(host: &dyn Host, controller: &str) -> Result<(), Error> {
     assign::assign(host, &store(), &request)
 }
 
-fn retire(host: &dyn Host, controller: &str) -> Result<assign::Unassigned, Error> {
+fn unassign_controller(host: &dyn Host, controller: &str) -> Result<assign::Unassigned, Error> {
     assign::unassign(host, &store(), controller, Part::Whole)
 }
 
@@ -194,7 +197,7 @@ fn status_is_true(host: &Fake, context: &str) {
             let interrupted = status.summary.contains("interrupted");
             assert!(!status.consistent && interrupted, "{context}: {}", status.summary);
         }
-        None => assert!(status.summary.contains("changed nothing"), "{context}: {}", status.summary),
+        None => assert!(status.summary.contains("no change by fullpipe"), "{context}: {}", status.summary),
     }
 }
 
@@ -241,7 +244,9 @@ fn finish(host: &Fake, then: Then, context: &str) {
             revert_selection(host).unwrap_or_else(|e| panic!("{context}: {e}"));
         }
         Then::Revert => drop(revert_selection(host).unwrap_or_else(|e| panic!("{context}: {e}"))),
-        Then::Unload => drop(retire(host, "fp_hybla").unwrap_or_else(|e| panic!("{context}: {e}"))),
+        Then::Unload => {
+            drop(unassign_controller(host, "fp_hybla").unwrap_or_else(|e| panic!("{context}: {e}")))
+        }
     }
     load(host);
 }
@@ -255,7 +260,7 @@ fn all_uses_are_seen_and_taken_back_to_the_byte() {
     assert_eq!(used_for(&host, "fp_hybla").len(), 4);
     status_is_true(&host, "in use");
     let seen = status(&host, &store()).unwrap();
-    assert!(seen.consistent && seen.summary.contains("fp_hybla is in use through fullpipe"), "{seen:?}");
+    assert!(seen.consistent && seen.summary.contains("fp_hybla is assigned by fullpipe"), "{seen:?}");
     assert_eq!(seen.live.as_deref(), Some("fp_hybla"));
     assert!(
         seen.boot.starts_with("fp_hybla (/etc/systemd/system/fullpipe-cc-fp_hybla.service:"),
@@ -280,10 +285,10 @@ fn all_uses_are_seen_and_taken_back_to_the_byte() {
     assert_same(&snapshot(&host), &original, "reverted");
 
     use_for_all(&host, "fp_hybla").unwrap();
-    let unassigned = retire(&host, "fp_hybla").unwrap();
+    let unassigned = unassign_controller(&host, "fp_hybla").unwrap();
     assert!(unassigned.was_loaded_at_boot && unassigned.default == "cubic", "{unassigned:?}");
     assert_same(&snapshot(&host), &original, "unloaded");
-    assert!(retire(&host, "fp_hybla").unwrap().is_nothing());
+    assert!(unassign_controller(&host, "fp_hybla").unwrap().is_nothing());
 }
 
 #[test]
@@ -330,7 +335,7 @@ fn a_crash_at_any_change_that_ends_uses_is_finished_by_another_attempt() {
     for by_revert in [true, false] {
         let end = |host: &dyn Host| match by_revert {
             true => revert_selection(host).map(drop),
-            false => retire(host, "fp_hybla").map(drop),
+            false => unassign_controller(host, "fp_hybla").map(drop),
         };
         let host = copy(&in_use, &clock);
         let counter = Faulty::counting(&host);
@@ -423,9 +428,9 @@ fn a_route_has_its_own_controller_again_locked_as_it_was() {
     use_on_route(&host, "fp_hybla").unwrap();
     use_on_route(&host, "mine").unwrap();
     assert_eq!(route(&host), ("mine".into(), false));
-    retire(&host, "fp_hybla").unwrap();
+    unassign_controller(&host, "fp_hybla").unwrap();
     assert_eq!(route(&host), ("mine".into(), false), "the other goes on");
-    retire(&host, "mine").unwrap();
+    unassign_controller(&host, "mine").unwrap();
     assert_eq!(route(&host), ("reno".into(), true));
     // Not what the journal says when someone chose another since.
     use_on_route(&host, "mine").unwrap();
@@ -434,7 +439,7 @@ fn a_route_has_its_own_controller_again_locked_as_it_was() {
     put_kernel(&host, &state);
     let error = revert_selection(&host).unwrap_err();
     assert!(error.text().contains("congctl cubic"), "{error}");
-    let unassigned = retire(&host, "mine").unwrap();
+    let unassigned = unassign_controller(&host, "mine").unwrap();
     let kept = Outcome::Kept("congctl cubic".into());
     assert_eq!(unassigned.reverted.steps[0].outcome, kept);
     assert_eq!(route(&host).0, "cubic");
@@ -452,7 +457,7 @@ fn each_name_has_its_own_unit_and_no_other_is_touched() {
     let second = host.text(&unit_of("mine")).unwrap();
     assert!(second.contains("cc load bbr3 --name mine --verify"), "{second}");
     assert_eq!(host.text(&unit_of("fp_hybla")).unwrap(), first);
-    assert!(retire(&host, "mine").unwrap().was_loaded_at_boot);
+    assert!(unassign_controller(&host, "mine").unwrap().was_loaded_at_boot);
     assert!(!host.exists(&unit_of("mine")));
     assert_eq!(host.text(&unit_of("fp_hybla")).unwrap(), first);
     assert!(status(&host, &store()).unwrap().consistent);
@@ -482,7 +487,7 @@ fn each_name_has_its_own_unit_and_no_other_is_touched() {
         &unit_of("mine"),
         "[Service]\nExecStart=/usr/bin/fullpipe cc load bbr3 --name mine --default\n",
     );
-    assert!(retire(&host, "mine").unwrap().was_loaded_at_boot);
+    assert!(unassign_controller(&host, "mine").unwrap().was_loaded_at_boot);
     assert_same(&snapshot(&host), &original, "");
 }
 
@@ -512,7 +517,7 @@ fn a_use_and_an_apply_are_undone_in_any_order() {
         status_is_true(&host, "both");
         assert!(status(&host, &store()).unwrap().consistent);
         if unload_first {
-            assert_eq!(retire(&host, "fp_hybla").unwrap().default, "reno");
+            assert_eq!(unassign_controller(&host, "fp_hybla").unwrap().default, "reno");
             assert_eq!(status(&host, &store()).unwrap().controller.as_deref(), Some("reno"));
         }
         revert_selection(&host).unwrap();
@@ -524,7 +529,7 @@ fn a_use_and_an_apply_are_undone_in_any_order() {
     let in_force = snapshot(&host);
     use_now(&host);
     assert!(status(&host, &store()).unwrap().consistent);
-    retire(&host, "fp_hybla").unwrap();
+    unassign_controller(&host, "fp_hybla").unwrap();
     assert_eq!(host.sysctl(DEFAULT).as_deref(), Some("reno"));
     let journal = "/var/lib/fullpipe/host.journal".to_owned();
     let without = |mut all: BTreeMap<String, String>| {
@@ -537,7 +542,7 @@ fn a_use_and_an_apply_are_undone_in_any_order() {
     assert_same(&snapshot(&host), &original, "");
     // What an apply has in force is not unloaded beneath it.
     put_in_force(&host, "fp_hybla");
-    let error = retire(&host, "fp_hybla").unwrap_err();
+    let error = unassign_controller(&host, "fp_hybla").unwrap_err();
     assert!(matches!(&error, Error::Check(text) if text.contains("fullpipe revert")), "{error}");
     revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "");
@@ -552,7 +557,7 @@ fn defaults_go_back_one_after_the_other_in_any_order() {
         use_as_default(&host, "fp_hybla").unwrap();
         use_as_default(&host, "mine").unwrap();
         for controller in if last == "mine" { ["fp_hybla", "mine"] } else { ["mine", "fp_hybla"] } {
-            retire(&host, controller).unwrap();
+            unassign_controller(&host, controller).unwrap();
             assert_ne!(host.sysctl(DEFAULT).as_deref(), Some(controller));
             status_is_true(&host, last);
         }
@@ -584,7 +589,7 @@ fn a_restart_ends_the_uses_in_the_running_kernel_and_the_unit_begins_them_again(
         restart(&host, &pristine);
         load(&host);
         match unload {
-            true => assert!(retire(&host, "mine").unwrap().is_nothing()),
+            true => assert!(unassign_controller(&host, "mine").unwrap().is_nothing()),
             false => assign::assign(&host, &store(), &assign::Request::default()).unwrap(),
         }
         assert_same(&snapshot(&host), &original, &format!("unloaded: {unload}"));
@@ -617,11 +622,11 @@ fn a_default_that_is_gone_gives_way_to_a_usual_one() {
     let route = format!("controller of the route to {ROUTE}");
 
     let host = copy(&start, &clock);
-    let unassigned = retire(&host, "fp_hybla").unwrap();
+    let unassigned = unassign_controller(&host, "fp_hybla").unwrap();
     assert!(["reno", "cubic"].contains(&unassigned.default.as_str()), "{unassigned:?}");
     assert_eq!(instead(&unassigned.reverted), [route.as_str(), DEFAULT]);
     assert!(
-        unassigned.notes()[1].starts_with("net.ipv4.tcp_congestion_control is cubic now"),
+        unassigned.notes()[1].starts_with("net.ipv4.tcp_congestion_control is now cubic"),
         "{unassigned:?}"
     );
 
@@ -657,7 +662,8 @@ fn go_on(host: &Fake, clock: &TestClock, original: &BTreeMap<String, String>, do
         }
         if is_registered(host, controller) {
             let host = copy(host, clock);
-            retire(&host, controller).unwrap_or_else(|e| panic!("{context}, unload {controller}: {e}"));
+            unassign_controller(&host, controller)
+                .unwrap_or_else(|e| panic!("{context}, unload {controller}: {e}"));
             assert_ne!(host.sysctl(DEFAULT).as_deref(), Some(controller), "{context}");
             unregister(&host, controller);
             ways += go_on(&host, clock, original, &[done, &[format!("unload {controller}")]].concat());
@@ -728,9 +734,9 @@ fn an_edited_unit_that_is_told_as_kept_is_kept() {
     let unit = unit_of("mine");
     let edited = host.content(&unit).unwrap() + "# mine\n";
     put(&host, &unit, &edited);
-    let unassigned = retire(&host, "mine").unwrap();
+    let unassigned = unassign_controller(&host, "mine").unwrap();
     assert_eq!(host.content(&unit), Some(edited));
-    let said = format!("{unit}: edited since; remove it yourself");
+    let said = format!("{unit} was edited since: remove it manually");
     assert!(unassigned.notes().contains(&said) && !unassigned.was_loaded_at_boot, "{unassigned:?}");
 }
 
@@ -747,7 +753,7 @@ fn a_route_that_refuses_does_not_keep_a_controller_loaded() {
             use_on_route(&host, "mine").unwrap();
         }
         let refusing = Faulty::refusing_routes(&host);
-        let unassigned = retire(&refusing, "mine").unwrap();
+        let unassigned = unassign_controller(&refusing, "mine").unwrap();
         let said = unassigned.notes().join("\n");
         assert!(said.contains(ROUTE) && said.contains("unsupported"), "{said}");
         assert!(revert_selection(&host).unwrap().is_none(), "nothing is left to be done");
@@ -770,7 +776,7 @@ fn what_cannot_be_is_refused_before_anything_changes() {
         route: Some(to.into()),
         ..assign::Request::default()
     };
-    refused(route("203.0.113.0/24"), "there is no route");
+    refused(route("203.0.113.0/24"), "no route to");
     refused(route("nonsense"), "--route");
     let without = kernel(&host);
     put_kernel(&host, &ModelKernel { advertised: vec![ROUTE.into()], ..without.clone() });

@@ -244,7 +244,7 @@ fn refused() {
         load.args(["cc", "load", "bbr3", "--name", name, "--set", "beta_percent=60"]);
         let output = load.args(["--route", "203.0.113.0/24"]).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && printed.contains("there is no route"), "{found}: {printed}");
+        assert!(!output.status.success() && printed.contains("no route to"), "{found}: {printed}");
         let status = status(name);
         let beta = status.settings.iter().find(|one| one.about.key == "beta_percent").unwrap();
         assert!(status.is_this_build && beta.value == "80", "{found}: {beta:?}");

@@ -130,7 +130,7 @@ fn the_guard_rolls_back_on_sigterm_and_the_next_command_after_sigkill() {
     until("undoing", || {
         let (_, out, err) = fullpipe(root.path(), "status");
         assert!(out.contains("on trial") || err.contains("not confirmed in time"), "{out}{err}");
-        out.contains("changed nothing")
+        out.contains("no change by fullpipe")
     });
     assert_eq!(files(root.path()), before);
 }
@@ -157,7 +157,10 @@ fn yes_at_the_terminal_confirms_and_enter_does_not() {
         assert_eq!(files(root.path()) == before, !kept, "{typed:?}");
         until("the guard's end", || guards(root.path()).is_empty());
         if kept {
-            assert!(content(root.path(), "etc/sysctl.conf").contains("# off while"), "and for the next boot");
+            assert!(
+                content(root.path(), "etc/sysctl.conf").contains("# disabled by fullpipe"),
+                "and for the next boot"
+            );
             assert_eq!(fullpipe(root.path(), "revert").0, 0);
             assert_eq!(files(root.path()), before);
         }
@@ -174,7 +177,7 @@ fn another_shell_confirms_and_waiting_is_idle() {
     assert!(child.wait().unwrap().success());
     until("the guard's end", || guards(root.path()).is_empty());
     let (code, out, _) = fullpipe(root.path(), "status");
-    assert!(code == 0 && out.contains("in force through fullpipe"), "{out}");
+    assert!(code == 0 && out.contains("applied by fullpipe"), "{out}");
     assert_eq!(fullpipe(root.path(), "revert").0, 0);
     assert_eq!(files(root.path()), before);
 

@@ -63,10 +63,10 @@ fn a_host_is_checked_planned_changed_and_restored() {
         "{err}"
     );
     let (code, out, _) = fullpipe(r, "revert --force");
-    assert!(code == 0 && out.ends_with("The host is as it was before.\n"), "{out}");
+    assert!(code == 0 && out.ends_with("The host is in its original state.\n"), "{out}");
     assert_eq!(content(r, "etc/sysctl.conf"), before);
     assert!(!r.join("etc/sysctl.d/99-zz-fullpipe.conf").exists() && !r.join("var/lib/fullpipe").exists());
-    assert_eq!(fullpipe(r, "revert").1, "fullpipe has nothing in force on this host: nothing to revert.\n");
+    assert_eq!(fullpipe(r, "revert").1, "Nothing is applied on this host: nothing to revert.\n");
 
     for (command, field) in [("apply bbr", "made"), ("revert", "undone")] {
         let (code, out, _) = fullpipe(r, &format!("{command} --json"));
@@ -83,15 +83,15 @@ fn exit_codes_distinguish_bad_input_from_impossible() {
     let r = root.path();
     for (arguments, code, part) in [
         ("plan nosuch", 2, "unknown controller `nosuch`"),
-        ("plan BBR!", 2, "cannot be a controller's name"),
+        ("plan BBR!", 2, "invalid controller name"),
         ("plan hybla", 3, "fullpipe cc load fp_hybla"),
         ("plan fp_bbr3", 3, "fullpipe cc load fp_bbr3"),
         ("plan bbr --qdisc fq_pie", 3, "no fq_pie"),
-        ("plan bbr --replace eth7", 2, "no device `eth7`; there are: eth0"),
+        ("plan bbr --replace eth7", 2, "no device `eth7`; devices: eth0"),
         ("plan bbr --qdisc nosuch", 2, "possible values"),
         ("doctor --rate 1gbit", 2, "--rtt"),
         ("apply bbr --confirm 1ms", 2, "at least 1s"),
-        ("confirm", 2, "nothing waits"),
+        ("confirm", 2, "waiting for confirmation"),
         ("plan bbr --rate 1gbit", 2, "--rtt"),
     ] {
         let (got, out, err) = fullpipe(r, arguments);
@@ -181,12 +181,15 @@ fn an_image_without_modules_is_not_judged_by_the_running_kernel() {
     }
     for arguments in ["plan bbr", "apply bbr"] {
         let (code, _, err) = fullpipe(r, arguments);
-        assert!(code == 3 && err.contains("no modules in it") && !err.contains("cc load"), "{code} {err}");
+        assert!(
+            code == 3 && err.contains("the image has no modules") && !err.contains("cc load"),
+            "{code} {err}"
+        );
         assert!(!err.contains("this kernel has no"), "{err}");
     }
     let (_, out, _) = fullpipe(r, "doctor");
     let unwrapped = out.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(unwrapped.contains("no kernel's modules are in this image") && !out.contains("eBPF"), "{out}");
+    assert!(unwrapped.contains("the image has no kernel modules") && !out.contains("eBPF"), "{out}");
 }
 
 #[test]
@@ -310,7 +313,7 @@ fn apply_hybla_loads_its_ebpf_form() {
     let text = String::from_utf8_lossy(&inside.stdout);
     assert!(inside.status.success(), "{text}{}", String::from_utf8_lossy(&inside.stderr));
     assert!(
-        text.contains("seen to use fp_hybla") && text.contains("The host is as it was before."),
+        text.contains("test connection uses fp_hybla") && text.contains("The host is in its original state."),
         "{text}"
     );
     assert!(unloaded.status.success(), "{}", String::from_utf8_lossy(&unloaded.stderr));
@@ -321,7 +324,7 @@ fn verify_exit_code_reports_whether_changes_are_in_effect() {
     let root = host();
     let r = root.path();
     let (code, out, _) = fullpipe(r, "verify");
-    assert!(code == 1 && out.contains("applied nothing"), "{code} {out}");
+    assert!(code == 1 && out.contains("nothing is applied"), "{code} {out}");
     assert_eq!(fullpipe(r, "apply bbr").0, 0);
     let (code, out, _) = fullpipe(r, "verify");
     assert_eq!(code, 0, "{out}");

@@ -133,17 +133,17 @@ fn kernel_exit_codes_distinguish_bad_input_from_impossible() {
     let root = old_host();
     let r = root.path();
     for (arguments, code, part) in [
-        ("kernel plan 9.9", 2, "offers no Linux 9.9. There are: 6.12.9-amd64"),
-        ("kernel plan 6.1", 1, "is installed already"),
-        ("kernel plan --from hwe", 2, "that is Ubuntu's"),
+        ("kernel plan 9.9", 2, "has no Linux 9.9; available: 6.12.9-amd64"),
+        ("kernel plan 6.1", 1, "is already installed"),
+        ("kernel plan --from hwe", 2, "on Ubuntu only"),
         ("kernel plan ./nosuch.deb", 2, "./nosuch.deb: No such file"),
         ("kernel plan --from nosuch", 2, "possible values"),
         ("kernel plan 6.12 --newest", 2, "unexpected argument"),
-        ("kernel try 6.12 --yes", 2, "no Linux 6.12 is installed"),
-        ("kernel try 6.1 --yes", 2, "runs already"),
+        ("kernel try 6.12 --yes", 2, "Linux 6.12 is not installed"),
+        ("kernel try 6.1 --yes", 2, "is already running"),
         ("kernel try 6.1 --within 1s --yes", 2, "at least 30s"),
-        ("kernel keep", 2, "nothing is to be kept"),
-        ("kernel back --yes", 2, "no kernel that fullpipe installed"),
+        ("kernel keep", 2, "nothing to keep"),
+        ("kernel back --yes", 2, "no kernel installed or tried"),
         ("kernel install", 2, "--yes installs it without asking"),
     ] {
         let (got, out, err) = fullpipe(r, arguments);
@@ -153,9 +153,9 @@ fn kernel_exit_codes_distinguish_bad_input_from_impossible() {
     // An image that is not running has no kernel to change.
     std::fs::remove_file(r.join("kernel.json")).unwrap();
     let (code, out, _) = fullpipe(r, "kernel status");
-    assert!(code == 0 && out.contains("an image that does not run"), "{out}");
+    assert!(code == 0 && out.contains("an image, not a running host"), "{out}");
     let (code, _, err) = fullpipe(r, "kernel plan");
-    assert!(code == 3 && err.contains("by its own package manager"), "{err}");
+    assert!(code == 3 && err.contains("with its own package manager"), "{err}");
     let (code, _, err) = run(&["kernel", "status", "--root", "/nonexistent"]);
     assert!(code == 2 && err.contains("--root /nonexistent"), "{err}");
 }

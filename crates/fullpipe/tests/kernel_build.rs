@@ -185,8 +185,8 @@ fn build_errors_name_the_step_and_place() {
                 "out/log",
             ][..],
         ),
-        ("drop", 1, &["do not take", "CONFIG_TCP_CONG_BBR=m"]),
-        ("unnamed", 1, &["would be called \"6.1.9\""]),
+        ("drop", 1, &["olddefconfig rejects", "CONFIG_TCP_CONG_BBR=m"]),
+        ("unnamed", 1, &["release would be \"6.1.9\""]),
         ("empty", 1, &["no package of Linux 6.1.9-fullpipe"]),
     ] {
         let (got, out, err) = bench.run(fake, "TREE --config CONFIG --folder OUT");
@@ -208,10 +208,10 @@ fn impossible_builds_are_rejected_before_they_start() {
         assert!(!bench.at("out").exists() && !bench.at("asked").exists(), "{arguments}: something was made");
     };
     let usual = "TREE --config CONFIG --folder OUT";
-    refused("/nonexistent --config CONFIG --folder OUT", 2, "no source of Linux");
+    refused("/nonexistent --config CONFIG --folder OUT", 2, "not a Linux source tree");
     refused("TREE --config /nonexistent --folder OUT", 2, "--config /nonexistent");
-    refused("TREE --config TREE/Makefile --folder OUT", 2, "no configuration of a kernel");
-    refused("TREE --folder OUT", 3, "the configuration of Linux 6.1.0-18-amd64");
+    refused("TREE --config TREE/Makefile --folder OUT", 2, "not a kernel configuration");
+    refused("TREE --folder OUT", 3, "the configuration of the running Linux 6.1.0-18-amd64");
     refused("TREE --config CONFIG --folder OUT:x", 2, "spaces or colons");
     refused("--folder OUT", 2, "--source");
     for (name, package) in
@@ -225,13 +225,13 @@ fn impossible_builds_are_rejected_before_they_start() {
     refused(usual, 3, "apt-get install dwarves");
     let many: String = (0..20_000_000 / 20).map(|number| format!("CONFIG_X{number}=y\n")).collect();
     write(r, "config", &many);
-    refused(usual, 3, "name a folder with more room by --folder");
+    refused(usual, 3, "use --folder with more free space");
     write(r, "config", CONFIG);
     write(r, "tree/.config", "");
     refused(usual, 1, "mrproper");
     fs::remove_file(bench.at("tree/.config")).unwrap();
     fs::remove_file(bench.at("usr/bin/apt-get")).unwrap();
-    refused(usual, 3, "none of them is here");
+    refused(usual, 3, "none of them is installed");
     write(r, "usr/bin/dnf", "");
     refused(usual, 3, "dnf install rpm-build");
 }

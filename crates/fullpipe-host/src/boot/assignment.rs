@@ -10,13 +10,13 @@ pub struct Assignment {
     pub key: String,
     /// The value as it would be written to the kernel.
     pub value: String,
-    /// The file that holds it, links resolved.
+    /// Its file, links resolved.
     pub file: String,
-    /// Its line, from 1; 0 when it is not from a file's line.
+    /// Its line, from 1; 0 if it is not from a line of a file.
     pub line: usize,
     /// Whether a failure is tolerated (`-key = value`).
     pub tolerant: bool,
-    /// Who sets it.
+    /// The program that sets it.
     pub program: Program,
 }
 
@@ -26,29 +26,29 @@ impl Assignment {
         self.key == key || (is_glob(&self.key) && glob_matches(&self.key, key))
     }
 
-    /// `file:line`, as compilers write it.
+    /// `file:line`.
     pub fn place(&self) -> String {
         if self.line == 0 { self.file.clone() } else { format!("{}:{}", self.file, self.line) }
     }
 }
 
-/// Who reads the file: the two differ in small things that decide whether a line counts.
+/// Syntax of a sysctl file, by the program that reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
     /// systemd-sysctl: an empty value is a value.
     Systemd,
-    /// procps: an empty value is a mistake.
+    /// procps: an empty value is an error.
     Procps,
 }
 
-/// What a line is.
+/// A parsed line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Line {
     /// Sets `key` to `value`.
     Set { key: String, value: String, tolerant: bool },
     /// `-key`: globs do not set it.
     Exclude { key: String },
-    /// A comment, an empty line, or one that the program warns about and ignores.
+    /// A comment, an empty line, or one that the program ignores with a warning.
     Nothing,
 }
 
@@ -70,24 +70,23 @@ pub fn normalise(key: &str) -> String {
     parts.join("/")
 }
 
-/// Whether the key holds characters of a glob.
+/// Whether the key contains glob characters.
 pub fn is_glob(key: &str) -> bool {
     key.contains(['*', '?', '['])
 }
 
-/// No path of the kernel's is longer (`PATH_MAX`), and so none matches a longer pattern's letters.
+/// Longest key or pattern that is compared (`PATH_MAX`).
 const MAX_KEY_LENGTH: usize = 4096;
 
-/// Whether the glob matches the key; no wildcard matches a slash, as in glob(3). Takes time in proportion to both
-/// lengths multiplied at most, whatever the pattern: only the last star is ever tried again, since an earlier one that took more could
-/// do no better.
+/// Whether the glob matches the key; no wildcard matches a slash, as in glob(3). Only the last star is
+/// retried, so the time is at most proportional to the product of both lengths.
 pub fn glob_matches(pattern: &str, key: &str) -> bool {
     if pattern.len() > MAX_KEY_LENGTH || key.len() > MAX_KEY_LENGTH {
         return false;
     }
     let (pattern, key) = (pattern.as_bytes(), key.as_bytes());
     let (mut p, mut k) = (0, 0);
-    // Where to go on when what follows the last star does not match: after it in the pattern, and one further in the key.
+    // Where to resume if the text after the last star does not match.
     let mut again: Option<(usize, usize)> = None;
     loop {
         let next = match (pattern.get(p), key.get(k)) {
@@ -185,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_first_separator_decides_what_a_dot_means() {
+    fn first_separator_decides_the_meaning_of_dots() {
         assert_eq!(normalise("net.ipv4.tcp_rmem"), "net/ipv4/tcp_rmem");
         assert_eq!(normalise("net/ipv4/conf/eth0.1/rp_filter"), "net/ipv4/conf/eth0.1/rp_filter");
         assert_eq!(normalise("net.ipv4.conf.eth0/1.rp_filter"), "net/ipv4/conf/eth0.1/rp_filter");
@@ -193,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_after_a_value_belongs_to_the_value() {
+    fn comment_after_a_value_is_part_of_the_value() {
         let Line::Set { value, .. } = parse_line("net.core.default_qdisc = fq # pacing", Dialect::Systemd)
         else {
             panic!("not a setting");
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_a_value_sets_nothing() {
+    fn line_without_a_value_sets_nothing() {
         assert_eq!(parse_line("net.ipv4.tcp_sack 1", Dialect::Systemd), Line::Nothing);
         assert_eq!(parse_line("  ; remark = 1", Dialect::Procps), Line::Nothing);
         assert_eq!(
@@ -223,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pattern_takes_long() {
+    fn long_patterns_match_in_bounded_time() {
         let key = "net/ipv4/".to_owned() + &"a".repeat(200);
         assert!(!glob_matches(&"*".repeat(1_000_000), &key));
         assert!(!glob_matches(&("net/ipv4/".to_owned() + &"a*".repeat(40) + "b"), &key));
@@ -232,7 +231,7 @@ mod tests {
         assert!(glob_matches(&("*/*/".to_owned() + &"*".repeat(4000)), &key));
     }
 
-    /// The rule as it is written: each wildcard tried in every way.
+    /// Reference implementation with full backtracking.
     fn by_trying(pattern: &[u8], key: &[u8]) -> bool {
         match (pattern.first(), key.first()) {
             (None, None) => true,
@@ -249,12 +248,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn only_the_last_star_need_be_tried_again(p in "[ab*?/]{0,9}", k in "[ab/]{0,9}") {
+        fn matching_agrees_with_full_backtracking(p in "[ab*?/]{0,9}", k in "[ab/]{0,9}") {
             prop_assert_eq!(glob_matches(&p, &k), by_trying(p.as_bytes(), k.as_bytes()));
         }
 
         #[test]
-        fn no_file_and_no_pattern_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80), p in "[a-z*?\\[\\]!\\-/é]{0,8}", k in "[a-z/é]{0,8}") {
+        fn parsing_and_matching_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80), p in "[a-z*?\\[\\]!\\-/é]{0,8}", k in "[a-z/é]{0,8}") {
             let _ = parse(&bytes, Dialect::Systemd);
             let _ = parse(&bytes, Dialect::Procps);
             let _ = glob_matches(&p, &k);

@@ -1,15 +1,15 @@
-//! sysctl.d: the directories, and the two programs that read them.
+//! sysctl.d: its directories and the programs that read them.
 
 use super::assignment::{Assignment, Dialect, Line, is_glob, parse_line};
 use super::{Program, glob_matches};
 use crate::host::{Node, View};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// In falling priority: of two files of one name, the first directory's counts (sysctl.d(5)).
+/// By priority: of two files with one name, the one in the first directory counts (sysctl.d(5)).
 const DIRECTORIES: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
 
-/// The files that count, sorted by name, whatever their directory.
+/// The effective files, sorted by name across directories.
 fn files(view: &dyn View, directories: &[&str], hidden: bool) -> Vec<String> {
     let mut chosen: BTreeMap<String, String> = BTreeMap::new();
     for directory in directories {
@@ -23,13 +23,13 @@ fn files(view: &dyn View, directories: &[&str], hidden: bool) -> Vec<String> {
     chosen.into_values().collect()
 }
 
-/// A line in force: a setting, or the exclusion of a key from globs.
+/// An effective line: a setting, or the exclusion of a key from globs.
 struct Entry {
     key: String,
     set: Option<Assignment>,
 }
 
-/// The key that is asked about, or all. Another's lines have no say in what one key becomes, and a file may be long.
+/// The key of interest, or all keys. Lines of other keys are skipped, since a file may be long.
 pub(super) type Only<'a> = Option<&'a str>;
 
 /// The entries of a file, in order. One masked by a link to /dev/null has none.
@@ -48,7 +48,7 @@ fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect, only
         Line::Exclude { key } => Some(Entry { key, set: None }),
         Line::Nothing => None,
     };
-    // Parsing is what takes the time in a long file.
+    // Skip lines before parsing, which dominates in long files.
     let needle = only.and_then(|only| only.rsplit(['/', '.']).next());
     let may = |line: &str| needle.is_none_or(|needle| line.contains(needle) || is_glob(line));
     let text = String::from_utf8_lossy(&content);
@@ -65,14 +65,14 @@ pub(super) fn systemd_lines(view: &dyn View, only: Only<'_>) -> Vec<Assignment> 
         .collect()
 }
 
-/// One write a key: a later line replaces an earlier one of the same key, be it a value or an exclusion, and a key
-/// that is named either way is left out of every glob.
+/// One write per key: a later line replaces an earlier one for the same key, whether value or exclusion, and
+/// globs skip every key that is named either way.
 pub(super) fn systemd(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     let mut kept: Vec<Option<Entry>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     for file in files(view, &DIRECTORIES, false) {
         for entry in entries(view, &file, Program::Systemd, Dialect::Systemd, only) {
-            // The same value again changes nothing, not even the place in the order.
+            // A repeated value does not change the order.
             if let Some(&old) = places.get(&entry.key) {
                 let value = |e: &Entry| e.set.as_ref().map(|a| a.value.clone());
                 if kept[old].as_ref().map(value) == Some(value(&entry)) {
@@ -87,7 +87,7 @@ pub(super) fn systemd(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     expand(view, kept.into_iter().flatten().collect())
 }
 
-/// Replaces each glob by the keys that it stands for, less those that are named or excluded elsewhere.
+/// Expands each glob to its keys, without those named or excluded elsewhere.
 fn expand(view: &dyn View, entries: Vec<Entry>) -> Vec<Assignment> {
     if !entries.iter().any(|e| is_glob(&e.key)) {
         return entries.into_iter().filter_map(|e| e.set).collect();
@@ -109,7 +109,7 @@ fn expand(view: &dyn View, entries: Vec<Entry>) -> Vec<Assignment> {
     all
 }
 
-/// The keys of this kernel that a glob may stand for. On an image without a kernel, the ones that this crate asks about.
+/// Keys of this kernel for globs; on an image, those that this crate uses.
 fn keys(view: &dyn View) -> Vec<String> {
     let directory = |path: &str| view.list(path).unwrap_or_default();
     let mut keys: Vec<String> = ["net/ipv4", "net/core"]
@@ -128,7 +128,8 @@ pub(super) fn procps(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     in_turn(view, &DIRECTORIES, Program::Procps, only)
 }
 
-/// tuned reads /etc/sysctl.d before /run/sysctl.d of the same name, nothing under /usr, then /etc/sysctl.conf.
+/// tuned reads /etc/sysctl.d before /run/sysctl.d of the same name, nothing under /usr, then
+/// /etc/sysctl.conf.
 pub(super) fn tuned_reapply(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     in_turn(view, &["/etc/sysctl.d", "/run/sysctl.d"], Program::TunedReapply, only)
 }

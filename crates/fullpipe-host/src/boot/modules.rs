@@ -1,4 +1,4 @@
-//! Which kernel modules are loaded at boot: modules-load.d(5) and /etc/modules.
+//! Kernel modules loaded at boot: modules-load.d(5) and /etc/modules.
 
 use crate::host::View;
 use std::collections::{BTreeMap, HashSet};
@@ -14,7 +14,7 @@ pub struct ModuleEntry {
     pub line: usize,
 }
 
-/// The modules that boot files name. Options after a name (`/etc/modules`) are left out.
+/// The modules that boot files name, without options after the name (`/etc/modules`).
 pub fn modules_at_boot(view: &dyn View) -> Vec<ModuleEntry> {
     let mut chosen: BTreeMap<String, String> = BTreeMap::new();
     for directory in ["/etc/modules-load.d", "/run/modules-load.d", "/usr/lib/modules-load.d"] {
@@ -26,7 +26,7 @@ pub fn modules_at_boot(view: &dyn View) -> Vec<ModuleEntry> {
         }
     }
     let mut found: Vec<ModuleEntry> = Vec::new();
-    // A file may be reached by several names.
+    // Several names may lead to one file.
     let mut known: HashSet<(String, usize)> = HashSet::new();
     for path in chosen.into_values().chain(["/etc/modules".to_owned()]) {
         let Ok(file) = view.resolve(&path) else { continue };

@@ -1,4 +1,4 @@
-//! What sets sysctls outside sysctl.d: the kernel's command line before it, UFW, tuned and scripts after it.
+//! Settings outside sysctl.d: the kernel command line before it, UFW, tuned and scripts after it.
 
 use super::Program;
 use super::assignment::{Assignment, Dialect, Line, normalise, parse};
@@ -24,7 +24,7 @@ pub(super) fn command_line(view: &dyn View) -> Vec<Assignment> {
         .collect()
 }
 
-/// The value of `NAME=value` in a shell-like file, quotes removed.
+/// The last value of `NAME=value` in a shell-like file, without quotes.
 fn shell_value(view: &dyn View, path: &str, name: &str) -> Option<String> {
     let text = view.text(path)?;
     text.lines()
@@ -33,7 +33,7 @@ fn shell_value(view: &dyn View, path: &str, name: &str) -> Option<String> {
         .map(|v| v.trim().trim_matches(['"', '\'']).to_owned())
 }
 
-/// The sysctl file that UFW applies when it starts, if it is switched on.
+/// The sysctl file that UFW applies at start, if UFW is enabled.
 pub(super) fn ufw_file(view: &dyn View) -> Option<String> {
     let on = shell_value(view, "/etc/ufw/ufw.conf", "ENABLED")?.eq_ignore_ascii_case("yes");
     let file = shell_value(view, "/etc/default/ufw", "IPT_SYSCTL")
@@ -79,7 +79,7 @@ fn profile_file(view: &dyn View, name: &str) -> Option<String> {
         .find(|p| view.exists(p))
 }
 
-/// Whether tuned applies the sysctl files once more after its profile, which it does unless told otherwise.
+/// Whether tuned applies the sysctl files again after its profile, which is the default.
 pub(super) fn tuned_reapplies(view: &dyn View) -> bool {
     shell_value(view, "/etc/tuned/tuned-main.conf", "reapply_sysctl")
         .is_none_or(|v| !["0", "false", "no"].contains(&v.to_lowercase().as_str()))
@@ -93,11 +93,10 @@ pub(super) fn tuned(view: &dyn View) -> Vec<Assignment> {
     all
 }
 
-/// How many profiles one may include, directly or not: tuned's own are chains of three or four.
+/// Most profiles that are read; tuned's own include three or four.
 const PROFILES: usize = 32;
 
-/// The `[sysctl]` section of a profile after those that it includes, each read once (as tuned does, which keeps a list
-/// of the files it has processed).
+/// The `[sysctl]` section of a profile after its included profiles, each read once, as in tuned.
 fn profile(view: &dyn View, file: &str, seen: &mut HashSet<String>, all: &mut Vec<Assignment>) {
     if seen.len() >= PROFILES || !seen.insert(file.to_owned()) {
         return;
@@ -139,8 +138,8 @@ fn profile(view: &dyn View, file: &str, seen: &mut HashSet<String>, all: &mut Ve
 
 const SCRIPTS: [&str; 4] = ["/etc/rc.local", "/etc/rc.d/rc.local", "/etc/local.d", "/etc/network/if-up.d"];
 
-/// Lines of start-up scripts that give sysctl an assignment (`sysctl -w key=value`) or write to /proc/sys.
-/// A script is not run here: what stands under a condition is reported as if it held.
+/// Lines of start-up scripts that set a sysctl (`sysctl -w key=value`) or write to /proc/sys. Scripts are not
+/// executed: conditional lines count as if the condition were true.
 pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
     let mut files = Vec::new();
     for path in SCRIPTS {
@@ -153,7 +152,7 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
     let mut seen = HashSet::new();
     for file in files {
         let Ok(file) = view.resolve(&file) else { continue };
-        // One that is not executable is not started.
+        // A script that is not executable is not started.
         let Ok(stat) = view.stat(&file) else { continue };
         if stat.mode & 0o111 == 0 || seen.contains(&file) {
             continue;
@@ -176,7 +175,7 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
     all
 }
 
-/// What the units that fullpipe wrote for eBPF controllers will set, those that are switched on.
+/// Defaults set by the enabled units that fullpipe wrote for eBPF controllers.
 pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
     let wants = "/etc/systemd/system/multi-user.target.wants";
     let ours = |name: &String| {
@@ -187,7 +186,7 @@ pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
         let Ok(file) = view.resolve(&format!("{wants}/{name}")) else { continue };
         let text = view.content(&file).unwrap_or_default();
         for (i, line) in text.lines().enumerate() {
-            // What builds before this one wrote set the default by a shell.
+            // Earlier builds set the default with a shell command.
             let by_shell =
                 || script_setting(line.strip_prefix("ExecStart=/bin/sh -c '")?.strip_suffix('\'')?);
             let loaded = || Some((normalise(CONTROLLER), unit::default_of(line)?));
@@ -225,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_are_found_in_scripts() {
+    fn script_settings_are_found() {
         let bbr = Some(("net/ipv4/tcp_congestion_control".to_owned(), "bbr".to_owned()));
         for line in [
             "sysctl -w net.ipv4.tcp_congestion_control=bbr",

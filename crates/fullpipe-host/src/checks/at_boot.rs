@@ -1,4 +1,4 @@
-//! What will hold after a restart.
+//! Settings after a restart.
 
 use super::{Context, Finding, Group, Verdict};
 use crate::boot::{self, Assignment};
@@ -13,7 +13,7 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     findings.extend(module(context));
 }
 
-/// The line that would decide if the kernel took every value, and the one that does.
+/// The last line, and the last one whose value the kernel accepts.
 fn deciding(
     context: &Context,
     key: &str,
@@ -23,7 +23,8 @@ fn deciding(
     (last, boot::winner(context.host, &context.programs, key, takes))
 }
 
-const WHY: &str = "the last file name wins across the sysctl directories, and UFW and tuned come later still: 99-bbr.conf loses to 99-sysctl.conf";
+const WHY: &str = "the last file name wins across the sysctl directories, and UFW and tuned run later: \
+                   99-sysctl.conf overrides 99-bbr.conf";
 const SOURCE: &str = "sysctl.d(5), systemd-sysctl(8), sysctl(8)";
 
 fn controller(context: &Context) -> Finding {
@@ -42,30 +43,27 @@ fn controller(context: &Context) -> Finding {
         let finding = Finding::new("boot-value", Group::Boot, verdict, state).why(WHY, SOURCE);
         match (&last, &decides) {
             (Some(l), _) => finding.read(l.place(), format!("{KEY} = {} (by {})", l.value, l.program.name())),
-            _ => finding.read("sysctl files", "none names the controller"),
+            _ => finding.read("sysctl files", "none sets the controller"),
         }
     };
     if let Some(line) = last.as_ref().filter(|l| !takes(&l.value)) {
-        let state = format!(
-            "at boot {} asks for `{}`, which the kernel will refuse without anybody noticing",
-            line.place(),
-            line.value
-        );
+        let state =
+            format!("{} sets `{}` at boot, which the kernel rejects silently", line.place(), line.value);
         let comment = line.value.contains(['#', ';']);
         return finding(Verdict::Warn, state).advice(if comment {
-            format!("a comment cannot follow a value: {plan} puts that line out of force")
+            format!("a comment cannot follow a value: {plan} shows how to disable the line")
         } else {
-            format!("{plan} puts that line out of force")
+            format!("{plan} shows how to disable the line")
         });
     }
-    // Linux and every distribution build cubic in as the default; a kernel that says otherwise is believed.
+    // Linux and all distributions build cubic in as the default, unless the configuration says otherwise.
     let own = kernel.filter(|k| !k.is_empty() && k != "n").unwrap_or_else(|| "cubic".into());
     let live = context.facts.default.as_deref();
     let by = decides
         .as_ref()
-        .map_or_else(|| "the kernel's own default, as no file names one".to_owned(), Assignment::place);
+        .map_or_else(|| "the kernel's built-in default, as no file sets one".to_owned(), Assignment::place);
     let after = decides.as_ref().map_or(own, |d| d.value.clone());
-    let plan = format!("{plan} makes it last");
+    let plan = format!("{plan} shows how to make it permanent");
     match live {
         _ if after == *wanted => {
             finding(Verdict::Ok, format!("after a restart the default is {after} ({by})"))
@@ -74,7 +72,7 @@ fn controller(context: &Context) -> Finding {
             finding(Verdict::Warn, format!("now {live}, but after a restart {after} ({by})")).advice(plan)
         }
         Some(live) if live == after => {
-            finding(Verdict::Advice, format!("after a restart the default is {after} ({by}), as now"))
+            finding(Verdict::Advice, format!("after a restart the default is {after} ({by}), as it is now"))
                 .advice(plan)
         }
         _ => finding(Verdict::Warn, format!("after a restart the default is {after} ({by})")).advice(plan),
@@ -91,36 +89,32 @@ fn qdisc(context: &Context) -> Option<Finding> {
     }
     let finding = |verdict, state: String| {
         let finding = Finding::new("boot-qdisc", Group::Boot, verdict, state).why(
-            "net.core.default_qdisc only concerns devices that come up after it is set, which at boot is all of them",
+            "net.core.default_qdisc applies to devices that come up later, which at boot is all of them",
             "Documentation/admin-guide/sysctl/net.rst",
         );
         match &last {
             Some(l) => finding.read(l.place(), format!("{KEY} = {}", l.value)),
-            None => finding.read("sysctl files", "none names it"),
+            None => finding.read("sysctl files", "none sets it"),
         }
     };
     if let Some(line) = last.as_ref().filter(|l| !takes(&l.value)) {
         return Some(
             finding(
                 Verdict::Warn,
-                format!(
-                    "at boot {} asks for `{}`, which this kernel does not have",
-                    line.place(),
-                    line.value
-                ),
+                format!("{} sets `{}` at boot, which this kernel does not have", line.place(), line.value),
             )
             .advice(format!("correct or remove {}", line.place())),
         );
     }
     Some(match (decides, live) {
         (Some(d), Some(live)) if d.value != live => {
-            finding(Verdict::Warn, format!("now {live}, after a restart {} ({})", d.value, d.place()))
+            finding(Verdict::Warn, format!("{live} now, {} after a restart ({})", d.value, d.place()))
         }
         (Some(d), _) => {
             finding(Verdict::Ok, format!("devices that come up at boot get {} ({})", d.value, d.place()))
         }
-        (None, Some(live)) => finding(Verdict::Ok, format!("no file names it; now it is {live}")),
-        (None, None) => finding(Verdict::Ok, "no file names it".into()),
+        (None, Some(live)) => finding(Verdict::Ok, format!("no file sets it; it is {live} now")),
+        (None, None) => finding(Verdict::Ok, "no file sets it".into()),
     })
 }
 
@@ -136,19 +130,27 @@ fn module(context: &Context) -> Option<Finding> {
         Finding::new("module-at-boot", Group::Boot, verdict, state)
             .read(
                 "modules-load.d",
-                named.as_ref().map_or("not named".to_owned(), |m| format!("{}:{}", m.file, m.line)),
+                named.as_ref().map_or("not listed".to_owned(), |m| format!("{}:{}", m.file, m.line)),
             )
             .why(
-                "setting the sysctl loads the module by itself, unless loading is forbidden by then",
+                "setting the sysctl loads the module, unless module loading is disabled by then",
                 "modules-load.d(5); Linux tcp_cong.c, request_module",
             )
     };
     Some(match (&named, disabled) {
         (Some(m), _) => finding(Verdict::Ok, format!("{name} is loaded at boot ({})", m.file)),
-        (None, true) => {
-            finding(Verdict::Warn, format!("{name} is a module, nothing loads it early, and loading is forbidden later on (kernel.modules_disabled)"))
-                .advice(format!("{} names it in modules-load.d", context.command(format_args!("plan {wanted}"))))
-        }
-        (None, false) => finding(Verdict::Ok, format!("{name} loads by itself when the sysctl is set")),
+        (None, true) => finding(
+            Verdict::Warn,
+            format!(
+                "{name} is a module that is not loaded early, and loading is \
+                disabled later (kernel.modules_disabled)"
+            ),
+        )
+        .advice(format!(
+            "{} shows how to list it in \
+                                 modules-load.d",
+            context.command(format_args!("plan {wanted}"))
+        )),
+        (None, false) => finding(Verdict::Ok, format!("{name} is loaded when the sysctl is set")),
     })
 }

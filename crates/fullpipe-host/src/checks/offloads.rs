@@ -1,4 +1,4 @@
-//! What network cards do in TCP's stead: cutting large sends into packets, joining received ones.
+//! Offloads of network cards: segmentation of large sends, coalescing of received packets.
 
 use super::{Context, Finding, Group, Verdict};
 use crate::host::Host;
@@ -10,7 +10,7 @@ const TSO6: &str = "tx-tcp6-segmentation";
 const GSO: &str = "tx-generic-segmentation";
 const GRO: &str = "rx-gro";
 const LRO: &str = "rx-lro";
-/// From here on (170 000 full packets a second) the CPU that cuts or joins packets one by one is noticed.
+/// From this rate (170 000 full packets per second) the CPU cost of missing offloads matters.
 const FAST: u64 = 2_000_000_000;
 
 pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
@@ -19,20 +19,20 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Only what has hardware behind it (or a hypervisor's card): loopback, veth, bridges and bonds cut nothing
-/// themselves, and their offloads being on or off changes where the work is done, not how much there is.
+/// Whether a device is hardware or paravirtual. Loopback, veth, bridges and bonds do not segment themselves;
+/// their offloads only move the work.
 fn is_card(host: &dyn Host, device: &str) -> bool {
     host.exists(&format!("/sys/class/net/{device}/device"))
         && host.text(&format!("/sys/class/net/{device}/operstate")).as_deref() != Some("down")
 }
 
-/// The link's speed; virtual cards often have none (`-1`, or the file refuses to be read).
+/// Link speed; virtual cards often report none (`-1`, or a read error).
 fn speed(host: &dyn Host, device: &str) -> Option<Rate> {
     let megabits: u64 = host.text(&format!("/sys/class/net/{device}/speed"))?.parse().ok()?;
     (megabits > 0 && megabits < u64::from(u32::MAX)).then(|| Rate::from_bits_per_sec(megabits * 1_000_000))
 }
 
-/// A card with its speed, and how it is called when something is wrong with it.
+/// A card with its speed.
 struct Card<'a> {
     features: &'a DeviceFeatures,
     speed: Option<Rate>,
@@ -40,11 +40,11 @@ struct Card<'a> {
 
 impl Card<'_> {
     fn shown(&self) -> String {
-        let speed = self.speed.map_or("speed not told".to_owned(), |r| r.to_string());
+        let speed = self.speed.map_or("unknown speed".to_owned(), |r| r.to_string());
         format!("{} ({speed})", self.features.device)
     }
 
-    /// A card that does not tell its speed is taken for a fast one, with less certainty.
+    /// A card without a known speed counts as fast.
     fn may_be_fast(&self) -> bool {
         self.speed.is_none_or(|r| r.as_bits_per_sec() >= FAST)
     }
@@ -63,8 +63,11 @@ fn offloads(context: &Context) -> Option<Finding> {
     let host = context.host;
     let finding = |verdict, state: String| {
         Finding::new("offloads", Group::Tuning, verdict, state).why(
-            "without TSO every packet costs the sender CPU, and a controller that measures its delivery rate takes a busy CPU for a slow path; without GRO the receiver pays likewise; LRO joins packets in a way that cannot be undone when they are forwarded. GSO is not judged: TCP has used it whatever the switch says since 4.17",
-            "Linux Documentation/networking/segmentation-offloads.rst; sk_setup_caps in net/core/sock.c; dev_disable_lro in net/core/dev.c",
+            "without TSO each packet costs the sender CPU, and BBR mistakes a busy CPU for a slow path; \
+             without GRO the receiver pays the same; LRO merges packets irreversibly, which breaks \
+             forwarding. GSO is not judged: TCP always uses it since 4.17",
+            "Linux Documentation/networking/segmentation-offloads.rst; sk_setup_caps in net/core/sock.c; \
+             dev_disable_lro in net/core/dev.c",
         )
     };
     let all = match host.features() {
@@ -72,10 +75,11 @@ fn offloads(context: &Context) -> Option<Finding> {
         Err(e) => {
             let cards = host.list("/sys/class/net").unwrap_or_default();
             return cards.iter().any(|d| is_card(host, d)).then(|| {
-                finding(Verdict::Unknown, format!("offloads cannot be read: {e}"))
+                finding(Verdict::Unknown, format!("offloads are not readable: {e}"))
                     .read("ethtool netlink (Linux 5.7 and later)", "not readable")
                     .advice(
-                        "`ethtool -k DEV`: tcp-segmentation-offload and generic-receive-offload should be on",
+                        "check with `ethtool -k DEV`: tcp-segmentation-offload and generic-receive-offload \
+                         should be on",
                     )
             });
         }
@@ -101,7 +105,7 @@ fn offloads(context: &Context) -> Option<Finding> {
             let certain = card.speed.is_some() && context.paced();
             verdict = verdict.min(if certain { Verdict::Warn } else { Verdict::Advice });
             wrong.push(format!("TSO is off on {}", card.shown()));
-            // TSO needs both: netdev_fix_features switches it off without them.
+            // TSO needs both: netdev_fix_features disables it otherwise.
             commands.push(format!("ethtool -K {device} tx on sg on tso on"));
         }
         if card.features.can_enable(GRO) && card.may_be_fast() {
@@ -111,13 +115,13 @@ fn offloads(context: &Context) -> Option<Finding> {
         }
         if card.features.on(LRO) && forwards {
             verdict = verdict.min(Verdict::Advice);
-            wrong.push(format!("LRO is on on {device}, and this host forwards"));
+            wrong.push(format!("LRO is on for {device}, and this host forwards packets"));
             commands.push(format!("ethtool -K {device} lro off"));
         }
     }
     let state = if wrong.is_empty() {
         let names: Vec<String> = cards.iter().map(Card::shown).collect();
-        format!("nothing that matters is off on {}", names.join(", "))
+        format!("all relevant offloads are on: {}", names.join(", "))
     } else {
         wrong.join("; ")
     };
@@ -126,15 +130,13 @@ fn offloads(context: &Context) -> Option<Finding> {
         let device = &card.features.device;
         found = found.read(format!("ethtool netlink, features of {device}"), card.values()).read(
             format!("/sys/class/net/{device}/speed"),
-            card.speed.map_or("not told".to_owned(), |r| r.to_string()),
+            card.speed.map_or("unknown".to_owned(), |r| r.to_string()),
         );
     }
     Some(if commands.is_empty() {
         found
     } else {
-        found.advice(format!(
-            "`{}` (lasts until a restart; someone may have had a reason)",
-            commands.join("; ")
-        ))
+        found
+            .advice(format!("`{}` (until the next restart; it may be off for a reason)", commands.join("; ")))
     })
 }

@@ -1,4 +1,4 @@
-//! Queueing disciplines of the devices that send.
+//! Queueing disciplines of sending devices.
 
 use super::{Context, Finding, Group, Verdict};
 use crate::facts::{Presence, Version};
@@ -13,12 +13,12 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     let all = match &context.facts.qdiscs {
         Ok(all) => all,
         Err(e) => {
-            let state = format!("queueing disciplines cannot be read: {e}");
+            let state = format!("queueing disciplines are not readable: {e}");
             findings.push(
                 Finding::new("qdisc", Group::Queueing, Verdict::Unknown, state)
                     .read("rtnetlink", "not readable")
                     .why(
-                        "fq paces for kernels before 4.13, and shares a busy uplink fairly on any",
+                        "fq paces on kernels before 4.13, and shares a busy uplink fairly on all",
                         "sch_fq.c",
                     ),
             );
@@ -44,12 +44,13 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
         Finding::new("qdisc", Group::Queueing, verdict, state)
             .read("rtnetlink RTM_GETQDISC", if shown.is_empty() { "no device with a queue" } else { &shown })
             .why(
-                "fq gives each connection its share of a busy uplink and spares TCP a timer for each; before 4.13 it is what paces bbr at all",
+                "fq shares a busy uplink fairly and saves TCP a timer per connection; before 4.13 only fq \
+                 paces bbr",
                 "sch_fq.c; Linux 4.13 tcp_internal_pacing",
             )
     };
     if trees.is_empty() {
-        return finding(Verdict::Ok, "no device here queues packets".into());
+        return finding(Verdict::Ok, "no device queues packets".into());
     }
     let without: Vec<&str> =
         trees.iter().filter(|(_, t)| t.plain_kind() != Some("fq")).map(|(d, _)| *d).collect();
@@ -63,9 +64,9 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
         })
         .collect();
     if !flattened.is_empty() {
-        let state = format!("a single fq at the root makes one queue of all: {}", flattened.join(", "));
+        let state = format!("a single root fq serialises all queues: {}", flattened.join(", "));
         return finding(Verdict::Advice, state).advice(
-            "`tc qdisc del dev DEV root` with net.core.default_qdisc=fq gives mq with an fq for each queue",
+            "`tc qdisc del dev DEV root` with net.core.default_qdisc=fq restores mq with one fq per queue",
         );
     }
     if without.is_empty() {
@@ -75,19 +76,18 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
         return finding(Verdict::Ok, shown.clone());
     }
     if context.facts.version.is_some_and(|v| v < Version(4, 13)) {
-        let finding =
-            finding(Verdict::Fail, format!("no fq on {}: bbr is not paced there", without.join(", ")));
+        let finding = finding(Verdict::Fail, format!("no fq on {}: bbr is not paced", without.join(", ")));
         return match context.facts.qdisc("fq") {
-            Presence::Missing(_) => {
-                finding.advice("this kernel has no fq either: use a newer one, or keep cubic")
+            Presence::Missing(_) => finding.advice("this kernel has no fq: use a newer one, or keep cubic"),
+            _ => {
+                finding.advice(format!("{} shows how to set fq on every queue", context.command("plan bbr")))
             }
-            _ => finding.advice(format!("{} puts fq on every queue", context.command("plan bbr"))),
         };
     }
     if !context.facts.scope.initial_network {
         return finding(
             Verdict::Ok,
-            format!("{shown}; TCP paces by itself, and the host's devices have the last word"),
+            format!("{shown}; TCP paces by itself, and the host's devices queue the packets"),
         );
     }
     match context.facts.qdisc("fq") {
@@ -97,13 +97,13 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
         }
         _ => finding(
             Verdict::Advice,
-            format!("{shown}; TCP paces by itself, fq would do it better on a busy host"),
+            format!("{shown}; TCP paces by itself, and fq would pace more precisely on a busy host"),
         )
-        .advice(format!("{} puts fq on every queue of every device", context.command("plan bbr"))),
+        .advice(format!("{} shows how to set fq on every queue", context.command("plan bbr"))),
     }
 }
 
-/// A flattened multi-queue device is also told here: its root hides the queues.
+/// Devices with shapers or other manual configurations.
 fn foreign(trees: &[(&str, Tree)]) -> Option<Finding> {
     let chosen: Vec<String> = trees
         .iter()
@@ -115,15 +115,15 @@ fn foreign(trees: &[(&str, Tree)]) -> Option<Finding> {
             "foreign-qdisc",
             Group::Queueing,
             Verdict::Advice,
-            format!("shaping that someone set up: {}", chosen.join("; ")),
+            format!("manually configured shaping: {}", chosen.join("; ")),
         )
         .read("rtnetlink RTM_GETQDISC", chosen.join("; "))
-        .why("replacing a shaper would change what it was made for; fullpipe leaves it alone", "tc(8)")
-        .advice("if its leaves should be fq, change them in whatever sets the shaper up")
+        .why("replacing a shaper would remove its purpose; fullpipe does not change it", "tc(8)")
+        .advice("to use fq below it, change the configuration of the shaper")
     })
 }
 
-/// Whether fq drops packets of single flows while one looks.
+/// Whether fq currently drops packets at its flow limit.
 fn drops(context: &Context, before: &[QdiscNode]) -> Option<Finding> {
     if !before.iter().any(|n| n.kind == "fq") {
         return None;
@@ -135,17 +135,17 @@ fn drops(context: &Context, before: &[QdiscNode]) -> Option<Finding> {
     let finding = |verdict, state: String| {
         Finding::new("fq-drops", Group::Queueing, verdict, state)
             .read("tc statistics, flows_plimit, 0.5 s apart", format!("{old}, then {new}"))
-            .why("fq drops what a single flow queues beyond its flow_limit (100 packets)", "tc-fq(8)")
+            .why("fq drops packets of a flow beyond its flow_limit (100 packets)", "tc-fq(8)")
     };
     Some(match (old, new) {
-        (0, 0) => finding(Verdict::Ok, "fq dropped nothing at its flow limit".into()),
+        (0, 0) => finding(Verdict::Ok, "no fq drops at the flow limit".into()),
         (a, b) if b > a => {
             finding(Verdict::Warn, format!("fq is dropping at its flow limit: {} packets in 0.5 s", b - a))
-                .advice("raise it: `tc qdisc replace dev DEV … fq flow_limit 1000`")
+                .advice("raise the limit: `tc qdisc replace dev DEV … fq flow_limit 1000`")
         }
         _ => finding(
             Verdict::Ok,
-            format!("fq dropped {old} packets at its flow limit since it was set up, none now"),
+            format!("fq dropped {old} packets at its flow limit since it was configured, none now"),
         ),
     })
 }

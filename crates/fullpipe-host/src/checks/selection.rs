@@ -1,4 +1,4 @@
-//! Which controller connections get, and which they have.
+//! The controllers of new and established connections.
 
 use super::{Context, Finding, Group, Verdict};
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ fn default(context: &Context) -> Finding {
     let wanted = &context.question.controller;
     let finding = |verdict, state: String| {
         Finding::new("default", Group::Controller, verdict, state).why(
-            "a new connection gets the default of its namespace; established ones never switch",
+            "new connections get the default of their namespace; established ones keep theirs",
             "Linux tcp_cong.c, tcp_assign_congestion_control",
         )
     };
     const NAME: &str = "net.ipv4.tcp_congestion_control";
     match &context.facts.default {
-        None => finding(Verdict::Unknown, "the default controller cannot be read".into())
+        None => finding(Verdict::Unknown, "the default controller is not readable".into())
             .read(NAME, "not readable"),
         Some(now) if now == wanted => {
             finding(Verdict::Ok, format!("new connections use {now}")).read(NAME, now)
@@ -40,11 +40,11 @@ fn allowed(context: &Context) -> Finding {
     let list = &context.facts.allowed;
     let there = list.contains(wanted);
     let state = match (there, list.is_empty()) {
-        (true, _) => format!("any application may choose {wanted}"),
-        (false, true) => "the allowed controllers cannot be read".into(),
-        (false, false) => format!(
-            "applications without privileges may not choose {wanted}; making it the default allows it"
-        ),
+        (true, _) => format!("any application may use {wanted}"),
+        (false, true) => "the allowed controllers are not readable".into(),
+        (false, false) => {
+            format!("unprivileged applications may not use {wanted}; making it the default allows it")
+        }
     };
     let verdict = if there {
         Verdict::Ok
@@ -56,7 +56,8 @@ fn allowed(context: &Context) -> Finding {
     Finding::new("allowed", Group::Controller, verdict, state)
         .read("net.ipv4.tcp_allowed_congestion_control", list.join(" "))
         .why(
-            "setsockopt(TCP_CONGESTION) without CAP_NET_ADMIN only takes these; network namespaces may only default to these",
+            "setsockopt(TCP_CONGESTION) without CAP_NET_ADMIN, and other network namespaces, may only use \
+             these",
             "Linux tcp_cong.c, TCP_CONG_NON_RESTRICTED",
         )
 }
@@ -73,7 +74,7 @@ fn namespaces(context: &Context) -> Option<Finding> {
         format!("{} other network namespace(s) also use {wanted}", others.len())
     } else {
         format!(
-            "{} of {} other network namespaces use something else: {}",
+            "{} of {} other network namespaces use another controller: {}",
             differ.len(),
             others.len(),
             some(&differ)
@@ -87,17 +88,17 @@ fn namespaces(context: &Context) -> Option<Finding> {
     )
     .read("net.ipv4.tcp_congestion_control", format!("in {} namespaces", others.len()))
     .why(
-        "a namespace (container) copies the default when it is made and keeps its own from then on",
+        "a namespace (container) copies the default when it is created, and keeps its own afterwards",
         "Linux tcp_ipv4.c, tcp_set_congestion_control at tcp_sk_init",
     );
     Some(if differ.is_empty() {
         finding
     } else {
-        finding.advice("restart those containers, or set it inside each")
+        finding.advice("restart these containers, or set it inside each")
     })
 }
 
-/// The first few, and how many more.
+/// The first few, and the number of others.
 fn some(all: &[String]) -> String {
     let shown = all.iter().take(3).cloned().collect::<Vec<_>>().join("; ");
     if all.len() > 3 { format!("{shown}; and {} more", all.len() - 3) } else { shown }
@@ -106,8 +107,8 @@ fn some(all: &[String]) -> String {
 fn routes(context: &Context) -> Finding {
     let wanted = &context.question.controller;
     let (verdict, state) = match &context.facts.routes {
-        Err(e) => (Verdict::Unknown, format!("routes cannot be read: {e}")),
-        Ok(routes) if routes.is_empty() => (Verdict::Ok, "no route chooses a controller of its own".into()),
+        Err(e) => (Verdict::Unknown, format!("routes are not readable: {e}")),
+        Ok(routes) if routes.is_empty() => (Verdict::Ok, "no route sets a controller".into()),
         Ok(routes) => {
             let list: Vec<String> = routes
                 .iter()
@@ -119,12 +120,14 @@ fn routes(context: &Context) -> Finding {
             (if same { Verdict::Ok } else { Verdict::Advice }, some(&list))
         }
     };
-    let finding = Finding::new("routes", Group::Controller, verdict, state).read("rtnetlink RTAX_CC_ALGO", "every route").why(
-        "a route's controller overrules the default for its destination, and `lock` even the application's choice",
+    let finding = Finding::new("routes", Group::Controller, verdict, state).read("rtnetlink \
+        RTAX_CC_ALGO", "every route").why(
+        "a route's controller overrides the default for its destination, and `lock` also the application's \
+         choice",
         "ip-route(8), congctl",
     );
     if verdict == Verdict::Advice {
-        finding.advice("`ip route show` has them; they stay in force whatever the default is")
+        finding.advice("`ip route show` lists them; they override the default")
     } else {
         finding
     }
@@ -134,11 +137,11 @@ fn sockets(context: &Context) -> Finding {
     let wanted = &context.question.controller;
     let finding = |verdict, state: String| {
         Finding::new("sockets", Group::Controller, verdict, state)
-            .why("established connections keep the controller they began with", "Linux tcp_cong.c")
+            .why("established connections keep their controller", "Linux tcp_cong.c")
     };
     if let Err(e) = &context.facts.sockets {
-        return finding(Verdict::Unknown, format!("sockets cannot be read: {e}"))
-            .advice("modprobe tcp_diag (CONFIG_INET_DIAG); a sandbox that forbids netlink hides them, too")
+        return finding(Verdict::Unknown, format!("sockets are not readable: {e}"))
+            .advice("load tcp_diag (CONFIG_INET_DIAG); a sandbox without netlink access hides sockets, too")
             .read("sock_diag", "not readable");
     }
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -159,9 +162,7 @@ fn sockets(context: &Context) -> Finding {
     let state = format!("established connections: {read}");
     let finding = finding(Verdict::Advice, state).read("sock_diag", read);
     if context.facts.default.as_ref() == Some(wanted) {
-        finding.advice(
-            "the others switch when they reconnect: restart the services that hold them, if it matters",
-        )
+        finding.advice("the others change when they reconnect: restart their services if it matters")
     } else {
         finding
     }

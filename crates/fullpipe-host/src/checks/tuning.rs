@@ -1,4 +1,4 @@
-//! Smaller switches: advice only, and only where it matters for the wanted controller.
+//! Minor settings: advice only, where it matters for the requested controller.
 
 use super::{Context, Finding, Group, Verdict};
 use crate::plan::Tree;
@@ -32,7 +32,8 @@ fn finding(
 fn idle(context: &Context) -> Option<Finding> {
     const NAME: &str = "net.ipv4.tcp_slow_start_after_idle";
     let value = context.number(NAME)?;
-    let why = "after an idle second or so a loss-based controller begins again from its initial window; BBR restarts at its estimated rate instead";
+    let why = "after an idle RTO a loss-based controller restarts from its initial window; BBR restarts at \
+               its estimated rate";
     let source = "Linux tcp_slow_start_after_idle_check; draft-ietf-ccwg-bbr, Restarting from Idle";
     Some(
         if value == 0 || context.paced() {
@@ -49,9 +50,9 @@ fn idle(context: &Context) -> Option<Finding> {
                 NAME,
                 value,
                 Verdict::Advice,
-                "on: connections that pause begin again slowly",
+                "on: idle connections restart slowly",
             )
-            .advice(format!("sysctl {NAME}=0 helps connections that pause and go on (HTTP keep-alive)"))
+            .advice(format!("set {NAME}=0 for connections that idle between transfers (HTTP keep-alive)"))
         }
         .why(why, source),
     )
@@ -60,7 +61,8 @@ fn idle(context: &Context) -> Option<Finding> {
 fn metrics(context: &Context) -> Option<Finding> {
     const NAME: &str = "net.ipv4.tcp_no_metrics_save";
     let value = context.number(NAME)?;
-    let why = "a threshold remembered from an earlier connection can end a new one's slow start early; BBR does not use it";
+    let why =
+        "a cached slow-start threshold can end a new connection's slow start early; BBR does not use it";
     Some(
         if value == 1 || context.paced() {
             finding(
@@ -69,9 +71,9 @@ fn metrics(context: &Context) -> Option<Finding> {
                 value,
                 Verdict::Ok,
                 if value == 1 {
-                    "nothing is remembered"
+                    "slow-start thresholds are not cached"
                 } else {
-                    "thresholds are remembered; BBR does not use them"
+                    "slow-start thresholds are cached; BBR does not use them"
                 },
             )
         } else {
@@ -80,9 +82,9 @@ fn metrics(context: &Context) -> Option<Finding> {
                 NAME,
                 value,
                 Verdict::Advice,
-                "slow-start thresholds are remembered for each peer",
+                "slow-start thresholds are cached per peer",
             )
-            .advice(format!("on paths whose rate varies, sysctl {NAME}=1"))
+            .advice(format!("on paths whose rate varies, set {NAME}=1"))
         }
         .why(why, "Linux tcp_metrics.c"),
     )
@@ -91,23 +93,17 @@ fn metrics(context: &Context) -> Option<Finding> {
 fn unsent(context: &Context) -> Option<Finding> {
     const NAME: &str = "net.ipv4.tcp_notsent_lowat";
     let value: u64 = context.host.sysctl(NAME)?.parse().ok()?;
-    let why = "what is not sent yet only waits: a server that writes less ahead can still change its mind (HTTP/2 priorities)";
+    let why = "unsent data adds latency: a server with less of it can still reprioritise (HTTP/2 priorities)";
     Some(
         if value >= u64::from(u32::MAX) || value == 0 {
-            finding(
-                "notsent-lowat",
-                NAME,
-                value,
-                Verdict::Ok,
-                "no limit on what waits unsent (the kernel's default)",
-            )
+            finding("notsent-lowat", NAME, value, Verdict::Ok, "unsent data is not limited (kernel default)")
         } else {
             finding(
                 "notsent-lowat",
                 NAME,
                 value,
                 Verdict::Ok,
-                format!("at most {} waits unsent", Bytes(value)),
+                format!("unsent data is limited to {}", Bytes(value)),
             )
         }
         .why(why, "tcp(7), TCP_NOTSENT_LOWAT"),
@@ -118,17 +114,17 @@ fn mtu(context: &Context) -> Option<Finding> {
     const NAME: &str = "net.ipv4.tcp_mtu_probing";
     let value = context.number(NAME)?;
     let state = match value {
-        0 => "off: a path that swallows large packets and ICMP stalls connections",
-        1 => "on when a path seems to swallow large packets",
+        0 => "off: connections stall on paths that drop large packets and ICMP",
+        1 => "on when a black hole is detected",
         _ => "always on",
     };
     Some(
         finding("mtu-probing", NAME, value, Verdict::Ok, state)
-            .why("RFC 4821 finds the path's packet size without ICMP", "RFC 4821"),
+            .why("packetization layer path MTU discovery works without ICMP", "RFC 4821"),
     )
 }
 
-/// A queue of a few packets under pfifo_fast drops bursts that a paced sender would not even make.
+/// A short pfifo_fast queue drops bursts.
 fn queue_length(context: &Context) -> Option<Finding> {
     let all = context.facts.qdiscs.as_ref().ok()?;
     let mut short = Vec::new();
@@ -149,7 +145,7 @@ fn queue_length(context: &Context) -> Option<Finding> {
     if seen.is_empty() {
         return None;
     }
-    let why = "pfifo_fast holds txqueuelen packets in each queue and drops the rest";
+    let why = "pfifo_fast queues at most txqueuelen packets and drops the rest";
     Some(
         if short.is_empty() {
             finding(
@@ -185,19 +181,19 @@ fn ecn(context: &Context) -> Option<Finding> {
                 NAME,
                 value,
                 Verdict::Advice,
-                "asked for on outgoing connections, and BBR v1 does not react to marks",
+                "requested on outgoing connections, and BBR v1 does not react to marks",
             )
-            .advice(format!("sysctl {NAME}=2 (the kernel's default) asks for ECN only when the peer does"))
+            .advice(format!("set {NAME}=2 (kernel default) to use ECN only if the peer requests it"))
         } else {
             let state = match value {
                 0 => "off",
-                1 => "asked for",
-                _ => "accepted when the peer asks",
+                1 => "requested",
+                _ => "accepted if the peer requests it",
             };
             finding("ecn", NAME, value, Verdict::Ok, state)
         }
         .why(
-            "a marking queue counts on senders that slow down when marked",
+            "a marking queue relies on senders that slow down when marked",
             "RFC 3168; draft-ietf-ccwg-bbr on ECN",
         ),
     )
@@ -207,23 +203,13 @@ fn output_limit(context: &Context) -> Option<Finding> {
     const NAME: &str = "net.ipv4.tcp_limit_output_bytes";
     let value = context.number(NAME)?;
     let small = value < 262_144;
-    let state = format!("{} may wait below TCP for each connection", Bytes(value.max(0) as u64));
-    let found = finding(
-        "limit-output",
-        NAME,
-        value,
-        if small { Verdict::Advice } else { Verdict::Ok },
-        state,
-    )
-    .why(
-        "TCP Small Queues: too little starves devices that send in large batches (Wi-Fi, virtual machines)",
-        "Linux tcp_small_queue_check",
-    );
-    Some(if small {
-        found.advice(format!("sysctl {NAME}=1048576 (the kernel's default since 4.20)"))
-    } else {
-        found
-    })
+    let state = format!("{} may be queued below TCP per connection", Bytes(value.max(0) as u64));
+    let found =
+        finding("limit-output", NAME, value, if small { Verdict::Advice } else { Verdict::Ok }, state).why(
+            "TCP Small Queues: a low limit starves devices that send in batches (Wi-Fi, virtual machines)",
+            "Linux tcp_small_queue_check",
+        );
+    Some(if small { found.advice(format!("set {NAME}=1048576 (kernel default since 4.20)")) } else { found })
 }
 
 fn clock(context: &Context) -> Option<Finding> {
@@ -236,14 +222,14 @@ fn clock(context: &Context) -> Option<Finding> {
         &value,
         if slow { Verdict::Warn } else { Verdict::Ok },
         if slow {
-            format!("{value}: reading the time is slow, and pacing reads it for every packet")
+            format!("{value}: slow to read, and pacing reads the clock for every packet")
         } else {
             value.clone()
         },
     )
-    .why("pacing is as good and as cheap as the clock", "Documentation/timers/timekeeping.rst");
+    .why("precision and cost of pacing depend on the clock", "Documentation/timers/timekeeping.rst");
     Some(if slow {
-        found.advice("use tsc or the hypervisor's clock if the machine has one (boot option clocksource=)")
+        found.advice("use tsc or the hypervisor's clock, if available (boot option clocksource=)")
     } else {
         found
     })
@@ -268,11 +254,11 @@ fn steal(context: &Context) -> Option<Finding> {
         "/proc/stat",
         format!("{stolen} of {total} ticks"),
         if much { Verdict::Warn } else { Verdict::Ok },
-        format!("the hypervisor took {share:.1} % of the CPU time since boot"),
+        format!("the hypervisor stole {share:.1} % of the CPU time since boot"),
     )
-    .why("a machine that is not running cannot send on time: rates are measured in bursts", "proc(5)");
+    .why("a descheduled machine sends late and in bursts, which distorts rate measurements", "proc(5)");
     Some(if much {
-        found.advice("ask for a machine with more of its own CPU; expect measured rates to be uneven")
+        found.advice("use a machine with dedicated CPU; expect uneven measured rates")
     } else {
         found
     })

@@ -1,29 +1,29 @@
-//! What the kernel has: by its configuration and its modules.
+//! Features of the kernel, by its configuration and modules.
 
 use crate::host::View;
 use fullpipe_kernel::facts::Config;
 use std::collections::BTreeSet;
 
-/// Whether the kernel has something, and what says so.
+/// Whether the kernel has a feature, and the evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Presence {
     /// Usable now.
     Ready(String),
     /// A module that is on disk and not loaded.
     Loadable(String),
-    /// Not there.
+    /// Not available.
     Missing(String),
-    /// Nothing readable says.
+    /// Nothing readable tells.
     Unknown,
 }
 
-/// Reads how a kernel of this release was configured, wherever it says so.
+/// Reads the configuration of a kernel of this release.
 pub(super) fn config(view: &dyn View, release: &str) -> Option<Config> {
     Config::paths(release).iter().find_map(|place| Config::parse(place, &view.read(place).ok()?))
 }
 
-/// What an option's value means for the thing that it configures. A module whose file could not be looked for is taken
-/// for loadable; `listed` says that a built-in would have shown itself already.
+/// Availability by an option's value. A module is assumed to be loadable; `listed` means that a built-in
+/// feature would be registered already.
 pub(super) fn configured(config: &Config, name: &str, listed: bool) -> Presence {
     let from = format!("{name}={} in {}", config.get(name), config.from);
     match config.get(name) {
@@ -62,7 +62,7 @@ impl ModuleIndex {
         }
     }
 
-    /// Whether a module is there.
+    /// Whether a module is available.
     pub fn find(&self, name: &str) -> Presence {
         if self.loaded.contains(name) {
             return Presence::Ready(format!("/sys/module/{name}"));
@@ -75,12 +75,12 @@ impl ModuleIndex {
         }
     }
 
-    /// Whether a kernel that need not run has a module.
+    /// Whether a kernel that may not be running has a module.
     pub fn on_disk(&self, name: &str) -> Presence {
         ModuleIndex { loaded: BTreeSet::new(), ..self.clone() }.find(name)
     }
 
-    /// Whether the module is a file that must be loaded (and not part of the kernel).
+    /// Whether the module is a file (and not built in).
     pub fn is_module(&self, name: &str) -> bool {
         self.on_disk.contains(name) && !self.builtin.contains(name)
     }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_are_known_by_name_whatever_their_packing() {
+    fn module_names_ignore_compression() {
         for path in ["kernel/net/ipv4/tcp_bbr.ko", "kernel/net/ipv4/tcp-bbr.ko.zst", "tcp_bbr.ko.xz"] {
             assert_eq!(module_name(path).as_deref(), Some("tcp_bbr"));
         }

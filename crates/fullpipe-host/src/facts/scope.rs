@@ -1,30 +1,30 @@
-//! How far a change made here reaches: the whole host, or one namespace of it.
+//! Scope of a change made here: the whole host, or one namespace.
 
 use crate::host::{Host, Identity, Node};
 
-/// Where the program finds itself.
+/// Where this program runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scope {
-    /// Whether this is the host's first network namespace. Only that one has `tcp_mem`, `default_qdisc` and a
+    /// Whether this is the initial network namespace. Only that one has `tcp_mem`, `default_qdisc` and a
     /// writable list of allowed controllers.
     pub initial_network: bool,
-    /// Whether root here is the host's root.
+    /// Whether root in this user namespace is the host's root.
     pub initial_user: bool,
     /// The container manager, if there are signs of one.
     pub container: Option<String>,
-    /// Whether this file system has an init of its own, so that its boot files are ever read.
+    /// Whether an init process reads the boot files of this file system.
     pub boots: bool,
     /// Whether /proc/sys cannot be written.
     pub read_only: bool,
-    /// An image of a host that does not run.
+    /// An image without a running kernel.
     pub image: bool,
-    /// The network namespace: the run of the machine, and the kernel's number for it. The inode of /proc/self/ns/net is
-    /// given again to the next namespace when one is gone, and stands in only before Linux 5.14, which has no cookies.
+    /// The network namespace: boot ID and cookie. Before Linux 5.14 the inode of /proc/self/ns/net, which
+    /// the kernel reuses, replaces the cookie.
     pub namespace: String,
 }
 
 impl Scope {
-    /// Finds out.
+    /// Detects the scope.
     pub fn detect(host: &dyn Host, identity: &Identity) -> Scope {
         let sysctl = |name: &str| host.sysctl(name);
         let initial_network =
@@ -40,9 +40,9 @@ impl Scope {
             Node::Link(target) => Some(target),
             _ => None,
         };
-        // The thread's, which may have entered another than the process.
+        // A thread may be in another namespace than its process.
         let own = link("/proc/thread-self/ns/net").or_else(|| link("/proc/self/ns/net"));
-        // A network namespace that shares the files of whoever started it must not write their boot files.
+        // A namespace that shares the host's files must not write the host's boot files.
         let borrowed = matches!((link("/proc/1/ns/net"), &own), (Some(init), Some(own)) if init != *own);
         let boots = !identity.running
             || (!borrowed && initial_network && (container.is_none() || known_init))
@@ -68,21 +68,24 @@ impl Scope {
         }
     }
 
-    /// In a few words.
+    /// Short description.
     pub fn describe(&self) -> String {
         if self.image {
-            return "an image that does not run: only its boot files can change".into();
+            return "an image, not a running host: only its boot files can change".into();
         }
-        let network =
-            if self.initial_network { "the host's network" } else { "a network namespace of its own" };
+        let network = if self.initial_network {
+            "the host's network namespace"
+        } else {
+            "a separate network namespace"
+        };
         match &self.container {
-            Some(kind) => format!("inside {kind}, {network}"),
+            Some(kind) => format!("in a container ({kind}), {network}"),
             None => network.to_owned(),
         }
     }
 }
 
-/// The marks that container managers leave.
+/// The container manager, by its marker files.
 fn container(host: &dyn Host) -> Option<String> {
     if let Some(name) = host.text("/run/systemd/container").filter(|n| !n.is_empty()) {
         return Some(name);

@@ -1,15 +1,15 @@
-//! Time as a trial counts it: since the machine started, which nobody sets back, and which start that was.
+//! The clock of trials: time since boot, which cannot be set, and the boot ID.
 
 use nix::time::{ClockId, clock_gettime};
 use std::fmt::Debug;
 use std::time::Duration;
 
-/// A clock that goes on while the machine sleeps and that no one can set (`CLOCK_BOOTTIME`).
+/// A clock that continues during suspend and cannot be set (`CLOCK_BOOTTIME`).
 pub trait Clock: Debug {
-    /// The kernel's name for this run of the machine (`/proc/sys/kernel/random/boot_id`); empty if it has none.
+    /// The boot ID (`/proc/sys/kernel/random/boot_id`); empty if unavailable.
     fn boot(&self) -> String;
 
-    /// The time since the machine started.
+    /// Time since boot.
     fn since_boot(&self) -> Duration;
 }
 
@@ -24,7 +24,7 @@ impl Clock for BootClock {
     }
 
     fn since_boot(&self) -> Duration {
-        // Every kernel that Rust supports has this clock.
+        // All kernels supported by Rust have this clock.
         clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
     }
 }
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_has_one_start_and_goes_forward() {
+    fn boot_id_is_constant_and_time_advances() {
         let (boot, before) = (BootClock.boot(), BootClock.since_boot());
         assert!(!boot.is_empty() && before > Duration::ZERO);
         assert_eq!(BootClock.boot(), boot);

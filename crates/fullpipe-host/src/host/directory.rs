@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Opened once: what its name means later is of no concern.
+    /// Opened once, so that a later rename of the path has no effect.
     root: Result<Root, io::ErrorKind>,
 }
 
 impl Directory {
-    /// Takes `root` for a host's `/`. If it cannot be opened every use says so.
+    /// Uses `root` as a host's `/`. If it cannot be opened every operation fails with that error.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let path = root.into();
         Directory { root: Root::open(&path).map_err(|e| e.kind()), path }
@@ -108,7 +108,7 @@ impl Files for Directory {
             Ok(fchmod(&file, mode_of(mode))?)
         })();
         made.inspect_err(|_: &io::Error| {
-            // Nothing half-written stays; the first error is the one to tell.
+            // Remove a partial file, and report the first error.
             let _ = unlinkat(&place.directory, place.name, UnlinkatFlags::NoRemoveDir);
         })
     }
@@ -162,7 +162,7 @@ impl Files for Directory {
         for _ in 0..100 {
             let file = File::from(place.open(OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NONBLOCK, 0o600)?);
             let about = fstat(&file)?;
-            // Someone else's, or a second name of another file, is not written to; locking it does no harm.
+            // A file of another user or with a second hard link is locked, but not written to.
             let own =
                 kind(&about) == SFlag::S_IFREG && about.st_nlink == 1 && about.st_uid == geteuid().as_raw();
             if file.try_lock().is_err() {
@@ -171,17 +171,17 @@ impl Files for Directory {
                 let holder = String::from_utf8_lossy(&holder[..length]).trim().to_owned();
                 return Err(io::Error::new(io::ErrorKind::WouldBlock, holder));
             }
-            // The last holder removes the file: a lock on a removed file excludes nobody.
+            // The last holder removes the file, and a lock on a removed file has no effect.
             if place.stat().is_ok_and(|now| now.st_ino == about.st_ino) {
                 if own {
-                    // Always as long, so that nothing of the last holder's stays.
+                    // Fixed length, so that it overwrites the previous holder's text.
                     file.write_all_at(format!("process {:<10}\n", std::process::id()).as_bytes(), 0)?;
                 }
                 let name = place.name.to_owned();
                 return Ok(Box::new(Lock { _file: file, directory: place.directory, name }));
             }
         }
-        Err(io::Error::new(io::ErrorKind::WouldBlock, "a process that keeps taking it"))
+        Err(io::Error::new(io::ErrorKind::WouldBlock, "a process that takes it again and again"))
     }
 
     fn copy_labels(&self, from: &str, to: &str) {
@@ -191,13 +191,13 @@ impl Files for Directory {
         }
         let mut label = [0u8; 1024];
         if let Ok(length) = xattr::get_path(from.as_ref(), SELINUX, &mut label) {
-            // A file system that takes no labels had none to lose.
+            // A file system without labels had none to copy.
             let _ = xattr::set_path(to.as_ref(), SELINUX, &label[..length]);
         }
     }
 }
 
-/// An exclusive lock that also removes its file, so that a host is left as it was found.
+/// An exclusive lock that removes its file when dropped.
 struct Lock {
     _file: File,
     directory: OwnedFd,
@@ -206,7 +206,7 @@ struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // If it is already gone there is nothing to tidy.
+        // A file that is already removed needs no cleanup.
         let _ = unlinkat(&self.directory, self.name.as_str(), UnlinkatFlags::NoRemoveDir);
     }
 }
@@ -218,7 +218,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_planted_lock_is_neither_followed_nor_overwritten() {
+    fn lock_file_that_is_a_link_is_neither_followed_nor_overwritten() {
         let dir = tempfile::tempdir().unwrap();
         let victim = dir.path().join("victim");
         let root = dir.path().join("root");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_or_removed_outside() {
+    fn no_operation_leaves_the_root() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         fs::create_dir(&root).unwrap();
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_inside_the_root_even_when_absolute() {
+    fn absolute_links_resolve_inside_the_root() {
         let dir = tempfile::tempdir().unwrap();
         let host = Directory::new(dir.path());
         host.make_directory("/etc", 0o755).unwrap();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_lock_is_refused_until_the_first_is_gone() {
+    fn second_lock_is_refused_until_the_first_is_released() {
         let dir = tempfile::tempdir().unwrap();
         let host = Directory::new(dir.path());
         let held = host.lock("/lock").unwrap();

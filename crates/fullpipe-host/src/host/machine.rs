@@ -1,4 +1,4 @@
-//! The machine that the program runs on.
+//! The machine this program runs on.
 
 use super::{
     DelegateFiles, Directory, Gateway, Host, Identity, Network, Process, Program, ProgramOutput, sysctl_path,
@@ -19,10 +19,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How long a process is given to end.
+/// Time for a process to exit after a signal.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a next hop has to show that it is there: the kernel waits for five seconds before it asks one again that it knew.
+/// Time for a next hop to answer: the kernel waits five seconds before it probes a known neighbour again.
 const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// This machine, in the caller's network namespace.
@@ -38,7 +38,7 @@ impl Machine {
         Machine { files: Directory::new("/"), options: String::new() }
     }
 
-    /// The same, told of by commands with these options ([`Identity::options`]).
+    /// Sets the options that printed commands get ([`Identity::options`]).
     #[must_use]
     pub fn with_options(self, options: String) -> Self {
         Machine { options, ..self }
@@ -64,14 +64,14 @@ fn modprobe(arguments: &[&str]) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    // What follows the first line is usage.
-    let told = String::from_utf8_lossy(&output.stderr);
-    let reason = told.trim().lines().next().unwrap_or_default().to_owned();
+    // The lines after the first are usage.
+    let message = String::from_utf8_lossy(&output.stderr);
+    let reason = message.trim().lines().next().unwrap_or_default().to_owned();
     let busy = reason.contains("in use");
     Err(io::Error::new(if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other }, reason))
 }
 
-/// Has the kernel look for a next hop, which answers to that even where it answers to nothing else.
+/// Makes the kernel resolve a next hop; hosts answer that even if they drop other traffic.
 fn is_reachable(gateway: IpAddr, device: u32, netlink: &mut Rtnetlink) -> io::Result<bool> {
     const POLL_INTERVAL: Duration = Duration::from_millis(200);
     /// `discard`.
@@ -86,7 +86,7 @@ fn is_reachable(gateway: IpAddr, device: u32, netlink: &mut Rtnetlink) -> io::Re
         if waited >= NEIGHBOUR_TIMEOUT {
             return Ok(false);
         }
-        // The kernel tells of a neighbour that it did not find by refusing to send.
+        // A send to an unresolved neighbour may fail; it triggers the resolution all the same.
         let _ = socket.send_to(b"", to);
         std::thread::sleep(POLL_INTERVAL);
         waited += POLL_INTERVAL;
@@ -94,7 +94,7 @@ fn is_reachable(gateway: IpAddr, device: u32, netlink: &mut Rtnetlink) -> io::Re
     Ok(true)
 }
 
-/// Bytes that users other than root may still write on the file system of `path`.
+/// Bytes available to unprivileged users on the file system of `path`.
 pub(crate) fn free(path: &Path) -> nix::Result<u64> {
     let about = statvfs(path)?;
     Ok(about.blocks_available().saturating_mul(about.fragment_size()))
@@ -172,7 +172,7 @@ impl Host for Machine {
         net::sockets()
     }
 
-    /// Carries a few bytes over loopback, then asks sock_diag, a witness that is not the socket's owner.
+    /// Sends a few bytes over loopback, then cross-checks the socket option with sock_diag.
     fn try_connection(&self) -> io::Result<String> {
         let listener = TcpListener::bind(("127.0.0.1", 0))?;
         let mut client = TcpStream::connect_timeout(&listener.local_addr()?, Duration::from_secs(5))?;
@@ -186,10 +186,10 @@ impl Host for Machine {
         client.read_exact(&mut buffer)?;
         let own = fullpipe_kernel::tcp_info::controller(&client)?;
         let local = client.local_addr()?;
-        // A kernel that does not tell of its sockets (no tcp_diag) is taken at this one's word.
+        // Without tcp_diag only the socket option is available.
         match net::sockets().into_iter().flatten().find(|s| s.local == local) {
             Some(seen) if seen.controller != own => {
-                Err(io::Error::other(format!("the socket says {own}, sock_diag says {}", seen.controller)))
+                Err(io::Error::other(format!("TCP_CONGESTION returns {own}, sock_diag {}", seen.controller)))
             }
             _ => Ok(own),
         }
@@ -214,7 +214,7 @@ impl Host for Machine {
             }
         }
         files.remove(&own);
-        // A thread of its own enters each, so that the caller stays where it is.
+        // A separate thread enters each namespace, so that the caller stays in its own.
         let reader = std::thread::spawn(move || {
             files
                 .into_values()
@@ -233,12 +233,12 @@ impl Host for Machine {
         fullpipe_kernel::facts::network_namespace().ok()
     }
 
-    /// A process that hangs is not asked twice.
+    /// SIGTERM first, then SIGKILL.
     fn end_process(&self, process: Process) -> io::Result<()> {
         const POLL_INTERVAL: Duration = Duration::from_millis(20);
         let Some(handle) = PidFd::open(process.id)? else { return Ok(()) };
         for (signal, patience) in [(Signal::SIGTERM, EXIT_TIMEOUT), (Signal::SIGKILL, EXIT_TIMEOUT)] {
-            // The handle is of this very process, or the number was somebody else's already.
+            // The process ID may have been reused before the descriptor was opened.
             if !process.runs(self) {
                 return Ok(());
             }
@@ -254,7 +254,7 @@ impl Host for Machine {
         if process.runs(self) {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!("process {} does not end, not even by SIGKILL", process.id),
+                format!("process {} does not exit, even after SIGKILL", process.id),
             ));
         }
         Ok(())
@@ -275,7 +275,7 @@ impl Host for Machine {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let missing = |e: io::Error| match e.kind() {
-            io::ErrorKind::NotFound => io::Error::new(e.kind(), format!("there is no program {name}")),
+            io::ErrorKind::NotFound => io::Error::new(e.kind(), format!("program not found: {name}")),
             _ => e,
         };
         let done = command.spawn().map_err(missing)?.wait_with_output()?;

@@ -1,9 +1,10 @@
-//! A modelled host: its files are real, its kernel is a model over them. `/proc/sys` and `/sys` are plain files,
-//! and `/kernel.json` holds what has no file (queueing disciplines, offloads, sockets, loadable modules); a loaded module has its directory
-//! under `/sys/module`. Writing a sysctl
-//! has the effects that Linux gives it: a default controller is loaded, checked and added to the allowed list.
+//! A modelled host: its files are real, its kernel is a model over them. `/proc/sys` and `/sys` are plain
+//! files,
+//! and `/kernel.json` holds the rest (queueing disciplines, offloads, sockets, loadable modules); a loaded
+//! module has a directory under `/sys/module`. Writing a sysctl has the effects it has in Linux: a default
+//! controller is loaded, checked and added to the allowed list.
 //!
-//! A directory without `/kernel.json` is an image of a host that does not run: only its boot files can change.
+//! A directory without `/kernel.json` is an image: only its boot files can change.
 
 use super::{
     BootClock, Clock, DelegateFiles, Files, Host, Identity, Network, Process, Program, ProgramOutput, parent,
@@ -18,10 +19,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
 
-/// Where the model keeps what has no file of its own.
+/// Kernel state without a file of its own.
 const KERNEL: &str = "/kernel.json";
 
-/// Controllers that all may choose once their module is loaded (`TCP_CONG_NON_RESTRICTED`).
+/// Controllers that every process may choose once loaded (`TCP_CONG_NON_RESTRICTED`).
 const FREE: [&str; 1] = ["bbr"];
 
 /// The part of a kernel's state that has no file.
@@ -32,9 +33,9 @@ pub struct ModelKernel {
     pub release: String,
     /// Whether the caller is not root.
     pub unprivileged: bool,
-    /// Modules that would load.
+    /// Modules that can be loaded.
     pub loadable: Vec<String>,
-    /// Modules that are there but refuse to load (a wrong signature).
+    /// Modules that fail to load (a wrong signature).
     pub refusing: Vec<String>,
     /// Queueing disciplines that are built in; those loaded or loadable come from the modules.
     pub qdisc_kinds: Vec<String>,
@@ -42,7 +43,7 @@ pub struct ModelKernel {
     pub devices: BTreeMap<String, u32>,
     /// The trees.
     pub qdiscs: Vec<QdiscNode>,
-    /// Offloads, of the devices that tell them.
+    /// Offloads, of the devices that report them.
     pub features: Vec<DeviceFeatures>,
     /// Routes; those without a controller have an empty one.
     pub routes: Vec<CongestionRoute>,
@@ -53,10 +54,10 @@ pub struct ModelKernel {
     pub sockets: Vec<TcpSocket>,
     /// Default controllers of other network namespaces.
     pub namespaces: Vec<(String, String)>,
-    /// The number of the network namespace, where the kernel gives such.
+    /// The cookie of the network namespace, if the kernel has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_cookie: Option<u64>,
-    /// Programs of the host's own; of several for one line the first.
+    /// Programs of the host; the first match of a command line is used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<ModelProgram>,
     /// Bytes that are free, by directory.
@@ -67,19 +68,19 @@ pub struct ModelKernel {
     pub network: Option<Network>,
 }
 
-/// A program of a modelled host: what it says, and what it does to files.
+/// A program of a modelled host: its output, and the files it writes.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelProgram {
-    /// Its name and arguments as one would type them; a `*` at the end stands for any more.
+    /// The command line; a trailing `*` matches any suffix.
     pub line: String,
-    /// How it ends.
+    /// Exit code.
     pub status: i32,
-    /// What it says.
+    /// Standard output.
     pub out: String,
-    /// What it complains of.
+    /// Standard error.
     pub error: String,
-    /// Files that are as this afterwards; those that are null are gone.
+    /// Files it writes; null removes a file.
     pub files: BTreeMap<String, Option<String>>,
 }
 
@@ -102,16 +103,16 @@ impl<F: Files> Model<F> {
         Model { files, clock: Box::new(clock), options: String::new() }
     }
 
-    /// The same, told of by commands with these options ([`Identity::options`]).
+    /// Sets the options that printed commands get ([`Identity::options`]).
     #[must_use]
     pub fn with_options(self, options: String) -> Self {
         Model { options, ..self }
     }
 
-    /// Whether what describes the kernel can be understood; a host without it is an image, which is fine.
+    /// Checks that the description of the kernel parses; an image has none.
     ///
     /// # Errors
-    /// What is wrong in it, and in which line.
+    /// The parse error with its line.
     pub fn check(&self) -> io::Result<()> {
         match self.kernel() {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
@@ -125,7 +126,7 @@ impl<F: Files> Model<F> {
             .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, format!("{KERNEL}: {e}")))
     }
 
-    /// Replaces a file at once: who reads meanwhile finds the old kernel or the new one, whole.
+    /// Replaces a file atomically.
     fn put(&self, path: &str, content: &str) -> io::Result<()> {
         let stat = self.files.stat(path)?;
         let new = format!("{path}.fullpipe-new");
@@ -140,19 +141,19 @@ impl<F: Files> Model<F> {
         self.put(KERNEL, &(serde_json::to_string_pretty(kernel)? + "\n"))
     }
 
-    /// Sets the file behind a sysctl, whatever its meaning.
+    /// Writes the file of a sysctl without the kernel's side effects.
     fn set_sysctl_file(&self, name: &str, value: &str) -> io::Result<()> {
         self.put(&sysctl_path(name), &format!("{value}\n"))
     }
 
-    fn words(&self, name: &str) -> Vec<String> {
+    fn sysctl_words(&self, name: &str) -> Vec<String> {
         let text = self.files.sysctl(name).unwrap_or_default();
         text.split_ascii_whitespace().map(str::to_owned).collect()
     }
 
-    /// Makes a controller usable, loading its module if need be.
+    /// Makes a controller available, loading its module if needed.
     fn find_controller(&self, name: &str) -> io::Result<()> {
-        if !self.words("net.ipv4.tcp_available_congestion_control").iter().any(|c| c == name) {
+        if !self.sysctl_words("net.ipv4.tcp_available_congestion_control").iter().any(|c| c == name) {
             self.load_module(&format!("tcp_{name}"))?;
         }
         Ok(())
@@ -166,7 +167,7 @@ impl<F: Files> Model<F> {
         self.load_module(&format!("sch_{kind}"))
     }
 
-    /// The tree that the kernel gives a device by itself.
+    /// The default queueing disciplines of a device.
     fn default_tree(&self, kernel: &ModelKernel, device: &str) -> Vec<QdiscNode> {
         let kind = self.files.sysctl("net.core.default_qdisc").unwrap_or_else(|| "pfifo_fast".into());
         let node = |kind: &str, parent: u32| QdiscNode {
@@ -218,7 +219,7 @@ impl<F: Files> Host for Model<F> {
         match normalise(name).as_str() {
             "net/ipv4/tcp_congestion_control" => {
                 self.find_controller(value)?;
-                let mut allowed = self.words(ALLOWED);
+                let mut allowed = self.sysctl_words(ALLOWED);
                 if !allowed.iter().any(|c| c == value) {
                     allowed.push(value.to_owned());
                     self.set_sysctl_file(ALLOWED, &allowed.join(" "))?;
@@ -252,11 +253,11 @@ impl<F: Files> Host for Model<F> {
         }
         self.files.make_directory(&mark, 0o755)?;
         if let Some(controller) = name.strip_prefix("tcp_") {
-            let mut available = self.words("net.ipv4.tcp_available_congestion_control");
+            let mut available = self.sysctl_words("net.ipv4.tcp_available_congestion_control");
             available.push(controller.to_owned());
             let listed =
                 self.set_sysctl_file("net.ipv4.tcp_available_congestion_control", &available.join(" "));
-            let mut allowed = self.words("net.ipv4.tcp_allowed_congestion_control");
+            let mut allowed = self.sysctl_words("net.ipv4.tcp_allowed_congestion_control");
             let listed = listed.and_then(|()| {
                 if !FREE.contains(&controller) || allowed.iter().any(|one| one == controller) {
                     return Ok(());
@@ -265,7 +266,7 @@ impl<F: Files> Host for Model<F> {
                 self.set_sysctl_file("net.ipv4.tcp_allowed_congestion_control", &allowed.join(" "))
             });
             return listed.inspect_err(|_| {
-                // The kernel takes a module back whose initialisation fails (do_init_module). The first error is the one to tell.
+                // The kernel removes a module whose initialisation fails (do_init_module).
                 let _ = self.files.remove_directory(&mark);
             });
         }
@@ -283,7 +284,7 @@ impl<F: Files> Host for Model<F> {
             for list in
                 ["net.ipv4.tcp_available_congestion_control", "net.ipv4.tcp_allowed_congestion_control"]
             {
-                let mut words = self.words(list);
+                let mut words = self.sysctl_words(list);
                 words.retain(|w| w != controller);
                 self.set_sysctl_file(list, &words.join(" "))?;
             }
@@ -442,7 +443,7 @@ impl<F: Files> Host for Model<F> {
         };
         let kernel = self.kernel()?;
         let Some(known) = kernel.programs.iter().find(is_it) else {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no program for `{line}`")));
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("program not found: `{line}`")));
         };
         for (path, content) in &known.files {
             if self.files.stat(path).is_ok() {

@@ -1,11 +1,11 @@
-//! A host as it would look after changes that are only planned.
+//! A host as it would be after planned changes.
 
 use super::{Node, Stat, View, resolve_by};
 use crate::plan::FileState;
 use std::collections::BTreeMap;
 use std::io;
 
-/// A view with some paths replaced. Directories that only exist in the plan are not listed by their parents.
+/// A view with some paths replaced. Directories that exist only in the plan are not listed by their parents.
 pub struct Overlay<'a> {
     below: &'a dyn View,
     changed: BTreeMap<String, FileState>,

@@ -1,6 +1,6 @@
-//! Paths under a directory that stands for a root, from which none leads out: neither by `..`, nor by a link (absolute
-//! or planted while one looks), nor by /proc's magic ones. openat2(2) does it with `RESOLVE_IN_ROOT` since Linux 5.6;
-//! before that each component is opened by itself, relative to the one before.
+//! Paths confined to a root directory: neither `..`, nor links (absolute, or replaced during the lookup), nor
+//! the magic links of /proc lead out. openat2(2) does this with `RESOLVE_IN_ROOT` since Linux 5.6; before
+//! that each component is opened relative to the previous one.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat};
@@ -10,25 +10,24 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// A file that is larger is not read: nothing that a host is asked for is (modules.dep has some 2 MB), and an image may
-/// be anybody's.
+/// Largest file that is read. The largest needed, modules.dep, has some 2 MB, and an image is untrusted.
 pub const MAX_FILE_SIZE: u64 = 16 << 20;
 
-/// How often a look-up is begun again that another process's renames disturbed.
+/// Retries of a lookup that concurrent renames interrupted.
 const LOCK_TIMEOUT: usize = 100;
 
 /// An open directory that is a root.
 #[derive(Debug)]
 pub struct Root(OwnedFd);
 
-/// A name in a directory that is open: what a change is made to.
+/// A name in an open directory.
 pub struct Place<'a> {
     pub directory: OwnedFd,
     pub name: &'a str,
 }
 
 impl Root {
-    /// Takes the directory at `path` of this machine.
+    /// Opens a directory of this machine as the root.
     pub fn open(path: &Path) -> io::Result<Root> {
         Ok(Root(open(path, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?))
     }
@@ -39,9 +38,9 @@ impl Root {
         let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
         for _ in 0..LOCK_TIMEOUT {
             match openat2(&self.0, path, how) {
-                // A rename or a mount in the midst of `..`.
+                // A concurrent rename or mount during `..`.
                 Err(Errno::EAGAIN) => {}
-                // A kernel before 5.6, or a filter of system calls that does not know it.
+                // A kernel before 5.6, or a seccomp filter.
                 Err(Errno::ENOSYS | Errno::EPERM) => return Ok(self.walk(path, flags)?),
                 outcome => return Ok(outcome?),
             }
@@ -49,7 +48,7 @@ impl Root {
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
-    /// [`Root::at`] one component after the other.
+    /// [`Root::at`], component by component.
     fn walk(&self, path: &str, flags: OFlag) -> nix::Result<OwnedFd> {
         let step = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let backwards = |path: &str| path.rsplit('/').map(str::to_owned).collect::<Vec<_>>();
@@ -76,7 +75,7 @@ impl Root {
                         }
                         pending.extend(backwards(&target));
                     }
-                    // A link that took its place meanwhile is refused, not followed.
+                    // A link created in the meantime is refused, not followed.
                     Err(Errno::EINVAL) if pending.iter().all(|c| c.is_empty() || c == ".") => {
                         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
                         return openat(here, name, flags, Mode::empty());
@@ -96,14 +95,14 @@ impl Root {
     pub fn place<'a>(&self, path: &'a str) -> io::Result<Place<'a>> {
         let (directory, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
         if ["", ".", ".."].contains(&name) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` names nothing")));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("`{path}` has no file name")));
         }
         let directory = if directory.is_empty() { "/" } else { directory };
         Ok(Place { directory: self.at(directory, OFlag::O_PATH | OFlag::O_DIRECTORY)?, name })
     }
 
-    /// The content of the regular file that `path` leads to. Others are not opened: a pipe would wait for its writer, a
-    /// device may not end, and opening some does something.
+    /// Content of the regular file that `path` leads to. Other types are not opened: a pipe would block, a
+    /// device may be endless or have side effects.
     pub fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         is_regular(&self.at(path, OFlag::O_PATH)?, path)?;
         let file = self.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
@@ -125,18 +124,18 @@ impl Place<'_> {
         Ok(openat(&self.directory, self.name, flags, Mode::from_bits_truncate(mode))?)
     }
 
-    /// What the name is.
+    /// Status of the name itself.
     pub fn stat(&self) -> io::Result<FileStat> {
         Ok(fstatat(&self.directory, self.name, AtFlags::AT_SYMLINK_NOFOLLOW)?)
     }
 }
 
-/// What kind of file that is.
+/// File type.
 pub fn kind(about: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(about.st_mode) & SFlag::S_IFMT
 }
 
-/// Refuses what is no regular file.
+/// Fails unless the file is regular.
 pub fn is_regular(file: &OwnedFd, path: &str) -> io::Result<()> {
     match kind(&fstat(file)?) {
         SFlag::S_IFREG => Ok(()),
@@ -151,7 +150,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn no_way_leads_out_with_either_method() {
+    fn no_path_leaves_the_root_with_either_method() {
         let outside = tempfile::tempdir().unwrap();
         std::fs::write(outside.path().join("secret"), "outside").unwrap();
         let root = outside.path().join("root");

@@ -1,5 +1,6 @@
-//! A kernel made of its source, as a package that can be removed: configured as the one that runs, and with what is needed. Needs no
-//! root and changes nothing but a folder.
+//! Builds a kernel from source as a removable package, with the running kernel's configuration plus the
+//! required
+//! options. Needs no root and changes only its folder.
 
 use super::packages::Manager;
 use crate::error::{Error, Result};
@@ -14,67 +15,67 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// What follows the version in the release of a kernel that is made here, so that it takes the place of no other.
+/// Suffix of the release of kernels built here, so that they do not replace others.
 const LOCAL_VERSION: &str = "-fullpipe";
-/// Bytes that an option takes while its objects are there: a rule of thumb, by Debian's configurations.
+/// Bytes of objects per option: a rule of thumb from Debian's configurations.
 const BY_OPTION: u64 = 3 << 19;
-/// The same with what BTF is made of.
+/// The same with the debug information for BTF.
 const BY_OPTION_WITH_BTF: u64 = 4 << 20;
-/// Bytes of an unpacked source, and of what does not depend on the options.
+/// Bytes of an unpacked source, and of files independent of the options.
 const SOURCE: u64 = 2 << 30;
 const BESIDE: u64 = 1 << 29;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The source.
     pub source: Source,
-    /// The configuration to begin with; without one that of the kernel that runs.
+    /// The initial configuration; by default that of the running kernel.
     pub config: Option<PathBuf>,
-    /// The folder that everything is made in.
+    /// The working folder.
     pub folder: PathBuf,
-    /// How many compilers run at once.
+    /// Number of parallel jobs.
     pub jobs: usize,
 }
 
-/// Where the source is from.
+/// Origin of the source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// A directory with a tree.
+    /// A source tree.
     Tree(PathBuf),
     /// The distribution's source package: this version, or the newest.
     Package(Option<String>),
 }
 
-/// What became of it.
+/// Result of a build.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Built {
     /// The kernel's release.
     pub release: String,
     /// The package of the kernel and its modules.
     pub package: PathBuf,
-    /// The others that were made with it.
+    /// Other packages of the build.
     pub others: Vec<PathBuf>,
-    /// What the options that are needed came to.
+    /// Values of the required options.
     pub options: BTreeMap<String, String>,
-    /// The folder with all that was made on the way.
+    /// The working folder.
     pub folder: PathBuf,
-    /// What the programs said.
+    /// Log of the programs' output.
     pub log: PathBuf,
-    /// How long it took.
+    /// Duration.
     pub seconds: u64,
 }
 
-/// What is told while it goes on.
+/// Progress of a build.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Progress<'a> {
-    /// A part of the work begins.
+    /// A stage begins.
     Part(&'a str),
-    /// So many files are made; this one is being made.
+    /// Number of files built, and the current file.
     File(usize, &'a str),
 }
 
-/// A program or a header that is needed, and the packages of apt, dnf and zypper that bring it.
+/// A required program or header, and its packages for apt, dnf and zypper.
 struct Tool {
     name: &'static str,
     packages: [&'static str; 3],
@@ -84,7 +85,7 @@ const fn tool(name: &'static str, apt: &'static str, dnf: &'static str, zypper: 
     Tool { name, packages: [apt, dnf, zypper] }
 }
 
-/// What every kernel needs. `setpriv` has the work end with this program.
+/// Required for every kernel. `setpriv` ends child processes with this program.
 const ALWAYS: [Tool; 10] = [
     tool("make", "make", "make", "make"),
     tool("gcc", "gcc", "gcc", "gcc"),
@@ -97,11 +98,11 @@ const ALWAYS: [Tool; 10] = [
     tool("kmod", "kmod", "kmod", "kmod"),
     tool("setpriv", "util-linux", "util-linux", "util-linux"),
 ];
-/// What packages are made by.
+/// Packaging tools.
 const DEB: Tool = tool("dpkg-buildpackage", "dpkg-dev", "dpkg-dev", "dpkg-dev");
 const DEBHELPER: Tool = tool("dh", "debhelper", "debhelper", "debhelper");
 const RPM: Tool = tool("rpmbuild", "rpm", "rpm-build", "rpm-build");
-/// What one of these options needs.
+/// Tools required by any of these options.
 const BY_OPTIONS: [(&[&str], Tool); 8] = [
     (&["CONFIG_DEBUG_INFO_BTF"], tool("pahole", "dwarves", "dwarves", "dwarves")),
     (
@@ -132,7 +133,7 @@ impl Tool {
             .stderr(Stdio::null())
             .spawn();
         child.is_ok_and(|mut child| {
-            // A compiler that does not listen says so by how it ends.
+            // A write error shows in the exit status.
             let _ = child.stdin.take().map(|mut to| to.write_all(include.as_bytes()));
             child.wait().is_ok_and(|status| status.success())
         })
@@ -144,7 +145,7 @@ fn on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// Refuses if one of these is not there, and says which packages bring them.
+/// Fails if tools are missing, and names their packages.
 fn need<'a>(tools: impl Iterator<Item = &'a Tool>, manager: Manager) -> Result<()> {
     let missing: Vec<&Tool> = tools.filter(|tool| !tool.is_there()).collect();
     if missing.is_empty() {
@@ -159,29 +160,28 @@ fn need<'a>(tools: impl Iterator<Item = &'a Tool>, manager: Manager) -> Result<(
     let mut packages: Vec<&str> = missing.iter().map(|tool| tool.packages[column]).collect();
     packages.sort_unstable();
     packages.dedup();
-    let (verb, they) = if names.len() == 1 { ("is", "it") } else { ("are", "them") };
     Err(Error::impossible(format_args!(
-        "{} {verb} missing, which the kernel is built with. As root, `{} install {}` brings {they}",
+        "missing for the build: {}; as root, run `{} install {}`",
         names.join(", "),
         manager.name(),
         packages.join(" ")
     )))
 }
 
-/// Where a folder is whole, and what may not be part of its name.
+/// Absolute form of a path, without characters that break a kernel build.
 fn absolute(path: &Path, what: &str) -> Result<PathBuf> {
     let path = std::path::absolute(path)
         .map_err(|e| Error::usage(format_args!("{what} {}: {e}", path.display())))?;
     if path.to_string_lossy().contains([' ', ':', '\t', '\n']) {
         return Err(Error::usage(format_args!(
-            "{what} {}: the kernel is not built where a name has spaces or colons: choose another folder",
+            "{what} {}: a kernel cannot be built in a path with spaces or colons: use another folder",
             path.display()
         )));
     }
     Ok(path)
 }
 
-/// The version that a tree's Makefile says it is; nothing if it is none of a kernel's.
+/// Version of a kernel source tree, from its Makefile.
 fn version_of(tree: &Path) -> Option<String> {
     let text = fs::read_to_string(tree.join("Makefile")).ok()?;
     let value = |key: &str| {
@@ -201,21 +201,23 @@ fn check_tree(tree: &Path) -> Result<String> {
     let shown = tree.display();
     let version = version_of(tree).ok_or_else(|| {
         Error::usage(format_args!(
-            "{shown} is no source of Linux: its Makefile and Kconfig are not there. Unpack one, or say --source"
+            "{shown} is not a Linux source tree: it has no kernel Makefile or Kconfig; unpack one, or use \
+             --source"
         ))
     })?;
-    // As the kernel's own Makefile decides before it builds elsewhere.
+    // The kernel's Makefile refuses to build out of such a tree.
     for left in [".config", "include/config", "arch/x86/include/generated", "arch/arm64/include/generated"] {
         if tree.join(left).exists() {
             return Err(Error::check(format_args!(
-                "{shown} was built in already ({left}), and is not built elsewhere then: `make -C {shown} mrproper` cleans it, its .config included"
+                "{shown} contains build results ({left}), which prevents a build in another folder: `make -C \
+                 {shown} mrproper` removes them and its .config"
             )));
         }
     }
     Ok(version)
 }
 
-/// The options that are needed, and what they are to be in a kernel of this configuration.
+/// Required options and their values for this configuration.
 fn wanted(text: &str, tree: &Path) -> Vec<(String, String)> {
     let has = |line: &str| text.lines().any(|other| other == line);
     let part = |option: &str| {
@@ -233,7 +235,7 @@ fn wanted(text: &str, tree: &Path) -> Vec<(String, String)> {
         set("CONFIG_LOCALVERSION", &format!("\"{LOCAL_VERSION}\"")),
         set("CONFIG_LOCALVERSION_AUTO", "n"),
     ];
-    // Distributions' certificates are not part of their sources.
+    // Distributions do not ship their certificates with the source.
     for (option, otherwise) in [
         ("CONFIG_SYSTEM_TRUSTED_KEYS", "\"\""),
         ("CONFIG_SYSTEM_REVOCATION_KEYS", "\"\""),
@@ -245,7 +247,7 @@ fn wanted(text: &str, tree: &Path) -> Vec<(String, String)> {
             all.push(set(option, otherwise));
         }
     }
-    // What debuggers read is most of what is written, and only BTF is made of it.
+    // Debug information is most of the output, and only needed for BTF.
     if !has("CONFIG_DEBUG_INFO_BTF=y") {
         for kind in ["", "_DWARF_TOOLCHAIN_DEFAULT", "_DWARF4", "_DWARF5", "_BTF"] {
             all.push(set(&format!("CONFIG_DEBUG_INFO{kind}"), "n"));
@@ -255,7 +257,7 @@ fn wanted(text: &str, tree: &Path) -> Vec<(String, String)> {
     all
 }
 
-/// A configuration with these options instead of what it says of them.
+/// The configuration with these options replaced.
 fn with(text: &str, options: &[(String, String)]) -> String {
     let named = |line: &str| {
         let name = line.strip_prefix("# ").unwrap_or(line).split(['=', ' ']).next().unwrap_or_default();
@@ -269,14 +271,14 @@ fn with(text: &str, options: &[(String, String)]) -> String {
     kept.chain(ours).collect()
 }
 
-/// The configuration to begin with, and where it is from.
+/// The initial configuration.
 fn begin_with(host: &dyn Host, request: &Request) -> Result<String> {
     if let Some(path) = &request.config {
         let bytes =
             fs::read(path).map_err(|e| Error::usage(format_args!("--config {}: {e}", path.display())))?;
         let text = Config::decompress(&bytes).filter(|text| text.contains("CONFIG_"));
         return text.ok_or_else(|| {
-            Error::usage(format_args!("--config {}: it is no configuration of a kernel", path.display()))
+            Error::usage(format_args!("--config {}: not a kernel configuration", path.display()))
         });
     }
     let release = host.identity().release;
@@ -284,30 +286,30 @@ fn begin_with(host: &dyn Host, request: &Request) -> Result<String> {
     let text = places.iter().find_map(|place| Config::decompress(&host.read(place).ok()?));
     text.ok_or_else(|| {
         Error::impossible(format_args!(
-            "the configuration of Linux {release}, which runs, is not there ({}): name one by --config",
+            "the configuration of the running Linux {release} was not found ({}): give one with --config",
             places.join(", ")
         ))
     })
 }
 
-/// What a part of the work is run with, and where it tells of itself.
+/// Runs the stages of a build and logs their output.
 struct Runner<'a> {
     folder: PathBuf,
     log: File,
-    tell: &'a mut dyn FnMut(Progress),
+    report: &'a mut dyn FnMut(Progress),
 }
 
 impl<'a> Runner<'a> {
-    fn open(folder: PathBuf, tell: &'a mut dyn FnMut(Progress)) -> Result<Runner<'a>> {
+    fn open(folder: PathBuf, report: &'a mut dyn FnMut(Progress)) -> Result<Runner<'a>> {
         fs::create_dir_all(folder.join("build"))
             .map_err(|e| Error::io(format_args!("cannot make {}", folder.display()), &e))?;
         let path = folder.join("log");
         let log = File::create(&path)
             .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
-        Ok(Runner { folder, log, tell })
+        Ok(Runner { folder, log, report })
     }
 
-    /// Where the objects are.
+    /// Folder of the objects.
     fn objects(&self) -> PathBuf {
         self.folder.join("build")
     }
@@ -316,11 +318,12 @@ impl<'a> Runner<'a> {
         self.folder.join("log")
     }
 
-    /// Runs a program in a folder; gives what it said. Its end comes with this program's, and so does that of all that it starts: what
-    /// they say goes into a pipe that nobody reads then.
+    /// Runs a program in a folder and returns its last lines. It ends with this program, and so do its
+    /// children,
+    /// whose output pipe closes.
     fn run<W: AsRef<OsStr>>(&mut self, part: &str, folder: &Path, words: &[W]) -> Result<Vec<String>> {
         let cannot = |e: &io::Error| Error::io(format_args!("{part}"), e);
-        (self.tell)(Progress::Part(part));
+        (self.report)(Progress::Part(part));
         let (reads, writes) = io::pipe().map_err(|e| cannot(&e))?;
         let also = writes.try_clone().map_err(|e| cannot(&e))?;
         let mut command = Command::new("setpriv");
@@ -335,40 +338,40 @@ impl<'a> Runner<'a> {
             words.iter().map(|word| word.as_ref().to_string_lossy().into_owned()).collect();
         self.note(&format!("$ {}", line.join(" ")))?;
         let mut child = command.spawn().map_err(|e| cannot(&e))?;
-        // Its ends of the pipe are closed, so that the reading ends with the child.
+        // Closes our write ends of the pipe, so that reading ends with the child.
         drop(command);
-        let mut said = OutputSummary::default();
-        let heard = self.listen(BufReader::new(reads), &mut said);
-        if heard.is_err() {
-            // Nothing more can be written down: it is not gone on with.
+        let mut output = OutputSummary::default();
+        let received = self.listen(BufReader::new(reads), &mut output);
+        if received.is_err() {
+            // The log cannot be written: stop.
             child.kill().map_err(|e| cannot(&e))?;
         }
         let status = child.wait().map_err(|e| cannot(&e))?;
-        heard?;
+        received?;
         if status.success() {
-            return Ok(said.lines);
+            return Ok(output.lines);
         }
         Err(Error::check(format_args!(
-            "{part} failed{}. All that was said is in {}",
-            said.why(),
+            "{part} failed{}; see {}",
+            output.error_text(),
             self.log_path().display()
         )))
     }
 
-    fn listen(&mut self, mut from: impl BufRead, said: &mut OutputSummary) -> Result<()> {
+    fn listen(&mut self, mut from: impl BufRead, output: &mut OutputSummary) -> Result<()> {
         let mut bytes = Vec::new();
         loop {
             bytes.clear();
             let count =
-                from.read_until(b'\n', &mut bytes).map_err(|e| Error::io("cannot hear what is said", &e))?;
+                from.read_until(b'\n', &mut bytes).map_err(|e| Error::io("cannot read the output", &e))?;
             if count == 0 {
                 return Ok(());
             }
             let line = String::from_utf8_lossy(&bytes);
             let line = line.trim_end();
             self.note(line)?;
-            if let Some(file) = said.parse_line(line) {
-                (self.tell)(Progress::File(said.files, file));
+            if let Some(file) = output.parse_line(line) {
+                (self.report)(Progress::File(output.files, file));
             }
         }
     }
@@ -379,28 +382,28 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// What a program said.
+/// Output of a program.
 #[derive(Default)]
 struct OutputSummary {
     /// The last lines.
     lines: Vec<String>,
-    /// Files that were made.
+    /// Number of files built.
     files: usize,
-    /// The first complaint.
-    complaint: Option<String>,
-    /// The first target that make gave up.
+    /// The first error line.
+    error_line: Option<String>,
+    /// The first failed make target.
     target: Option<String>,
 }
 
 impl OutputSummary {
-    /// Takes a line; gives the file that it tells is made: `  CC [M]  net/ipv4/tcp_bbr.o`.
+    /// Parses a line and returns the file being built: `  CC [M]  net/ipv4/tcp_bbr.o`.
     fn parse_line<'a>(&mut self, line: &'a str) -> Option<&'a str> {
         const KEPT: usize = 200;
         if self.lines.len() == KEPT {
             self.lines.remove(0);
         }
         self.lines.push(line.to_owned());
-        let complains = [
+        let markers = [
             "error:",
             "ERROR:",
             "undefined reference",
@@ -408,8 +411,8 @@ impl OutputSummary {
             "Unmet build dependencies",
             "No rule to make",
         ];
-        if self.complaint.is_none() && complains.iter().any(|words| line.contains(words)) {
-            self.complaint = Some(line.trim().to_owned());
+        if self.error_line.is_none() && markers.iter().any(|words| line.contains(words)) {
+            self.error_line = Some(line.trim().to_owned());
         }
         if self.target.is_none() && line.contains("*** [") {
             self.target = target(line).map(str::to_owned);
@@ -425,10 +428,10 @@ impl OutputSummary {
         Some(file)
     }
 
-    fn why(&self) -> String {
+    fn error_text(&self) -> String {
         let at = self.target.as_ref().map(|target| format!(" at {target}")).unwrap_or_default();
         let last = || self.lines.iter().rev().find(|line| !line.trim().is_empty());
-        let words = self.complaint.as_ref().or_else(last).map(|words| format!(": {words}"));
+        let words = self.error_line.as_ref().or_else(last).map(|words| format!(": {words}"));
         format!("{at}{}", words.unwrap_or_default())
     }
 }
@@ -439,12 +442,13 @@ fn target(line: &str) -> Option<&str> {
     Some(inside.rsplit(": ").next().unwrap_or(inside))
 }
 
-/// Makes the package.
+/// Builds the package.
 ///
 /// # Errors
-/// [`Error::Usage`] for what is no source, no configuration or no folder for it; [`Error::Impossible`] where programs or room are missing;
-/// [`Error::Check`] if the kernel cannot be configured as needed or a part of the work fails.
-pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress)) -> Result<Built> {
+/// [`Error::Usage`] for an invalid source, configuration or folder; [`Error::Impossible`] if tools or disk
+/// space
+/// are missing; [`Error::Check`] if the kernel cannot be configured as required or a stage fails.
+pub fn build(host: &dyn Host, request: &Request, report: &mut dyn FnMut(Progress)) -> Result<Built> {
     let began = Instant::now();
     let manager = packager(host)?;
     let folder = absolute(&request.folder, "--folder")?;
@@ -453,11 +457,11 @@ pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress))
     let package = if manager == Manager::Apt { DEB } else { RPM };
     need(ALWAYS.iter().chain([&package]), manager)?;
     if start.lines().any(|line| line == "CONFIG_DEBUG_INFO_BTF=y") {
-        // Without it the option would go without a word.
+        // Without pahole, olddefconfig drops the option silently.
         need(BY_OPTIONS[..1].iter().map(|(_, tool)| tool), manager)?;
     }
     room(&folder, &start, tree.is_none())?;
-    let mut runner = Runner::open(folder, tell)?;
+    let mut runner = Runner::open(folder, report)?;
     let tree = match (tree, &request.source) {
         (Some(tree), _) => tree,
         (None, Source::Package(version)) => unpack(&mut runner, version.as_deref())?,
@@ -481,18 +485,19 @@ pub fn build(host: &dyn Host, request: &Request, tell: &mut dyn FnMut(Progress))
     })
 }
 
-/// The package manager, which the kernel's source must make packages for.
+/// The package manager; the kernel source must support its packages.
 fn packager(host: &dyn Host) -> Result<Manager> {
     let manager = Manager::find(host).filter(|manager| !matches!(manager, Manager::Pacman | Manager::Apk));
     manager.ok_or_else(|| {
         Error::impossible(
-            "the kernel's source makes packages for apt, dnf, yum and zypper, and none of them is here: build one as this distribution does, \
-             then `fullpipe kernel try` boots it",
+            "the kernel source builds packages for apt, dnf, yum and zypper, and none of them is installed: \
+             build a kernel the way \
+             this distribution does, then boot it with `fullpipe kernel try`",
         )
     })
 }
 
-/// The tree that is named, if it is one to build from; nothing where the distribution's source is to be unpacked.
+/// The given source tree, checked; `None` if the distribution's source package is used.
 fn given(source: &Source, manager: Manager) -> Result<Option<PathBuf>> {
     match source {
         Source::Tree(tree) => {
@@ -501,15 +506,16 @@ fn given(source: &Source, manager: Manager) -> Result<Option<PathBuf>> {
             Ok(Some(tree))
         }
         Source::Package(_) if manager != Manager::Apt => Err(Error::impossible(format_args!(
-            "--source: that is for Debian and Ubuntu; with {} get the source by hand (`dnf download --source kernel`, `zypper \
-             source-install kernel-default`), unpack it, and name its directory",
+            "--source works on Debian and Ubuntu only; with {} download the source manually (`dnf download \
+             --source kernel`, `zypper \
+             source-install kernel-default`), unpack it, and give its directory",
             manager.name()
         ))),
         Source::Package(_) => Ok(None),
     }
 }
 
-/// A source, and what makes a package of it.
+/// A source tree and its build.
 struct Work<'a> {
     runner: Runner<'a>,
     tree: PathBuf,
@@ -517,7 +523,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Has the source's own rules make these goals.
+    /// Runs make with these goals.
     fn make(&mut self, part: &str, goals: &[&str]) -> Result<Vec<String>> {
         let (tree, objects) =
             (self.tree.display().to_string(), format!("O={}", self.runner.objects().display()));
@@ -527,7 +533,7 @@ impl Work<'_> {
         self.runner.run(part, &folder, &words)
     }
 
-    /// Configures it as `start` with what is needed, and refuses where a program is missing that this takes.
+    /// Configures the tree as `start` with the required options, and checks the tools for them.
     fn configure(&mut self, start: &str) -> Result<Config> {
         let maker = fs::read_to_string(self.tree.join("scripts/package/mkdebian")).unwrap_or_default();
         if self.manager == Manager::Apt && maker.contains("debhelper-compat") {
@@ -545,21 +551,22 @@ impl Work<'_> {
         Ok(config)
     }
 
-    /// What the kernel will be called, if no other can be.
+    /// The kernel's release, which must be unique.
     fn release(&mut self) -> Result<String> {
         let said = self.make("naming it (kernelrelease)", &["-s", "kernelrelease"])?;
         let release = said.last().map(|line| line.trim().to_owned()).unwrap_or_default();
         if !release.contains(LOCAL_VERSION) {
             return Err(Error::check(format_args!(
-                "the kernel would be called {release:?}, without {LOCAL_VERSION}, and could take the place of another: a file \
-                 localversion* in {} says otherwise",
+                "the release would be {release:?}, without {LOCAL_VERSION}, and could replace another \
+                 kernel: check the files \
+                 localversion* in {}",
                 self.tree.display()
             )));
         }
         Ok(release)
     }
 
-    /// Builds it; gives the package of the kernel, and those that were made with it.
+    /// Builds the kernel; returns its package and the others.
     fn package(&mut self, release: &str, jobs: usize) -> Result<(PathBuf, Vec<PathBuf>)> {
         let (folder, manager) = (self.runner.folder.clone(), self.manager);
         let already = packages(&folder, manager);
@@ -577,7 +584,7 @@ impl Work<'_> {
             made.keys().filter(is_new).cloned().partition(|path| is_kernel(path, release, manager));
         let package = kernel.pop().ok_or_else(|| {
             Error::check(format_args!(
-                "{goal} ended well, but no package of Linux {release} is in {}",
+                "{goal} succeeded, but there is no package of Linux {release} in {}",
                 folder.display()
             ))
         })?;
@@ -585,7 +592,7 @@ impl Work<'_> {
     }
 }
 
-/// Refuses where there is no room.
+/// Fails without enough disk space.
 fn room(folder: &Path, config: &str, unpacks: bool) -> Result<()> {
     let config = Config::parse("", config.as_bytes());
     let options = config.as_ref().map_or(0, |config| config.enabled_count() as u64);
@@ -594,11 +601,12 @@ fn room(folder: &Path, config: &str, unpacks: bool) -> Result<()> {
     let needed = options * by_option + BESIDE + if unpacks { SOURCE } else { 0 };
     let there = folder.ancestors().find(|path| path.exists()).unwrap_or(folder);
     let free = crate::host::free(there).map_err(|e| {
-        Error::io(format_args!("cannot tell how much room {} has", there.display()), &e.into())
+        Error::io(format_args!("cannot read the free space of {}", there.display()), &e.into())
     })?;
     if free < needed {
         return Err(Error::impossible(format_args!(
-            "{} has {} MB free, and this kernel may take {} MB while it is built ({options} options): name a folder with more room by --folder",
+            "{} has {} MB free, and the build may need {} MB ({options} options): use --folder with more \
+             free space",
             there.display(),
             free >> 20,
             needed >> 20
@@ -607,12 +615,12 @@ fn room(folder: &Path, config: &str, unpacks: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether the options came to what is needed, once the kernel's own rules had their say.
+/// Checks that the required options survived olddefconfig.
 fn configured(path: &Path, options: &[(String, String)]) -> Result<Config> {
     let shown = path.display().to_string();
     let bytes = fs::read(path).map_err(|e| Error::io(format_args!("cannot read {shown}"), &e))?;
     let config = Config::parse(&shown, &bytes)
-        .ok_or_else(|| Error::check(format_args!("{shown} is no configuration any more")))?;
+        .ok_or_else(|| Error::check(format_args!("{shown} is not a configuration any more")))?;
     let lost: Vec<String> = options
         .iter()
         .filter(|(_, value)| ["y", "m"].contains(&value.as_str()))
@@ -623,13 +631,14 @@ fn configured(path: &Path, options: &[(String, String)]) -> Result<Config> {
         return Ok(config);
     }
     Err(Error::check(format_args!(
-        "the kernel's own rules do not take {}: something that it depends on is not set in the configuration to begin with, or this source is \
-         older than it (BBR is of Linux 4.9)",
+        "olddefconfig rejects {}: the initial configuration lacks an option it depends on, or the source is \
+         too old \
+         (BBR needs Linux 4.9)",
         lost.join(", ")
     )))
 }
 
-/// Gets the distribution's source and unpacks it; gives its tree.
+/// Downloads and unpacks the distribution's source package; returns the tree.
 fn unpack(runner: &mut Runner, version: Option<&str>) -> Result<PathBuf> {
     let folder = runner.folder.join("source");
     let cannot = |e: &io::Error| Error::io(format_args!("cannot unpack into {}", folder.display()), e);
@@ -650,18 +659,14 @@ fn unpack(runner: &mut Runner, version: Option<&str>) -> Result<PathBuf> {
     };
     let Some(name) = names.iter().find(is_it) else {
         let all: Vec<&str> = names.iter().map(|name| name.trim_start_matches("linux-source-")).collect();
-        let all = if all.is_empty() {
-            "none: `apt-get update` has apt learn what there is".into()
-        } else {
-            all.join(", ")
-        };
+        let all = if all.is_empty() { "none: run `apt-get update` first".into() } else { all.join(", ") };
         return Err(Error::usage(format_args!(
-            "--source: apt has no source of Linux {}. There is {all}",
+            "--source: apt has no source of Linux {}; available: {all}",
             version.unwrap_or_default()
         )));
     };
     let tree = folder.join(name.as_str());
-    // What is whole has this beside it: a source that was got before is not got again.
+    // Marks a complete source, which is not downloaded a second time.
     let mark = folder.join(format!("{name}.unpacked"));
     if mark.exists() && check_tree(&tree).is_ok() {
         return Ok(tree);
@@ -678,7 +683,7 @@ fn unpack(runner: &mut Runner, version: Option<&str>) -> Result<PathBuf> {
         file.starts_with(&format!("{name}_")) && file.ends_with(".deb")
     };
     let package = files(&folder).into_iter().find(is_package).ok_or_else(|| {
-        Error::check(format_args!("apt-get ended well, but {name} is not in {}", folder.display()))
+        Error::check(format_args!("apt-get succeeded, but {name} is not in {}", folder.display()))
     })?;
     let beside = folder.join("package");
     runner.run(
@@ -690,7 +695,7 @@ fn unpack(runner: &mut Runner, version: Option<&str>) -> Result<PathBuf> {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         file.starts_with(&format!("{name}.tar"))
     };
-    // Ubuntu's has a folder of its own.
+    // Ubuntu uses a subfolder.
     let sources = beside.join("usr/src");
     let archive = [files(&sources), files(&sources.join(name))].concat().into_iter().find(is_archive);
     let archive = archive
@@ -708,7 +713,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.path()).filter(|path| path.is_file()).collect()
 }
 
-/// The packages in the folder, and when they were made.
+/// The packages in the folder, with their modification times.
 fn packages(folder: &Path, manager: Manager) -> BTreeMap<PathBuf, Option<std::time::SystemTime>> {
     let ends = if manager == Manager::Apt { "deb" } else { "rpm" };
     let below = |folder: PathBuf| {
@@ -724,7 +729,7 @@ fn packages(folder: &Path, manager: Manager) -> BTreeMap<PathBuf, Option<std::ti
     found.into_iter().filter(is_one).map(made).collect()
 }
 
-/// Whether a package is that of the kernel and its modules, and not of headers or of what debuggers read.
+/// Whether a package contains the kernel and its modules, not headers or debug information.
 fn is_kernel(path: &Path, release: &str, manager: Manager) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     match manager {
@@ -742,8 +747,9 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn options_are_set_instead_of_what_was_said_of_them() {
-        let text = "CONFIG_MODULES=y\n# CONFIG_TCP_CONG_BBR is not set\nCONFIG_NET_SCH_FQ=y\nCONFIG_LOCALVERSION=\"\"\n\
+    fn required_options_replace_earlier_values() {
+        let text = "CONFIG_MODULES=y\n# CONFIG_TCP_CONG_BBR is not \
+                    set\nCONFIG_NET_SCH_FQ=y\nCONFIG_LOCALVERSION=\"\"\n\
             CONFIG_SYSTEM_TRUSTED_KEYS=\"debian/certs/x.pem\"\nCONFIG_DEBUG_INFO=y\nCONFIG_HZ=250\n";
         let options = wanted(text, Path::new("/nowhere"));
         let all = with(text, &options);
@@ -769,7 +775,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_and_where_is_heard() {
+    fn output_summary_finds_the_error_and_target() {
         let mut said = OutputSummary::default();
         assert_eq!(said.parse_line("  CC [M]  net/ipv4/tcp_bbr.o"), Some("net/ipv4/tcp_bbr.o"));
         assert_eq!(said.parse_line("  HOSTCC  scripts/basic/fixdep"), Some("scripts/basic/fixdep"));
@@ -783,22 +789,23 @@ mod tests {
         }
         assert_eq!(said.files, 2);
         assert_eq!(
-            said.why(),
+            said.error_text(),
             " at net/ipv4/tcp_bbr.o: net/ipv4/tcp_bbr.c:12:3: error: unknown type name 'u46'"
         );
         let mut short = OutputSummary::default();
         short.parse_line("Killed");
-        assert_eq!(short.why(), ": Killed");
+        assert_eq!(short.error_text(), ": Killed");
     }
 
     proptest! {
         #[test]
-        fn no_text_panics(text in "(CONFIG_|# |is not set|=|\"|make\\[1\\]: \\*\\*\\* |\\[|\\]|: |  CC |\n|[a-z/. ]){0,40}") {
+        fn no_text_panics(text in "(CONFIG_|# |is not set|=|\"|make\\[1\\]: \\*\\*\\* |\\[|\\]|: |  CC \
+            |\n|[a-z/. ]){0,40}") {
             let all = with(&text, &wanted(&text, Path::new("/")));
             prop_assert!(all.contains("CONFIG_TCP_CONG_BBR="));
             let mut said = OutputSummary::default();
             text.lines().for_each(|line| { said.parse_line(line); });
-            let _ = said.why();
+            let _ = said.error_text();
         }
     }
 }

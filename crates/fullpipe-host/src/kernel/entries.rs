@@ -1,21 +1,21 @@
-//! What systemd-boot boots, and GRUB where its menu is made of the same files: entries of the Boot Loader Specification
-//! (`loader/entries/*.conf`), and systemd-boot's variables in the firmware.
+//! Boot Loader Specification entries (`loader/entries/*.conf`), as used by systemd-boot and some GRUBs, and
+//! systemd-boot's EFI variables.
 
 use crate::host::View;
 
-/// Where the firmware keeps systemd-boot's variables.
+/// Directory of EFI variables.
 const VARIABLES: &str = "/sys/firmware/efi/efivars";
 /// Selection they are.
 const VENDOR: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 
-/// One of these files.
+/// A boot entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Entry {
-    /// Its file's name without `.conf`.
+    /// File name without `.conf`.
     pub id: String,
-    /// Where it is.
+    /// Path of the file.
     pub path: String,
-    /// The kernel's release, if it says.
+    /// Kernel release, if given.
     pub version: String,
     /// The kernel's file.
     pub image: String,
@@ -24,7 +24,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Reads the text of such a file; nothing if it boots no Linux.
+    /// Parses an entry; `None` if it does not boot Linux.
     pub fn parse(path: &str, text: &str) -> Option<Entry> {
         let value = |key: &str| {
             text.lines().find_map(|line| {
@@ -43,27 +43,27 @@ impl Entry {
         })
     }
 
-    /// The same as an entry of its own, with more that the kernel is told.
+    /// A copy of the entry with more kernel arguments.
     pub fn once(&self, title: &str, more: &str) -> String {
-        let mut told = false;
+        let mut has_options = false;
         let mut text = String::new();
         for line in self.text.lines() {
             let key = line.split_whitespace().next().unwrap_or_default();
             match key {
                 "title" => text += &format!("title {title}\n"),
                 "options" => {
-                    told = true;
+                    has_options = true;
                     text += &format!("{} {more}\n", line.trim_end());
                 }
-                // It is named by its file alone, and sorted behind all others.
+                // The copy is identified by its file name, and sorts last.
                 "id" | "sort-key" => {}
                 _ => text += &format!("{line}\n"),
             }
         }
-        if told { text } else { format!("{text}options {more}\n") }
+        if has_options { text } else { format!("{text}options {more}\n") }
     }
 
-    /// Whether it boots the kernel of this release.
+    /// Whether it boots this release.
     pub fn boots(&self, release: &str) -> bool {
         let file = self.image.rsplit('/').next().unwrap_or_default();
         self.version == release
@@ -84,7 +84,7 @@ pub fn all(view: &dyn View, directory: &str) -> Vec<Entry> {
         .collect()
 }
 
-/// The value of one of systemd-boot's variables in the firmware: four bytes of attributes, then UTF-16.
+/// Value of a systemd-boot EFI variable: four bytes of attributes, then UTF-16.
 pub fn variable(view: &dyn View, name: &str) -> Option<String> {
     let bytes = view.read(&format!("{VARIABLES}/{name}-{VENDOR}")).ok()?;
     let units: Vec<u16> =
@@ -100,11 +100,12 @@ mod tests {
     use proptest::prelude::*;
 
     const FEDORA: &str = "title Fedora Linux (6.8.5-301.fc40.x86_64) 40\nversion 6.8.5-301.fc40.x86_64\n\
-        linux /vmlinuz-6.8.5-301.fc40.x86_64\ninitrd /initramfs-6.8.5-301.fc40.x86_64.img\noptions root=UUID=1 ro $tuned_params\n\
+        linux /vmlinuz-6.8.5-301.fc40.x86_64\ninitrd /initramfs-6.8.5-301.fc40.x86_64.img\noptions \
+        root=UUID=1 ro $tuned_params\n\
         grub_class fedora\n";
 
     #[test]
-    fn an_entry_that_boots_once_is_the_kernel_s_own_and_more() {
+    fn one_time_entry_copies_the_kernels_entry() {
         let entry = Entry::parse("/boot/loader/entries/m-6.8.5.conf", FEDORA).unwrap();
         assert_eq!(entry.id, "m-6.8.5");
         assert!(entry.boots("6.8.5-301.fc40.x86_64") && !entry.boots("6.8.5"));

@@ -1,7 +1,6 @@
-//! What EXTLINUX boots: the labels of `extlinux.conf`, and the label that it boots once, which is kept at the end of
-//! `ldlinux.sys`.
+//! EXTLINUX: the labels of `extlinux.conf`, and the one-time label stored at the end of `ldlinux.sys`.
 
-/// The label that boots a kernel once.
+/// Label of a trial boot.
 pub const TRIAL: &str = "fullpipe-trial";
 
 /// A label.
@@ -11,16 +10,16 @@ pub struct Label {
     pub name: String,
     /// The kernel's file.
     pub image: String,
-    /// Its lines, the first of which names it.
+    /// Its lines; the first has the name.
     lines: Vec<String>,
 }
 
 /// A menu.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Menu {
-    /// Its labels, in their order.
+    /// Its labels, in order.
     pub labels: Vec<Label>,
-    /// The label that it boots; without one the first.
+    /// The default label; the first if unset.
     pub default: Option<String>,
 }
 
@@ -68,13 +67,13 @@ impl Menu {
         menu
     }
 
-    /// The label that it boots every day.
+    /// The label booted by default.
     pub fn default_entry(&self) -> Option<&Label> {
         let named = self.labels.iter().find(|label| Some(&label.name) == self.default.as_ref());
         named.or_else(|| self.labels.first())
     }
 
-    /// The label that boots a kernel by its file's name.
+    /// The label that boots a kernel file.
     pub fn booting(&self, image: &str) -> Option<&Label> {
         let name = image.rsplit('/').next();
         self.labels.iter().find(|label| label.image.rsplit('/').next() == name && label.name != TRIAL)
@@ -82,33 +81,34 @@ impl Menu {
 }
 
 impl Label {
-    /// The same as a label of its own, with more that the kernel is told.
+    /// A copy of the label with more kernel arguments.
     pub fn once(&self, title: &str, more: &str) -> String {
         let mut text = format!("\nLABEL {TRIAL}\n\tMENU LABEL {title}\n");
-        let mut told = false;
+        let mut has_append = false;
         for line in self.lines.iter().skip(1) {
             let (key, value) = keyed(line);
             match key.as_str() {
                 "menu" | "text" => {}
                 "append" => {
-                    told = true;
+                    has_append = true;
                     text += &format!("\tAPPEND {value} {more}\n");
                 }
                 _ => text += &format!("\t{}\n", line.trim()),
             }
         }
-        if told { text } else { format!("{text}\tAPPEND {more}\n") }
+        if has_append { text } else { format!("{text}\tAPPEND {more}\n") }
     }
 }
 
-/// The label that is booted once by what `ldlinux.sys` ends with: the auxiliary data vector of syslinux, which is there twice.
+/// The one-time label in the auxiliary data vector of syslinux, which is stored twice at the end of
+/// `ldlinux.sys`.
 pub fn boot_once_label(ldlinux: &[u8]) -> Option<String> {
     const SIZE: usize = 512;
     const MAGIC: [u8; 4] = 0x5a2d_2fa5_u32.to_le_bytes();
     const BOOT_ONCE: u8 = 1;
     let start = ldlinux.len().checked_sub(2 * SIZE)?;
     let vector = ldlinux[start..].chunks_exact(SIZE).find(|vector| vector.starts_with(&MAGIC))?;
-    // A magic number and a sum, then a kind, a length and as many bytes each.
+    // Magic number and checksum, then entries of type, length and data.
     let mut rest = &vector[8..SIZE - 4];
     while let [kind, length, after @ ..] = rest {
         let value = after.get(..usize::from(*length))?;
@@ -126,11 +126,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TEXT: &str = "default lts\ntimeout 30\n\nLABEL lts\n  MENU LABEL Linux lts\n  LINUX vmlinuz-lts\n  INITRD initramfs-lts\n  \
+    const TEXT: &str = "default lts\ntimeout 30\n\nLABEL lts\n  MENU LABEL Linux lts\n  LINUX \
+                        vmlinuz-lts\n  INITRD initramfs-lts\n  \
         APPEND root=UUID=1 quiet\n\nLABEL virt\n  KERNEL vmlinuz-virt\n  APPEND root=UUID=1\n";
 
     #[test]
-    fn labels_are_read_and_one_is_made_of_another() {
+    fn labels_are_parsed_and_copied() {
         let menu = Menu::parse(TEXT);
         assert_eq!(menu.default_entry().unwrap().name, "lts");
         let virt = menu.booting("/boot/vmlinuz-virt").unwrap();
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn the_label_that_is_booted_once_is_found() {
+    fn one_time_label_is_found() {
         let mut file = vec![7; 3000];
         let mut vector = vec![0; 512];
         vector[..4].copy_from_slice(&0x5a2d_2fa5_u32.to_le_bytes());

@@ -1,23 +1,23 @@
-//! What GRUB boots: the entries of its menu (`grub.cfg`) and its variables (`grubenv`).
+//! GRUB: the entries of its menu (`grub.cfg`) and its variables (`grubenv`).
 
 use std::collections::BTreeMap;
 
-/// The entry that boots a kernel once.
+/// Entry of a trial boot.
 pub const TRIAL: &str = "fullpipe-trial";
 
-/// What names the kernel.
+/// Commands that load a kernel.
 const KERNEL: [&str; 3] = ["linux", "linux16", "linuxefi"];
 
 /// An entry of a menu.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Entry {
-    /// What names it: the submenus that it is in and itself, by identifier where there is one.
+    /// Its path: enclosing submenus and itself, by identifier where available.
     pub id: String,
-    /// The same by titles, and by numbers: what a default may be as well.
+    /// The same path by titles and by numbers, which a default may also use.
     names: Vec<String>,
     /// The kernel's file, as GRUB finds it.
     pub image: String,
-    /// What the kernel is told.
+    /// Kernel arguments.
     pub arguments: String,
     /// Its lines.
     body: Vec<String>,
@@ -30,18 +30,18 @@ pub struct Entry {
 pub struct Menu {
     /// The entries that boot Linux, in their order.
     pub entries: Vec<Entry>,
-    /// What it boots unless `next_entry` says otherwise: an entry, or `${saved_entry}`.
+    /// The default unless `next_entry` is set: an entry, or `${saved_entry}`.
     pub default: String,
-    /// Whether it obeys `next_entry`, once.
+    /// Whether it supports `next_entry`.
     pub takes_next: bool,
-    /// Whether entries that others add in `custom.cfg` are part of it.
+    /// Whether it sources `custom.cfg`.
     pub takes_custom: bool,
-    /// Whether its entries are those of files in `loader/entries` (blscfg).
+    /// Whether its entries are files in `loader/entries` (blscfg).
     pub is_bls: bool,
 }
 
 /// The words of a line as GRUB's shell splits it.
-fn words(line: &str) -> Vec<String> {
+fn split_words(line: &str) -> Vec<String> {
     let mut all = Vec::new();
     let mut word: Option<String> = None;
     let mut quote = None;
@@ -63,7 +63,7 @@ fn words(line: &str) -> Vec<String> {
     all
 }
 
-/// The title of an entry or a submenu, and what it is called by.
+/// Identifier and title of an entry or a submenu.
 fn named(words: &[String]) -> (String, String) {
     let title = words.get(1).cloned().unwrap_or_default();
     let option = words.iter().position(|word| word == "--id" || word.ends_with("menuentry_id_option"));
@@ -71,7 +71,7 @@ fn named(words: &[String]) -> (String, String) {
     (id.unwrap_or_else(|| title.clone()), title)
 }
 
-/// A submenu that is open, or the menu itself.
+/// An open submenu, or the menu itself.
 #[derive(Default)]
 struct Level {
     id: Vec<String>,
@@ -81,7 +81,7 @@ struct Level {
 }
 
 impl Level {
-    /// What the next in it is called.
+    /// Names of the next item in it.
     fn next(&mut self, id: String, title: String) -> Level {
         let with = |path: &[String], name: String| [path, &[name]].concat();
         let number = with(&self.number, self.count.to_string());
@@ -95,11 +95,11 @@ impl Menu {
     pub fn parse(text: &str) -> Menu {
         let mut menu = Menu::default();
         let mut levels = vec![Level::default()];
-        // What each open brace belongs to.
+        // Statement of each open brace.
         let mut open: Vec<&str> = Vec::new();
         let mut entry: Option<Entry> = None;
         for line in text.lines() {
-            let words = words(line);
+            let words = split_words(line);
             let first = words.first().map_or("", String::as_str);
             let opens = words.last().is_some_and(|word| word == "{");
             match (first, &mut entry) {
@@ -152,10 +152,10 @@ impl Menu {
         menu
     }
 
-    /// The entry that a default names, by identifier, title or number; without such a one GRUB takes the first.
+    /// The entry of a default, by identifier, title or number; the first if not found, as in GRUB.
     pub fn named(&self, name: &str) -> Option<&Entry> {
         let is_it = |entry: &&Entry| entry.id == name || entry.names.iter().any(|other| other == name);
-        // A submenu as a whole stands for its first entry.
+        // A submenu selects its first entry.
         let begin = format!("{name}>");
         let is_in = |entry: &&Entry| {
             entry.id.starts_with(&begin) || entry.names.iter().any(|other| other.starts_with(&begin))
@@ -164,8 +164,9 @@ impl Menu {
         found.or_else(|| self.entries.first())
     }
 
-    /// The entry that boots a kernel by its file's name, as the host is booted every day. One that is named after the kernel is
-    /// preferred to one that stands for whichever is the newest.
+    /// The entry that boots a kernel file in normal mode. One named after the release is preferred to the one
+    /// for
+    /// the newest kernel.
     pub fn booting(&self, image: &str) -> Option<&Entry> {
         let name = image.rsplit('/').next().unwrap_or(image);
         let release = name.split_once('-').map_or(name, |(_, release)| release);
@@ -183,21 +184,22 @@ impl Menu {
 }
 
 impl Entry {
-    /// The same as an entry of its own, with more that the kernel is told; nothing if what is written behind the kernel's line would not be
-    /// told to it: a comment, a quotation that is open, a line that goes on.
+    /// A copy of the entry with more kernel arguments; `None` if text after the kernel line would not be
+    /// passed:
+    /// a comment, an open quotation, a continued line.
     pub fn once(&self, title: &str, more: &str) -> Option<String> {
         let mut text = format!("menuentry '{}' --id {TRIAL} {{\n", title.replace('\'', ""));
         for line in &self.body {
             let line = line.trim();
-            let before = words(line);
+            let before = split_words(line);
             let is_kernel = before.first().is_some_and(|word| KERNEL.contains(&word.as_str()));
             if !is_kernel {
                 text += &format!("\t{line}\n");
                 continue;
             }
             let longer = format!("{line} {more}");
-            let told = more.split(' ').map(str::to_owned);
-            if words(&longer) != before.into_iter().chain(told).collect::<Vec<_>>() {
+            let added = more.split(' ').map(str::to_owned);
+            if split_words(&longer) != before.into_iter().chain(added).collect::<Vec<_>>() {
                 return None;
             }
             text += &format!("\t{longer}\n");
@@ -206,7 +208,7 @@ impl Entry {
     }
 }
 
-/// Reads GRUB's variables; nothing if it is no such file.
+/// Parses GRUB's environment block.
 pub fn variables(bytes: &[u8]) -> Option<BTreeMap<String, String>> {
     let text = String::from_utf8_lossy(bytes);
     let lines = text.strip_prefix("# GRUB Environment Block\n")?.lines();
@@ -221,7 +223,7 @@ pub fn variables(bytes: &[u8]) -> Option<BTreeMap<String, String>> {
     )
 }
 
-/// GRUB's settings (`/etc/default/grub`, a shell's assignments) with another default.
+/// GRUB's settings (`/etc/default/grub`, shell assignments) with another default.
 pub fn with_default(settings: &str, default: &str) -> String {
     let ours = format!("GRUB_DEFAULT=\"{default}\"");
     let is_it = |line: &&str| line.trim_start().starts_with("GRUB_DEFAULT=");
@@ -239,7 +241,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As Debian 11's grub-mkconfig writes it, shortened.
+    /// Output of Debian 11's grub-mkconfig, shortened.
     const DEBIAN: &str = r#"
 if [ -s $prefix/grubenv ]; then
   set have_grubenv=true
@@ -285,7 +287,7 @@ fi
 "#;
 
     #[test]
-    fn a_menu_is_read_with_its_submenus() {
+    fn menu_is_parsed_with_submenus() {
         let menu = Menu::parse(DEBIAN);
         assert!(menu.takes_next && menu.takes_custom && !menu.is_bls);
         assert_eq!((menu.default.as_str(), menu.entries.len()), ("0", 4));
@@ -305,7 +307,7 @@ fi
     }
 
     #[test]
-    fn an_entry_that_boots_once_is_the_kernel_s_own_and_more() {
+    fn one_time_entry_copies_the_kernels_entry() {
         let menu = Menu::parse(DEBIAN);
         let text = menu
             .booting("vmlinuz-5.10.0-46-cloud-amd64")
@@ -326,7 +328,7 @@ fi
     }
 
     #[test]
-    fn variables_are_those_of_a_block() {
+    fn environment_block_is_parsed() {
         let block = format!("{:#<1024}", "# GRUB Environment Block\nsaved_entry=a>b\nnext_entry=\n");
         let variables = variables(block.as_bytes()).unwrap();
         assert_eq!(variables["saved_entry"], "a>b");
@@ -335,7 +337,7 @@ fi
     }
 
     #[test]
-    fn the_default_is_set_where_it_was_or_at_the_end() {
+    fn default_is_replaced_or_appended() {
         assert_eq!(with_default("GRUB_TIMEOUT=5\n", "a>b"), "GRUB_TIMEOUT=5\nGRUB_DEFAULT=\"a>b\"\n");
         assert_eq!(
             with_default("# mine\nGRUB_DEFAULT=0\nGRUB_TIMEOUT=5\n", "a"),

@@ -1,4 +1,4 @@
-//! Having the distribution's package manager install another kernel, beside the one that runs.
+//! Installs another kernel with the distribution's package manager, beside the running one.
 
 use super::installed::{self, Kernel};
 use super::packages::{Manager, Offer, Simulated, Source};
@@ -12,29 +12,29 @@ use crate::journal::{Record, Store};
 use crate::plan::{Change, FileState};
 use serde::Serialize;
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Request {
-    /// A release, or how it begins; without one the newest.
+    /// A release, or its prefix; the newest by default.
     pub version: Option<String>,
-    /// The source, if not the distribution's own.
+    /// The package source, if not the distribution's own.
     pub from: Option<Source>,
-    /// A package's file, by its whole path, instead of what the package manager knows.
+    /// Absolute path of a package file to install.
     pub file: Option<String>,
 }
 
-/// What would be done.
+/// Plan of an installation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Plan {
     /// The kernel.
     pub kernel: Offer,
-    /// What the package manager would do.
+    /// Simulated package changes.
     pub packages: Simulated,
-    /// The steps, in order, with their reasons.
+    /// The steps, in order.
     pub steps: Vec<Step>,
-    /// Other kernels that are on offer, the newest first.
+    /// Other available kernels, newest first.
     pub others: Vec<String>,
-    /// What to know besides.
+    /// Notes.
     pub notes: Vec<String>,
 }
 
@@ -43,23 +43,23 @@ pub struct Plan {
 pub struct Step {
     /// The change.
     pub change: Change,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// Debian's backports, as a source that apt reads.
+/// Debian's backports as an apt source.
 const BACKPORTS: &str = "/etc/apt/sources.list.d/fullpipe-backports.list";
 const DEBIAN_KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Room that is left free.
+/// Space to keep free.
 const SPARE: u64 = 32 << 20;
-/// What a kernel takes where none tells.
+/// Assumed size of a kernel.
 const USUAL: u64 = 96 << 20;
 
-/// The source of backports, where apt does not have it.
+/// The backports source, if apt does not have it.
 ///
 /// # Errors
-/// [`Error::Usage`] where this is no Debian; [`Error::Impossible`] where its keys are missing.
+/// [`Error::Usage`] if this is not Debian; [`Error::Impossible`] if its keys are missing.
 pub fn source(host: &dyn Host, request: &Request) -> Result<Option<(Change, String)>> {
     if request.from != Some(Source::Backports) {
         return Ok(None);
@@ -67,7 +67,8 @@ pub fn source(host: &dyn Host, request: &Request) -> Result<Option<(Change, Stri
     let value = |key| distribution(host, key);
     let (Some("debian"), Some(name)) = (value("ID").as_deref(), value("VERSION_CODENAME")) else {
         return Err(Error::usage(
-            "--from backports: that is Debian's; Ubuntu has --from hwe, Red Hat's distributions --from elrepo",
+            "--from backports works on Debian only; use --from hwe on Ubuntu, --from elrepo on Red Hat's \
+             distributions",
         ));
     };
     let suite = format!("{name}-backports");
@@ -78,30 +79,32 @@ pub fn source(host: &dyn Host, request: &Request) -> Result<Option<(Change, Stri
     }
     if !host.exists(DEBIAN_KEYS) {
         return Err(Error::impossible(format_args!(
-            "{DEBIAN_KEYS} is not there, by which Debian's backports are checked: apt-get install debian-archive-keyring"
+            "{DEBIAN_KEYS}, which signs Debian's backports, is missing: run `apt-get install \
+             debian-archive-keyring`"
         )));
     }
     let mirror = sources(host)
         .find_map(|text| mirror(&text, &name))
         .unwrap_or_else(|| "http://deb.debian.org/debian".into());
     let text = format!(
-        "# Written by `fullpipe kernel install --from backports`.\ndeb [signed-by={DEBIAN_KEYS}] {mirror} {suite} main\n"
+        "# Written by `fullpipe kernel install --from backports`.\ndeb [signed-by={DEBIAN_KEYS}] {mirror} \
+         {suite} main\n"
     );
     let before = FileState::read(host, BACKPORTS)
         .map_err(|e| Error::io(format_args!("cannot read {BACKPORTS}"), &e))?;
     let after = FileState::new_file(host, &text);
-    let told = format!("the source {suite} of {mirror}, which is checked by {DEBIAN_KEYS}");
-    Ok(Some((Change::File { path: BACKPORTS.into(), before, after }, told)))
+    let text = format!("the source {suite} of {mirror}, signed by {DEBIAN_KEYS}");
+    Ok(Some((Change::File { path: BACKPORTS.into(), before, after }, text)))
 }
 
-/// The texts of apt's sources.
+/// Contents of apt's source files.
 fn sources(view: &dyn View) -> impl Iterator<Item = String> + '_ {
     let folder = "/etc/apt/sources.list.d";
     let files = view.list(folder).unwrap_or_default().into_iter().map(move |name| format!("{folder}/{name}"));
     std::iter::once("/etc/apt/sources.list".to_owned()).chain(files).filter_map(|path| view.content(&path))
 }
 
-/// Where a suite comes from: `deb [options] URI SUITE …`, or paragraphs with `URIs` and `Suites`.
+/// URI of a suite: `deb [options] URI SUITE …`, or paragraphs with `URIs` and `Suites`.
 fn mirror(text: &str, suite: &str) -> Option<String> {
     let of_a_line = text.lines().find_map(|line| {
         let rest = line.trim().strip_prefix("deb ")?.trim_start();
@@ -121,11 +124,11 @@ fn mirror(text: &str, suite: &str) -> Option<String> {
     of_a_line.or_else(of_a_paragraph)
 }
 
-/// Works out what it takes. Reads only.
+/// Makes the plan. Reads only.
 ///
 /// # Errors
-/// [`Error::Usage`] for a version that is not on offer, which lists those that are; [`Error::Impossible`] where no other kernel can be
-/// booted, where there is no room, or where the package manager would remove something.
+/// [`Error::Usage`] for an unavailable version, with the available ones; [`Error::Impossible`] if no other
+/// kernel can be booted, space is missing, or the package manager would remove packages.
 pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     let environment = BootEnvironment::detect(host)?;
     let manager = manager(host)?;
@@ -138,20 +141,21 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     let offer = choose(request, &offers, &is_there, manager)?;
     if let Some(why) = manager
         .replacement_conflict(host, &offer)
-        .map_err(|e| Error::io("the package manager does not answer", &e))?
+        .map_err(|e| Error::io("cannot run the package manager", &e))?
     {
         return Err(Error::impossible(why));
     }
     if request.from == Some(Source::Elrepo) && secure_boot(host) {
         return Err(Error::impossible(
-            "the firmware boots only what is signed (Secure Boot), and ELRepo's kernel-ml is not: use the distribution's own, or switch \
-             Secure Boot off in the firmware's settings",
+            "Secure Boot is on, and ELRepo's kernel-ml is not signed: use the distribution's kernel, or \
+             disable \
+             Secure Boot in the firmware settings",
         ));
     }
     let packages = manager.simulate(host, &offer, request.from)?;
     if !packages.removed.is_empty() {
         return Err(Error::impossible(format_args!(
-            "{} would remove {} for it, and fullpipe removes nothing: see what keeps them apart by `{}`",
+            "{} would remove {}, and fullpipe does not remove packages: run `{}` to see the conflict",
             manager.name(),
             packages.removed.join(", "),
             manager.install(&offer.packages, request.from).line()
@@ -160,7 +164,7 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     room(host, &environment.kernels, packages.bytes)?;
     let mut steps = Vec::new();
     for change in environment.keep_running_default(host)? {
-        let why = format!("Linux {}, which runs, stays the default until another is kept", running.release);
+        let why = format!("the running Linux {} stays the default until another is kept", running.release);
         steps.push(Step { change, why });
     }
     let new = packages
@@ -176,7 +180,7 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
         release: offer.release.clone(),
         from: request.from,
     };
-    steps.push(Step { change, why: format!("beside Linux {}; nothing is removed", running.release) });
+    steps.push(Step { change, why: format!("beside Linux {}; no package is removed", running.release) });
     let others = offers
         .iter()
         .filter(|other| other.release != offer.release)
@@ -187,7 +191,10 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
 
 fn manager(host: &dyn Host) -> Result<Manager> {
     Manager::find(host).ok_or_else(|| {
-        Error::impossible("no package manager that is known (apt, dnf, yum, zypper, pacman, apk): install a kernel as this distribution does, then `fullpipe kernel try`")
+        Error::impossible(
+            "no supported package manager (apt, dnf, yum, zypper, pacman, apk): install a \
+                           kernel the way this distribution does, then use `fullpipe kernel try`",
+        )
     })
 }
 
@@ -202,13 +209,13 @@ fn choose(
         let names: Vec<&str> = offers.iter().take(SHOWN).map(|offer| offer.release.as_str()).collect();
         if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     };
-    let update =
-        "have it learn what there is (`fullpipe kernel install` does), or name another source by --from";
+    let update = "update its index (`fullpipe kernel install` does), or give another source with --from";
     match &request.version {
         None => match offers.first() {
-            None => Err(Error::impossible(format_args!("{} offers no kernel: {update}", manager.name()))),
+            None => Err(Error::impossible(format_args!("{} has no kernel: {update}", manager.name()))),
             Some(newest) if is_there(newest) => Err(Error::check(format_args!(
-                "Linux {}, the newest that {} offers, is installed already: `fullpipe kernel try {}` boots it once",
+                "Linux {}, the newest kernel of {}, is already installed: `fullpipe kernel try {}` boots it \
+                 once",
                 newest.release,
                 manager.name(),
                 newest.release
@@ -220,12 +227,12 @@ fn choose(
             let begins = |offer: &&Offer| installed::begins_with(&offer.release, version);
             match exact.or_else(|| offers.iter().find(begins)) {
                 Some(offer) if is_there(offer) => Err(Error::check(format_args!(
-                    "Linux {} is installed already: `fullpipe kernel try {}` boots it once",
+                    "Linux {} is already installed: `fullpipe kernel try {}` boots it once",
                     offer.release, offer.release
                 ))),
                 Some(offer) => Ok(offer.clone()),
                 None => Err(Error::usage(format_args!(
-                    "{} offers no Linux {version}. There are: {}. Or {update}",
+                    "{} has no Linux {version}; available: {}; or {update}",
                     manager.name(),
                     list()
                 ))),
@@ -234,10 +241,10 @@ fn choose(
     }
 }
 
-/// Refuses where there is no room for another kernel.
+/// Fails without enough disk space for another kernel.
 fn room(host: &dyn Host, kernels: &[Kernel], bytes: Option<u64>) -> Result<()> {
     let largest = kernels.iter().map(|kernel| kernel.bytes).max().filter(|bytes| *bytes > 0).unwrap_or(USUAL);
-    // A newer one has more drivers, and its initial file system is packed before the old one goes.
+    // A newer kernel has more drivers, and its initramfs is written before an old one is removed.
     let in_boot = largest.saturating_add(largest / 4).saturating_add(SPARE);
     let in_root = bytes.unwrap_or(4 * USUAL).saturating_add(SPARE);
     let mounts = host.text("/proc/self/mounts").unwrap_or_default();
@@ -247,7 +254,7 @@ fn room(host: &dyn Host, kernels: &[Kernel], bytes: Option<u64>) -> Result<()> {
     for (place, needed) in needed {
         let free = host
             .free(place)
-            .map_err(|e| Error::io(format_args!("cannot tell how much room {place} has"), &e))?;
+            .map_err(|e| Error::io(format_args!("cannot read the free space of {place}"), &e))?;
         if free < needed {
             let idle: Vec<&str> = kernels
                 .iter()
@@ -257,11 +264,12 @@ fn room(host: &dyn Host, kernels: &[Kernel], bytes: Option<u64>) -> Result<()> {
             let idle = if idle.is_empty() {
                 String::new()
             } else {
-                format!(" (kernels that do not run: {})", idle.join(", "))
+                format!(" (kernels not running: {})", idle.join(", "))
             };
             return Err(Error::impossible(format_args!(
-                "{place} has {} MB free, and another kernel takes {} MB there: make room by the package manager{idle}, then try again. \
-                 Nothing was changed",
+                "{place} has {} MB free, and another kernel needs {} MB: free some space with the package \
+                 manager{idle}, then try \
+                 again; nothing was changed",
                 free >> 20,
                 needed.div_ceil(1 << 20)
             )));
@@ -275,61 +283,66 @@ fn notes(host: &dyn Host, running: &Kernel, offer: &Offer, manager: Manager) -> 
     let built = dkms(host);
     if !built.is_empty() {
         notes.push(format!(
-            "DKMS builds {} for it, which needs its headers: install those as well",
+            "DKMS builds {} for it and needs its headers: install them as well",
             built.join(", ")
         ));
     }
     if !running.out_of_tree.is_empty() {
         notes.push(format!(
-            "Linux {} has modules of others, which the new one will not have: {}",
+            "Linux {} has out-of-tree modules that the new kernel lacks: {}",
             running.release,
             running.out_of_tree.join(", ")
         ));
     }
     if offer.packages.iter().any(|package| package.starts_with('/')) {
-        notes.push("it comes from a file: nobody sends updates of it".to_owned());
+        notes.push("it comes from a file and gets no updates".to_owned());
     } else if manager == Manager::Apt {
         notes.push(format!(
-            "this is one kernel: for its security updates install the package that follows them, too, once it is kept (`apt-get install linux-image-{}`)",
-            if distribution(host, "ID").as_deref() == Some("ubuntu") { "generic".to_owned() } else { installed::flavour(&offer.release) }
+            "this package gets no newer versions: once it is kept, install the meta package for security \
+             updates (`apt-get install linux-image-{}`)",
+            if distribution(host, "ID").as_deref() == Some("ubuntu") {
+                "generic".to_owned()
+            } else {
+                installed::flavour(&offer.release)
+            }
         ));
     }
     notes
 }
 
-/// What an installation did.
+/// Result of an installation.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Installed {
-    /// The release of the kernel that is there now.
+    /// Release of the installed kernel.
     pub release: String,
-    /// The one that runs, and is booted every day.
+    /// The running kernel, which stays the default.
     pub default: String,
-    /// Whether an installation that was interrupted was gone on with.
+    /// Whether an interrupted installation was resumed.
     pub resumed: bool,
 }
 
-/// Has the package manager learn what there is, from a source that was named, too.
+/// Updates the package manager's index, including the requested source.
 ///
 /// # Errors
-/// [`Error::Impossible`] without root; what [`source`] says; the source cannot be added.
+/// [`Error::Impossible`] without root; errors of [`source`]; the source cannot be added.
 pub fn refresh(host: &dyn Host, store: &Store, request: &Request) -> Result<Option<String>> {
     let _lock = lock(host, "kernel install")?;
     BootEnvironment::detect(host)?;
     if request.file.is_some() {
         return Ok(None);
     }
-    if let Some((change, told)) = source(host, request)? {
-        let wanted = vec![(change, "the source that was named", INSTALL)];
+    if let Some((change, text)) = source(host, request)? {
+        let wanted = vec![(change, "the requested source", INSTALL)];
         let learn =
-            || manager(host)?.refresh(host).map_err(|e| Error::io(format_args!("{told} cannot be used"), &e));
+            || manager(host)?.refresh(host).map_err(|e| Error::io(format_args!("{text} cannot be used"), &e));
         perform_steps(host, store, INSTALL, wanted, &|| Ok(()), &learn)?;
         return Ok(None);
     }
-    // What it knew before may do.
+    // An older index may suffice.
     Ok(manager(host)?.refresh(host).err().map(|e| e.to_string()))
 }
 
-/// Whether an installation was interrupted that can be gone on with.
+/// Whether an interrupted installation can be resumed.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -337,11 +350,12 @@ pub fn is_interrupted(host: &dyn Host, store: &Store) -> Result<bool> {
     Ok(store.load(host)?.is_some_and(|journal| journal.busy_with.as_deref() == Some(INSTALL)))
 }
 
-/// Installs what was planned, or leaves the host as it was.
+/// Installs the planned kernel, or leaves the host unchanged.
 ///
 /// # Errors
-/// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was interrupted, or if it does not end with a kernel
-/// that the loader boots. Whenever it fails after having changed something, that is undone.
+/// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was interrupted, or if
+/// the
+/// boot loader cannot boot the result. After a failure the changes are rolled back.
 pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed> {
     let _lock = lock(host, "kernel install")?;
     let journal = store.load(host)?;
@@ -350,7 +364,7 @@ pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed>
     {
         let command = |words: &str| host.identity().as_root(words);
         return Err(Error::check(format_args!(
-            "Linux {release} is installed, and nobody kept it yet: {} tries it, {} removes it",
+            "Linux {release} is installed and not kept yet: {} tries it, {} removes it",
             command(&format!("kernel try {release}")),
             command("kernel back")
         )));
@@ -364,7 +378,7 @@ pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed>
             let why = if matches!(step.change, Change::Packages { .. }) {
                 "another kernel"
             } else {
-                "the kernel that runs stays the default"
+                "the running kernel stays the default"
             };
             (step.change.clone(), why, INSTALL)
         })
@@ -377,15 +391,16 @@ pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed>
     Ok(Installed { release, default, resumed: false })
 }
 
-/// Goes on with an installation that was interrupted.
+/// Resumes an interrupted installation.
 ///
 /// # Errors
-/// As [`install`], but what was begun stays for another try, or for `kernel back`.
+/// As [`install`], but the changes stay for another attempt, or for `kernel back`.
 pub fn resume(host: &dyn Host, store: &Store) -> Result<Installed> {
     let _lock = lock(host, "kernel install")?;
-    let journal = store.load(host)?.ok_or_else(|| Error::check("the journal vanished"))?;
+    let journal =
+        store.load(host)?.ok_or_else(|| Error::check("the journal was removed by another process"))?;
     if let Some(program) = Manager::find(host).and_then(Manager::repair) {
-        // What is broken still, the installation says.
+        // Remaining problems show in the installation.
         let _ = host.run(&program);
     }
     let steps = journal.plan.steps.iter().enumerate().filter(|(_, step)| step.uses(INSTALL));
@@ -395,7 +410,7 @@ pub fn resume(host: &dyn Host, store: &Store) -> Result<Installed> {
     let default = host.identity().release;
     let Some(wanted) = journal.plan.steps.iter().filter_map(release_of).next_back() else {
         return Err(Error::check(
-            "what was interrupted installs no kernel: `fullpipe kernel back` takes it back",
+            "the interrupted command does not install a kernel: `fullpipe kernel back` rolls it back",
         ));
     };
     let others: Vec<String> = installed::all(host)
@@ -411,7 +426,8 @@ pub fn resume(host: &dyn Host, store: &Store) -> Result<Installed> {
     Ok(Installed { release, default, resumed: true })
 }
 
-/// Whether a kernel is there that was not, which the loader can boot, and the default is what it was. Gives its release.
+/// Checks that there is a new kernel that the loader can boot, and that the default is unchanged. Returns its
+/// release.
 fn is_bootable(host: &dyn Host, before: &[String], default: &str) -> Result<String> {
     let environment = BootEnvironment::detect(host)?;
     let is_new = |kernel: &&Kernel| !before.contains(&kernel.release);
@@ -419,10 +435,10 @@ fn is_bootable(host: &dyn Host, before: &[String], default: &str) -> Result<Stri
         .kernels
         .iter()
         .find(is_new)
-        .ok_or_else(|| Error::check("the package manager ended well, but no other kernel is there"))?;
+        .ok_or_else(|| Error::check("the package manager succeeded, but there is no new kernel"))?;
     if new.image.is_none() || environment.loader.entry(new).is_none() {
         return Err(Error::check(format_args!(
-            "Linux {} was installed, but no entry of {} ({}) boots it",
+            "Linux {} is installed, but {} ({}) has no entry for it",
             new.release,
             environment.loader.kind.name(),
             environment.loader.menu
@@ -431,17 +447,14 @@ fn is_bootable(host: &dyn Host, before: &[String], default: &str) -> Result<Stri
     match environment.loader.default_of(host, &environment.kernels) {
         Some(kernel) if kernel.release == default => Ok(new.release.clone()),
         other => Err(Error::check(format_args!(
-            "after the installation {} would boot {}, and not Linux {default}, every day",
+            "after the installation {} would boot {} by default, not Linux {default}",
             environment.loader.kind.name(),
-            other.map_or_else(
-                || "nothing that is known".to_owned(),
-                |kernel| format!("Linux {}", kernel.release)
-            )
+            other.map_or_else(|| "an unknown entry".to_owned(), |kernel| format!("Linux {}", kernel.release))
         ))),
     }
 }
 
-/// Has the journal call what was installed by the release that it turned out to have.
+/// Corrects the release in the journal to the installed one.
 fn record_release(host: &dyn Host, store: &Store, found: &str) -> Result<()> {
     let Some(mut journal) = store.load(host)? else { return Ok(()) };
     let mut changed = false;

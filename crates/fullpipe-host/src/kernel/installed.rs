@@ -1,4 +1,4 @@
-//! The kernels that a host has on disk, and what each was built with.
+//! The kernels on a host's disk, and their options.
 
 use crate::facts::{Config, ModuleIndex, Presence};
 use crate::host::{Host, View};
@@ -6,32 +6,32 @@ use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// The options that matter here.
+/// The relevant options.
 pub const OPTIONS: [&str; 3] = ["CONFIG_TCP_CONG_BBR", "CONFIG_NET_SCH_FQ", "CONFIG_DEBUG_INFO_BTF"];
-/// Which of them are modules where they are not part of the kernel.
+/// Their modules.
 const MODULES: [(&str, &str); 2] = [("CONFIG_TCP_CONG_BBR", "tcp_bbr"), ("CONFIG_NET_SCH_FQ", "sch_fq")];
-/// What modules that are not the kernel's own are kept in.
+/// Directories of out-of-tree modules.
 const OUT_OF_TREE: [&str; 4] = ["updates", "extra", "weak-updates", "misc"];
 
 /// A kernel on disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Kernel {
-    /// Its release, as `uname -r` gives it.
+    /// Its release, as in `uname -r`.
     pub release: String,
-    /// Whether it runs.
+    /// Whether it is still running.
     pub running: bool,
-    /// Its file; without it no loader boots it.
+    /// Its image; without one it cannot be booted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Its initial file system.
+    /// Its initramfs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initrd: Option<String>,
-    /// What the options are set to, `y`, `m` or `n`; none where its configuration is not there.
+    /// Values of the options, `y`, `m` or `n`; empty without its configuration.
     pub options: BTreeMap<String, String>,
-    /// Modules that its configuration speaks of and that are not there.
+    /// Configured modules that are missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// Modules of others that it would load.
+    /// Out-of-tree modules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub out_of_tree: Vec<String>,
     /// Bytes of its files in /boot.
@@ -39,7 +39,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Whether it has an option, built in or as a module that is there; nothing if nothing says.
+    /// Whether it has an option, built in or as an available module; `None` if unknown.
     pub fn has(&self, option: &str) -> Option<bool> {
         let set = self.options.get(option)?;
         let module = MODULES.iter().find(|(name, _)| *name == option).map(|(_, module)| *module);
@@ -47,13 +47,13 @@ impl Kernel {
         Some(set == "y" || set == "m" && !is_gone)
     }
 
-    /// The word behind the numbers: `cloud-amd64` of `6.1.0-56-cloud-amd64`.
+    /// The flavour: `cloud-amd64` of `6.1.0-56-cloud-amd64`.
     pub fn flavour(&self) -> String {
         flavour(&self.release)
     }
 }
 
-/// The word behind a release's numbers; empty if there is none.
+/// Flavour of a release, the part after the numbers; may be empty.
 pub fn flavour(release: &str) -> String {
     let parts: Vec<&str> = release.split('-').collect();
     let is_number = |part: &&&str| part.starts_with(|c: char| c.is_ascii_digit());
@@ -61,18 +61,18 @@ pub fn flavour(release: &str) -> String {
     parts[numbers..].join("-")
 }
 
-/// Whether a release is one that begins with a version: `6.1` names 6.1.0-44-amd64, and not 6.12.
+/// Whether a release begins with a version: `6.1` matches 6.1.0-44-amd64, but not 6.12.
 pub fn begins_with(release: &str, version: &str) -> bool {
     release.strip_prefix(version).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// Which of two versions is later: numbers by value, all else by its characters.
+/// Compares two versions: numbers by value, other parts as text.
 pub fn compare(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one, other);
     loop {
         let text = |from: &str| from.find(|c: char| c.is_ascii_digit()).unwrap_or(from.len());
         let (a, b) = (text(one), text(other));
-        // A release candidate comes before what it is a candidate of.
+        // A release candidate sorts before its release.
         let rank = |part: &str| u8::from(!part.starts_with('~') && !part.contains("rc"));
         let word = |part: &str| (rank(part), part.to_owned());
         match word(&one[..a]).cmp(&word(&other[..b])) {
@@ -99,9 +99,9 @@ fn first_of(view: &dyn View, paths: &[String]) -> Option<String> {
     paths.iter().find(|path| view.exists(path)).cloned()
 }
 
-/// The file of a kernel, and its initial file system, wherever distributions put them.
+/// Image and initramfs of a kernel, in the locations of common distributions.
 fn files(view: &dyn View, release: &str) -> (Option<String>, Option<String>) {
-    // Arch's are named after the package, Alpine's after the flavour.
+    // Arch names them after the package, Alpine after the flavour.
     let package = view.text(&format!("/usr/lib/modules/{release}/pkgbase"));
     let name = package.unwrap_or_else(|| flavour(release));
     let image = [
@@ -122,7 +122,7 @@ fn files(view: &dyn View, release: &str) -> (Option<String>, Option<String>) {
 
 fn kernel(host: &dyn Host, release: &str, running: bool) -> Kernel {
     let places = Config::paths(release);
-    // That of the running one is in /proc.
+    // /proc/config.gz belongs to the running kernel.
     let places = if running { &places[..] } else { &places[1..] };
     let config = places.iter().find_map(|place| Config::parse(place, &host.read(place).ok()?));
     let options = config.iter().flat_map(|config| {
@@ -161,13 +161,13 @@ fn collect_modules(view: &dyn View, directory: &str, depth: usize, into: &mut Ve
     }
 }
 
-/// All kernels on disk, the newest first.
+/// All kernels on disk, newest first.
 pub fn all(host: &dyn Host) -> Vec<Kernel> {
     let running = host.identity().release;
     let directories = ["/lib/modules", "/usr/lib/modules"];
     let mut releases: Vec<String> =
         directories.iter().flat_map(|directory| host.list(directory).unwrap_or_default()).collect();
-    // Whatever package is removed leaves what it did not install, such as the list that depmod makes.
+    // A removed package may leave files that it did not install, such as depmod's output.
     releases.retain(|release| {
         directories.iter().any(|directory| host.exists(&format!("{directory}/{release}/modules.dep")))
             && (files(host, release).0.is_some() || *release == running)
@@ -182,7 +182,7 @@ pub fn all(host: &dyn Host) -> Vec<Kernel> {
     releases.iter().map(|release| kernel(host, release, *release == running)).collect()
 }
 
-/// Whether an image carries a signature of the kind that firmware checks: the certificate table of a PE file.
+/// Whether an image has a Secure Boot signature: the certificate table of a PE file.
 pub fn is_signed(image: &[u8]) -> bool {
     let word = |at: usize| {
         image.get(at..at + 4).map(|bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
@@ -192,7 +192,8 @@ pub fn is_signed(image: &[u8]) -> bool {
         if !image.starts_with(b"MZ") || image.get(header..header + 4)? != b"PE\0\0" {
             return None;
         }
-        // Behind the file's header of 20 bytes; the directories follow the fixed part, which is longer in PE32+.
+        // After the 20-byte file header; the data directories follow the fixed part, which is longer in
+        // PE32+.
         let optional = header + 24;
         let directories = match image.get(optional..optional + 2)? {
             [0x0b, 0x01] => optional + 96,
@@ -211,7 +212,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn versions_are_ordered_by_their_numbers() {
+    fn versions_are_compared_numerically() {
         let ordered = [
             "5.10.0-46-amd64",
             "6.1.0-0.deb11.21-amd64",
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flavour_is_what_follows_the_numbers() {
+    fn flavour_is_the_part_after_the_numbers() {
         for (release, word) in [
             ("6.1.0-56-cloud-amd64", "cloud-amd64"),
             ("6.1.0-0.deb11.21-amd64", "amd64"),
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_known() {
+    fn signature_is_detected() {
         let mut image = vec![0; 512];
         image[..2].copy_from_slice(b"MZ");
         image[0x3c] = 0x80;
@@ -257,7 +258,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics_and_an_order_is_one(one in "[0-9a-z.~-]{0,12}", other in "[0-9a-z.~-]{0,12}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn comparison_is_antisymmetric_and_never_panics(one in "[0-9a-z.~-]{0,12}", other in "[0-9a-z.~-]{0,12}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(compare(&one, &other), compare(&other, &one).reverse());
             let _ = (flavour(&one), is_signed(&bytes), is_signed(&[b"MZ", &bytes[..]].concat()));
         }

@@ -1,4 +1,4 @@
-//! The boot loader: which kernel it boots, and having it boot another once or every day.
+//! The boot loader: its default kernel, and changing the default or booting another once.
 
 use super::installed::{Kernel, compare};
 use super::{entries, extlinux, grub};
@@ -10,14 +10,14 @@ use std::io;
 
 /// GRUB's settings.
 const SETTINGS: &str = "/etc/default/grub";
-/// Ours, where the distribution reads such a directory.
+/// fullpipe's settings file, if the distribution reads this directory.
 const OWN_SETTINGS: &str = "/etc/default/grub.d/zz-fullpipe.cfg";
-/// What has Red Hat's distributions make each kernel that is installed the default.
+/// Red Hat's setting that makes each new kernel the default.
 const SYSCONFIG: &str = "/etc/sysconfig/kernel";
-/// The name of an entry that boots once.
-const TITLE: &str = "tried once by fullpipe";
+/// Title of an entry that boots once.
+const TITLE: &str = "fullpipe trial";
 
-/// The loaders that are known.
+/// Supported boot loaders.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -30,7 +30,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Its name as people write it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Grub => "GRUB",
@@ -40,14 +40,14 @@ impl Kind {
     }
 }
 
-/// A variable of a boot loader: the entry that it boots every day, or only once.
+/// A boot loader's variable: the default entry, or the one-time entry.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Variable {
     /// Selection.
     pub loader: Kind,
     /// Its directory.
     pub directory: String,
-    /// Whether the entry is booted once.
+    /// Whether it is the one-time entry.
     pub once: bool,
 }
 
@@ -57,7 +57,7 @@ impl Variable {
         (name, format!("{}/grubenv", self.directory))
     }
 
-    /// What it is.
+    /// Its value.
     ///
     /// # Errors
     /// It cannot be read.
@@ -108,7 +108,7 @@ impl Variable {
     /// Sets it.
     ///
     /// # Errors
-    /// The loader's own program is not there or fails; or it did not do what it says.
+    /// The loader's program is missing or fails, or the value did not change.
     pub fn set(&self, host: &dyn Host, value: Option<&str>) -> io::Result<()> {
         if self.value(host)?.as_deref() == value {
             return Ok(());
@@ -120,11 +120,11 @@ impl Variable {
             return Ok(());
         }
         let now = now.unwrap_or_else(|| "not set".into());
-        Err(io::Error::other(format!("`{}` ended well, but it is {now}", program.line())))
+        Err(io::Error::other(format!("`{}` succeeded, but the value is {now}", program.line())))
     }
 }
 
-/// What GRUB's programs begin with: distributions that had GRUB 0.97 beside it call it `grub2`.
+/// Prefix of GRUB's programs: `grub2` on distributions that also shipped GRUB 0.97.
 fn prefix(directory: &str) -> &'static str {
     if directory.ends_with("grub2") { "grub2" } else { "grub" }
 }
@@ -140,19 +140,19 @@ enum Menu {
 /// The loader of a host, as it is now.
 #[derive(Clone, Debug)]
 pub struct Loader {
-    /// Which.
+    /// Its kind.
     pub kind: Kind,
-    /// Where its menu is.
+    /// Directory of its menu.
     pub directory: String,
     /// The menu's file, or the directory of its entries.
     pub menu: String,
     read: Menu,
-    /// Of a GRUB whose menu is made of files: what its `grub.cfg` says besides.
+    /// For GRUB with blscfg: its `grub.cfg`.
     around: grub::Menu,
 }
 
 impl Loader {
-    /// The host's loader; nothing if none is known.
+    /// The host's loader; `None` if unsupported.
     pub fn find(view: &dyn View) -> Option<Loader> {
         let found = |kind, directory: &str, menu: String, read| {
             Some(Loader { kind, directory: directory.to_owned(), menu, read, around: grub::Menu::default() })
@@ -196,7 +196,7 @@ impl Loader {
         Variable { loader: self.kind, directory: self.directory.clone(), once }
     }
 
-    /// The entry that boots a kernel as it is booted every day.
+    /// The normal entry of a kernel.
     pub fn entry(&self, kernel: &Kernel) -> Option<String> {
         let image = kernel.image.as_deref()?;
         match &self.read {
@@ -210,7 +210,7 @@ impl Loader {
         all.iter().find(|entry| entry.boots(&kernel.release) && entry.id != grub::TRIAL)
     }
 
-    /// What it boots unless something is booted once: an entry, in its own words, and that one's kernel by its file.
+    /// The default entry as the loader names it, and its kernel file.
     fn default_entry(&self, view: &dyn View) -> (String, Option<String>) {
         let variable = |once| self.variable(once).value(view).ok().flatten();
         match &self.read {
@@ -241,7 +241,7 @@ impl Loader {
         }
     }
 
-    /// The kernel that is booted unless another is booted once.
+    /// The default kernel.
     pub fn default_of<'a>(&self, view: &dyn View, kernels: &'a [Kernel]) -> Option<&'a Kernel> {
         let file = self.default_entry(view).1?;
         let name = file.rsplit('/').next()?;
@@ -252,20 +252,21 @@ impl Loader {
         kernels.iter().find(same_file).or_else(|| kernels.iter().find(by_folder))
     }
 
-    /// The entry that is booted next, once.
+    /// The one-time entry.
     pub fn next(&self, view: &dyn View) -> Option<String> {
         self.variable(true).value(view).ok().flatten()
     }
 
-    /// What keeps this kernel the default, whichever is installed: nothing if it is so already.
+    /// Changes that pin this kernel as the default; empty if it is pinned.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where no entry boots it, or the default cannot be named.
+    /// [`Error::Impossible`] without an entry for it, or if the default cannot be set.
     pub fn keep_default(&self, host: &dyn Host, kernel: &Kernel) -> Result<Vec<Change>> {
         let release = &kernel.release;
         let id = self.entry(kernel).ok_or_else(|| {
             Error::impossible(format_args!(
-                "no entry of {} ({}) boots Linux {release}: without one nothing would lead back to it. Have the menu made anew \
+                "{} ({}) has no entry for Linux {release}, so a trial could not return to it: regenerate the \
+                 menu \
                  (`update-grub`, `grub2-mkconfig`, `kernel-install`), then try again",
                 self.kind.name(),
                 self.menu
@@ -273,19 +274,20 @@ impl Loader {
         })?;
         let (name, _) = self.default_entry(host);
         match &self.read {
-            // By its own identifier, and not by its place, which the next kernel takes.
+            // By identifier, not by position, which a new kernel would take.
             _ if name == id => Ok(Vec::new()),
             Menu::Grub(menu) if menu.default != "${saved_entry}" => {
                 Ok(vec![self.keep_by_settings(host, id)?])
             }
             Menu::Extlinux(_) if host.exists("/usr/sbin/extlinux-update") => Err(Error::impossible(
-                "EXTLINUX's menu is made by extlinux-update here, which puts the newest kernel first: nothing would lead back to \
-                 the one that runs. Set its default by hand (/etc/default/extlinux) and install by the package manager",
+                "extlinux-update makes the newest kernel the default, so a trial could not return to the \
+                 running one: set the \
+                 default manually (/etc/default/extlinux), and install with the package manager",
             )),
-            // Its labels are named after flavours: another kernel gets another label.
+            // Labels are named after flavours, so another kernel gets another label.
             Menu::Extlinux(menu) if menu.default_entry().is_some_and(|label| label.name != id) => {
                 Err(Error::impossible(format_args!(
-                    "{} boots the label {name}, not that of Linux {release}: set DEFAULT {id} there first",
+                    "{} boots the label {name}, not Linux {release}: set DEFAULT {id} there first",
                     self.menu
                 )))
             }
@@ -294,14 +296,15 @@ impl Loader {
         }
     }
 
-    /// Keeps an entry the default of a menu whose settings say which it is.
+    /// Pins the default in the settings of a generated menu.
     fn keep_by_settings(&self, host: &dyn Host, id: String) -> Result<Change> {
         let own = host.exists("/etc/default/grub.d")
             && mkconfig(host, &self.directory)
                 .is_some_and(|path| host.content(&path).is_some_and(|text| text.contains("default/grub.d")));
         let path = if own { OWN_SETTINGS } else { SETTINGS };
         let before = state_of(host, path)?;
-        let written = "# Written by `fullpipe kernel`, which removes it: this kernel stays the default until another is kept.\n";
+        let written = "# Written by `fullpipe kernel`, which also removes it: pins the default kernel until \
+                       another is kept.\n";
         let text = if own { written.to_owned() } else { before.text() };
         let text = grub::with_default(&text, &id);
         let after = match &before {
@@ -320,7 +323,7 @@ impl Loader {
         })
     }
 
-    /// Keeps an entry the default by the loader's variable, also when another kernel is installed.
+    /// Pins the default in the loader's variable.
     fn keep_by_variable(&self, host: &dyn Host, id: String) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
         if self.kind == Kind::Grub
@@ -339,17 +342,17 @@ impl Loader {
         Ok(changes)
     }
 
-    /// What boots this kernel once, told `more`.
+    /// The change that boots this kernel once, with the arguments `more`.
     ///
     /// # Errors
-    /// [`Error::Impossible`] where no entry boots it, or the loader could not note that it did.
+    /// [`Error::Impossible`] without an entry for it, or if the loader cannot record the one-time boot.
     pub fn once(&self, host: &dyn Host, kernel: &Kernel, more: &str) -> Result<Change> {
         self.check_boot_once(host)?;
         let release = &kernel.release;
         let title = format!("Linux {release}, {TITLE}");
         let none = || {
             Error::impossible(format_args!(
-                "no entry of {} ({}) boots Linux {release}: have the menu made anew",
+                "{} ({}) has no entry for Linux {release}: regenerate the menu",
                 self.kind.name(),
                 self.menu
             ))
@@ -372,15 +375,17 @@ impl Loader {
             Menu::Grub(menu) => {
                 if !menu.takes_custom {
                     return Err(Error::impossible(format_args!(
-                        "{} does not read custom.cfg, where an entry for one start would be: restore /etc/grub.d/41_custom, then `update-grub`",
+                        "{} does not read custom.cfg, which is needed for a one-time entry: restore \
+                         /etc/grub.d/41_custom, then run `update-grub`",
                         self.menu
                     )));
                 }
                 let entry = menu.booting(image).ok_or_else(none)?;
                 let text = entry.once(&title, more).ok_or_else(|| {
                     Error::impossible(format_args!(
-                        "the entry of Linux {release} in {} has a comment, an open quotation or a backslash at the end of the kernel's line, \
-                         behind which nothing can be told to it: correct what the menu is made of, then `update-grub`",
+                        "the kernel line of Linux {release} in {} ends with a comment, an open quotation or \
+                         a backslash, so no argument can be \
+                         appended: correct the menu's sources, then run `update-grub`",
                         self.menu
                     ))
                 })?;
@@ -399,19 +404,21 @@ impl Loader {
         Ok(Change::BootOnce { variable: self.variable(true), id: id.into(), path, before, after })
     }
 
-    /// Whether the loader, once it begins to boot an entry that is booted once, can note that it did: or a kernel that panics would be
-    /// booted again and again.
+    /// Checks that the loader can clear the one-time entry while booting it; otherwise a kernel that panics
+    /// would
+    /// be booted in a loop.
     fn check_boot_once(&self, host: &dyn Host) -> Result<()> {
         match (self.kind, &self.read) {
             (Kind::Grub, read) => {
                 let menu = if let Menu::Grub(menu) = read { menu } else { &self.around };
                 if !menu.takes_next {
                     return Err(Error::impossible(format_args!(
-                        "{}/grub.cfg does not obey next_entry: have it made anew (`update-grub`), then try again",
+                        "{}/grub.cfg does not support next_entry: regenerate it (`update-grub`), then try \
+                         again",
                         self.directory
                     )));
                 }
-                // As GRUB's own 00_header and 10_linux decide about recordfail.
+                // The same rules as for recordfail in GRUB's 00_header and 10_linux.
                 let ask = |what: &str| -> Result<String> {
                     let program = Program::new([
                         format!("{}-probe", prefix(&self.directory)).as_str(),
@@ -419,8 +426,9 @@ impl Loader {
                         &self.directory,
                     ]);
                     let said = host.run(&program).and_then(|ran| ran.checked_stdout(&program));
-                    said.map(|said| said.trim().to_owned())
-                        .map_err(|e| Error::io(format_args!("cannot tell what {} is on", self.directory), &e))
+                    said.map(|said| said.trim().to_owned()).map_err(|e| {
+                        Error::io(format_args!("cannot determine the file system of {}", self.directory), &e)
+                    })
                 };
                 let (file_system, below) = (ask("--target=fs")?, ask("--target=abstraction")?);
                 let unwritable = ["btrfs", "zfs", "cpiofs", "squash4", "iso9660", "f2fs"];
@@ -430,8 +438,9 @@ impl Loader {
                 {
                     let on = if below.is_empty() { file_system } else { format!("{file_system} on {below}") };
                     return Err(Error::impossible(format_args!(
-                        "GRUB cannot write {}/grubenv, which is on {on}: a kernel that fails would be booted again and again. Put /boot on a \
-                         plain partition (ext4), or boot the kernel by hand from GRUB's menu",
+                        "GRUB cannot write {}/grubenv on {on}, so a failing kernel would be booted in a \
+                         loop: move /boot to a \
+                         plain partition (ext4), or select the kernel in GRUB's menu at the console",
                         self.directory
                     )));
                 }
@@ -439,7 +448,8 @@ impl Loader {
             (Kind::Extlinux, _) => {
                 if !host.exists(&format!("{}/ldlinux.sys", self.directory)) {
                     return Err(Error::impossible(format_args!(
-                        "{}/ldlinux.sys is not there: what reads {} here (U-Boot?) has no entries for one start",
+                        "{}/ldlinux.sys is missing: the program that reads {} (U-Boot?) does not support \
+                         one-time entries",
                         self.directory, self.menu
                     )));
                 }
@@ -454,7 +464,7 @@ fn state_of(host: &dyn Host, path: &str) -> Result<FileState> {
     FileState::read(host, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))
 }
 
-/// Where `grub-mkconfig` is.
+/// Path of `grub-mkconfig`.
 fn mkconfig(view: &dyn View, directory: &str) -> Option<String> {
     let name = format!("{}-mkconfig", prefix(directory));
     ["/usr/sbin", "/usr/bin", "/sbin"]
@@ -463,7 +473,7 @@ fn mkconfig(view: &dyn View, directory: &str) -> Option<String> {
         .find(|path| view.exists(path))
 }
 
-/// The program that makes GRUB's menu.
+/// The command that generates GRUB's menu.
 fn maker(view: &dyn View, directory: &str, menu: &str) -> Vec<String> {
     let name = mkconfig(view, directory).unwrap_or_else(|| format!("{}-mkconfig", prefix(directory)));
     vec![name, "-o".into(), menu.into()]

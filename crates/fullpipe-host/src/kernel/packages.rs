@@ -1,4 +1,4 @@
-//! Kernels as the distribution packages them, and its package manager, which installs them.
+//! Kernel packages and package managers of distributions.
 
 use super::installed::{compare, flavour};
 use crate::error::{Error, Result};
@@ -7,15 +7,15 @@ use crate::host::{Host, Program, View};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// The package managers that are known.
+/// Supported package managers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Manager {
     /// Debian's and Ubuntu's.
     Apt,
-    /// Fedora's, and that of newer Red Hat Enterprise Linux.
+    /// Fedora's and newer Red Hat Enterprise Linux's.
     Dnf,
-    /// That of older ones.
+    /// Older Red Hat Enterprise Linux's.
     Yum,
     /// SUSE's.
     Zypper,
@@ -25,7 +25,7 @@ pub enum Manager {
     Apk,
 }
 
-/// Other sources than the distribution's own, which are used only when they are named.
+/// Package sources other than the distribution's own, used only on request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Source {
@@ -51,13 +51,13 @@ impl Source {
 /// A kernel that can be installed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Offer {
-    /// Its release, once it runs.
+    /// Its release.
     pub release: String,
-    /// What the package manager is asked for.
+    /// The packages to install.
     pub packages: Vec<String>,
     /// The version of the package.
     pub version: String,
-    /// Where it comes from.
+    /// Its package source.
     pub source: String,
 }
 
@@ -66,40 +66,40 @@ pub struct Offer {
 pub struct Package {
     /// Its name.
     pub name: String,
-    /// The version that comes.
+    /// The new version.
     pub version: String,
-    /// The version that is there.
+    /// The installed version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead_of: Option<String>,
 }
 
-/// What the package manager would do.
+/// Result of a simulated installation.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Simulated {
-    /// What would come, or come anew.
+    /// Packages to install or upgrade.
     pub installed: Vec<Package>,
-    /// What would go.
+    /// Packages to remove.
     pub removed: Vec<String>,
-    /// Bytes that all of it takes, if the manager says.
+    /// Installed size in bytes, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
 const YUM_REPOSITORY: &str = "/etc/yum.repos.d/elrepo.repo";
 
-/// What a program said; an error says how it failed.
+/// Runs a query of the package manager.
 fn ask<W: Into<String>>(host: &dyn Host, words: impl IntoIterator<Item = W>) -> Result<String> {
     let program = Program::new(words);
     let said = host.run(&program).and_then(|ran| ran.checked_stdout(&program));
-    said.map_err(|e| Error::impossible(format_args!("the package manager does not answer: {e}")))
+    said.map_err(|e| Error::impossible(format_args!("cannot query the package manager: {e}")))
 }
 
-fn words(line: &str) -> Vec<String> {
+fn split_words(line: &str) -> Vec<String> {
     line.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 impl Manager {
-    /// The host's.
+    /// The host's package manager.
     pub fn find(view: &dyn View) -> Option<Manager> {
         let programs = [
             ("apt-get", Manager::Apt),
@@ -115,7 +115,7 @@ impl Manager {
         programs.into_iter().find(|(name, _)| there(name)).map(|(_, manager)| manager)
     }
 
-    /// Its name as one types it.
+    /// Its command.
     pub fn name(self) -> &'static str {
         match self {
             Manager::Apt => "apt-get",
@@ -127,15 +127,15 @@ impl Manager {
         }
     }
 
-    /// Whether a new version of a package takes the place of the old one, with the modules of the kernel that runs.
+    /// Whether a new kernel version replaces the old one and its modules.
     fn replaces(self) -> bool {
         matches!(self, Manager::Pacman | Manager::Apk)
     }
 
-    /// Has it learn what there is now.
+    /// Updates its index.
     ///
     /// # Errors
-    /// Its own.
+    /// The package manager fails.
     pub fn refresh(self, host: &dyn Host) -> io::Result<()> {
         let line = match self {
             Manager::Apt => "apt-get -q update",
@@ -145,29 +145,32 @@ impl Manager {
             Manager::Pacman => "pacman -Sy",
             Manager::Apk => "apk update",
         };
-        let program = Program::new(words(line)).shown();
+        let program = Program::new(split_words(line)).shown();
         host.run(&program)?.checked_stdout(&program).map(drop)
     }
 
-    /// The kernels that it has for a host that runs one of this release, the newest first.
+    /// Available kernels for a host that runs release `running`, newest first.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if it cannot be asked; [`Error::Usage`] for a source that this distribution does not have.
+    /// [`Error::Impossible`] if the query fails; [`Error::Usage`] for an unsupported source.
     pub fn offers(self, host: &dyn Host, running: &str, from: Option<Source>) -> Result<Vec<Offer>> {
         let mut offers = match (self, from) {
             (Manager::Apt, from) => apt_offers(host, running, from)?,
             (Manager::Dnf | Manager::Yum, None | Some(Source::Elrepo)) => self.rpm_offers(host, from)?,
             (Manager::Zypper, None) => zypper_offers(&ask(
                 host,
-                words("zypper --non-interactive --quiet search -s --match-exact kernel-default"),
+                split_words("zypper --non-interactive --quiet search -s --match-exact kernel-default"),
             )?),
             (Manager::Pacman, None) => {
-                pacman_offers(&ask(host, words("pacman -Si linux linux-lts linux-zen linux-hardened"))?)
+                pacman_offers(&ask(host, split_words("pacman -Si linux linux-lts linux-zen linux-hardened"))?)
             }
-            (Manager::Apk, None) => apk_offers(&ask(host, words("apk search -x linux-lts linux-virt"))?),
+            (Manager::Apk, None) => {
+                apk_offers(&ask(host, split_words("apk search -x linux-lts linux-virt"))?)
+            }
             (_, Some(from)) => {
                 return Err(Error::usage(format_args!(
-                    "--from {}: {} has no such source: backports is Debian's, hwe Ubuntu's, elrepo for Red Hat's distributions",
+                    "--from {}: not supported with {}; use backports on Debian, hwe on Ubuntu, elrepo on Red \
+                     Hat's distributions",
                     from.name(),
                     self.name()
                 )));
@@ -178,12 +181,12 @@ impl Manager {
         Ok(offers)
     }
 
-    /// The kernel that a package's file has.
+    /// The kernel in a package file.
     ///
     /// # Errors
-    /// [`Error::Usage`] for what is none; [`Error::Impossible`] if it cannot be read.
+    /// [`Error::Usage`] if it is not a kernel package; [`Error::Impossible`] if it cannot be read.
     pub fn offer_from_file(self, host: &dyn Host, path: &str) -> Result<Offer> {
-        let none = || Error::usage(format_args!("{path}: it is no package of a kernel"));
+        let none = || Error::usage(format_args!("{path}: not a kernel package"));
         let (release, version) = match self {
             Manager::Apt => {
                 let said = ask(host, deb_fields(path))?;
@@ -199,7 +202,7 @@ impl Manager {
             }
             Manager::Zypper | Manager::Pacman | Manager::Apk => {
                 return Err(Error::usage(format_args!(
-                    "{path}: with {} install it by hand, then `fullpipe kernel try` boots it once",
+                    "{path}: with {} install it manually, then `fullpipe kernel try` boots it once",
                     self.name()
                 )));
             }
@@ -215,26 +218,27 @@ impl Manager {
         };
         if from.is_some() && !host.exists(YUM_REPOSITORY) {
             return Err(Error::impossible(format_args!(
-                "--from elrepo: {YUM_REPOSITORY} is not there. fullpipe adds no repository of others: import its key \
-                 (`rpm --import https://www.elrepo.org/RPM-GPG-KEY-elrepo.org`, look at its fingerprint), install its release package as \
-                 https://elrepo.org says, then run this again"
+                "--from elrepo: {YUM_REPOSITORY} is missing, and fullpipe does not add third-party \
+                 repositories: import its key \
+                 (`rpm --import https://www.elrepo.org/RPM-GPG-KEY-elrepo.org`, after checking the \
+                 fingerprint), install its release \
+                 package as described on https://elrepo.org, then run this again"
             )));
         }
         let line =
             [&[self.name(), "-q"], repository, &["list", "--showduplicates", "available", name]].concat();
-        // Where nothing is available they end with 1.
-        let said = host
-            .run(&Program::new(line))
-            .map_err(|e| Error::io("the package manager does not answer", &e))?;
+        // Exit code 1 means that nothing is available.
+        let said =
+            host.run(&Program::new(line)).map_err(|e| Error::io("cannot run the package manager", &e))?;
         Ok(rpm_offers(&said.out, name))
     }
 
-    /// What would happen.
+    /// Simulates an installation.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if it refuses.
+    /// [`Error::Impossible`] if the package manager refuses.
     pub fn simulate(self, host: &dyn Host, offer: &Offer, from: Option<Source>) -> Result<Simulated> {
-        let named = |line: &str| [words(line), offer.packages.clone()].concat();
+        let named = |line: &str| [split_words(line), offer.packages.clone()].concat();
         let as_named = || {
             let package = |name: &String| Package {
                 name: name.split('=').next().unwrap_or(name).to_owned(),
@@ -249,13 +253,13 @@ impl Manager {
                     apt_simulated(&ask(host, named("apt-get -s -q --no-install-recommends install"))?);
                 let size = match &offer.packages[..] {
                     [file] if file.starts_with('/') => deb_fields(file),
-                    names => [words("apt-cache show"), names.to_vec()].concat(),
+                    names => [split_words("apt-cache show"), names.to_vec()].concat(),
                 };
                 simulated.bytes = apt_bytes(&ask(host, size)?);
                 simulated
             }
             Manager::Dnf | Manager::Yum => {
-                // It ends with 1, since the answer is no.
+                // --assumeno exits with 1.
                 let program = Program::new(
                     [
                         vec![self.name().to_owned()],
@@ -265,8 +269,7 @@ impl Manager {
                     ]
                     .concat(),
                 );
-                let ran =
-                    host.run(&program).map_err(|e| Error::io("the package manager does not answer", &e))?;
+                let ran = host.run(&program).map_err(|e| Error::io("cannot run the package manager", &e))?;
                 let simulated = rpm_simulated(&ran.out);
                 if simulated.installed.is_empty() {
                     let ran = crate::host::ProgramOutput { status: ran.status.max(1), ..ran };
@@ -282,18 +285,27 @@ impl Manager {
     }
 
     fn rpm_options(self, from: Option<Source>) -> Vec<String> {
-        // By themselves they remove the oldest kernel when there are more than three.
+        // By default they remove the oldest of more than three kernels.
         let mut options =
-            words("-y --setopt=installonly_limit=0 --setopt=clean_requirements_on_remove=False");
+            split_words("-y --setopt=installonly_limit=0 --setopt=clean_requirements_on_remove=False");
         options.extend(from.map(|_| "--enablerepo=elrepo-kernel".to_owned()));
         options
     }
 
-    /// The program that installs packages, and removes none.
+    /// The command that installs packages without removing any.
     pub fn install(self, packages: &[String], from: Option<Source>) -> Program {
         let options = match self {
             Manager::Apt => {
-                let program = Program::new([words("apt-get -y -q --no-remove --no-install-recommends -o Dpkg::Options::=--force-confold install"), packages.to_vec()].concat());
+                let program = Program::new(
+                    [
+                        split_words(
+                            "apt-get -y -q --no-remove --no-install-recommends -o \
+                    Dpkg::Options::=--force-confold install",
+                        ),
+                        packages.to_vec(),
+                    ]
+                    .concat(),
+                );
                 return program
                     .with("DEBIAN_FRONTEND", "noninteractive")
                     .with("NEEDRESTART_SUSPEND", "1")
@@ -302,14 +314,14 @@ impl Manager {
             Manager::Dnf | Manager::Yum => {
                 [vec![self.name().to_owned()], self.rpm_options(from), vec!["install".into()]].concat()
             }
-            Manager::Zypper => words("zypper --non-interactive install --no-recommends --oldpackage"),
-            Manager::Pacman => words("pacman -S --noconfirm --needed"),
-            Manager::Apk => words("apk add"),
+            Manager::Zypper => split_words("zypper --non-interactive install --no-recommends --oldpackage"),
+            Manager::Pacman => split_words("pacman -S --noconfirm --needed"),
+            Manager::Apk => split_words("apk add"),
         };
         Program::new([options, packages.to_vec()].concat()).shown()
     }
 
-    /// The program that removes just these.
+    /// The command that removes only these packages.
     pub fn remove(self, packages: &[String]) -> Program {
         let line = match self {
             Manager::Apt => "apt-get -y -q purge",
@@ -319,63 +331,63 @@ impl Manager {
             Manager::Pacman => "pacman -R --noconfirm",
             Manager::Apk => "apk del",
         };
-        let program = Program::new([words(line), packages.to_vec()].concat()).shown();
+        let program = Program::new([split_words(line), packages.to_vec()].concat()).shown();
         if self == Manager::Apt { program.with("DEBIAN_FRONTEND", "noninteractive") } else { program }
     }
 
-    /// Refuses where others would go with these, which came later and need them: it would take them along without a word.
+    /// Fails if other packages depend on these and would be removed with them.
     ///
     /// # Errors
-    /// What would go, or what the package manager says of it.
+    /// Names the dependent packages, or has the package manager's error.
     pub fn check_removal(self, host: &dyn Host, packages: &[String]) -> io::Result<()> {
         let others: Vec<String> = match self {
             Manager::Apt => {
-                let program = Program::new([words("apt-get -s -q purge"), packages.to_vec()].concat());
+                let program = Program::new([split_words("apt-get -s -q purge"), packages.to_vec()].concat());
                 let said = host.run(&program)?.checked_stdout(&program)?;
                 let removed = apt_simulated(&said).removed;
                 removed.into_iter().filter(|name| !packages.contains(name)).collect()
             }
             Manager::Dnf | Manager::Yum | Manager::Zypper => {
                 let names = packages.iter().map(|package| self.rpm_name(package));
-                let program = Program::new(words("rpm -e --test").into_iter().chain(names));
+                let program = Program::new(split_words("rpm -e --test").into_iter().chain(names));
                 return host.run(&program)?.checked_stdout(&program).map(drop);
             }
-            // They refuse by themselves.
+            // These refuse by default.
             Manager::Pacman | Manager::Apk => Vec::new(),
         };
         if others.is_empty() {
             return Ok(());
         }
         Err(io::Error::other(format!(
-            "{} came later, need it and would go with it: remove them first",
+            "{} depend on it and would be removed too: remove them first",
             others.join(", ")
         )))
     }
 
-    /// A package as rpm names it: the version that is named is behind a dash.
+    /// The package in rpm's syntax, with a dash before the version.
     fn rpm_name(self, package: &str) -> String {
         if self == Manager::Zypper { package.replace('=', "-") } else { package.to_owned() }
     }
 
-    /// What brings it to its senses after it was killed.
+    /// The command that repairs an interrupted transaction.
     pub fn repair(self) -> Option<Program> {
         match self {
             Manager::Apt => Some(
-                Program::new(words("dpkg --force-confold --configure -a"))
+                Program::new(split_words("dpkg --force-confold --configure -a"))
                     .with("DEBIAN_FRONTEND", "noninteractive")
                     .shown(),
             ),
-            Manager::Dnf => Some(Program::new(words("rpm --rebuilddb"))),
-            Manager::Yum => Some(Program::new(words("yum-complete-transaction -y --cleanup-only"))),
-            Manager::Apk => Some(Program::new(words("apk fix"))),
+            Manager::Dnf => Some(Program::new(split_words("rpm --rebuilddb"))),
+            Manager::Yum => Some(Program::new(split_words("yum-complete-transaction -y --cleanup-only"))),
+            Manager::Apk => Some(Program::new(split_words("apk fix"))),
             Manager::Zypper | Manager::Pacman => None,
         }
     }
 
-    /// Whether a package is there whole; nothing of it may be.
+    /// Whether a package is installed.
     ///
     /// # Errors
-    /// It cannot be asked.
+    /// The query fails.
     pub fn has(self, host: &dyn Host, package: &str) -> io::Result<PackageState> {
         let name = package.split('=').next().unwrap_or(package);
         let of_rpm = self.rpm_name(package);
@@ -397,7 +409,7 @@ impl Manager {
         })
     }
 
-    /// Why what is on offer cannot be had beside what is there.
+    /// Why the kernel cannot be installed beside the running one, if so.
     pub fn replacement_conflict(self, host: &dyn Host, offer: &Offer) -> io::Result<Option<String>> {
         if !self.replaces() {
             return Ok(None);
@@ -410,7 +422,8 @@ impl Manager {
                     "linux-lts"
                 };
                 return Ok(Some(format!(
-                    "{} puts a new {package} in the place of the one that is there, and nothing would lead back to that: update it as always \
+                    "{} would replace the installed {package}, so a trial could not return to it: update it \
+                     as usual \
                      and restart, or install another kernel beside it ({other})",
                     self.name()
                 )));
@@ -420,30 +433,30 @@ impl Manager {
     }
 }
 
-/// How much of a package is there.
+/// State of a package.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PackageState {
-    /// All of it, set up.
+    /// Installed and configured.
     Installed,
-    /// It was left half-way.
+    /// Partially installed.
     Partial,
-    /// Nothing.
+    /// Not installed.
     Absent,
 }
 
-/// The name of a package of Debian's or Ubuntu's kernel, and what else belongs to it.
+/// Available kernels with apt.
 fn apt_offers(host: &dyn Host, running: &str, from: Option<Source>) -> Result<Vec<Offer>> {
     let names = match from {
         Some(Source::Elrepo) => {
             return Err(Error::usage(
-                "--from elrepo: that is for Red Hat's distributions; here there is --from backports or hwe",
+                "--from elrepo works on Red Hat's distributions only; use --from backports or --from hwe",
             ));
         }
         Some(Source::Hwe) => {
             let value = |key| distribution(host, key);
             let Some(version) = value("VERSION_ID").filter(|_| value("ID").as_deref() == Some("ubuntu"))
             else {
-                return Err(Error::usage("--from hwe: that is Ubuntu's; Debian has --from backports"));
+                return Err(Error::usage("--from hwe works on Ubuntu only; use --from backports on Debian"));
             };
             let said = ask(
                 host,
@@ -453,28 +466,28 @@ fn apt_offers(host: &dyn Host, running: &str, from: Option<Source>) -> Result<Ve
             depends.filter(|name| is_image(name)).map(str::to_owned).collect()
         }
         _ => {
-            let said = ask(host, words("apt-cache pkgnames linux-image-"))?;
+            let said = ask(host, split_words("apt-cache pkgnames linux-image-"))?;
             let ours = flavour(running);
             let all: Vec<String> = said.lines().filter(|name| is_image(name)).map(str::to_owned).collect();
             let same =
                 |name: &&String| !ours.is_empty() && flavour(name.trim_start_matches("linux-image-")) == ours;
             let of_the_same: Vec<String> = all.iter().filter(same).cloned().collect();
-            // A kernel that someone built has no flavour of the distribution's.
+            // A custom kernel has none of the distribution's flavours.
             if of_the_same.is_empty() { all } else { of_the_same }
         }
     };
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let known = ask(host, [words("apt-cache madison"), names].concat())?;
-    let extra = ask(host, words("apt-cache pkgnames linux-modules-extra-"))?;
+    let known = ask(host, [split_words("apt-cache madison"), names].concat())?;
+    let extra = ask(host, split_words("apt-cache pkgnames linux-modules-extra-"))?;
     let extra: Vec<&str> = extra.lines().collect();
     let mut offers = apt_madison(&known);
     if from == Some(Source::Backports) {
         offers.retain(|offer| offer.source.contains("-backports"));
     }
     for offer in &mut offers {
-        // Ubuntu keeps the drivers of many network cards apart.
+        // Ubuntu ships the drivers of many network cards in a separate package.
         let modules = format!("linux-modules-extra-{}", offer.release);
         if extra.contains(&modules.as_str()) {
             offer.packages.push(modules);
@@ -483,7 +496,7 @@ fn apt_offers(host: &dyn Host, running: &str, from: Option<Source>) -> Result<Ve
     Ok(offers)
 }
 
-/// Whether a package is a kernel itself, and signed where such are.
+/// Whether a package is a kernel image, signed if available.
 fn is_image(name: &str) -> bool {
     name.strip_prefix("linux-image-").is_some_and(|release| {
         release.starts_with(|c: char| c.is_ascii_digit())
@@ -529,12 +542,13 @@ fn apt_simulated(said: &str) -> Simulated {
     simulated
 }
 
-/// What tells of a package's file.
+/// Query of a package file.
 fn deb_fields(path: &str) -> Vec<String> {
-    [words("dpkg-deb -f"), vec![path.to_owned()], words("Package Version Installed-Size")].concat()
+    [split_words("dpkg-deb -f"), vec![path.to_owned()], split_words("Package Version Installed-Size")]
+        .concat()
 }
 
-/// The sizes of `apt-cache show`, which are in KiB; of several versions of a package the first.
+/// Sum of the sizes in `apt-cache show` (KiB), with the first version of each package.
 fn apt_bytes(said: &str) -> Option<u64> {
     let mut seen = Vec::new();
     let mut total = None;
@@ -555,7 +569,7 @@ fn rpm_offers(said: &str, name: &str) -> Vec<Offer> {
         let mut words = line.split_ascii_whitespace();
         let (package, version, source) = (words.next()?, words.next()?, words.next()?);
         let (package, architecture) = package.rsplit_once('.')?;
-        // An epoch is not part of the release.
+        // The epoch is not part of the release.
         let version = version.rsplit_once(':').map_or(version, |(_, version)| version);
         (package == name && version.contains('-')).then(|| Offer {
             release: format!("{version}.{architecture}"),
@@ -580,14 +594,14 @@ fn rpm_simulated(said: &str) -> Simulated {
         }
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let [name, _, version, ..] = words[..] else { continue };
-        // Name, architecture, version, repository, size and its unit.
+        // Name, architecture, version, repository, size, unit.
         if !line.starts_with(' ') || words.len() < 5 || !version.starts_with(|c: char| c.is_ascii_digit()) {
             continue;
         }
         if removes {
             simulated.removed.push(name.to_owned());
         } else {
-            // Kernels of several versions are there at once: each is named with its own.
+            // Several kernel versions coexist, so the name includes the version.
             let name = if name.starts_with("kernel") { format!("{name}-{version}") } else { name.to_owned() };
             simulated.installed.push(Package { name, version: version.to_owned(), instead_of: None });
         }
@@ -600,7 +614,7 @@ fn zypper_offers(said: &str) -> Vec<Offer> {
     let offer = |line: &str| {
         let fields: Vec<&str> = line.split('|').map(str::trim).collect();
         let [_, "kernel-default", "package", version, _, source] = fields[..] else { return None };
-        // How often the package was built anew is not part of the release.
+        // The rebuild count is not part of the release.
         let release = version.rsplit_once('.').map_or(version, |(release, _)| release);
         Some(Offer {
             release: format!("{release}-default"),
@@ -656,25 +670,30 @@ mod tests {
     }
 
     #[test]
-    fn what_each_manager_offers_is_read() {
+    fn offers_of_each_manager_are_parsed() {
         let apt = apt_madison(
-            " linux-image-6.1.0-56-cloud-amd64 |  6.1.192-2 | http://mirror.example/debian-security bookworm-security/main amd64 Packages\n\
-             linux-image-6.1.0-56-cloud-amd64 |  6.1.192-2 | http://mirror.example/debian-security bookworm-security/main Sources\n",
+            " linux-image-6.1.0-56-cloud-amd64 |  6.1.192-2 | http://mirror.example/debian-security \
+             bookworm-security/main amd64 Packages\n\
+             linux-image-6.1.0-56-cloud-amd64 |  6.1.192-2 | http://mirror.example/debian-security \
+             bookworm-security/main Sources\n",
         );
         assert_eq!((releases(&apt), apt[0].version.as_str()), (vec!["6.1.0-56-cloud-amd64"], "6.1.192-2"));
         let dnf = rpm_offers(
-            "Available Packages\nkernel.x86_64    5.14.0-427.13.1.el9_4    baseos\nkernel.x86_64 1:5.14.0-362.el9 baseos\nkernel-debug.x86_64 5.14.0-1.el9 baseos\n",
+            "Available Packages\nkernel.x86_64    5.14.0-427.13.1.el9_4    baseos\nkernel.x86_64 \
+             1:5.14.0-362.el9 baseos\nkernel-debug.x86_64 5.14.0-1.el9 baseos\n",
             "kernel",
         );
         assert_eq!(releases(&dnf), ["5.14.0-427.13.1.el9_4.x86_64", "5.14.0-362.el9.x86_64"]);
         assert_eq!(dnf[0].packages, ["kernel-5.14.0-427.13.1.el9_4"]);
         let zypper = zypper_offers(
-            "S | Name | Type | Version | Arch | Repository\n--+--\nv | kernel-default | package | 5.14.21-150500.55.62.2 | x86_64 | Update\n",
+            "S | Name | Type | Version | Arch | Repository\n--+--\nv | kernel-default | package | \
+             5.14.21-150500.55.62.2 | x86_64 | Update\n",
         );
         assert_eq!(releases(&zypper), ["5.14.21-150500.55.62-default"]);
         assert_eq!(zypper[0].packages, ["kernel-default=5.14.21-150500.55.62.2"]);
         let pacman = pacman_offers(
-            "Repository      : core\nName            : linux\nVersion         : 6.8.7.arch1-1\n\nRepository : core\nName : linux-lts\nVersion : 6.6.28-1\n",
+            "Repository      : core\nName            : linux\nVersion         : 6.8.7.arch1-1\n\nRepository \
+             : core\nName : linux-lts\nVersion : 6.6.28-1\n",
         );
         assert_eq!(releases(&pacman), ["6.8.7-arch1-1", "6.6.28-1-lts"]);
         assert_eq!(
@@ -684,10 +703,11 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_done_is_read() {
+    fn simulations_are_parsed() {
         let apt = apt_simulated(
             "Reading package lists...\nInst linux-base [4.6] (4.9 Debian:12.0/stable [all])\n\
-             Inst linux-image-6.1.0-56-cloud-amd64 (6.1.192-2 Debian-Security:12/stable-security [amd64])\nRemv old [1.0]\nConf linux-base (4.9)\n",
+             Inst linux-image-6.1.0-56-cloud-amd64 (6.1.192-2 Debian-Security:12/stable-security \
+             [amd64])\nRemv old [1.0]\nConf linux-base (4.9)\n",
         );
         assert_eq!(
             apt.installed[0],
@@ -699,13 +719,17 @@ mod tests {
         );
         assert_eq!(
             apt_bytes(
-                "Package: a\nInstalled-Size: 100\n\nPackage: a\nInstalled-Size: 90\n\nPackage: b\nInstalled-Size: 1\n"
+                "Package: a\nInstalled-Size: 100\n\nPackage: a\nInstalled-Size: 90\n\nPackage: \
+                 b\nInstalled-Size: 1\n"
             ),
             Some(101 * 1024)
         );
         let dnf = rpm_simulated(
-            "Dependencies resolved.\n======\n Package  Architecture  Version  Repository  Size\n======\nInstalling:\n kernel        x86_64  5.14.0-427.el9  baseos  5.0 M\n\
-             Installing dependencies:\n kernel-core   x86_64  5.14.0-427.el9  baseos  20 M\nRemoving:\n kernel-core   x86_64  5.14.0-1.el9  @baseos  60 M\n\nTransaction Summary\n",
+            "Dependencies resolved.\n======\n \
+             Package  Architecture  Version  Repository  Size\n======\nInstalling:\n \
+             kernel        x86_64  5.14.0-427.el9  baseos  5.0 M\n\
+             Installing dependencies:\n kernel-core   x86_64  5.14.0-427.el9  baseos  20 M\nRemoving:\n \
+             kernel-core   x86_64  5.14.0-1.el9  @baseos  60 M\n\nTransaction Summary\n",
         );
         assert_eq!(
             dnf.installed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
@@ -715,7 +739,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_installs_removes_and_each_removes_just_what_is_named() {
+    fn install_commands_remove_nothing_and_remove_commands_only_the_named_packages() {
         let one = ["linux-x".to_owned()];
         for manager in
             [Manager::Apt, Manager::Dnf, Manager::Yum, Manager::Zypper, Manager::Pacman, Manager::Apk]

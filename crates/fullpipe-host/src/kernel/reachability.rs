@@ -1,4 +1,4 @@
-//! Whether a host is reached as it was before.
+//! Whether a host is reachable as before.
 
 use super::Reason;
 use super::trial::Trial;
@@ -6,7 +6,7 @@ use crate::facts::{Facts, Presence};
 use crate::host::{Host, View};
 use std::net::IpAddr;
 
-/// The ports at which ssh listens: the usual one and those of its configuration.
+/// Ports on which sshd listens: the default one and those of its configuration.
 pub fn ssh_ports(view: &dyn View) -> Vec<u16> {
     let folder = "/etc/ssh/sshd_config.d";
     let more = view.list(folder).unwrap_or_default().into_iter().map(|name| format!("{folder}/{name}"));
@@ -27,7 +27,7 @@ pub fn ssh_ports(view: &dyn View) -> Vec<u16> {
     ports
 }
 
-/// The TCP ports that something listens at, other than on loopback alone.
+/// TCP ports with listeners, without those on loopback only.
 fn listening(view: &dyn View) -> Vec<u16> {
     const LISTEN: &str = "0A";
     const LOOPBACK: [&str; 2] = ["0100007F", "00000000000000000000000001000000"];
@@ -50,7 +50,7 @@ fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { 4 } else { 6 }
 }
 
-/// What is not as it was; nothing if all is.
+/// Failed checks; empty if all pass.
 pub fn missing(host: &dyn Host, trial: &Trial) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let was = &trial.network;
@@ -58,16 +58,15 @@ pub fn missing(host: &dyn Host, trial: &Trial) -> Vec<Reason> {
         Err(e) => reasons.push(Reason::new("network", format!("cannot be read: {e}"))),
         Ok(now) => {
             let gone = was.addresses.iter().filter(|address| !now.addresses.contains(address));
-            reasons.extend(gone.map(|address| Reason::new("address", format!("{address} is gone"))));
-            // Another lease may have another address.
+            reasons.extend(gone.map(|address| Reason::new("address", format!("{address} is missing"))));
+            // A new lease may have another address.
             let has = |wanted: u8| {
                 now.leased.contains(&wanted) || now.addresses.iter().any(|one| family(*one) == wanted)
             };
             let none = was.leased.iter().filter(|wanted| !has(**wanted));
-            reasons
-                .extend(none.map(|wanted| Reason::new("address", format!("there is none of IPv{wanted}"))));
+            reasons.extend(none.map(|wanted| Reason::new("address", format!("no IPv{wanted} address"))));
             for wanted in was.default_routes.iter().filter(|wanted| !now.default_routes.contains(wanted)) {
-                reasons.push(Reason::new("route", format!("there is no default route of IPv{wanted}")));
+                reasons.push(Reason::new("route", format!("no IPv{wanted} default route")));
             }
             for gateway in was.gateways.iter().filter(|gateway| gateway.answers) {
                 let of_the_same =
@@ -80,24 +79,24 @@ pub fn missing(host: &dyn Host, trial: &Trial) -> Vec<Reason> {
     }
     let now = ssh_ports(host);
     let silent = trial.ssh.iter().filter(|port| !now.contains(port));
-    reasons.extend(silent.map(|port| Reason::new("ssh", format!("nothing listens at port {port}"))));
+    reasons.extend(silent.map(|port| Reason::new("ssh", format!("no listener on port {port}"))));
     reasons.extend(without(host, &trial.controller));
     reasons
 }
 
-/// Whether a controller cannot be had of the running kernel. A module is loaded to see it, and unloaded again.
+/// A reason if the running kernel lacks a controller. Its module is loaded as a test, and unloaded.
 fn without(host: &dyn Host, controller: &str) -> Option<Reason> {
     let facts = Facts::gather(host);
     let reason = |text: String| Some(Reason::new("controller", text));
     match facts.controller(controller) {
         Presence::Ready(_) => None,
-        Presence::Missing(from) => reason(format!("there is no {controller} ({from})")),
+        Presence::Missing(from) => reason(format!("{controller} is not available ({from})")),
         Presence::Loadable(_) | Presence::Unknown => {
             let module = format!("tcp_{controller}");
             match host.load_module(&module) {
-                Err(e) => reason(format!("{controller} does not load: {e}")),
+                Err(e) => reason(format!("{controller} cannot be loaded: {e}")),
                 Ok(()) => {
-                    // It was not there before. What uses it meanwhile keeps it.
+                    // It stays loaded if it is in use by now.
                     let _ = host.unload_module(&module);
                     None
                 }
@@ -112,7 +111,7 @@ mod tests {
     use crate::host::{Directory, Model};
 
     #[test]
-    fn ports_are_those_that_ssh_is_told_and_something_listens_at() {
+    fn ssh_ports_are_configured_and_listening() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);
@@ -123,7 +122,8 @@ mod tests {
         write("etc/ssh/sshd_config.d/own.conf", "Port 2224\n");
         write(
             "proc/net/tcp",
-            "  sl  local_address rem_address   st\n   0: 00000000:08AE 00000000:0000 0A\n   1: 0100007F:08AF 00000000:0000 0A\n   2: 0100000A:08B0 0100000A:0001 01\n",
+            "  sl  local_address rem_address   st\n   0: 00000000:08AE 00000000:0000 0A\n   1: 0100007F:08AF \
+             00000000:0000 0A\n   2: 0100000A:08B0 0100000A:0001 01\n",
         );
         write(
             "proc/net/tcp6",

@@ -1,4 +1,4 @@
-//! What a person sees of kernels.
+//! Terminal output about kernels.
 
 use super::Reason;
 use super::build::Built;
@@ -17,7 +17,7 @@ fn row(style: Style, out: &mut String, name: &str, text: &str) {
 
 fn options(kernel: &Kernel) -> String {
     if kernel.options.is_empty() {
-        return "its configuration is not there".into();
+        return "configuration not found".into();
     }
     let one = |option: &&str| {
         let name = match *option {
@@ -31,7 +31,7 @@ fn options(kernel: &Kernel) -> String {
     OPTIONS.iter().map(one).collect::<Vec<_>>().join("  ")
 }
 
-/// Which kernels there are, and what can be done.
+/// Installed kernels and advice.
 pub fn status(style: Style, status: &Status) -> String {
     let mut out = style.wrap(&style.bold("→ "), 2, &status.summary);
     if !status.kernels.is_empty() {
@@ -40,13 +40,13 @@ pub fn status(style: Style, status: &Status) -> String {
     for kernel in &status.kernels {
         let default = status.boots.as_ref().and_then(|boots| boots.default.as_ref()) == Some(&kernel.release);
         let mut words = Vec::new();
-        words.extend(kernel.running.then_some("runs"));
+        words.extend(kernel.running.then_some("running"));
         words.extend(default.then_some("default"));
         words.extend(
             (status.installed.as_ref() == Some(&kernel.release))
                 .then_some("installed by fullpipe, not kept yet"),
         );
-        words.extend(kernel.image.is_none().then_some("no file that a loader boots"));
+        words.extend(kernel.image.is_none().then_some("no kernel image"));
         let words = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
         let _ = writeln!(out, "  {}{words}", style.bold(&format!("Linux {}", kernel.release)));
         out += &style.wrap("      ", 6, &options(kernel));
@@ -54,21 +54,22 @@ pub fn status(style: Style, status: &Status) -> String {
             out += &style.wrap(
                 "      ",
                 6,
-                &format!("its configuration has {module} as a module, which is not there"),
+                &format!("its configuration has {module} as a module, which is missing"),
             );
         }
         if !kernel.out_of_tree.is_empty() {
-            out += &style.wrap("      ", 6, &format!("modules of others: {}", kernel.out_of_tree.join(", ")));
+            out +=
+                &style.wrap("      ", 6, &format!("out-of-tree modules: {}", kernel.out_of_tree.join(", ")));
         }
     }
     let _ = writeln!(out);
     if let Some(boots) = &status.boots {
         row(style, &mut out, "boot loader", &format!("{} ({})", boots.loader, boots.menu));
         if let Some(next) = &boots.next {
-            row(style, &mut out, "next start", next);
+            row(style, &mut out, "next boot", next);
         }
         if !boots.without_entry.is_empty() {
-            row(style, &mut out, "not in it", &boots.without_entry.join(", "));
+            row(style, &mut out, "no entry for", &boots.without_entry.join(", "));
         }
     }
     if let Some(free) = status.boot_free {
@@ -78,12 +79,12 @@ pub fn status(style: Style, status: &Status) -> String {
         style,
         &mut out,
         "Secure Boot",
-        if status.secure_boot { "on: only what is signed is booted" } else { "off" },
+        if status.secure_boot { "on: only signed kernels boot" } else { "off" },
     );
     if !status.dkms.is_empty() {
         row(style, &mut out, "DKMS", &status.dkms.join(", "));
     }
-    row(style, &mut out, "packages", status.manager.unwrap_or("no package manager that is known"));
+    row(style, &mut out, "packages", status.manager.unwrap_or("no supported package manager"));
     if status.trial.is_some()
         && let Some(obstacle) = &status.obstacle
     {
@@ -100,21 +101,20 @@ fn steps(style: Style, out: &mut String, steps: &[Step]) {
     }
 }
 
-/// What an installation would do.
+/// Plan of an installation.
 pub fn plan(style: Style, plan: &Plan) -> String {
     let kernel = &plan.kernel;
-    let title = format!("To install Linux {} ({}), in this order:", kernel.release, kernel.version);
+    let title = format!("Steps to install Linux {} ({}), in order:", kernel.release, kernel.version);
     let mut out = style.wrap("", 0, &style.bold(&title));
     out += &style.wrap("", 0, &format!("from {}", kernel.source));
     steps(style, &mut out, &plan.steps);
     let _ = writeln!(out, "\n{}", style.dim("Packages"));
     for package in &plan.packages.installed {
-        let instead =
-            package.instead_of.as_ref().map(|old| format!(", instead of {old}")).unwrap_or_default();
+        let instead = package.instead_of.as_ref().map(|old| format!(", replaces {old}")).unwrap_or_default();
         out += &style.wrap("  · ", 4, &format!("{} {}{instead}", package.name, package.version));
     }
     if !plan.notes.is_empty() {
-        let _ = writeln!(out, "\n{}", style.dim("To know"));
+        let _ = writeln!(out, "\n{}", style.dim("Notes"));
         for note in &plan.notes {
             out += &style.wrap("  · ", 4, note);
         }
@@ -123,44 +123,45 @@ pub fn plan(style: Style, plan: &Plan) -> String {
         const SHOWN: usize = 8;
         let more = if plan.others.len() > SHOWN { ", …" } else { "" };
         let shown = plan.others[..plan.others.len().min(SHOWN)].join(", ");
-        let _ = writeln!(out, "\n{}", style.dim("Others on offer"));
+        let _ = writeln!(out, "\n{}", style.dim("Other available kernels"));
         out += &style.wrap("  · ", 4, &format!("{shown}{more}"));
     }
     out
 }
 
-/// What an installation did.
+/// Result of an installation.
 pub fn installed(style: Style, installed: &Installed, next: &str) -> String {
     let mark = style.verdict(Verdict::Ok, "✓ ");
     let text = format!(
-        "Linux {} is installed, and Linux {} stays the default. {next} boots it once, and keeps it only if all is as before.",
+        "Linux {} is installed, and Linux {} stays the default. {next} boots it once and keeps it only if \
+         all checks pass.",
         installed.release, installed.default
     );
     style.wrap(&mark, 2, &text)
 }
 
-/// What was built.
+/// Result of a build.
 pub fn built(style: Style, built: &Built, next: &str) -> String {
     let mark = style.verdict(Verdict::Ok, "✓ ");
     let minutes = built.seconds.div_ceil(60);
-    let text = format!("Linux {} is built, in {minutes} min: {}", built.release, built.package.display());
+    let text = format!("Linux {} was built in {minutes} min: {}", built.release, built.package.display());
     let mut out = style.wrap(&mark, 2, &text);
     for other in &built.others {
-        out += &style.wrap("  · ", 4, &format!("with it {}", other.display()));
+        out += &style.wrap("  · ", 4, &format!("also {}", other.display()));
     }
     let options: Vec<String> = built.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
     out += &style.wrap("  ", 2, &options.join("  "));
     out + &style.wrap(
         "",
         0,
-        &format!("{next} installs it beside the kernel that runs, which stays the default."),
+        &format!("{next} installs it beside the running kernel, which stays the default."),
     )
 }
 
-/// What a trial would do before the restart.
+/// Changes of a trial before the restart.
 pub fn trial_boot(style: Style, plan: &trial_boot::Plan) -> String {
     let title = format!(
-        "To boot Linux {} once, and go back to Linux {} unless all is as before:",
+        "Steps to boot Linux {} once, and return to Linux {} unless all checks pass:",
         plan.release, plan.before
     );
     let mut out = style.wrap("", 0, &style.bold(&title));
@@ -168,7 +169,7 @@ pub fn trial_boot(style: Style, plan: &trial_boot::Plan) -> String {
     out
 }
 
-/// Why a kernel is not kept, a line each.
+/// Reasons why a kernel is not kept, one per line.
 pub fn reasons(style: Style, reasons: &[Reason]) -> String {
     reasons.iter().map(|reason| style.wrap("  · ", 4, &format!("{}: {}", reason.what, reason.why))).collect()
 }

@@ -1,4 +1,4 @@
-//! Which kernels a host has, what boots them, and what can be done about it.
+//! Kernels of a host, their boot loader, and advice.
 
 use super::installed::{self, Kernel, OPTIONS};
 use super::loader::Loader;
@@ -11,82 +11,82 @@ use crate::host::{Host, View};
 use crate::journal::Store;
 use serde::Serialize;
 
-/// The variable of the firmware that says whether it checks signatures.
+/// EFI variable of Secure Boot.
 const SECURE_BOOT: &str = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
 
-/// What boots the host.
+/// The boot loader.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Boots {
     /// The loader's name.
     pub loader: &'static str,
     /// Its menu.
     pub menu: String,
-    /// The release that it boots unless another is booted once.
+    /// The default release.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// The entry that it boots next, once.
+    /// The one-time entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Releases on disk that no entry boots.
+    /// Releases on disk without an entry.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without_entry: Vec<String>,
 }
 
-/// A kernel that is tried, or was.
+/// A kernel on trial, or its last result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Tried {
     /// Its release.
     pub release: String,
-    /// Where it stands.
+    /// Its stage.
     pub stage: Stage,
-    /// Why the host came back from it.
+    /// Why the trial failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<Reason>,
 }
 
-/// What there is to say.
+/// Status of a host's kernels.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Status {
-    /// In a sentence or two, with what to do.
+    /// One or two sentences, with advice.
     pub summary: String,
-    /// The release that runs.
+    /// The running release.
     pub running: String,
-    /// What is on disk, the newest first.
+    /// Kernels on disk, newest first.
     pub kernels: Vec<Kernel>,
-    /// What boots them, if it is known.
+    /// The boot loader, if supported.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boots: Option<Boots>,
-    /// Bytes that are free in /boot.
+    /// Free bytes in /boot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_free: Option<u64>,
-    /// Whether the firmware boots only what is signed.
+    /// Whether Secure Boot is on.
     pub secure_boot: bool,
-    /// Modules that are built anew for each kernel (DKMS).
+    /// DKMS modules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dkms: Vec<String>,
     /// The package manager.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manager: Option<&'static str>,
-    /// Why this host's kernel cannot be changed from here.
+    /// Why this host's kernel cannot be changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obstacle: Option<String>,
-    /// The kernel that is tried, or was last.
+    /// The current or last trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trial: Option<Tried>,
-    /// What fullpipe installed and nobody kept yet.
+    /// The release that fullpipe installed and that is not kept yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub installed: Option<String>,
     /// Whether an installation was interrupted.
     pub interrupted: bool,
 }
 
-/// Whether the firmware boots only what is signed.
+/// Whether Secure Boot is on.
 pub(super) fn secure_boot(view: &dyn View) -> bool {
-    // Four bytes of attributes, then one.
+    // Four bytes of attributes, then the value.
     view.read(SECURE_BOOT).is_ok_and(|bytes| bytes.get(4) == Some(&1))
 }
 
-/// Modules that DKMS builds, with their versions.
+/// DKMS modules with their versions.
 pub(super) fn dkms(view: &dyn View) -> Vec<String> {
     let folder = "/var/lib/dkms";
     let mut all = Vec::new();
@@ -98,12 +98,13 @@ pub(super) fn dkms(view: &dyn View) -> Vec<String> {
     all
 }
 
-/// Why another kernel is out of the question here, whoever asks.
+/// Why this host cannot boot another kernel, if so.
 pub(super) fn obstacle(host: &dyn Host, kernels: &[Kernel], loader: Option<&Loader>) -> Option<String> {
     let identity = host.identity();
     if !identity.running {
         return Some(
-            "this is an image that does not run: install a kernel into it by its own package manager".into(),
+            "this is an image, not a running host: install a kernel into it with its own package manager"
+                .into(),
         );
     }
     let scope = Scope::detect(host, &identity);
@@ -116,22 +117,25 @@ pub(super) fn obstacle(host: &dyn Host, kernels: &[Kernel], loader: Option<&Load
         return Some("this is a namespace of a host and shares its kernel: run fullpipe on the host".into());
     }
     if identity.release.to_lowercase().contains("microsoft") {
-        return Some("the kernel of WSL comes with Windows: `wsl --update`, or kernel= in .wslconfig".into());
+        return Some(
+            "the kernel of WSL comes with Windows: use `wsl --update`, or kernel= in .wslconfig".into(),
+        );
     }
     if !kernels.iter().any(|kernel| kernel.running && kernel.image.is_some()) {
         return Some(format!(
-            "Linux {}, which runs, is not among those in /boot: it is booted from outside (by the provider), and so would any other be. \
+            "Linux {}, which runs, is not among those in /boot: it is booted from outside (by the provider), \
+             and so would any other be. \
              Choose another kernel, or the disk's own boot loader, in the provider's console",
             identity.release
         ));
     }
     if loader.is_none() {
-        return Some("no boot loader that is known (GRUB, systemd-boot, EXTLINUX) has its menu in /boot: nothing here decides which kernel is booted".into());
+        return Some("no supported boot loader (GRUB, systemd-boot, EXTLINUX) has its menu in /boot".into());
     }
     None
 }
 
-/// Finds out. Changes nothing.
+/// Reads the status. Changes nothing.
 ///
 /// # Errors
 /// The journal is damaged or not readable.
@@ -181,7 +185,7 @@ fn summary(host: &dyn Host, status: &Status) -> String {
     let running = status.kernels.iter().find(|kernel| kernel.running);
     if status.interrupted {
         return format!(
-            "an installation was interrupted: {} goes on with it, {} takes it back. Linux {} is booted until then",
+            "an installation was interrupted: {} resumes it, {} rolls it back; until then Linux {} is booted",
             command("kernel install"),
             command("kernel back"),
             status.running
@@ -191,18 +195,19 @@ fn summary(host: &dyn Host, status: &Status) -> String {
         let release = &trial.release;
         return match trial.stage {
             Stage::Armed => format!(
-                "Linux {release} is booted once at the next restart: `systemctl reboot` tries it, {} does not",
+                "Linux {release} is booted once at the next restart: `systemctl reboot` starts the trial, {} \
+                 cancels it",
                 command("kernel back")
             ),
             Stage::Running => format!(
-                "Linux {release} is on trial: {} keeps it now, {} goes back",
+                "Linux {release} is on trial: {} keeps it, {} returns to the previous kernel",
                 command("kernel keep"),
                 command("kernel back")
             ),
             Stage::Over => {
                 let reasons: Vec<String> =
                     trial.failed.iter().map(|reason| format!("{}: {}", reason.what, reason.why)).collect();
-                format!("Linux {release} was tried, and the host came back: {}", reasons.join("; "))
+                format!("the trial of Linux {release} failed: {}", reasons.join("; "))
             }
         };
     }
@@ -216,7 +221,7 @@ fn summary(host: &dyn Host, status: &Status) -> String {
             command("kernel back")
         );
     }
-    // Without BTF only controllers that are eBPF are not to be had.
+    // BTF is only needed for eBPF controllers.
     let needed = &OPTIONS[..2];
     let lacks: Vec<&str> = needed
         .iter()
@@ -228,15 +233,15 @@ fn summary(host: &dyn Host, status: &Status) -> String {
         .iter()
         .find(|kernel| !kernel.running && needed.iter().all(|option| kernel.has(option) == Some(true)));
     match (&lacks[..], other) {
-        ([], _) => "the kernel that runs has what it takes: another is not needed".into(),
+        ([], _) => "the running kernel has all options: another is not needed".into(),
         (lacks, Some(kernel)) => format!(
-            "the kernel that runs lacks {}, and Linux {} is there and has it: {} boots it once",
+            "the running kernel lacks {}, and the installed Linux {} has it: {} boots it once",
             lacks.join(", "),
             kernel.release,
             command(&format!("kernel try {}", kernel.release))
         ),
         (lacks, None) => format!(
-            "the kernel that runs lacks {}: {} shows what the distribution has",
+            "the running kernel lacks {}: {} shows the distribution's kernels",
             lacks.join(", "),
             command("kernel plan")
         ),

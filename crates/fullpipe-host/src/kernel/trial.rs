@@ -1,5 +1,5 @@
-//! What is written down of a kernel that is tried: what the host was before, and what became of it. It is beside the journal, and
-//! outlives the restarts of a trial.
+//! Record of a kernel trial: the state of the host before it, and the result. It is stored beside the journal
+//! and survives the restarts of a trial.
 
 use super::Reason;
 use crate::error::{Error, Result};
@@ -9,55 +9,55 @@ use crate::plan::{Content, FileState, install, tidy};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// What a kernel that is tried is told besides: to restart after a panic, and so that it is known again. The words for dracut and
-/// initramfs-tools have an initial file system that does not find its root restart, too, and ask nobody.
+/// Additional arguments of a kernel on trial: restart after a panic, and a mark. With those for dracut and
+/// initramfs-tools an initramfs that does not find its root restarts, too, without a prompt.
 pub const TRIAL_ARGUMENTS: &str = "panic=10 rd.shell=0 rd.emergency=reboot fullpipe.trial=1";
-/// What of it a running kernel is known by.
+/// The mark of a running kernel on trial.
 pub const MARK: &str = "fullpipe.trial=1";
 
 const VERSION: u32 = 1;
 
-/// A kernel that is tried, or was.
+/// A kernel on trial, or its last result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Trial {
     pub(super) version: u32,
     /// The kernel's release.
     pub release: String,
-    /// The one that ran.
+    /// The previous kernel.
     pub before: String,
-    /// The run of the machine in which it was asked for.
+    /// Boot ID of the boot that prepared the trial.
     pub boot: String,
-    /// Seconds that it has, once it runs, to show that all is as before.
+    /// Seconds since boot within which all checks must pass.
     pub within: u64,
-    /// Whether someone must say that it is kept.
+    /// Whether keeping it needs a confirmation.
     pub asks: bool,
-    /// The controller that must be there.
+    /// The required controller.
     pub controller: String,
-    /// How the host was reached before.
+    /// The network before the trial.
     pub network: Network,
-    /// Ports at which ssh listened.
+    /// Ports on which sshd listened.
     pub ssh: Vec<u16>,
-    /// Why it was not kept, if it was not.
+    /// Why it failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<Vec<Reason>>,
 }
 
-/// Where a trial stands.
+/// Stage of a trial.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// It is booted at the next restart.
+    /// The kernel is booted at the next restart.
     Armed,
-    /// It runs, and is looked at.
+    /// The kernel is running and being checked.
     Running,
-    /// The host came back from it, or never got there.
+    /// The host returned from it, or never booted it.
     Over,
 }
 
 impl Trial {
-    /// A trial that is about to be armed.
+    /// A new trial.
     pub fn new(host: &dyn Host, release: &str, controller: &str) -> Result<Trial> {
-        let network = host.network().map_err(|e| Error::io("cannot tell how this host is reached", &e))?;
+        let network = host.network().map_err(|e| Error::io("cannot read the network configuration", &e))?;
         Ok(Trial {
             version: VERSION,
             release: release.to_owned(),
@@ -76,10 +76,10 @@ impl Trial {
         format!("{}/kernel.json", store.directory())
     }
 
-    /// What is written down, if there is something.
+    /// Reads the record, if there is one.
     ///
     /// # Errors
-    /// It cannot be read, or is not what fullpipe wrote.
+    /// It cannot be read or parsed.
     pub fn load(host: &dyn Host, store: &Store) -> Result<Option<Trial>> {
         let path = Trial::path(store);
         let text = match host.read(&path) {
@@ -89,19 +89,19 @@ impl Trial {
         store.trust(host, &path)?;
         let trial: Trial = serde_json::from_slice(&text).map_err(|e| {
             Error::check(format_args!(
-                "{path}: {e}: it is not as fullpipe wrote it; remove it, and try the kernel again"
+                "{path}: {e}: the record is damaged; remove it, then try the kernel again"
             ))
         })?;
         if trial.version != VERSION {
             return Err(Error::check(format_args!(
-                "{path}: it has format {}, this program knows {VERSION}",
+                "{path}: unsupported format {}, expected {VERSION}",
                 trial.version
             )));
         }
         Ok(Some(trial))
     }
 
-    /// Writes it down, durably.
+    /// Writes the record durably.
     ///
     /// # Errors
     /// From the file system.
@@ -112,7 +112,7 @@ impl Trial {
         install(host, &Trial::path(store), &state)
     }
 
-    /// Forgets it.
+    /// Removes the record.
     ///
     /// # Errors
     /// From the file system.
@@ -125,7 +125,7 @@ impl Trial {
         }
     }
 
-    /// Where it stands.
+    /// Its stage.
     pub fn stage(&self, host: &dyn Host) -> Stage {
         let line = host.text("/proc/cmdline").unwrap_or_default();
         let is_marked = line.split_ascii_whitespace().any(|word| word == MARK);

@@ -1,4 +1,4 @@
-//! Booting a kernel once, and keeping it only if all is as before.
+//! Boots a kernel once, and keeps it only if all checks pass.
 
 use super::installed::{self, Kernel};
 use super::loader::Loader;
@@ -16,39 +16,39 @@ use crate::plan::{BootFiles, Change, FileState, unit_word};
 use serde::Serialize;
 use std::time::Duration;
 
-/// What looks at a kernel that is tried.
+/// The unit that checks a kernel on trial.
 const UNIT: &str = "fullpipe-kernel.service";
 const UNITS: &str = "/etc/systemd/system";
-/// What has it started: an ordinary start, and where systemd ends up when something that is needed is missing.
+/// Targets that start it: a normal boot, and those systemd falls back to when a required unit fails.
 const WANTED_BY: [&str; 3] = ["sysinit.target", "emergency.target", "rescue.target"];
-/// How often it is looked.
+/// Interval of the checks.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// How long a restart may take until it is forced.
+/// Time for a restart before it is forced.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long to wait for another fullpipe.
+/// Time to wait for another fullpipe process.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is asked for.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// A release, or how it begins.
+    /// A release, or its prefix.
     pub version: String,
-    /// The controller that it must have.
+    /// The controller it must have.
     pub controller: String,
-    /// The time it has, from the start of the machine, to show that all is as before.
+    /// Time since boot within which all checks must pass.
     pub within: Duration,
-    /// Whether someone must say that it is kept.
+    /// Whether keeping it needs a confirmation.
     pub asks: bool,
-    /// This program's path, for the unit.
+    /// Path of this program, for the unit.
     pub program: String,
 }
 
-/// What a trial changes before the restart.
+/// Changes of a trial before the restart.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Plan {
     /// The kernel's release.
     pub release: String,
-    /// The one that runs, and is gone back to.
+    /// The running kernel, to which a failed trial returns.
     pub before: String,
     /// The steps, in order.
     pub steps: Vec<super::install::Step>,
@@ -59,9 +59,9 @@ pub struct Plan {
 fn unit(program: &str) -> Result<String> {
     let program = unit_word(program)?;
     Ok(format!(
-        "# Written by `fullpipe kernel try`, and removed when the kernel is kept or taken back.\n\
+        "# Written by `fullpipe kernel try`; removed when the kernel is kept or rolled back.\n\
          [Unit]\n\
-         Description=Keeps a kernel that is tried, or restarts into the one before\n\
+         Description=Keep a kernel on trial, or restart into the previous one\n\
          ConditionKernelCommandLine={MARK}\n\
          DefaultDependencies=no\n\
          After=local-fs.target systemd-tmpfiles-setup.service\n\
@@ -78,37 +78,42 @@ fn unit(program: &str) -> Result<String> {
     ))
 }
 
-/// The kernel that a version names among those on disk.
+/// The installed kernel with this version.
 fn choose<'a>(kernels: &'a [Kernel], version: &str) -> Result<&'a Kernel> {
     let begins = |kernel: &&Kernel| installed::begins_with(&kernel.release, version);
     let exact = kernels.iter().find(|kernel| kernel.release == version);
     exact.or_else(|| kernels.iter().find(begins)).ok_or_else(|| {
         let all: Vec<&str> = kernels.iter().map(|kernel| kernel.release.as_str()).collect();
-        Error::usage(format_args!("no Linux {version} is installed. There are: {}. `fullpipe kernel install {version}` looks for it", all.join(", ")))
+        Error::usage(format_args!(
+            "Linux {version} is not installed; installed: {}; `fullpipe kernel install \
+            {version}` installs it",
+            all.join(", ")
+        ))
     })
 }
 
-/// Works out what it takes. Reads only.
+/// Makes the plan. Reads only.
 ///
 /// # Errors
-/// [`Error::Usage`] for a kernel that is not there or runs already; [`Error::Impossible`] where none can be booted once, or this one
-/// could not be.
+/// [`Error::Usage`] for a kernel that is missing or already running; [`Error::Impossible`] if the boot loader
+/// cannot boot one once, or cannot boot this one.
 pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     let environment = BootEnvironment::detect(host)?;
     let kernel = choose(&environment.kernels, &request.version)?;
     let before = environment.running()?.release.clone();
     if kernel.running {
-        return Err(Error::usage(format_args!("Linux {} runs already", kernel.release)));
+        return Err(Error::usage(format_args!("Linux {} is already running", kernel.release)));
     }
     if host.text("/proc/1/comm").as_deref() != Some("systemd") {
         return Err(Error::impossible(
-            "without systemd nothing would look at the kernel once it runs: choose it in the boot menu, at the console",
+            "a trial needs systemd, which runs its checks: select the kernel in the boot menu at the console \
+             instead",
         ));
     }
     let option = format!("CONFIG_TCP_CONG_{}", request.controller.to_uppercase());
     if kernel.has(&option) == Some(false) {
         return Err(Error::impossible(format_args!(
-            "Linux {} has no {} either ({option}): try another",
+            "Linux {} has no {} either ({option}): try another kernel",
             kernel.release, request.controller
         )));
     }
@@ -116,13 +121,13 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
         let content = host.read(image).map_err(|e| Error::io(format_args!("cannot read {image}"), &e))?;
         if !installed::is_signed(&content) {
             return Err(Error::impossible(format_args!(
-                "the firmware boots only what is signed (Secure Boot), and {image} is not: sign it with a key of your own (`mokutil`, \
-                 `sbsign`), or switch Secure Boot off in the firmware's settings"
+                "Secure Boot is on, and {image} is not signed: sign it with your own key (`mokutil`, \
+                 `sbsign`), or disable Secure Boot in the firmware settings"
             )));
         }
     }
-    let keeps = "the kernel that runs stays the default, and is gone back to";
-    let looks = "looks at the kernel once it runs";
+    let keeps = "the running kernel stays the default";
+    let looks = "checks the kernel after it has booted";
     let mut wanted: Vec<Wanted> = Vec::new();
     wanted.extend(environment.keep_running_default(host)?.into_iter().map(|change| (change, keeps, INSTALL)));
     let mut files = BootFiles::default();
@@ -136,7 +141,7 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     wanted.extend(files.steps(host)?.into_iter().map(|step| (step.change, looks, TRIAL)));
     wanted.push((
         environment.loader.once(host, kernel, TRIAL_ARGUMENTS)?,
-        "boots it once, and has it restart by itself after a panic",
+        "boots it once, and restarts after a panic",
         TRIAL,
     ));
     let step =
@@ -144,11 +149,11 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     Ok(Plan { release: kernel.release.clone(), before, steps: wanted.iter().map(step).collect(), wanted })
 }
 
-/// Makes all ready so that the next start is that of the kernel, once.
+/// Prepares the next boot to use the kernel once.
 ///
 /// # Errors
-/// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was interrupted. Whenever it fails after having
-/// changed something, that is undone.
+/// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was interrupted. After a
+/// failure the changes are rolled back.
 pub fn arm(host: &dyn Host, store: &Store, request: &Request) -> Result<Plan> {
     let _lock = lock(host, &format!("kernel try {}", request.version))?;
     if let Some(trial) = Trial::load(host, store)?
@@ -156,7 +161,7 @@ pub fn arm(host: &dyn Host, store: &Store, request: &Request) -> Result<Plan> {
     {
         let command = |words: &str| host.identity().as_root(words);
         return Err(Error::check(format_args!(
-            "Linux {} is on trial already: {} keeps it, {} takes it back",
+            "Linux {} is already on trial: {} keeps it, {} rolls it back",
             trial.release,
             command("kernel keep"),
             command("kernel back")
@@ -166,17 +171,17 @@ pub fn arm(host: &dyn Host, store: &Store, request: &Request) -> Result<Plan> {
     let trial = Trial::new(host, &plan.release, &request.controller)?;
     let trial = Trial { within: request.within.as_secs(), asks: request.asks, ..trial };
     let prepare =
-        || trial.save(host, store).map_err(|e| Error::io("cannot write down what the host is like now", &e));
+        || trial.save(host, store).map_err(|e| Error::io("cannot record the state of this host", &e));
     let made = perform_steps(host, store, TRIAL, plan.wanted.clone(), &prepare, &|| Ok(()));
     if let Err(error) = made {
-        // The error is what there is to tell.
+        // The first error is reported.
         let _ = Trial::forget(host, store);
         return Err(error);
     }
     Ok(plan)
 }
 
-/// Restarts the machine; forces it if that takes too long. Does not return on a machine that can.
+/// Restarts the machine, by force if that takes too long. Does not return on a real machine.
 ///
 /// # Errors
 /// It cannot be restarted.
@@ -190,7 +195,7 @@ pub fn restart(host: &dyn Host) -> Result<()> {
     if !host.identity().this_machine {
         return asked.map(drop).map_err(|e| cannot(&e));
     }
-    // What does not end in time, or cannot even be asked to, is ended.
+    // Force a restart that does not complete in time or cannot be requested.
     if asked.is_ok() {
         host.pause(RESTART_TIMEOUT);
     }
@@ -199,24 +204,24 @@ pub fn restart(host: &dyn Host) -> Result<()> {
     Ok(())
 }
 
-/// What was seen of a kernel on trial.
+/// State of a kernel on trial.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TrialBoot {
-    /// None is on trial.
+    /// No kernel on trial is running.
     NotRunning,
-    /// Not all is as before yet.
+    /// Some checks do not pass yet.
     Pending(Vec<Reason>),
-    /// All is as before, and it is kept.
+    /// All checks passed, and it is kept.
     Kept(Kept),
-    /// Its time is over: what was not as before. The next start is that of the kernel before.
+    /// It timed out; the failed checks. The next boot uses the previous kernel.
     Failed(Vec<Reason>),
 }
 
-/// Looks once at the kernel on trial, and keeps it or has the next start be that of the one before.
+/// Checks the kernel on trial once; keeps it, or returns to the previous kernel at the next boot.
 ///
 /// # Errors
-/// It cannot be kept; then the next start is that of the one before all the same.
+/// It cannot be kept; the next boot uses the previous kernel in any case.
 pub fn poll(host: &dyn Host, store: &Store) -> Result<TrialBoot> {
     let Some(trial) = Trial::load(host, store)? else { return Ok(TrialBoot::NotRunning) };
     if trial.stage(host) != Stage::Running {
@@ -230,13 +235,13 @@ pub fn poll(host: &dyn Host, store: &Store) -> Result<TrialBoot> {
         return Ok(TrialBoot::Pending(reasons));
     }
     if reasons.is_empty() {
-        reasons.push(Reason::new("asked", format!("nobody kept it within {} s", trial.within)));
+        reasons.push(Reason::new("asked", format!("it was not confirmed within {} s", trial.within)));
     }
     abandon(host, store, trial, reasons.clone())?;
     Ok(TrialBoot::Failed(reasons))
 }
 
-/// Looks until it is kept or given up.
+/// Checks until it is kept or abandoned.
 ///
 /// # Errors
 /// As [`poll`].
@@ -249,18 +254,18 @@ pub fn watch(host: &dyn Host, store: &Store) -> Result<TrialBoot> {
     }
 }
 
-/// Writes down why, and removes what boots it.
+/// Records the reasons, and removes the entry that boots it.
 fn abandon(host: &dyn Host, store: &Store, trial: Trial, reasons: Vec<Reason>) -> Result<()> {
     let _lock = lock_within(host, "kernel back", LOCK_TIMEOUT)?;
     let trial = Trial { failed: Some(reasons), ..trial };
-    trial.save(host, store).map_err(|e| Error::io("cannot write down why the kernel is not kept", &e))?;
+    trial.save(host, store).map_err(|e| Error::io("cannot record why the kernel is not kept", &e))?;
     revert_selection(host, store, TRIAL).map(drop)
 }
 
-/// Finishes what a restart or a kill left: the host came back from a kernel that was tried, or one that was to be tried never was.
+/// Cleans up after a restart or a kill: the host returned from a trial, or the trial was never booted.
 ///
 /// # Errors
-/// From the undoing.
+/// From the rollback.
 pub fn clean_up(host: &dyn Host, store: &Store) -> Result<()> {
     if !host.identity().privileged {
         return Ok(());
@@ -274,39 +279,39 @@ pub fn clean_up(host: &dyn Host, store: &Store) -> Result<()> {
     if !tries || !(over || interrupted) {
         return Ok(());
     }
-    // Who has the lock is at it.
+    // The lock holder cleans up.
     let Ok(_lock) = lock(host, "kernel status") else { return Ok(()) };
     match trial {
         Some(trial) if over && trial.failed.is_none() => {
             let why = format!(
-                "it did not come as far as the look at it: it panicked, hung, or was switched off. Linux {} was booted again",
+                "it panicked, hung, or was powered off before its checks ran; Linux {} was booted again",
                 trial.before
             );
             let reasons = vec![Reason::new("start", why)];
             Trial { failed: Some(reasons), ..trial }
                 .save(host, store)
-                .map_err(|e| Error::io("cannot write down what became of the kernel", &e))?;
+                .map_err(|e| Error::io("cannot record the result of the trial", &e))?;
         }
         Some(_) if !over => Trial::forget(host, store)
-            .map_err(|e| Error::io("cannot forget a trial that was interrupted", &e))?,
+            .map_err(|e| Error::io("cannot remove the record of an interrupted trial", &e))?,
         _ => {}
     }
     revert_selection(host, store, TRIAL).map(drop)
 }
 
-/// What keeping a kernel came to.
+/// Result of keeping a kernel.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Kept {
     /// Its release.
     pub release: String,
-    /// Whether it is named the default: it is not the one that the distribution's own rules would boot.
+    /// Whether it had to be pinned as the default, because the distribution's rules select another.
     pub named: bool,
 }
 
-/// Keeps the kernel that runs: it is booted every day from now on, and fullpipe forgets that it installed it.
+/// Keeps the running kernel as the default; its packages are no longer managed by fullpipe.
 ///
 /// # Errors
-/// [`Error::Usage`] if none is to be kept; [`Error::Impossible`] without root.
+/// [`Error::Usage`] if no kernel is on trial; [`Error::Impossible`] without root.
 pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
     let _lock = lock_within(host, "kernel keep", LOCK_TIMEOUT)?;
     let running = host.identity().release;
@@ -318,7 +323,7 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
         .any(|step| release_of(step).as_ref() == Some(&running));
     if on_trial.is_none() && !installed {
         return Err(Error::usage(format_args!(
-            "Linux {running}, which runs, is not on trial: nothing is to be kept"
+            "the running Linux {running} is not on trial: nothing to keep"
         )));
     }
     revert_selection(host, store, TRIAL)?;
@@ -326,7 +331,7 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
     if journal.is_some() {
         journal = store.load(host)?;
     }
-    // The packages are the operator's from now on; then what kept the other kernel the default goes.
+    // The packages now belong to the operator, and the pinned default is removed.
     if let Some(mut journal) = journal {
         journal.plan.steps.retain(|step| release_of(step).is_none() && !is_source(&step.change));
         if journal.plan.is_empty() {
@@ -345,14 +350,14 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
         let wanted = environment
             .keep_running_default(host)?
             .into_iter()
-            .map(|change| (change, "it was tried, and kept", INSTALL))
+            .map(|change| (change, "it passed its trial", INSTALL))
             .collect();
         perform_steps(host, store, INSTALL, wanted, &|| Ok(()), &|| {
             let environment = BootEnvironment::detect(host)?;
             if is_default(&environment.loader, &environment.kernels) {
                 Ok(())
             } else {
-                Err(Error::check("the boot loader does not take it for the default"))
+                Err(Error::check("the boot loader does not use it as the default"))
             }
         })?;
     }
@@ -360,46 +365,41 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
     Ok(Kept { release: running, named })
 }
 
-/// Whether a step adds a source of packages: who keeps the kernel keeps where its updates come from.
+/// Whether a step adds a package source, which is kept for the kernel's updates.
 fn is_source(change: &Change) -> bool {
     matches!(change, Change::File { path, .. } if path.starts_with("/etc/apt/sources.list.d/"))
 }
 
-/// Forgets what was written down of a trial, and the directory if nothing else is in it.
+/// Removes the record of a trial, and its directory if empty.
 fn forget(host: &dyn Host, store: &Store) -> Result<()> {
     let forgotten = Trial::forget(host, store)
         .and_then(|()| if host.exists(&store.path()) { Ok(()) } else { store.tidy(host) });
-    forgotten.map_err(|e| Error::io("cannot forget the trial", &e))
+    forgotten.map_err(|e| Error::io("cannot remove the record of the trial", &e))
 }
 
-/// What going back came to.
+/// Result of a rollback.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RollBack {
-    /// The kernel that runs is given up: the next start, which is to come now, is that of this one.
+    /// The running kernel is abandoned; a restart into this one must follow.
     Restarts(String),
-    /// The kernel is not booted at the next start.
+    /// The kernel is not booted next.
     Disarmed(String),
-    /// What was installed is removed, and what kept the default is undone.
+    /// The installed packages and the pinned default are removed.
     Removed(Vec<String>),
 }
 
-/// Takes back the last thing that was done: a trial, or an installation.
+/// Rolls back the last trial or installation.
 ///
 /// # Errors
-/// [`Error::Usage`] if there is nothing to take back; [`Error::Check`] while the kernel that would be removed runs.
+/// [`Error::Usage`] if there is none; [`Error::Check`] while the kernel to be removed is running.
 pub fn roll_back(host: &dyn Host, store: &Store) -> Result<RollBack> {
     let trial = Trial::load(host, store)?;
     let stage = trial.as_ref().map(|trial| trial.stage(host));
     match (trial, stage) {
         (Some(trial), Some(Stage::Running)) => {
             let before = trial.before.clone();
-            abandon(
-                host,
-                store,
-                trial,
-                vec![Reason::new("asked", "it was taken back by `fullpipe kernel back`")],
-            )?;
+            abandon(host, store, trial, vec![Reason::new("asked", "rolled back by `fullpipe kernel back`")])?;
             Ok(RollBack::Restarts(before))
         }
         (Some(trial), Some(Stage::Armed)) => {
@@ -421,16 +421,16 @@ pub fn roll_back(host: &dyn Host, store: &Store) -> Result<RollBack> {
             match reverted {
                 Some(reverted) => Ok(RollBack::Removed(reverted.undone().map(str::to_owned).collect())),
                 None if was_tried => Ok(RollBack::Removed(Vec::new())),
-                None => Err(Error::usage("no kernel that fullpipe installed or tried is to be taken back")),
+                None => Err(Error::usage("no kernel installed or tried by fullpipe: nothing to roll back")),
             }
         }
     }
 }
 
-/// Takes back a source that was added for an installation that did not come about.
+/// Removes a package source that was added for an installation that did not take place.
 ///
 /// # Errors
-/// From the undoing.
+/// From the rollback.
 pub fn discard_source(host: &dyn Host, store: &Store) -> Result<()> {
     let _lock = lock_within(host, "kernel install", LOCK_TIMEOUT)?;
     let journal = store.load(host)?;

@@ -1,4 +1,4 @@
-//! TCP sockets as the doctor looks at them: which controller each uses, what it knows, and what holds it back.
+//! TCP sockets for the doctor: controller, BBR's state, and limits.
 
 use fullpipe_kernel::sock_diag::{Query, SockDiag, States};
 use fullpipe_kernel::tcp_info::CcInfo;
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
 
-/// What BBR says about a connection (`struct tcp_bbr_info`).
+/// BBR's state of a connection (`struct tcp_bbr_info`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BbrState {
-    /// 1, or what a later BBR states about itself (3).
+    /// 1, or the version that a later BBR reports (3).
     pub version: u8,
     /// Estimated bottleneck bandwidth, bytes per second.
     pub bandwidth: u64,
-    /// Least round-trip time, microseconds.
+    /// Minimum round-trip time, microseconds.
     pub min_rtt_us: u32,
     /// Pacing gain, 1/256.
     pub pacing_gain: u32,
@@ -24,22 +24,22 @@ pub struct BbrState {
 /// An established TCP socket.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TcpSocket {
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote address.
     pub peer: SocketAddr,
     /// Its controller.
     pub controller: String,
-    /// Microseconds during which it had something to send.
+    /// Microseconds with data to send.
     #[serde(default)]
     pub busy_us: u64,
-    /// Of these, stopped by the receiver's window.
+    /// Of these, limited by the receiver's window.
     #[serde(default)]
     pub receive_limited_us: u64,
-    /// Of these, stopped by this end's send buffer.
+    /// Of these, limited by the local send buffer.
     #[serde(default)]
     pub send_limited_us: u64,
-    /// BBR's own account, if it runs BBR.
+    /// BBR's state, if it uses BBR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bbr: Option<BbrState>,
 }
@@ -54,7 +54,7 @@ impl TcpSocket {
 /// The established sockets of this network namespace.
 ///
 /// # Errors
-/// When the kernel does not answer, or its table never stands still.
+/// The kernel does not answer, or its table keeps changing.
 pub fn sockets() -> io::Result<Vec<TcpSocket>> {
     let query = Query { states: States::ESTABLISHED, ..Query::default() };
     let found = SockDiag::open()?.collect(&query, |_| true)?;
@@ -72,7 +72,7 @@ impl From<fullpipe_kernel::sock_diag::TcpSocket> for TcpSocket {
             busy_us: us(info.and_then(|i| i.busy_time)),
             receive_limited_us: us(info.and_then(|i| i.rwnd_limited)),
             send_limited_us: us(info.and_then(|i| i.sndbuf_limited)),
-            bbr: socket.cc_info.and_then(|told| match told {
+            bbr: socket.cc_info.and_then(|info| match info {
                 CcInfo::Bbr(bbr) => Some(BbrState {
                     version: bbr.version(),
                     bandwidth: bbr.bw.as_bytes_per_sec(),

@@ -1,8 +1,7 @@
-//! The controllers that users may choose (`net.ipv4.tcp_allowed_congestion_control`), by what a change adds to them.
+//! Changes of the allowed controllers (`net.ipv4.tcp_allowed_congestion_control`), as added names.
 //!
-//! A controller that is free for all (`TCP_CONG_NON_RESTRICTED`) comes into the list when it is registered and leaves it
-//! when it is not any more. What a change did is therefore not the list that it wrote, but the names by which that differs
-//! from the list before; the others are not its business.
+//! An unrestricted controller (`TCP_CONG_NON_RESTRICTED`) enters the list when it is registered and leaves it
+//! when it is unregistered. So a change is described by the names it adds, not by the whole list.
 
 use super::make::ALLOWED;
 use super::step_state::StepState;
@@ -17,7 +16,7 @@ pub(super) struct Allowed<'a> {
 }
 
 impl<'a> Allowed<'a> {
-    /// A change of this sysctl, if it is the list.
+    /// A change of this sysctl, if it is the allowed list.
     pub(super) fn new(name: &str, before: &'a str, after: &'a str) -> Option<Allowed<'a>> {
         if name != ALLOWED {
             return None;
@@ -28,7 +27,7 @@ impl<'a> Allowed<'a> {
         Some(Allowed { before, added })
     }
 
-    /// Where the host stands, whose list is `now`.
+    /// State of the change with the current list `now`.
     pub(super) fn state(&self, host: &dyn Host, now: &str) -> StepState {
         let registered = registered(host);
         let is_registered = |one: &str| registered.as_ref().is_none_or(|all| all.iter().any(|r| r == one));
@@ -39,7 +38,8 @@ impl<'a> Allowed<'a> {
         self.among(&listed, &is_registered)
     }
 
-    /// Where the host stood when its list was `then`. What of the list before is missing there was not registered.
+    /// State of the change when the list was `then`. Names missing from the original list were not
+    /// registered.
     pub(super) fn state_then(&self, then: &str) -> StepState {
         let listed: Vec<&str> = then.split_ascii_whitespace().collect();
         self.among(&listed, &|_| true)
@@ -56,7 +56,7 @@ impl<'a> Allowed<'a> {
         }
     }
 
-    /// The list with what the change adds, and with what of the list before someone took from it.
+    /// The list with the added names, and the names of the original list.
     pub(super) fn with(&self, host: &dyn Host) -> String {
         let mut words = self.now(host);
         let missing: Vec<String> = self
@@ -69,17 +69,17 @@ impl<'a> Allowed<'a> {
         words.join(" ")
     }
 
-    /// The same without what the change adds.
+    /// The list without the added names.
     pub(super) fn without(&self, host: &dyn Host) -> String {
         let mut words = self.now(host);
         words.retain(|one| !self.added.contains(&one.as_str()));
         words.join(" ")
     }
 
-    /// The list now and before, of which the kernel only takes names that are registered
+    /// Names of the current and the original list that are registered; the kernel rejects others
     /// (tcp_set_allowed_congestion_control).
     fn now(&self, host: &dyn Host) -> Vec<String> {
-        let mut words = words(host, ALLOWED).unwrap_or_default();
+        let mut words = read_words(host, ALLOWED).unwrap_or_default();
         for one in &self.before {
             if !words.iter().any(|w| w == one) {
                 words.push((*one).to_owned());
@@ -92,11 +92,11 @@ impl<'a> Allowed<'a> {
     }
 }
 
-fn words(host: &dyn Host, name: &str) -> Option<Vec<String>> {
+fn read_words(host: &dyn Host, name: &str) -> Option<Vec<String>> {
     Some(host.sysctl(name)?.split_ascii_whitespace().map(str::to_owned).collect())
 }
 
-/// The controllers that are registered; nothing where the kernel does not say.
+/// Registered controllers; `None` if unreadable.
 fn registered(host: &dyn Host) -> Option<Vec<String>> {
-    words(host, AVAILABLE)
+    read_words(host, AVAILABLE)
 }

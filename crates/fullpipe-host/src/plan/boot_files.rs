@@ -1,4 +1,4 @@
-//! The boot side of a plan: one file of ours that wins, and older lines that would beat it put out of force.
+//! Boot files of a plan: a sysctl file of fullpipe, and disabled lines that would override it.
 
 use super::Step;
 use super::change::Change;
@@ -9,40 +9,40 @@ use crate::error::{Error, Result};
 use crate::host::{Host, Overlay, View, parent};
 use std::collections::BTreeMap;
 
-/// Our sysctl file. Its name sorts after `99-sysctl.conf` and nearly everything that people write.
+/// fullpipe's sysctl file. Its name sorts after `99-sysctl.conf` and most others.
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/99-zz-fullpipe.conf";
-/// Our list of modules.
+/// fullpipe's modules-load.d file.
 pub const MODULES_FILE: &str = "/etc/modules-load.d/fullpipe.conf";
 /// The unit of an apply.
 pub(crate) const UNIT: &str = "fullpipe-controller.service";
 
-/// How a line that was put out of force begins.
-pub const DISABLED_PREFIX: &str = "# off while fullpipe's setting is in force: ";
+/// Prefix of a disabled line.
+pub const DISABLED_PREFIX: &str = "# disabled by fullpipe: ";
 
-/// How our sysctl file begins.
+/// First words of fullpipe's sysctl file.
 const WRITTEN: &str = "# Written by `fullpipe apply ";
 
-/// So many lines are put out of force for one sysctl; no host that people keep has more than a handful.
+/// Most lines that are disabled for one sysctl; real hosts have a handful.
 const MAX_DISABLED_LINES: usize = 16;
 
-/// A sysctl that should have this value after a restart, and why.
+/// A sysctl value for the next boot, with its reason.
 pub struct BootSysctl {
     pub key: &'static str,
     pub value: String,
     pub why: String,
 }
 
-/// Who reads the files: the programs of the boot, and one that is called by hand.
+/// Programs that read the files: those of the boot, and the one that administrators run.
 struct Readers {
     boot: Vec<Program>,
     by_hand: Vec<Program>,
 }
 
-/// Why a sysctl does not end with the value that is wanted.
+/// Why a sysctl does not get the requested value.
 enum Obstacle {
-    /// This line sets another.
+    /// This line sets another value.
     Line(Assignment),
-    /// No line that is read sets it.
+    /// No line sets it.
     Unset,
 }
 
@@ -51,7 +51,7 @@ impl Readers {
         Readers { boot: boot::programs(host), by_hand: vec![Program::Procps] }
     }
 
-    /// What stands in a sysctl's way, for either of them.
+    /// The obstacle for a sysctl, with either set of programs.
     fn obstacle(&self, view: &dyn View, sysctl: &BootSysctl) -> Option<Obstacle> {
         [&self.boot, &self.by_hand].into_iter().find_map(|programs| {
             match boot::winner(view, programs, sysctl.key, &|_| true) {
@@ -63,14 +63,14 @@ impl Readers {
     }
 }
 
-/// Files as they will be, with the reason for each.
+/// Planned files, each with its reason.
 #[derive(Clone, Default)]
 pub struct BootFiles {
     pub changes: BTreeMap<String, (FileState, String)>,
     pub notes: Vec<String>,
 }
 
-/// The paragraphs of our file that set something else than `ours`: an earlier apply's, which stay.
+/// Paragraphs of fullpipe's file that do not set `ours`: settings of an earlier apply.
 fn other_paragraphs(host: &dyn Host, ours: &[&BootSysctl]) -> String {
     let text = host.text(SYSCTL_FILE).filter(|text| text.starts_with(WRITTEN)).unwrap_or_default();
     let sets = |paragraph: &str| {
@@ -85,8 +85,8 @@ impl BootFiles {
         Overlay::new(host, self.changes.iter().map(|(p, (s, _))| (p.clone(), s.clone())))
     }
 
-    /// The file changes as steps: directories before what is in them, and old lines put out of force last. So at every
-    /// moment, forwards and backwards, a restart finds the old value or the new one and never neither.
+    /// The file changes as steps: directories before their files, disabled lines last. So at any point,
+    /// during apply and revert, a restart finds the old value or the new one.
     pub fn steps(self, host: &dyn Host) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         for (path, (after, why)) in self.changes {
@@ -100,13 +100,13 @@ impl BootFiles {
         Ok(steps)
     }
 
-    /// What `path` leads to shall be like this.
+    /// Plans a state for the file that `path` leads to.
     fn add(&mut self, host: &dyn Host, path: &str, state: FileState, why: &str) {
         let path = host.resolve(path).unwrap_or_else(|_| path.to_owned());
         self.put(host, &path, state, why);
     }
 
-    /// What is at `path` itself shall be like this: a link there is replaced, not followed.
+    /// Plans a state for `path` itself: a link is replaced, not followed.
     pub fn put(&mut self, host: &dyn Host, path: &str, state: FileState, why: &str) {
         let mut missing = Vec::new();
         let mut directory = parent(path);
@@ -115,7 +115,7 @@ impl BootFiles {
             directory = parent(directory);
         }
         for directory in missing {
-            let why = "it holds a file of this plan".to_owned();
+            let why = "holds a file of this plan".to_owned();
             self.changes.insert(directory, (FileState::Directory { mode: 0o755 }, why));
         }
         let name = path.rsplit('/').next().unwrap_or_default();
@@ -124,12 +124,12 @@ impl BootFiles {
         self.changes.insert(path, (state, why.to_owned()));
     }
 
-    /// Makes each of `wanted` hold after a restart, whichever program reads the files.
+    /// Plans that each of `wanted` is set after a restart. Returns the values that fullpipe's file sets;
+    /// other
+    /// files set the rest already.
     ///
     /// # Errors
-    /// A line that would win and that is not ours to change: it is named with its file.
-    ///
-    /// Gives the values that our file sets: the others some file sets already.
+    /// An overriding line that fullpipe may not change; the error has its file and line.
     pub fn sysctls(
         &mut self,
         host: &dyn Host,
@@ -159,7 +159,7 @@ impl BootFiles {
         Ok(values)
     }
 
-    /// Where one old line stands before another that says what is wanted, that line out of force is enough.
+    /// Disables one overriding line, if an earlier line then sets the requested value.
     fn disable_single_line(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
         if let Some(Obstacle::Line(line)) = readers.obstacle(&self.overlay(host), sysctl) {
             let mut without = self.clone();
@@ -171,13 +171,13 @@ impl BootFiles {
         }
     }
 
-    /// Names the line of others that sets what is wanted.
+    /// Notes the line of another file that sets the requested value.
     fn note_existing(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
         if let Some(line) = boot::winner(&self.overlay(host), &readers.boot, sysctl.key, &|_| true)
             && line.file != SYSCTL_FILE
         {
             self.notes.push(format!(
-                "{} sets {} = {} at boot: it stays, and is not repeated elsewhere",
+                "{} already sets {} = {} at boot: it is kept, and not repeated",
                 line.place(),
                 sysctl.key,
                 sysctl.value
@@ -185,7 +185,7 @@ impl BootFiles {
         }
     }
 
-    /// Has our file set `ours`.
+    /// Writes `ours` to fullpipe's file.
     fn write_sysctls(&mut self, host: &dyn Host, controller: &str, ours: &[&BootSysctl]) {
         let mut text =
             format!("{WRITTEN}{controller}`. `fullpipe revert` removes it; do not edit it by hand.\n");
@@ -193,30 +193,32 @@ impl BootFiles {
         for sysctl in ours {
             text += &format!("\n# {}\n{} = {}\n", sysctl.why, sysctl.key, sysctl.value);
         }
-        let why = "the value that every boot program ends with";
+        let why = "last file that the boot programs read";
         self.add(host, SYSCTL_FILE, FileState::new_file(host, &text), why);
     }
 
-    /// Puts every line out of force that would win over our file's, or refuses.
+    /// Disables every line that overrides fullpipe's file, or fails.
     fn disable_overriding_lines(
         &mut self,
         host: &dyn Host,
         readers: &Readers,
         sysctl: &BootSysctl,
     ) -> Result<()> {
-        // Each round puts one line out of force, so that this ends.
+        // Each round disables one line, so that this ends.
         let mut rounds = 0;
         while let Some(obstacle) = readers.obstacle(&self.overlay(host), sysctl) {
             rounds += 1;
             if rounds > MAX_DISABLED_LINES {
                 return Err(Error::check(format_args!(
-                    "more than {MAX_DISABLED_LINES} lines set {} after our file: put them in order first, or use --live-only",
+                    "more than {MAX_DISABLED_LINES} lines set {} after fullpipe's file: clean them up first, \
+                     or use --live-only",
                     sysctl.key
                 )));
             }
             let Obstacle::Line(line) = obstacle else {
                 return Err(Error::impossible(format_args!(
-                    "{} would not be read at boot on this host: no boot program reads /etc/sysctl.d",
+                    "{} would not be set at boot: no boot program of this host reads /etc/sysctl.d; use \
+                     --live-only",
                     sysctl.key
                 )));
             };
@@ -225,7 +227,7 @@ impl BootFiles {
         Ok(())
     }
 
-    /// Puts a line out of force by making it a comment, or refuses.
+    /// Disables a line by turning it into a comment, or fails.
     fn disable_line(&mut self, host: &dyn Host, line: &Assignment, sysctl: &BootSysctl) -> Result<()> {
         let editable = line.line > 0
             && line.file.starts_with("/etc/")
@@ -234,15 +236,19 @@ impl BootFiles {
         if !editable {
             let way_out = match line.program {
                 Program::Tuned => {
-                    "change or leave that profile (`tuned-adm profile …`), or set `reapply_sysctl = 1` in /etc/tuned/tuned-main.conf"
+                    "change or switch the profile (`tuned-adm profile …`), or set `reapply_sysctl = 1` in \
+                     /etc/tuned/tuned-main.conf"
                 }
-                Program::Script => "remove that line from the script",
-                Program::Unit => "`fullpipe cc unload` of that controller removes the unit",
-                Program::CommandLine => "remove it from the boot loader's configuration",
-                _ => "put a file of the same name into /etc/sysctl.d that does not set it",
+                Program::Script => "remove the line from the script",
+                Program::Unit => "remove the unit with `fullpipe cc unload`",
+                Program::CommandLine => {
+                    "remove it from the kernel command line in the boot loader's configuration"
+                }
+                _ => "mask it with a file of the same name in /etc/sysctl.d",
             };
             return Err(Error::check(format_args!(
-                "{} ({}) sets {} = {} at boot, after our file, and is not fullpipe's to change: {way_out}; or use --live-only",
+                "{} ({}) sets {} = {} at boot, after fullpipe's file, and fullpipe does not change it: \
+                 {way_out}; or use --live-only",
                 line.place(),
                 line.program.name(),
                 sysctl.key,
@@ -262,7 +268,8 @@ impl BootFiles {
         let disabled = [DISABLED_PREFIX.as_bytes(), old].concat();
         lines[line.line - 1] = &disabled;
         let content = Content(lines.join(&b'\n'));
-        let why = format!("line {} sets {} = {} and would win at boot", line.line, sysctl.key, line.value);
+        let why =
+            format!("line {} sets {} = {} and would override it at boot", line.line, sysctl.key, line.value);
         let entry =
             self.changes.entry(line.file.clone()).or_insert_with(|| (FileState::Absent, String::new()));
         entry.0 = FileState::File { content, mode, uid, gid };
@@ -270,12 +277,12 @@ impl BootFiles {
         Ok(())
     }
 
-    /// Names the older lines that lose against ours and say something else.
+    /// Notes lines with another value that fullpipe's file overrides.
     fn note_overridden(&mut self, host: &dyn Host, sysctl: &BootSysctl) {
         for line in boot::mentions(&self.overlay(host), sysctl.key) {
             if line.file != SYSCTL_FILE && !same(&line.value, &sysctl.value) {
                 self.notes.push(format!(
-                    "{} says {} = {}; it stays and has no effect, since {SYSCTL_FILE} is read later",
+                    "{} sets {} = {}; it is kept and has no effect, since {SYSCTL_FILE} is read later",
                     line.place(),
                     sysctl.key,
                     line.value
@@ -284,7 +291,7 @@ impl BootFiles {
         }
     }
 
-    /// Has `modules` loaded at boot, less those that some file names already.
+    /// Plans to load `modules` at boot, without those that another file names.
     pub fn modules(&mut self, host: &dyn Host, modules: &[String]) {
         let named = boot::modules_at_boot(host);
         let missing: Vec<&String> = modules
@@ -298,19 +305,20 @@ impl BootFiles {
         for module in missing {
             text += &format!("{module}\n");
         }
-        let why = "loaded before the sysctls that need them are set";
+        let why = "loads modules before sysctls need them";
         self.add(host, MODULES_FILE, FileState::new_file(host, &text), why);
     }
 
-    /// Has an eBPF controller loaded and made the default at boot, by a systemd unit: systemd-sysctl would meet
-    /// a name that is not registered yet, warn and go on.
+    /// Plans a systemd unit that loads an eBPF controller at boot and makes it the default. systemd-sysctl
+    /// runs earlier, when the name is not registered yet.
     ///
     /// # Errors
     /// The program's path cannot be written into a unit.
     pub fn ebpf_unit(&mut self, host: &dyn Host, controller: &str, program: &str) -> Result<()> {
         if !boot::programs(host).contains(&Program::Systemd) {
             self.notes.push(format!(
-                "without systemd nothing loads {controller} at boot: after a restart the host has the default that its files name"
+                "without systemd {controller} is not loaded at boot: after a restart the host has the \
+                 default of its boot files"
             ));
             return Ok(());
         }
@@ -322,13 +330,13 @@ impl BootFiles {
         Ok(())
     }
 
-    /// A unit that is switched on. One that is masked (a link to /dev/null) is replaced.
+    /// Plans an enabled unit; a masked one (a link to /dev/null) is replaced.
     pub fn unit(&mut self, host: &dyn Host, name: &str, text: &str, why: &str) {
         let (uid, gid) = host.stat("/etc").map_or((0, 0), |s| (s.uid, s.gid));
         let (path, link) = unit_path(name);
         self.put(host, &path, FileState::new_file(host, text), why);
         let state = FileState::Link { target: path, uid, gid };
-        self.put(host, &link, state, "switches the unit on (as `systemctl enable` does)");
+        self.put(host, &link, state, "enables the unit (as `systemctl enable` does)");
     }
 }
 

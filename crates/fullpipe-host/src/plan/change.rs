@@ -1,4 +1,4 @@
-//! One reversible change, and telling whether it holds.
+//! One reversible change and its state.
 
 use super::allowed::Allowed;
 use super::state::{FileState, install};
@@ -12,7 +12,7 @@ use crate::net::{CongestionRoute, RouteController, RouteKey};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// A change of one thing.
+/// A change of one object.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Change {
@@ -44,26 +44,26 @@ pub enum Change {
         /// The route.
         route: CongestionRoute,
     },
-    /// Chooses a controller for a route that is there.
+    /// Sets the controller of an existing route.
     Congctl {
         /// The route.
         route: RouteKey,
-        /// The controller it names now.
+        /// Its controller now.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         before: Option<RouteController>,
-        /// The one it will name.
+        /// Its new controller.
         after: RouteController,
     },
-    /// Gives new connections of a control group's processes a controller, by a pinned program.
+    /// Sets the controller of a control group's new connections, by a pinned BPF program.
     Cgroup {
         /// The control group's directory.
         group: String,
         /// The controller.
         controller: String,
-        /// Where the program is pinned: it works as long as the pin is there.
+        /// Path of the pin, which keeps the program attached.
         pin: String,
     },
-    /// Has a process divide the new connections of a control group between controllers, as long as it runs
+    /// A process that divides the new connections of a control group between controllers while it runs
     /// (`fullpipe split`).
     Split {
         /// The process.
@@ -73,31 +73,31 @@ pub enum Change {
         /// The arms and their first shares.
         arms: String,
     },
-    /// Replaces, creates or removes what is at a path.
+    /// Replaces, creates or removes a path.
     File {
         /// The path, links resolved.
         path: String,
-        /// What is there now.
+        /// Its state now.
         before: FileState,
-        /// What will be.
+        /// Its new state.
         after: FileState,
     },
-    /// Has the boot loader boot this entry every day, by its settings, of which its menu is made.
+    /// Sets the boot loader's default entry in the settings that its menu is generated from.
     BootSettings {
         /// The settings' file.
         path: String,
-        /// What is there now.
+        /// Its state now.
         before: FileState,
-        /// What will be.
+        /// Its new state.
         after: FileState,
         /// The entry.
         default: String,
         /// The menu's file.
         menu: String,
-        /// What makes the menu.
+        /// The command that generates the menu.
         maker: Vec<String>,
     },
-    /// Has the boot loader boot this entry every day, by a variable of its own.
+    /// Sets the boot loader's default entry in its own variable.
     BootDefault {
         /// The variable.
         variable: Variable,
@@ -107,36 +107,36 @@ pub enum Change {
         /// The entry then.
         after: String,
     },
-    /// Adds an entry to the boot loader's menu, and has it booted once, next.
+    /// Adds an entry to the boot loader's menu and boots it once.
     BootOnce {
-        /// What says which is booted once.
+        /// The variable of the entry to boot once.
         variable: Variable,
         /// The entry.
         id: String,
-        /// The file that has it.
+        /// The file of the entry.
         path: String,
-        /// What is there now.
+        /// Its state now.
         before: FileState,
-        /// What will be.
+        /// Its new state.
         after: FileState,
     },
     /// Installs a kernel's packages.
     Packages {
         /// The package manager.
         manager: Manager,
-        /// What it is asked for.
+        /// The requested packages.
         asked: Vec<String>,
-        /// The packages that were not there before.
+        /// The packages that were not installed before.
         new: Vec<String>,
         /// The kernel's release.
         release: String,
-        /// The source that was named.
+        /// The requested source.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         from: Option<crate::kernel::packages::Source>,
     },
 }
 
-/// The entry that GRUB's menu boots every day.
+/// The default entry of GRUB's menu.
 fn menu_boots(view: &dyn View, menu: &str) -> String {
     view.content(menu).map(|text| grub::Menu::parse(&text).default).unwrap_or_default()
 }
@@ -145,7 +145,7 @@ fn run_checked(host: &dyn Host, program: &Program) -> io::Result<()> {
     host.run(program)?.checked_stdout(program).map(drop)
 }
 
-/// Whether a module is loaded, or what it brings is part of the kernel.
+/// Whether a module is loaded or built in.
 fn is_loaded(host: &dyn Host, module: &str) -> bool {
     let is_listed = module.strip_prefix("tcp_").is_some_and(|controller| {
         let available = host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
@@ -168,7 +168,7 @@ fn packages_state(host: &dyn Host, manager: Manager, packages: &[String]) -> io:
     })
 }
 
-/// Removes what is there of these, whole or in parts.
+/// Removes the packages that are fully or partially installed.
 fn remove_packages(host: &dyn Host, manager: Manager, packages: &[String]) -> io::Result<()> {
     let there = |package: &&String| manager.has(host, package).is_ok_and(|has| has != PackageState::Absent);
     let there: Vec<String> = packages.iter().filter(there).cloned().collect();
@@ -176,7 +176,7 @@ fn remove_packages(host: &dyn Host, manager: Manager, packages: &[String]) -> io
     if there.iter().any(|package| is_broken(package))
         && let Some(program) = manager.repair()
     {
-        // What cannot be set up can be removed.
+        // A package that cannot be configured can still be removed.
         let _ = host.run(&program);
     }
     if there.is_empty() {
@@ -204,7 +204,7 @@ fn choice_of(host: &dyn Host, route: &RouteKey) -> io::Result<Option<Option<Rout
 }
 
 impl Change {
-    /// What is changed, in a few words.
+    /// The changed object.
     pub fn title(&self) -> String {
         match self {
             Change::Module { name } => format!("module {name}"),
@@ -222,7 +222,7 @@ impl Change {
         }
     }
 
-    /// The state after the change, in a few words.
+    /// The state after the change.
     pub fn wanted(&self) -> String {
         match self {
             Change::Module { .. } => "loaded".into(),
@@ -240,7 +240,7 @@ impl Change {
         }
     }
 
-    /// Whether it leaves its object in the state that `other` leaves it in.
+    /// Whether it leads to the same state as `other`.
     pub(crate) fn has_same_result_as(&self, other: &Change) -> bool {
         match (self, other) {
             (Change::File { after: one, .. }, Change::File { after: other, .. }) => one == other,
@@ -248,7 +248,7 @@ impl Change {
         }
     }
 
-    /// Whether it changes the running kernel, which forgets it at the next boot.
+    /// Whether it changes only the running kernel, until the next boot.
     pub fn is_live(&self) -> bool {
         !matches!(
             self,
@@ -260,7 +260,7 @@ impl Change {
         )
     }
 
-    /// Where the host stands between before and after.
+    /// The state of the object: before, after, or another.
     ///
     /// # Errors
     /// The object cannot be read.
@@ -301,7 +301,7 @@ impl Change {
                 true => StepState::After,
                 false => StepState::Before,
             },
-            // That an entry is booted next ends as it is booted: the entry stays.
+            // The variable is cleared when the entry is booted; the entry remains.
             Change::File { path, before, after } | Change::BootOnce { path, before, after, .. } => {
                 let now = FileState::read(host, path)?;
                 StepState::compare(now == *after, now == *before, || now.describe())
@@ -318,14 +318,14 @@ impl Change {
             }
             Change::BootDefault { variable, before, after } => {
                 let now = variable.value(host)?;
-                let told = || now.clone().unwrap_or_else(|| "not set".into());
-                StepState::compare(now.as_ref() == Some(after), now == *before, told)
+                let text = || now.clone().unwrap_or_else(|| "not set".into());
+                StepState::compare(now.as_ref() == Some(after), now == *before, text)
             }
             Change::Packages { manager, new, .. } => packages_state(host, *manager, new)?,
         })
     }
 
-    /// Whether both change one thing.
+    /// Whether both change the same object.
     pub(crate) fn same_target(&self, other: &Change) -> bool {
         match (self, other) {
             (Change::Sysctl { name: a, .. }, Change::Sysctl { name: b, .. })
@@ -337,7 +337,7 @@ impl Change {
         }
     }
 
-    /// How things stood with this change when `later` of the same thing was planned.
+    /// State of this change when `later`, a change of the same object, was planned.
     pub(crate) fn state_before(&self, later: &Change) -> Option<StepState> {
         let (is_after, is_before, then) = match (self, later) {
             (Change::Sysctl { name, before, after }, Change::Sysctl { before: then, .. }) => {
@@ -357,7 +357,7 @@ impl Change {
         Some(StepState::compare(is_after, is_before, || then))
     }
 
-    /// Has this change lead back to where `earlier` of the same thing began.
+    /// Makes the undo of this change restore the original state of `earlier`.
     pub(crate) fn inherit_before(&mut self, earlier: &Change) {
         match (self, earlier) {
             (Change::Sysctl { before, .. }, Change::Sysctl { before: first, .. }) => before.clone_from(first),
@@ -372,8 +372,8 @@ impl Change {
     /// Makes the change.
     ///
     /// # Errors
-    /// From the kernel or the file system. A control group is not given a controller here, nor divided: that takes a program,
-    /// and whoever loads programs does it.
+    /// From the kernel or the file system. Control groups and splits need a BPF program, which the caller
+    /// loads.
     pub fn perform(&self, host: &dyn Host) -> io::Result<()> {
         match self {
             Change::Module { name } => host.load_module(name),
@@ -391,7 +391,7 @@ impl Change {
                 run_checked(host, &Program::new(maker))
             }
             Change::BootDefault { variable, after, .. } => variable.set(host, Some(after)),
-            // It must be there before it is chosen.
+            // The entry must exist before it is selected.
             Change::BootOnce { variable, id, path, after, .. } => {
                 install(host, path, after)?;
                 variable.set(host, Some(id))
@@ -402,7 +402,7 @@ impl Change {
         }
     }
 
-    /// Puts the state before the change back.
+    /// Restores the state before the change.
     ///
     /// # Errors
     /// From the kernel or the file system.

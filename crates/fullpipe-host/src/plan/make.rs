@@ -1,4 +1,4 @@
-//! From a request and a host to a plan, or to a refusal that says what would help.
+//! Makes a plan from a request and a host, or an error with advice.
 
 use super::boot_files::{BootFiles, BootSysctl};
 use super::change::Change;
@@ -15,12 +15,12 @@ pub(crate) const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
 pub(crate) const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 const DEFAULT_QDISC: &str = "net.core.default_qdisc";
 
-/// Whether the controller decides its sending by pacing, so that fq serves it best.
+/// Whether the controller paces, so that fq is recommended.
 fn paces(controller: &str) -> bool {
     controller.contains("bbr")
 }
 
-/// A plan as it comes about.
+/// A plan under construction.
 struct Draft<'a> {
     facts: &'a Facts,
     controller: String,
@@ -30,11 +30,12 @@ struct Draft<'a> {
     modules: Vec<String>,
 }
 
-/// Works out what `request` takes on this host. Reads only.
+/// Plans `request` on this host. Reads only.
 ///
 /// # Errors
-/// [`Error::Usage`] for a controller or discipline that does not exist, [`Error::Impossible`] for what this
-/// kernel or this namespace cannot do, [`Error::Check`] for a setting that would win and is not ours to change.
+/// [`Error::Usage`] for an unknown controller or discipline, [`Error::Impossible`] if this kernel or
+/// namespace
+/// does not support it, [`Error::Check`] for an overriding setting that fullpipe does not change.
 pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     let facts = Facts::gather(host);
     let mut notes = Vec::new();
@@ -51,7 +52,7 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     if let Some(prefix) = &request.canary {
         draft.steps.push(canary(host, &facts, &controller, prefix)?);
         draft.notes.push(format!(
-            "only connections to {prefix} use {controller}; {} ends the trial",
+            "only connections to {prefix} use {controller}; {} removes the canary",
             facts.identity.command("revert")
         ));
         return Ok(draft.into_plan(Some(prefix.clone())));
@@ -73,10 +74,11 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
         controller_steps(&facts, &controller, &mut draft.steps, &mut draft.notes);
     }
     if request.live_only {
-        draft.notes.push("nothing is written for the next boot (--live-only)".into());
+        draft.notes.push("no boot files are written (--live-only)".into());
     } else if !facts.scope.boots {
         draft.notes.push(format!(
-            "no file is written: nothing reads boot files here ({}), so that the change lasts until the restart",
+            "no boot files are written: no program reads them here ({}), so the change lasts until the next \
+             restart",
             facts.scope.describe()
         ));
     } else {
@@ -86,11 +88,11 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
 }
 
 impl Draft<'_> {
-    /// Has the module of `what` loaded at boot, if it is one, and now unless it is.
+    /// Plans to load the module of `what` now and at boot, where needed.
     fn module(&mut self, what: &str, module: String, is_loadable: bool) {
         if is_loadable {
             if self.facts.identity.running {
-                let why = format!("the kernel has {what} as a module that is not loaded");
+                let why = format!("{what} is a module that is not loaded");
                 self.steps.push(Step::new(Change::Module { name: module.clone() }, why));
             }
         } else if !self.facts.modules.is_module(&module) {
@@ -99,7 +101,7 @@ impl Draft<'_> {
         self.modules.push(module);
     }
 
-    /// Has all of it hold after a restart.
+    /// Plans the boot files.
     fn boot(
         &mut self,
         host: &dyn Host,
@@ -120,11 +122,11 @@ impl Draft<'_> {
         if is_ebpf(controller) {
             files.ebpf_unit(host, controller, program)?;
         } else {
-            let why = "the controller of new connections".to_owned();
+            let why = "controller of new connections".to_owned();
             wanted.push(BootSysctl { key: CONTROLLER, value: controller.clone(), why });
         }
         let ours = files.sysctls(host, controller, &wanted)?;
-        // A file that sets the value already has so far come by its module, too.
+        // A file that already sets the value works without a modules-load.d entry.
         modules.retain(|m| ours.iter().any(|v| m.strip_prefix("tcp_").or(m.strip_prefix("sch_")) == Some(v)));
         files.modules(host, modules);
         notes.append(&mut files.notes);
@@ -137,7 +139,7 @@ impl Draft<'_> {
     }
 }
 
-/// The controller that will be used, and the module that has to be loaded for it.
+/// The controller to use, and the module to load for it.
 pub(crate) fn find_controller(
     host: &dyn Host,
     facts: &Facts,
@@ -148,12 +150,12 @@ pub(crate) fn find_controller(
     let well_formed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
     if asked.is_empty() || asked.len() > 15 || !asked.chars().all(well_formed) {
         return Err(Error::usage(format_args!(
-            "`{asked}` cannot be a controller's name (1 to 15 of a–z, 0–9, _ and -); try bbr"
+            "invalid controller name `{asked}`: use 1 to 15 of a–z, 0–9, _ and -, for example bbr"
         )));
     }
     if facts.scope.read_only {
         return Err(Error::impossible(format_args!(
-            "/proc/sys is read-only here ({}): run fullpipe on the host itself",
+            "/proc/sys is read-only here ({}): run fullpipe on the host",
             facts.scope.describe()
         )));
     }
@@ -173,15 +175,14 @@ pub(crate) fn find_controller(
                 && facts.scope.initial_network =>
         {
             modules_allowed(host, &module)?;
-            notes.push(format!(
-                "nothing readable says whether this kernel has {asked}: loading it is tried first"
-            ));
+            notes
+                .push(format!("it is unknown whether this kernel has {asked}: apply tries to load it first"));
             (asked.to_owned(), Some(module))
         }
         found => match ebpf_twin(asked).filter(|twin| facts.available.iter().any(|c| c == twin)) {
             Some(twin) => {
                 notes.push(format!(
-                    "this kernel has no {asked} of its own; its eBPF form {twin} is loaded and is used"
+                    "this kernel has no {asked}; the loaded eBPF controller {twin} is used instead"
                 ));
                 (twin.to_owned(), None)
             }
@@ -191,14 +192,15 @@ pub(crate) fn find_controller(
     Ok(chosen)
 }
 
-/// tcp_set_default_congestion_control: only the first namespace may choose a restricted controller.
+/// tcp_set_default_congestion_control: only the initial namespace may choose a restricted controller.
 fn refuse_restricted(facts: &Facts, controller: &str) -> Result<()> {
     if !facts.scope.initial_network
         && !facts.allowed.is_empty()
         && !facts.allowed.iter().any(|allowed| allowed == controller)
     {
         return Err(Error::impossible(format_args!(
-            "{controller} is restricted, and a network namespace may only choose from: {}. On the host, add it to {ALLOWED} \
+            "{controller} is restricted; this network namespace may only use: {}. On the host, add it to \
+             {ALLOWED} \
              (making it the host's default does that), then run this again",
             facts.allowed.join(" ")
         )));
@@ -209,7 +211,7 @@ fn refuse_restricted(facts: &Facts, controller: &str) -> Result<()> {
 fn modules_allowed(host: &dyn Host, module: &str) -> Result<()> {
     if host.sysctl("kernel.modules_disabled").as_deref() == Some("1") {
         return Err(Error::impossible(format_args!(
-            "{module} is not loaded and kernel.modules_disabled = 1 forbids loading modules until the next boot"
+            "{module} is not loaded, and kernel.modules_disabled = 1 prevents loading it until the next boot"
         )));
     }
     Ok(())
@@ -222,24 +224,28 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
     };
     if facts.scope.image && *found == Presence::Unknown {
         return Error::impossible(format_args!(
-            "whether the kernel of this image will have {asked} is not known: there are no modules in it (/lib/modules). Install its \
-             kernel first, or run `fullpipe apply {asked}` on the host once it runs"
+            "it is unknown whether the kernel of this image has {asked}: the image has no modules \
+             (/lib/modules). Install its \
+             kernel first, or run `fullpipe apply {asked}` on the running host"
         ));
     }
     if is_ebpf(asked) {
         return Error::impossible(format_args!(
-            "{asked} is not loaded in this kernel. Load it first, then ask again:\n  fullpipe cc load {asked}\n  fullpipe plan {asked}"
+            "{asked} is not loaded; load it first, then plan again:\n  fullpipe cc load {asked}\n  fullpipe \
+             plan {asked}"
         ));
     }
     if let Some(twin) = ebpf_twin(asked) {
         if host.exists("/sys/kernel/btf/vmlinux") || !facts.identity.running {
             return Error::impossible(format_args!(
-                "this kernel has no {asked}{evidence}. It can be had without a new kernel or a reboot, as eBPF:\n  fullpipe cc load {twin}\n  fullpipe plan {twin}"
+                "this kernel has no {asked}{evidence}. It is available as an eBPF controller, without a new \
+                 kernel or a reboot:\n  fullpipe cc load {twin}\n  fullpipe plan {twin}"
             ));
         }
         return Error::impossible(format_args!(
-            "this kernel has no {asked}{evidence}, and without BTF (/sys/kernel/btf/vmlinux) it cannot be loaded as eBPF either: \
-             a distribution kernel of 5.15 or later has both"
+            "this kernel has no {asked}{evidence}, and without BTF (/sys/kernel/btf/vmlinux) it cannot load \
+             it as eBPF either: \
+             distribution kernels since 5.15 have both"
         ));
     }
     if LINUX_CONTROLLERS.contains(&asked) {
@@ -249,13 +255,13 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
         ));
     }
     Error::usage(format_args!(
-        "unknown controller `{asked}`; this kernel has: {}; others that fullpipe can load: {}",
+        "unknown controller `{asked}`; this kernel has: {}; fullpipe can load: {}",
         facts.available.join(" "),
         EBPF_CONTROLLERS.map(|(name, _)| name).join(", ")
     ))
 }
 
-/// The discipline that devices should get, or nothing to keep theirs.
+/// The queueing discipline for devices, or `None` to keep theirs.
 fn choose_qdisc(
     facts: &Facts,
     request: &Request,
@@ -267,14 +273,14 @@ fn choose_qdisc(
     let kind = match &request.qdisc {
         QdiscChoice::Keep if needs_fq => {
             return Err(Error::impossible(
-                "before Linux 4.13 bbr is only paced by fq: without it bbr sends in bursts; leave out `--qdisc keep`",
+                "before Linux 4.13 only fq paces bbr, which sends in bursts without it: omit --qdisc keep",
             ));
         }
         QdiscChoice::Keep => return Ok(None),
         QdiscChoice::Recommended if !paces(controller) => return Ok(None),
         QdiscChoice::Recommended if !facts.scope.initial_network && !facts.scope.image => {
             notes.push(
-                "queueing disciplines are left alone in a network namespace; TCP paces by itself".into(),
+                "queueing disciplines are not changed in a network namespace; TCP paces by itself".into(),
             );
             return Ok(None);
         }
@@ -284,13 +290,14 @@ fn choose_qdisc(
     match facts.qdisc(kind) {
         Presence::Missing(from) if request.qdisc == QdiscChoice::Recommended && !needs_fq => {
             notes.push(format!(
-                "this kernel has no fq ({from}): {controller} is paced by TCP itself, which is enough; fq would share a busy uplink more fairly"
+                "this kernel has no fq ({from}): TCP paces {controller} by itself, which is sufficient; fq \
+                 would share a busy uplink more fairly"
             ));
             Ok(None)
         }
         Presence::Missing(from) => Err(Error::impossible(format_args!(
             "this kernel has no {kind} ({from}){}",
-            if needs_fq { ", and before 4.13 nothing else paces bbr" } else { "; use --qdisc keep" }
+            if needs_fq { ", and before Linux 4.13 only fq paces bbr" } else { "; use --qdisc keep" }
         ))),
         _ => Ok(Some(kind.to_owned())),
     }
@@ -310,7 +317,7 @@ fn qdisc_steps(
     devices.sort_unstable();
     devices.dedup();
     if let Some(unknown) = request.replace_on.iter().find(|d| !devices.contains(&d.as_str())) {
-        return Err(Error::usage(format_args!("no device `{unknown}`; there are: {}", devices.join(" "))));
+        return Err(Error::usage(format_args!("no device `{unknown}`; devices: {}", devices.join(" "))));
     }
     let mut changes = Vec::new();
     for device in devices {
@@ -319,7 +326,8 @@ fn qdisc_steps(
         match tree.plain_kind() {
             None if insisted => {
                 return Err(Error::impossible(format_args!(
-                    "{device} has a tree with classes ({}), which fullpipe could not put back exactly; change it by hand",
+                    "{device} has classful queueing disciplines ({}), which fullpipe cannot restore exactly: \
+                     change them manually",
                     tree.describe()
                 )));
             }
@@ -328,7 +336,7 @@ fn qdisc_steps(
             Some(_) if tree.is_default() || insisted => {
                 let why = if tree.leaves().len() > 1 {
                     format!(
-                        "{kind} on each of {} queues; a single {kind} at the root would make them one",
+                        "{kind} on each of {} queues; a single root {kind} would serialise them",
                         tree.leaves().len()
                     )
                 } else {
@@ -339,10 +347,10 @@ fn qdisc_steps(
                 changes.push(Step::new(change, why));
             }
             _ => notes.push(format!(
-                "{device} keeps {}: someone chose it{}",
+                "{device} keeps {}, which was configured manually{}",
                 tree.describe(),
                 if tree.plain_kind().is_some() {
-                    format!(" (--replace {device} replaces it)")
+                    format!(" (use --replace {device} to replace it)")
                 } else {
                     String::new()
                 }
@@ -352,10 +360,10 @@ fn qdisc_steps(
     if let Some(before) = &facts.default_qdisc
         && (before != kind || !changes.is_empty())
     {
-        // Even when it stays the same: putting a device's default tree back passes through it.
+        // Even if unchanged: restoring a device's default tree changes it temporarily.
         let change =
             Change::Sysctl { name: DEFAULT_QDISC.into(), before: before.clone(), after: kind.to_owned() };
-        steps.push(Step::new(change, "for devices that appear later"));
+        steps.push(Step::new(change, "for devices that come up later"));
     }
     steps.extend(changes);
     Ok(())
@@ -368,7 +376,7 @@ fn buffer_sysctls(host: &dyn Host, request: &Request, notes: &mut Vec<String>) -
     let mut changes = Vec::new();
     for (name, multiple) in [("net.ipv4.tcp_wmem", 4), ("net.ipv4.tcp_rmem", 2)] {
         let Some(now) = host.sysctl(name) else {
-            notes.push(format!("{name} cannot be read here and is left alone"));
+            notes.push(format!("{name} is not readable here and is not changed"));
             continue;
         };
         let mut values: Vec<u64> = now.split_ascii_whitespace().filter_map(|v| v.parse().ok()).collect();
@@ -385,7 +393,7 @@ fn buffer_sysctls(host: &dyn Host, request: &Request, notes: &mut Vec<String>) -
     changes
 }
 
-/// `multiple` bandwidth-delay products, within what the kernel takes (a signed 32-bit number).
+/// `multiple` bandwidth-delay products, at most what the kernel accepts (a signed 32-bit number).
 pub(crate) fn buffer_needed(rate: Rate, rtt: Span, multiple: u64) -> u64 {
     rate.bytes_in(rtt).saturating_mul(multiple).min(i32::MAX as u64)
 }
@@ -398,7 +406,8 @@ fn controller_steps(facts: &Facts, controller: &str, steps: &mut Vec<Step>, note
         let old = sockets.iter().filter(|s| s.controller != controller && !s.is_loopback()).count();
         if old > 0 {
             notes.push(format!(
-                "{old} established connection{} the old controller until closed; new ones use {controller}",
+                "{old} established connection{} the old controller until closed; new connections use \
+                 {controller}",
                 if old == 1 { " keeps" } else { "s keep" }
             ));
         }
@@ -407,7 +416,8 @@ fn controller_steps(facts: &Facts, controller: &str, steps: &mut Vec<Step>, note
     steps.extend(controller_changes(allowed, before, controller));
 }
 
-/// What makes `controller` the default after `before`, where these are allowed (nothing where that cannot be changed).
+/// Steps that make `controller` the default. `allowed` is the current list, `None` where it cannot be
+/// changed.
 pub(crate) fn controller_changes(allowed: Option<&[String]>, before: String, controller: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(allowed) = allowed.filter(|allowed| !allowed.iter().any(|c| c == controller)) {
@@ -416,12 +426,12 @@ pub(crate) fn controller_changes(allowed: Option<&[String]>, before: String, con
         let change = Change::Sysctl { name: ALLOWED.into(), before, after };
         steps.push(Step::new(
             change,
-            "a default controller is always allowed; written first, so that it can be undone",
+            "the kernel adds the default controller to this list; set first, so that it can be undone",
         ));
     }
     if before != controller {
         let change = Change::Sysctl { name: CONTROLLER.into(), before, after: controller.to_owned() };
-        steps.push(Step::new(change, "the controller of new connections"));
+        steps.push(Step::new(change, "controller of new connections"));
     }
     steps
 }
@@ -432,9 +442,9 @@ fn canary(host: &dyn Host, facts: &Facts, controller: &str, prefix: &str) -> Res
     }
     let route = host.route_to(prefix).map_err(|e| match e.kind() {
         std::io::ErrorKind::InvalidInput => Error::usage(format_args!("--canary {e}")),
-        _ => Error::io(format_args!("no route towards {prefix}"), &e),
+        _ => Error::io(format_args!("no route to {prefix}"), &e),
     })?;
     let route = crate::net::CongestionRoute { controller: controller.to_owned(), ..route };
-    let why = format!("connections to {prefix} alone try {controller}");
+    let why = format!("only connections to {prefix} use {controller}");
     Ok(Step::new(Change::Route { route }, why))
 }

@@ -1,11 +1,11 @@
-//! The state of a path, whole: enough to put it back byte for byte.
+//! The complete state of a path, from which it is restored byte for byte.
 
 use crate::host::{Files, Node, View, parent};
 use crate::net::{hex, unhex};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io;
 
-/// A file's bytes; written as text where they are text.
+/// Content of a file; serialised as text if it is UTF-8.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Content(pub Vec<u8>);
 
@@ -44,11 +44,11 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
-/// What is, was or will be at a path.
+/// State of a path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileState {
-    /// Nothing.
+    /// It does not exist.
     Absent,
     /// A regular file.
     File {
@@ -63,14 +63,14 @@ pub enum FileState {
     },
     /// A symbolic link.
     Link {
-        /// What it says.
+        /// Standard output.
         target: String,
         /// Its owner.
         uid: u32,
         /// Its group.
         gid: u32,
     },
-    /// A directory; what is in it is not part of this.
+    /// A directory, without its content.
     Directory {
         /// Its permission bits.
         mode: u32,
@@ -81,7 +81,7 @@ impl FileState {
     /// The state of `path` now.
     ///
     /// # Errors
-    /// It cannot be read, or is neither file, link nor directory.
+    /// It cannot be read, or is neither a file, a link nor a directory.
     pub fn read(view: &dyn View, path: &str) -> io::Result<FileState> {
         let stat = match view.stat(path) {
             Ok(stat) => stat,
@@ -103,13 +103,13 @@ impl FileState {
         })
     }
 
-    /// A new file, readable by all, of the same owner as `/etc`.
+    /// A new file with mode 0644 and the owner of `/etc`.
     pub fn new_file(view: &dyn View, text: &str) -> FileState {
         let (uid, gid) = view.stat("/etc").map_or((0, 0), |s| (s.uid, s.gid));
         FileState::File { content: Content(text.as_bytes().to_vec()), mode: 0o644, uid, gid }
     }
 
-    /// Its text; empty for what has none.
+    /// Text of a file; empty for other types.
     pub fn text(&self) -> String {
         match self {
             FileState::File { content, .. } => String::from_utf8_lossy(content).into_owned(),
@@ -117,10 +117,10 @@ impl FileState {
         }
     }
 
-    /// In a few words, for someone who must choose between two states.
+    /// Short description.
     pub fn describe(&self) -> String {
         match self {
-            FileState::Absent => "nothing there".into(),
+            FileState::Absent => "absent".into(),
             FileState::File { content, mode, uid, gid } => {
                 format!("a file of {} bytes, mode {mode:04o}, owner {uid}:{gid}", content.len())
             }
@@ -130,7 +130,7 @@ impl FileState {
     }
 }
 
-/// Where a new state is prepared; no boot program reads a name that ends so.
+/// Temporary name of a new state; no boot program reads this suffix.
 fn temporary(path: &str) -> String {
     format!("{path}.fullpipe-new")
 }
@@ -151,8 +151,8 @@ pub fn tidy(files: &dyn Files, path: &str) -> io::Result<()> {
     }
 }
 
-/// Puts `state` at `path` so that at every moment, power loss included, either the old state is there or the
-/// new one, whole: prepared beside it, made durable, renamed over it, and the directory made durable.
+/// Installs `state` at `path` atomically and durably: written beside it, synced, renamed over it, and the
+/// directory synced. After a power loss either the old or the new state is there.
 ///
 /// # Errors
 /// From the file system; then `path` is as it was.
@@ -171,7 +171,7 @@ pub fn install(files: &dyn Files, path: &str, state: &FileState) -> io::Result<(
         }
     };
     prepare().inspect_err(|_| {
-        // What stopped the preparation is the error to tell; the name is harmless if it stays.
+        // Report the first error; a leftover temporary file is harmless.
         let _ = files.remove(&new);
     })?;
     match state {

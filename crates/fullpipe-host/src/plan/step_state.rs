@@ -1,22 +1,22 @@
-//! Where a host stands between the two states of a change.
+//! State of a change's object.
 
-/// Which of its two states a change's object is in.
+/// State of a change's object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StepState {
-    /// The change has not been made.
+    /// The change is not performed.
     Before,
-    /// The change holds.
+    /// The change is in place.
     After,
-    /// It was stopped half-way: a device's tree between the two states.
+    /// The change is partially performed: for example, some queues of a device.
     Partial,
-    /// Someone changed it since; what is there now.
+    /// The object was changed since; its current value.
     Other(String),
-    /// The object is gone (a device that was unplugged).
+    /// The object no longer exists (a removed device).
     Gone,
 }
 
 impl StepState {
-    /// Where an object stands that is in either state, or in another: then it is asked which.
+    /// Compares the current state with both; `now` describes a third one.
     pub(super) fn compare(is_after: bool, is_before: bool, now: impl FnOnce() -> String) -> StepState {
         match (is_after, is_before) {
             (true, _) => StepState::After,

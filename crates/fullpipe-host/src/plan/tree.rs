@@ -1,4 +1,4 @@
-//! A device's queueing disciplines: what they are, and giving it others or the old ones back.
+//! A device's queueing disciplines: reading, replacing and restoring them.
 
 use super::step_state::StepState;
 use crate::host::Host;
@@ -10,15 +10,14 @@ use std::io;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Tree(pub Vec<QdiscNode>);
 
-/// The handle's upper half that marks ingress and clsact.
+/// Upper half of the handle of ingress and clsact.
 const INGRESS: u32 = 0xffff_0000;
 
-/// The handle `fb00:` of roots that fullpipe makes, so that they are known again.
+/// Handle `fb00:` of roots that fullpipe creates, which identifies them.
 const OUR_HANDLE: u32 = 0xfb00_0000;
 
 impl Tree {
-    /// The tree of `device` among all disciplines: without statistics, and without ingress and clsact, which
-    /// live beside it and are never touched.
+    /// The tree of `device` without statistics, ingress and clsact.
     pub fn of_device(all: &[QdiscNode], device: &str) -> Tree {
         let mut nodes: Vec<QdiscNode> = all
             .iter()
@@ -34,7 +33,7 @@ impl Tree {
         self.0.first().filter(|n| n.parent == ROOT)
     }
 
-    /// Whether the kernel made it by itself.
+    /// Whether it is the kernel's default tree.
     pub fn is_default(&self) -> bool {
         !self.0.is_empty() && self.0.iter().all(|n| n.handle == 0)
     }
@@ -47,7 +46,7 @@ impl Tree {
         }
     }
 
-    /// The one kind of all its leaves, if it is a plain tree: a root without classes, or mq over such.
+    /// The kind of all leaves, if the tree is plain: a classless root, or mq with classless leaves.
     pub fn plain_kind(&self) -> Option<&str> {
         const CLASSLESS: [&str; 11] = [
             "fq",
@@ -70,7 +69,7 @@ impl Tree {
         plain.then_some(first)
     }
 
-    /// In one line, as `tc` would name the parts.
+    /// One line, in the terms of `tc`.
     pub fn describe(&self) -> String {
         let Some(root) = self.root() else { return "none".into() };
         let by = if root.handle == 0 { ", the kernel's default" } else { "" };
@@ -83,12 +82,12 @@ impl Tree {
             }
         }
     }
-    /// That of a device of this host.
+    /// The current tree of a device.
     fn now(host: &dyn Host, device: &str) -> io::Result<Tree> {
         Ok(Tree::of_device(&host.qdiscs()?, device))
     }
 
-    /// Where a device stands that had this tree and was to have leaves of the kind `after`.
+    /// State of a device that had this tree and should get leaves of kind `after`.
     ///
     /// # Errors
     /// The disciplines cannot be read.
@@ -109,7 +108,7 @@ impl Tree {
         })
     }
 
-    /// Gives a device that has this tree leaves of the kind `after`.
+    /// Replaces this tree's leaves with the kind `after`.
     ///
     /// # Errors
     /// From the kernel.
@@ -126,14 +125,14 @@ impl Tree {
         if self.root().is_none_or(|r| r.kind != "mq") {
             return replace(ROOT, OUR_HANDLE, after);
         }
-        // The default mq (handle 0) has classes that cannot be named: it is replaced by one that has.
+        // Classes of the default mq (handle 0) cannot be addressed, so it is replaced by one with a handle.
         if Tree::now(host, device)?.root().is_none_or(|r| r.handle != OUR_HANDLE) {
             replace(ROOT, OUR_HANDLE, "mq")?;
         }
         self.leaves().iter().try_for_each(|leaf| replace(OUR_HANDLE | (leaf.parent & 0xffff), 0, after))
     }
 
-    /// Gives a device this tree back.
+    /// Restores this tree.
     ///
     /// # Errors
     /// From the kernel.
@@ -142,7 +141,7 @@ impl Tree {
             return self.restore_default(host, device);
         }
         self.0.iter().try_for_each(|node| {
-            // Under a new mq the kernel makes default leaves, which have no handle: one of those is back already.
+            // The kernel creates the default leaves (without a handle) of a new mq.
             if node.handle == 0 && Tree::now(host, device)?.0.contains(node) {
                 return Ok(());
             }
@@ -156,14 +155,14 @@ impl Tree {
         })
     }
 
-    /// The same of one that the kernel made: it makes it again from default_qdisc as that is at that moment.
+    /// Restores a default tree: the kernel creates it from the current default_qdisc.
     fn restore_default(&self, host: &dyn Host, device: &str) -> io::Result<()> {
         const DEFAULT: &str = "net.core.default_qdisc";
         let kind = self.leaves().first().map_or("", |l| l.kind.as_str());
         if host.sysctl(DEFAULT).is_some_and(|now| now != kind) {
             host.set_sysctl(DEFAULT, kind)?;
         }
-        // After a restart the tree is a default one too, of our kind, and the kernel refuses to delete that.
+        // After a restart the tree is a default one of our kind, which the kernel does not delete.
         if Tree::now(host, device)?.is_default() {
             let mq = self.root().is_some_and(|r| r.kind == "mq");
             host.change_qdisc(&QdiscOperation::Replace {

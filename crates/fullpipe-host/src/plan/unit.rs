@@ -1,15 +1,15 @@
-//! The systemd unit that loads an eBPF controller at boot, and how a word is quoted in one.
+//! The systemd unit that loads an eBPF controller at boot, and quoting for units.
 
 use crate::error::{Error, Result};
 
 const UNITS: &str = "/etc/systemd/system";
 
-/// The name of the unit that loads what is registered under `name`.
+/// Name of the unit that loads controller `name`.
 pub fn unit_name(name: &str) -> String {
     format!("fullpipe-cc-{name}.service")
 }
 
-/// Where a unit is, and the link that switches it on.
+/// Path of a unit, and of the link that enables it.
 pub(crate) fn unit_path(unit: &str) -> (String, String) {
     (format!("{UNITS}/{unit}"), format!("{UNITS}/multi-user.target.wants/{unit}"))
 }
@@ -17,29 +17,30 @@ pub(crate) fn unit_path(unit: &str) -> (String, String) {
 /// A path as the first word of a unit's command line (systemd.service(5), "Command lines").
 ///
 /// # Errors
-/// [`Error::Impossible`] for quotes, backslashes and control characters, with which systemd starts no program.
+/// [`Error::Impossible`] for quotes, backslashes and control characters, with which systemd starts no
+/// program.
 pub fn unit_word(path: &str) -> Result<String> {
     if path.contains(|c: char| c.is_control() || "\"'\\".contains(c)) {
         return Err(Error::impossible(format_args!(
-            "systemd starts no program whose path has quotes or backslashes: {path}; install fullpipe under another path"
+            "systemd cannot start a program whose path has quotes or backslashes: {path}; install fullpipe \
+             under another path"
         )));
     }
     let text = path.replace('%', "%%");
     Ok(if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text })
 }
 
-/// A unit that loads a controller and sends a test transfer through it, and only then makes it the default. When any of
-/// that fails, the default stays what it was.
+/// A unit that loads a controller, verifies it with a test transfer, and then makes it the default. If any of
+/// this fails, the default is unchanged.
 ///
-/// The unit sets the default and not sysctl.d: systemd-sysctl runs before any BPF program is loaded, and would warn of an
-/// unknown controller and go on without it.
+/// The default is not set in sysctl.d, because systemd-sysctl runs before BPF programs are loaded.
 #[derive(Clone, Debug)]
 pub struct ControllerUnit<'a> {
     /// The name that the controller is registered under.
     pub name: &'a str,
-    /// What `fullpipe cc load` is told to load it: `bbr3`, `bbr3 --name mine`.
+    /// Arguments of `fullpipe cc load`: `bbr3`, `bbr3 --name mine`.
     pub which: &'a str,
-    /// What is set in it, by key and value.
+    /// Its settings, by key and value.
     pub settings: &'a [(String, String)],
     /// The path of the fullpipe program.
     pub program: &'a str,
@@ -48,8 +49,8 @@ pub struct ControllerUnit<'a> {
 }
 
 impl ControllerUnit<'_> {
-    /// The unit's text; `writer` is the command that asked for it. With `stops`, the end of the unit takes the controller
-    /// out until the next boot.
+    /// Text of the unit; `writer` is the command that writes it. With `stops`, stopping the unit unloads the
+    /// controller until the next boot.
     ///
     /// # Errors
     /// As [`unit_word`].
@@ -59,12 +60,10 @@ impl ControllerUnit<'_> {
         let option = if *default { "--default" } else { "--verify" };
         let mut set = String::new();
         for (key, value) in self.settings {
-            // A setting's words are numbers and names: anything else would have to be quoted, and is none.
+            // Settings are numbers and names; anything else would need quoting and is invalid.
             let plain = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c));
             if !plain(key) || !plain(value) {
-                return Err(Error::impossible(format_args!(
-                    "{key}={value} is no setting that a unit can give"
-                )));
+                return Err(Error::impossible(format_args!("invalid setting for a unit: {key}={value}")));
             }
             set += &format!("--set {key}={value} ");
         }
@@ -94,7 +93,7 @@ impl ControllerUnit<'_> {
     }
 }
 
-/// The controller that a unit's line makes the default, if it is one of these units' lines.
+/// The controller that a line of such a unit makes the default.
 pub(crate) fn default_of(line: &str) -> Option<String> {
     let (_, words) = line.strip_prefix("ExecStart=")?.split_once(" cc load ")?;
     let words: Vec<&str> = words.split_ascii_whitespace().collect();
@@ -118,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_is_set_at_boot() {
+    fn unit_passes_settings() {
         let set = |value: &str| {
             let settings =
                 [("beta_percent".to_owned(), value.to_owned()), ("ecn".to_owned(), "off".to_owned())];
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_loads_and_verifies_before_it_sets_the_default() {
+    fn unit_verifies_before_it_sets_the_default() {
         let text = unit("fp_bbr3", "bbr3", true);
         assert!(text.contains("\nExecStart=/usr/bin/fullpipe cc load bbr3 --default\n"), "{text}");
         assert!(text.contains("Type=oneshot\n") && text.contains("RemainAfterExit=yes\n"));
@@ -144,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_does_not_take_the_unit_away() {
+    fn stopping_the_unit_keeps_it_for_the_next_boot() {
         let text = unit("fp_bbr3", "bbr3", false);
         assert!(text.contains("ExecStop=/usr/bin/fullpipe cc unload bbr3 --until-boot\n"), "{text}");
     }
 
     #[test]
-    fn a_controller_under_another_name_has_a_unit_of_its_own() {
+    fn renamed_controller_has_its_own_unit() {
         assert_ne!(unit_name("mine"), unit_name("fp_bbr3"));
         let text = unit("mine", "bbr3 --name mine", true);
         assert!(text.contains("ExecStart=/usr/bin/fullpipe cc load bbr3 --name mine --default\n"), "{text}");
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_path_stays_one_word_or_is_refused() {
+    fn unit_path_is_quoted_or_refused() {
         assert_eq!(unit_word("/opt/50% tools/fullpipe").unwrap(), "\"/opt/50%% tools/fullpipe\"");
         assert_eq!(unit_word("/usr/bin/fullpipe").unwrap(), "/usr/bin/fullpipe");
         for bad in ["/a\"b", "/a'b", "/a\\b", "/a\nb"] {

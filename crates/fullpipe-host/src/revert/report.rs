@@ -87,7 +87,8 @@ impl Reverted {
             let Left { controller, connections, .. } = left;
             if left.unpaced {
                 format!(
-                    "{connections} established connection(s) still use {controller}: the queueing discipline that paced them is removed, \
+                    "{connections} established connection(s) still use {controller}: the queueing discipline \
+                     that paced them is removed, \
                      so they may send unpaced until they close; restart their services if that matters"
                 )
             } else {

@@ -1,4 +1,5 @@
-//! Manifests of fake hosts: what differs from an ordinary machine, and what is expected of the doctor and the planner.
+//! Manifests of fake hosts: what differs from an ordinary machine, and what is expected of the doctor and the
+//! planner.
 
 use super::memory::{Entry, Memory};
 use super::{Fake, boot};
@@ -63,7 +64,7 @@ pub struct Kernel {
     pub refusing: Vec<String>,
     pub devices: BTreeMap<String, u32>,
     pub qdiscs: Vec<QdiscNode>,
-    /// Offloads, of the devices that tell them.
+    /// Offloads, of the devices that report them.
     pub features: Vec<DeviceFeatures>,
     pub btf: bool,
     /// Whether controllers from BPF can be held by links.

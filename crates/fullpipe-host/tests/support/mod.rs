@@ -1,4 +1,5 @@
-//! Fake hosts: manifests under `tests/hosts`, a memory that can lose what was not synced, and faults on demand.
+//! Fake hosts: manifests under `tests/hosts`, a memory that can lose what was not synced, and faults on
+//! demand.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod clock;
@@ -65,7 +66,8 @@ pub fn put_kernel(host: &Fake, kernel: &ModelKernel) {
     );
 }
 
-/// Everything about a fake host that a revert must restore: each path with its kind, mode, owner and bytes, the
+/// Everything about a fake host that a revert must restore: each path with its kind, mode, owner and bytes,
+/// the
 /// kernel's state in a fixed order.
 pub fn snapshot(host: &Fake) -> BTreeMap<String, String> {
     let mut all = host.files().dump();
