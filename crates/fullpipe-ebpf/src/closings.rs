@@ -1,7 +1,6 @@
-//! The final account of every TCP socket that closes, handed out by programs in the kernel
-//! (`bpf/closed.bpf.c`).
+//! The final state of every closing TCP socket, reported by BPF programs (`bpf/closed.bpf.c`).
 //!
-//! Nothing is pinned: the programs are gone with the process that attached them, however that ends.
+//! Nothing is pinned: the programs are unloaded when the process ends.
 
 use crate::error::{Error, Result};
 use crate::loader;
@@ -150,7 +149,8 @@ impl Raw {
         }
     }
 
-    /// An end: IPv4's of an IPv4 connection whatever the socket's family, as `sock_diag` is read.
+    /// An endpoint: IPv4 for an IPv4 connection regardless of the socket's family, as with
+    /// `sock_diag`.
     fn end(&self, bytes: &[u8; 16], port: u16) -> SocketAddr {
         let ip = match (self.family, bytes) {
             (AF_INET, [a, b, c, d, ..]) => IpAddr::V4(Ipv4Addr::new(*a, *b, *c, *d)),
@@ -165,43 +165,41 @@ fn text(bytes: &[u8; 16]) -> String {
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
-/// What a program wrote of a socket, on a kernel of so many `ticks` a second; none where it is not
-/// that.
+/// Parses a record, from a kernel with `ticks` ticks per second; `None` if it is not a record.
 pub fn parse(bytes: &[u8], ticks: u32) -> Option<ClosedSocket> {
     (bytes.len() == size_of::<Raw>()).then(|| bytemuck::pod_read_unaligned::<Raw>(bytes).read(ticks))
 }
 
-/// What is told of, and the room for it.
+/// Which sockets are reported, and the buffer size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The only network namespace, by its cookie ([`facts::network_namespace`]); none for all.
+    /// A network namespace to restrict to, by cookie ([`facts::network_namespace`]); `None` for
+    /// all.
     pub namespace: Option<u64>,
-    /// Kernel memory for what closed and was not taken yet, in bytes, at least a page: rounded up
-    /// to a power of two. A connection takes 264 bytes of it, and what finds no room is counted
-    /// as lost.
+    /// Size of the kernel's ring buffer in bytes, at least a page, rounded up to a power of two. A
+    /// connection takes 264 bytes; records that do not fit are dropped and counted.
     pub ring_bytes: u32,
 }
 
-/// Room for 31 000 connections.
+/// Default ring buffer: 31 000 connections.
 pub const RING_BYTES: u32 = 8 << 20;
 
-/// What was counted so far.
+/// Counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Sockets that closed.
     pub closed: u64,
-    /// Of these, found the ring full.
+    /// Records dropped because the ring was full.
     pub lost: u64,
-    /// Times that the kernel did not run the program, because it was running on that processor
-    /// already. Each may have been a socket that closed, or any other change of a connection's
-    /// state.
+    /// Times the kernel skipped the program because it was already running on that CPU. Each may
+    /// have been a closing socket or any other state change.
     pub skipped: u64,
 }
 
-/// How long at most what closed waits to be taken.
+/// Longest delay until records are read.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How long to wait, after the programs are detached, for those that were running.
-const STRAGGLERS: u32 = 100;
+/// Milliseconds to wait for running programs after detaching.
+const DETACH_WAIT_MS: u32 = 100;
 
 const PROGRAMS: [&str; 2] = ["fp_opened", "fp_closed"];
 
@@ -217,7 +215,7 @@ impl Closings {
     /// Loads and attaches them.
     ///
     /// # Errors
-    /// When BPF programs may not be loaded, or the kernel has no such tracepoint.
+    /// If BPF programs may not be loaded, or the kernel lacks the tracepoint.
     pub fn start(settings: &Settings) -> Result<Self> {
         let ring_bytes = settings.ring_bytes.clamp(4096, 1 << 30).next_power_of_two();
         let object = loader::quietly(|| {
@@ -237,11 +235,11 @@ impl Closings {
         })?;
         let refused = |error: libbpf_rs::Error| {
             Error::impossible(
-                format!("closings of sockets cannot be seen: {error}"),
+                format!("closing sockets cannot be traced: {error}"),
                 "Linux 5.11 or newer with CONFIG_TRACEPOINTS and CONFIG_DEBUG_INFO_BTF",
             )
         };
-        // What notes beginnings first: what closes after this is known as far as it was seen.
+        // The program that records openings first, so that every later closing has its opening.
         let mut links = Vec::new();
         for name in PROGRAMS {
             let program = object.progs_mut().find(|program| program.name() == name);
@@ -252,53 +250,54 @@ impl Closings {
         Ok(Closings { object, links, ticks: facts::tick_rate().unwrap_or(1000) })
     }
 
-    /// What was counted so far, over all processors.
+    /// The counters, summed over all CPUs.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn counts(&self) -> Result<Counts> {
         counts(&self.object)
     }
 
-    /// Hands what closes to `each` until `go_on`, asked some twenty times a second with what was
-    /// counted so far, says no. Then the programs are detached, and what closed before that is
-    /// handed over as well.
+    /// Passes closing sockets to `each` until `resume` returns false; it is called about twenty
+    /// times a second with the counters. Then detaches the programs and passes the remaining
+    /// records.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn follow(
         self,
         mut each: impl FnMut(ClosedSocket),
-        mut go_on: impl FnMut(Counts) -> bool,
+        mut resume: impl FnMut(Counts) -> bool,
     ) -> Result<Counts> {
         let Closings { object, links, ticks } = self;
-        let taken = std::cell::Cell::new(0u64);
+        let consumed = std::cell::Cell::new(0u64);
         let mut outcome = Ok(());
         ring::follow::<Raw>(
             &object,
             "closings",
             |raw| {
-                taken.set(taken.get() + 1);
+                consumed.set(consumed.get() + 1);
                 each(raw.read(ticks));
             },
             |ring| {
                 loop {
                     ring.consume();
                     match counts(&object) {
-                        Ok(now) if go_on(now) => {}
+                        Ok(now) if resume(now) => {}
                         Ok(_) => break,
                         Err(error) => {
                             outcome = Err(error);
                             break;
                         }
                     }
-                    // Woken before its time only where the ring fills up.
+                    // Wakes early only if the ring fills up.
                     ring.wait(POLL_INTERVAL);
                 }
                 drop(links);
-                for _ in 0..STRAGGLERS {
+                for _ in 0..DETACH_WAIT_MS {
                     ring.consume();
-                    if counts(&object).is_ok_and(|now| taken.get() >= now.closed.saturating_sub(now.lost)) {
+                    if counts(&object).is_ok_and(|now| consumed.get() >= now.closed.saturating_sub(now.lost))
+                    {
                         break;
                     }
                     std::thread::sleep(Duration::from_millis(1));
@@ -309,7 +308,7 @@ impl Closings {
     }
 }
 
-/// The programs of this kind that the kernel has now, by its numbers, whoever loaded them.
+/// IDs of these programs in the kernel, loaded by any process.
 pub fn loaded() -> Vec<u32> {
     let all = libbpf_rs::query::ProgInfoIter::default();
     all.filter(|program| program.name.to_str().is_some_and(|name| PROGRAMS.contains(&name)))
@@ -333,7 +332,7 @@ fn counts(object: &Object) -> Result<Counts> {
     Ok(all)
 }
 
-/// `recursion_misses` of the program that tells of closings (Linux 5.12).
+/// `recursion_misses` of the program that reports closings (Linux 5.12).
 fn skipped(object: &Object) -> u64 {
     let Some(program) = object.progs().find(|program| program.name() == PROGRAMS[1]) else { return 0 };
     let mut info = libbpf_sys::bpf_prog_info::default();
@@ -349,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_wrote_is_read() {
+    fn record_is_parsed() {
         let mut raw = Raw {
             opened_ns: 1_000,
             closed_ns: 5_000,
@@ -391,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_stands_for_one_of_ipv4_is_that() {
+    fn ipv4_mapped_address_becomes_ipv4() {
         let mut raw = Raw { family: 10, ..Raw::zeroed() };
         raw.remote = Ipv4Addr::new(192, 0, 2, 7).to_ipv6_mapped().octets();
         raw.local = "2001:db8::1".parse::<Ipv6Addr>().unwrap().octets();

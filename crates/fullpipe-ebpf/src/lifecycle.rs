@@ -1,4 +1,4 @@
-//! The life of a controller in the running kernel: load, look, replace, unload.
+//! Loads, inspects, replaces and unloads controllers in the running kernel.
 
 use crate::controller::Controller;
 use crate::error::{Error, Result};
@@ -16,33 +16,33 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{setsockopt, sockopt};
 use std::time::{Duration, Instant};
 
-/// What [`load`] did.
+/// The outcome of [`load`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The controller is registered and pinned now.
+    /// Registered and pinned.
     Loaded,
-    /// This very build was there already.
+    /// This build was already loaded.
     AlreadyLoaded,
-    /// Another build took the place of the one that was loaded.
+    /// Replaced another build.
     Replaced(Preserved),
 }
 
-/// Puts a controller into the kernel, where it stays until [`unload`] or a reboot. With `name` it
-/// is registered under that instead of its own.
+/// Loads a controller until [`unload`] or a reboot. `name` overrides the name it is registered
+/// under.
 ///
-/// A build that is already loaded stays; a different one is replaced in place.
+/// If the same build is already loaded, nothing changes; another build is replaced in place.
 ///
 /// # Errors
-/// [`Error::Impossible`] with what is missing. Nothing is left registered or pinned then.
+/// [`Error::Impossible`] with what is missing. Nothing is left registered or pinned.
 pub fn load(controller: Controller, name: Option<&str>) -> Result<Outcome> {
     load_with(controller, name, &[])
 }
 
-/// The same with settings, as pairs of key and value. Where this very build is loaded already, its
-/// settings stay: see [`tune`].
+/// As [`load`], with settings as pairs of key and value. If this build is already loaded, its
+/// settings stay; change them with [`tune`].
 ///
 /// # Errors
-/// As [`load`]; also for a setting that it does not have, or a value that it cannot have.
+/// As [`load`]; also for an unknown setting or an invalid value.
 pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, String)]) -> Result<Outcome> {
     let name = name.unwrap_or(controller.name());
     loader::check_name(name)?;
@@ -51,22 +51,22 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
     let kernel = Kernel::detect()?;
     let pins = Pins::lock()?;
     let was_updated = Pinned::recover(&pins, name)?;
-    if let Some(there) = Pinned::open(&pins, name)? {
-        let is_registered = there.is_registered()?;
-        if is_registered && there.marks()?.is_some_and(|marks| marks.build == ours.build) {
-            // An update may have been interrupted before it came to the defaults and the sockets.
-            there.renew_defaults()?;
-            if controller.has_storage() && there.has_predecessor() {
-                there.move_sockets()?;
+    if let Some(pinned) = Pinned::open(&pins, name)? {
+        let is_registered = pinned.is_registered()?;
+        if is_registered && pinned.build_info()?.is_some_and(|marks| marks.build == ours.build) {
+            // An interrupted update may not have reached the defaults and sockets.
+            pinned.renew_defaults()?;
+            if controller.has_storage() && pinned.has_predecessor() {
+                pinned.move_sockets()?;
             }
             return Ok(Outcome::AlreadyLoaded);
         }
         if is_registered || was_updated {
-            let carried = there.give_way_to(&pins, (controller, ours), &defaults, pairs, &kernel)?;
+            let carried = pinned.replace_with(&pins, (controller, ours), &defaults, pairs, &kernel)?;
             return Ok(Outcome::Replaced(carried));
         }
-        // One who loaded or unloaded it was killed.
-        there.unregister(&pins)?;
+        // A process was killed while loading or unloading it.
+        pinned.unregister(&pins)?;
     }
     attach(
         controller,
@@ -78,7 +78,7 @@ pub fn load_with(controller: Controller, name: Option<&str>, pairs: &[(String, S
     Ok(Outcome::Loaded)
 }
 
-/// Loads a controller that says of itself to be another build: what tests of updates begin with.
+/// Loads a controller that pretends to be another build, for tests of updates.
 ///
 /// # Errors
 /// As [`load`].
@@ -105,7 +105,7 @@ fn attach(
 /// Replaces a loaded controller by this build, in place.
 ///
 /// # Errors
-/// When it is not loaded.
+/// If it is not loaded.
 pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
     let known = name.unwrap_or(controller.name());
     if !Pins::existing().is_some_and(|pins| pins.path(known).exists()) {
@@ -114,12 +114,11 @@ pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
     load(controller, name)
 }
 
-/// Changes settings of a loaded controller, given as pairs of key and value; live sockets follow
-/// with their next acknowledgement. Gives all its settings as they are then.
+/// Changes settings of a loaded controller, given as pairs of key and value. Live sockets apply
+/// them with the next ACK. Returns all settings.
 ///
 /// # Errors
-/// When it is not loaded or is another build, for a setting that it does not have, or a value that
-/// it cannot have.
+/// If it is not loaded or is another build; for an unknown setting or an invalid value.
 pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<Vec<Setting>> {
     loader::check_name(name)?;
     let pins = if pairs.is_empty() { Pins::existing() } else { Some(Pins::lock()?) };
@@ -127,7 +126,7 @@ pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<Vec<Setting>> {
     let Some(pinned) = pinned else { return Err(not_loaded(name)) };
     let (Some(controller), Some(words)) = (pinned.controller()?, pinned.settings()?) else {
         return Err(Error::impossible(
-            format!("{name} was loaded by another version of fullpipe, which has other settings"),
+            format!("{name} was loaded by another version of fullpipe with different settings"),
             "`fullpipe cc update` replaces it",
         ));
     };
@@ -142,47 +141,47 @@ pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<Vec<Setting>> {
     settings::describe(controller, &varied)
 }
 
-/// Sends data over loopback with the controller, and makes sure that it arrives.
+/// Transfers data over loopback with the controller and checks that it arrives.
 ///
 /// # Errors
-/// [`Error::Impossible`] when a socket cannot choose it or the data does not arrive within ten
+/// [`Error::Impossible`] if a socket cannot select it or the data does not arrive within ten
 /// seconds.
 pub fn verify(name: &str) -> Result<()> {
     const BYTES: usize = 1 << 20;
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
     let failed = |reason: String| {
         Error::impossible(
-            format!("{name} did not carry a test transfer: {reason}"),
+            format!("a test transfer with {name} failed: {reason}"),
             "check that loopback is up; if it is, unload it and report this",
         )
     };
     let io = |error: std::io::Error| failed(error.to_string());
     let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(io)?;
     let address = listener.local_addr().map_err(io)?;
-    // Connected before it is accepted, so that neither waits for the other in vain.
+    // Connect before accept, so that neither blocks the other.
     let connection = || -> std::io::Result<_> {
-        let peer = std::net::TcpStream::connect_timeout(&address, PATIENCE)?;
+        let peer = std::net::TcpStream::connect_timeout(&address, TRANSFER_TIMEOUT)?;
         let (own, _) = listener.accept()?;
         for end in [&peer, &own] {
-            end.set_read_timeout(Some(PATIENCE))?;
-            end.set_write_timeout(Some(PATIENCE))?;
+            end.set_read_timeout(Some(TRANSFER_TIMEOUT))?;
+            end.set_write_timeout(Some(TRANSFER_TIMEOUT))?;
         }
         Ok((peer, own))
     };
-    // Both directions count: what we send chooses the controller, what comes in is the peer's default.
+    // Both directions are tested: ours with the controller, the peer's with its default.
     let (mut peer, mut own) = connection().map_err(io)?;
-    choose(&own, name).map_err(|error| failed(format!("a socket cannot choose it: {error}")))?;
+    choose(&own, name).map_err(|error| failed(format!("a socket cannot select it: {error}")))?;
     let sender = std::thread::spawn(move || std::io::Write::write_all(&mut peer, &vec![0x5a; BYTES]));
     let mut received = vec![0; BYTES];
     std::io::Read::read_exact(&mut own, &mut received).map_err(io)?;
-    sender.join().map_err(|_| failed("the sender ended".to_owned()))?.map_err(io)?;
+    sender.join().map_err(|_| failed("the sender thread panicked".to_owned()))?.map_err(io)?;
 
     let (mut peer, mut own) = connection().map_err(io)?;
     choose(&own, name).map_err(io)?;
     let receiver = std::thread::spawn(move || std::io::Read::read_to_end(&mut peer, &mut Vec::new()));
     std::io::Write::write_all(&mut own, &received).map_err(io)?;
     drop(own);
-    match receiver.join().map_err(|_| failed("the receiver ended".to_owned()))?.map_err(io)? {
+    match receiver.join().map_err(|_| failed("the receiver thread panicked".to_owned()))?.map_err(io)? {
         BYTES => Ok(()),
         bytes => Err(failed(format!("{bytes} of {BYTES} bytes arrived"))),
     }
@@ -193,14 +192,14 @@ fn choose(socket: &std::net::TcpStream, name: &str) -> std::io::Result<()> {
 }
 
 fn not_loaded(name: &str) -> Error {
-    Error::impossible(format!("{name} is not loaded"), "`fullpipe cc status` shows what is")
+    Error::impossible(format!("{name} is not loaded"), "`fullpipe cc status` lists loaded controllers")
 }
 
-/// The names under which controllers are loaded, and which they are. Empty without the right to
-/// look.
+/// The names of loaded controllers, with the controller each one is. Empty without the permission
+/// to read pins.
 ///
 /// # Errors
-/// When a pin cannot be used.
+/// If a pin cannot be used.
 pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
     let Some(pins) = Pins::existing() else { return Ok(Vec::new()) };
     let mut all = Vec::new();
@@ -212,24 +211,24 @@ pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
     Ok(all)
 }
 
-/// Whether something is loaded under that name, as far as the caller may look.
+/// Whether a controller is loaded under this name, as far as the caller may see.
 ///
 /// # Errors
-/// When nothing can have that name.
+/// If the name is invalid.
 pub fn is_loaded(name: &str) -> Result<bool> {
     loader::check_name(name)?;
     Ok(Pins::existing().is_some_and(|pins| pins.path(name).exists()))
 }
 
-/// Takes a controller out of the kernel: has `end` end its uses in each network namespace and say
-/// which controller is the default there now, ends those of control groups, moves live sockets to
-/// that default, unregisters it, and waits until nothing holds it any more.
+/// Unloads a controller. Calls `end` in each network namespace to end its uses and return the new
+/// default, detaches it from control groups, unregisters it, moves live sockets to that default,
+/// and waits until the kernel has released it.
 ///
 /// # Errors
-/// When it is not loaded, or still held after `patience`; and what `end` says.
+/// If it is not loaded, or still referenced after `timeout`; also errors of `end`.
 pub fn unload<E: From<Error> + Send>(
     name: &str,
-    patience: Duration,
+    timeout: Duration,
     end: &(dyn Fn() -> std::result::Result<String, E> + Sync),
 ) -> std::result::Result<(), E> {
     loader::check_name(name)?;
@@ -242,39 +241,39 @@ pub fn unload<E: From<Error> + Send>(
         ended.push((namespace, other));
     }
     usage::detach_from_cgroups(name, &pins)?;
-    take_out(name, &pins, pinned, &ended, patience)?;
+    unregister_and_move(name, &pins, pinned, &ended, timeout)?;
     Ok(())
 }
 
-/// What helps where no program may give a live socket another controller (Linux before 5.15).
-const CANNOT_MOVE: &str = "this kernel lets no program give a live socket another controller: its sockets let go when they are closed; \
-                           end the programs that have them, or wait (--wait)";
+/// Help on kernels that cannot move live sockets to another controller (before Linux 5.15).
+const CANNOT_MOVE: &str = "this kernel cannot move live sockets to another controller; they release it when they close: end their \
+                           programs, or wait longer (--wait)";
 
-/// Unregisters it and moves its sockets, in each namespace to what is the default there.
-fn take_out(
+/// Unregisters it and moves its sockets, in each namespace to what is the default pinned.
+fn unregister_and_move(
     name: &str,
     pins: &Pins,
     pinned: Pinned,
     ended: &[(Namespace, String)],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<()> {
     let map = pinned.map_id;
     pinned.unregister(pins)?;
 
-    // Nothing can choose it now; sockets that have it keep its code until they are moved or close.
+    // No socket can select it now; sockets that use it keep its code until they are moved or close.
     let started = Instant::now();
     let mut cannot_move = None;
     let mut walkers: Vec<(String, Walker)> = Vec::new();
     let mut pause = Duration::from_millis(5);
     while MapHandle::from_map_id(map).is_ok() {
-        if started.elapsed() > patience {
+        if started.elapsed() > timeout {
             return Err(Error::impossible(
                 format!(
-                    "{name} is unregistered, but something still holds it after {} s",
-                    patience.as_secs()
+                    "{name} is unregistered, but still referenced after {} s",
+                    timeout.as_secs()
                 ),
                 cannot_move.unwrap_or(
-                    "sockets in network namespaces that no process is in, or half-closed ones, let go when they end",
+                    "half-closed sockets, and sockets in network namespaces without a process, release it when they end",
                 ),
             ));
         }
@@ -287,8 +286,7 @@ fn take_out(
             if cannot_move.is_none() && !walkers.iter().any(|(to, _)| to == other) {
                 match Walker::load(Some((name, other))) {
                     Ok(walker) => walkers.push((other.clone(), walker)),
-                    // A kernel that has it not for sockets in use has it for closed ones: they let go by
-                    // themselves.
+                    // Without it, sockets release the controller when they close.
                     Err(_) => cannot_move = Some(CANNOT_MOVE),
                 }
             }
@@ -300,37 +298,36 @@ fn take_out(
     Ok(())
 }
 
-/// A controller that is loaded, and what is known of its use.
+/// The status of a loaded controller.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Status {
-    /// The name it is registered under.
+    /// Its registered name.
     pub name: String,
-    /// Whether sockets can choose it; when not, the pin is there but the controller is not.
+    /// Whether sockets can select it; if not, only its pin is left.
     pub registered: bool,
-    /// The build that is loaded, in hexadecimal.
+    /// The loaded build, in hexadecimal.
     pub build: Option<String>,
-    /// Whether that is this program's build.
+    /// Whether it is this program's build.
     pub is_this_build: bool,
-    /// Which controller it is, by its own name.
+    /// The controller's own name.
     pub controller: Option<&'static str>,
-    /// The layout of the state of its sockets: an update to a build of the same one keeps it.
+    /// Version of the per-socket state layout; an update with the same layout keeps the state.
     pub state_layout: Option<u32>,
-    /// What can be varied, and what it is set to; empty when this program does not know that
-    /// build's.
+    /// Its settings; empty if this program does not know that build.
     #[serde(serialize_with = "settings::serialize")]
     pub settings: Vec<Setting>,
-    /// The kernel's number of its map.
+    /// ID of its map.
     pub map_id: u32,
-    /// Where it is in use by choice.
+    /// Where it is configured.
     pub uses: Uses,
-    /// The sockets that use it, in all namespaces.
+    /// Sockets that use it, in all namespaces.
     pub sockets: Vec<Socket>,
 }
 
-/// The controllers that are loaded.
+/// The status of all loaded controllers.
 ///
 /// # Errors
-/// When a pin or a namespace may not be looked into.
+/// If a pin or a namespace cannot be inspected.
 pub fn status() -> Result<Vec<Status>> {
     let Some(pins) = Pins::existing() else { return Ok(Vec::new()) };
     let names = pins.names()?;
@@ -345,9 +342,9 @@ pub fn status() -> Result<Vec<Status>> {
     let available = kernel::available()?;
     let mut all = Vec::new();
     for name in names {
-        // It may be unloaded while we look.
+        // It may be unloaded meanwhile.
         let Some(pinned) = Pinned::open(&pins, &name)? else { continue };
-        let (marks, controller) = (pinned.marks()?, pinned.controller()?);
+        let (marks, controller) = (pinned.build_info()?, pinned.controller()?);
         let build = marks.map(|marks| marks.build);
         let settings = match (controller, pinned.settings()?) {
             (Some(controller), Some(words)) => settings::describe(controller, &words).unwrap_or_default(),

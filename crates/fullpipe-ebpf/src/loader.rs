@@ -1,4 +1,4 @@
-//! From a checked-in object to a registered controller.
+//! Loads BPF objects and registers their controllers.
 
 use crate::controller::Controller;
 use crate::error::{Error, Result};
@@ -12,10 +12,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// The fields of the BPF programs' `struct fp_config`: arguments of cong_control, options, the
-/// build, the format of this structure and of the settings, the layout of a socket's state.
+/// Size of `struct fp_config` in the BPF programs: arguments of cong_control, options, build,
+/// format of this structure and of the settings, layout of a socket's state.
 const CONFIG_SIZE: usize = 24;
-/// Where the name and the function pointers are in the programs' `struct tcp_congestion_ops`.
+/// The function pointers of `struct tcp_congestion_ops` in the programs, in order; the name
+/// follows.
 const OPERATIONS: [&str; 12] = [
     "ssthresh",
     "cong_avoid",
@@ -30,27 +31,26 @@ const OPERATIONS: [&str; 12] = [
     "init",
     "release",
 ];
-/// The event of a connection that begins to send, where the kernel tells it apart from the others:
-/// then it is none of those that `cwnd_event` is called with, and its number there may be
-/// another's.
+/// The callback for the start of transmission, on kernels that separate it from `cwnd_event`; its
+/// event number may then have another meaning there.
 const TX_START: &str = "cwnd_event_tx_start";
 const NAME_AT: usize = OPERATIONS.len() * 8;
 /// The kernel's TCP_CA_NAME_MAX, with the NUL at the end.
 pub(crate) const NAME_SIZE: usize = 16;
 
-/// A controller whose programs the kernel has verified; nothing is registered yet.
+/// A controller whose programs are loaded but not yet registered.
 #[derive(Debug)]
 pub struct Loaded {
     object: Object,
     name: String,
-    /// Whether it is registered by a link.
+    /// Whether to register it by a link.
     links: bool,
 }
 
-/// A controller that is registered as long as this lives.
+/// Keeps a controller registered until dropped.
 #[derive(Debug)]
 pub struct Registered {
-    _kept: Registration,
+    _registration: Registration,
 }
 
 #[derive(Debug)]
@@ -58,22 +58,21 @@ enum Registration {
     Link {
         _link: Link,
     },
-    /// Without links, unregisters it when it is dropped, or leaves that to those that come after a
-    /// process which was killed.
-    Place {
-        _holding: ProcessPin,
+    /// Without links: unregisters it on drop. After a kill the next process does so.
+    Pin {
+        _pin: ProcessPin,
     },
 }
 
-/// Loads a controller's programs. With `name`, it will be registered under that instead of its own.
+/// Loads a controller's programs. `name` overrides the name it will be registered under.
 ///
 /// # Errors
-/// [`Error::Impossible`] with the missing capability or kernel feature, or the verifier's words.
+/// [`Error::Impossible`] with the missing capability or kernel feature, or the verifier's message.
 pub fn load(controller: Controller, name: Option<&str>, kernel: &Kernel) -> Result<Loaded> {
     load_from(controller, name.unwrap_or(controller.name()), kernel, &LoadOptions::default())
 }
 
-/// Has the kernel verify a controller's programs. Nothing is registered, and they are gone at once.
+/// Verifies a controller's programs: loads and unloads them without registering anything.
 ///
 /// # Errors
 /// As [`load`].
@@ -81,7 +80,7 @@ pub fn verify(controller: Controller, kernel: &Kernel) -> Result<()> {
     load(controller, None, kernel).map(drop)
 }
 
-/// Loads a controller with something else than what its object begins with.
+/// Loads a controller with options.
 pub(crate) fn load_from(
     controller: Controller,
     name: &str,
@@ -92,8 +91,7 @@ pub(crate) fn load_from(
     load_prepared(controller.object(), name, kernel, config, controller.needs(), |open| start.prepare(open))
 }
 
-/// A controller that is registered as long as this lives, and gone afterwards: for one run of
-/// something.
+/// A controller that is loaded and registered until dropped.
 #[derive(Debug)]
 pub struct TemporaryController {
     _registered: Registered,
@@ -101,7 +99,7 @@ pub struct TemporaryController {
 }
 
 /// Loads and registers a controller under its own name until the result is dropped. Sockets that
-/// chose it keep it until they close.
+/// selected it keep it until they close.
 ///
 /// # Errors
 /// As [`load`] and [`Loaded::attach`].
@@ -110,8 +108,8 @@ pub fn load_temporarily(controller: Controller) -> Result<TemporaryController> {
     Ok(TemporaryController { _registered: loaded.attach()?, _loaded: loaded })
 }
 
-/// Loads and registers the controller of an object until the first of the results is dropped; gives
-/// its maps of these names.
+/// Loads and registers an object's controller until the first returned value is dropped. Returns
+/// its maps of the given names.
 pub(crate) fn load_object_temporarily(
     object: &[u8],
     name: &str,
@@ -126,7 +124,7 @@ pub(crate) fn load_object_temporarily(
 /// programs are.
 ///
 /// # Errors
-/// As [`load`]; also when it is neither of the two.
+/// As [`load`]; also if `kernels` is neither of the two.
 pub fn load_wrapped(kernels: &str, name: &str, kernel: &Kernel) -> Result<Loaded> {
     let object: &[u8] = match kernels {
         "bbr" => object!("wrapped_bbr"),
@@ -138,10 +136,10 @@ pub fn load_wrapped(kernels: &str, name: &str, kernel: &Kernel) -> Result<Loaded
     load_object(object, name, kernel, Config::default())
 }
 
-/// What a program is told before the kernel sees it, besides what the kernel is like.
+/// Configuration written into a program before loading, besides kernel properties.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Config {
-    /// Which build of the object it is.
+    /// The build of the object.
     pub(crate) build: u64,
     /// `FP_OPTION_…` of bpf/kernel.h.
     pub(crate) options: u32,
@@ -158,8 +156,8 @@ pub(crate) fn open(object: &[u8]) -> Result<OpenObject> {
         .map_err(|error| Error::Malformed(format!("the BPF object cannot be opened: {error}")))
 }
 
-/// What programs can do without, and which option of bpf/kernel.h says that they must.
-const SPARED: [(Feature, u32); 3] =
+/// Optional features, with the option of bpf/kernel.h that disables their use.
+const OPTIONAL: [(Feature, u32); 3] =
     [(Feature::AppLimitedMark, 4), (Feature::Pacing, 8), (Feature::KernelReads, 16)];
 
 fn load_prepared(
@@ -172,35 +170,38 @@ fn load_prepared(
 ) -> Result<Loaded> {
     check_name(name)?;
     let attempt = |config: Config| {
-        let mut said = LibbpfLog::capture();
+        let mut log = LibbpfLog::capture();
         let mut open = open(object)?;
         configure(&mut open, name, kernel, config);
         prepare(&mut open)?;
-        let object = open.load().map_err(|error| explain(&error, &said.text()))?;
+        let object = open.load().map_err(|error| explain(&error, &log.text()))?;
         Ok(Loaded { object, name: name.to_owned(), links: kernel.links })
     };
     attempt(config).or_else(|refused| {
-        // Why is asked only then: most kernels have everything.
+        // Features are probed only after a failure: most kernels have them all.
         if let Some(feature) = features::first_missing(needs) {
             return Err(Error::MissingFeature { what: name.to_owned(), feature });
         }
-        let lacks = |feature: Feature| matches!(feature.is_available(), Ok(false));
-        let spared =
-            SPARED.iter().filter(|(feature, _)| lacks(*feature)).map(|(_, option)| option).sum::<u32>();
-        if spared == 0 {
+        let is_missing = |feature: Feature| matches!(feature.is_available(), Ok(false));
+        let disabled = OPTIONAL
+            .iter()
+            .filter(|(feature, _)| is_missing(*feature))
+            .map(|(_, option)| option)
+            .sum::<u32>();
+        if disabled == 0 {
             return Err(refused);
         }
-        attempt(Config { options: config.options | spared, ..config })
+        attempt(Config { options: config.options | disabled, ..config })
     })
 }
 
-/// A name is a word wherever the kernel lists controllers, and a file's name among the pins.
+/// A name must be one word in the kernel's lists and a valid file name for its pin.
 pub(crate) fn check_name(name: &str) -> Result<()> {
     let is_word = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
     if name.len() >= NAME_SIZE || !is_word || [pins::CGROUPS, pins::HELD].contains(&name) {
         return Err(Error::Malformed(format!(
-            "a controller's name has 1 to 15 characters: letters, digits, `_`, `-` and `.`, not {name:?}"
+            "a controller name must have 1 to 15 letters, digits, `_`, `-` or `.`, got {name:?}"
         )));
     }
     Ok(())
@@ -218,7 +219,7 @@ fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config)
         let map_name = map.name().to_string_lossy().into_owned();
         let kind = map.map_type();
         if kind == MapType::StructOps && !kernel.links {
-            // The flag is BPF_F_LINK, which an older kernel does not know. It is refused for no other map.
+            // Clears BPF_F_LINK, which older kernels reject.
             let _ = map.set_map_flags(0);
         }
         let Some(value) = map.initial_value_mut() else { continue };
@@ -239,27 +240,25 @@ fn configure(open: &mut OpenObject, name: &str, kernel: &Kernel, config: Config)
 }
 
 impl Loaded {
-    /// Registers the controller: from here sockets can choose it, as long as what this gives lives.
+    /// Registers the controller: sockets can select it until the result is dropped.
     ///
     /// # Errors
-    /// When the name is taken, or the kernel refuses the registration.
+    /// If the name is taken, or the kernel rejects the registration.
     pub fn attach(&mut self) -> Result<Registered> {
         if self.links {
-            return Ok(Registered { _kept: Registration::Link { _link: self.register()? } });
+            return Ok(Registered { _registration: Registration::Link { _link: self.register()? } });
         }
-        // A registration without a link is not gone with its process: the pin is how whoever comes next
-        // finds it.
+        // Without a link a registration outlives its process; the pin lets the next process find it.
         let pins = Pins::lock()?;
-        let holding = pins.hold(&self.name)?;
-        self.pin_map(holding.map())?;
-        // libbpf's link would unregister it by a descriptor that is gone with the object.
+        let pin = pins.reserve(&self.name)?;
+        self.pin_map(pin.map())?;
+        // libbpf's link would unregister it through a descriptor closed with the object.
         self.register()?.disconnect();
-        Ok(Registered { _kept: Registration::Place { _holding: holding } })
+        Ok(Registered { _registration: Registration::Pin { _pin: pin } })
     }
 
-    /// Registers the controller until its pin at `path` is taken away by
-    /// [`crate::lifecycle::unload`]. A process that is killed meanwhile leaves nothing
-    /// registered that is not pinned.
+    /// Registers the controller until [`crate::lifecycle::unload`] removes its pin at `path`. A
+    /// process killed meanwhile leaves nothing registered without a pin.
     pub(crate) fn register_pinned(&mut self, path: &Path) -> Result<()> {
         if self.links {
             let mut link = self.register()?;
@@ -268,7 +267,8 @@ impl Loaded {
         self.register_pinned_after(path, || Ok(()))
     }
 
-    /// The same without a link, with something to be done between the pin and the registration.
+    /// As [`register_pinned`](Self::register_pinned) without a link, running `then` between pinning
+    /// and registration.
     pub(crate) fn register_pinned_after(
         &mut self,
         path: &Path,
@@ -304,23 +304,22 @@ impl Loaded {
                 return name_taken(&name);
             }
             Error::impossible(
-                format!("the kernel does not register {name}: {error}"),
-                "Linux 6.0 or newer takes controllers that have cong_control instead of cong_avoid, as BBR has",
+                format!("the kernel rejected the registration of {name}: {error}"),
+                "controllers with cong_control instead of cong_avoid, such as BBR, need Linux 6.0 or newer",
             )
         })
     }
 
-    /// Puts this version in the place of the one a link holds: sockets move over with their next
-    /// callback.
+    /// Atomically replaces the controller of a link: sockets switch with their next callback.
     ///
     /// # Errors
-    /// When the kernel refuses, for instance because the name differs.
+    /// If the kernel refuses, for instance because the name differs.
     pub fn replace(&self, link: &Link) -> Result<()> {
         let mut maps = self.object.maps();
         let map = maps.find(|map| map.map_type() == MapType::StructOps).ok_or_else(no_controller)?;
-        // libbpf takes any link for one that it made of a map itself, and writes behind the end of one that
-        // it opened. It reads nothing of a link but its descriptor: here that is each word, and
-        // there is room for whatever is written.
+        // libbpf assumes that it created the link from a map, and writes past the end of a link that it
+        // opened. It reads only the descriptor: every word of this buffer is the descriptor, and the
+        // buffer has room for what is written.
         let descriptor = u64::from(link.as_fd().as_raw_fd().unsigned_abs());
         let mut room = [descriptor << 32 | descriptor; 32];
         // SAFETY: the room is larger than any link of libbpf's, aligned, and ours to be written; the map
@@ -333,16 +332,16 @@ impl Loaded {
         }
         let reason = std::io::Error::from_raw_os_error(-result);
         Err(Error::impossible(
-            format!("the kernel does not replace {}: {reason}", self.name),
+            format!("the kernel cannot replace {}: {reason}", self.name),
             "unload it and load it again",
         ))
     }
 
-    /// How many sockets the controller keeps storage for beside them, in all namespaces: 0 when it
-    /// keeps its state inside the socket.
+    /// Number of sockets with socket storage of this controller, in all namespaces; 0 if its state
+    /// is inside the socket.
     ///
     /// # Errors
-    /// When the storage cannot be walked (Linux before 5.9, or not root).
+    /// If the storage cannot be iterated (before Linux 5.9, or not root).
     pub fn sockets_with_storage(&self) -> Result<usize> {
         let Some(storage) = self.object.maps().find(|map| map.map_type() == MapType::SkStorage) else {
             return Ok(0);
@@ -350,14 +349,14 @@ impl Loaded {
         Walker::load(None)?.storage_count(storage.as_fd())
     }
 
-    /// The map of this name, opened once more.
+    /// Duplicates the descriptor of a map.
     fn map(&self, name: &str) -> Result<OwnedFd> {
         let map = self.object.maps().find(|map| map.name() == name);
         let map = map.ok_or_else(|| Error::Malformed(format!("the object has no map {name}")))?;
-        map.as_fd().try_clone_to_owned().map_err(Error::io("cannot open once more the map", name))
+        map.as_fd().try_clone_to_owned().map_err(Error::io("cannot duplicate the descriptor of map", name))
     }
 
-    /// The maps and programs, for those who read them.
+    /// The maps and programs.
     pub(crate) fn object(&self) -> &Object {
         &self.object
     }
@@ -374,21 +373,21 @@ fn cannot_be_pinned(name: &str, path: &Path, error: &libbpf_rs::Error) -> Error 
     )
 }
 
-/// The name belongs to someone.
+/// The name is already registered.
 pub(crate) fn name_taken(name: &str) -> Error {
     Error::impossible(
         format!("a congestion controller named {name} is already registered"),
-        "`fullpipe cc status` shows whether it is ours; if another program registered it, stop that one first",
+        "`fullpipe cc status` lists controllers loaded by fullpipe; if another program registered it, stop that program first",
     )
 }
 
-/// libbpf and the verifier speak through one process-wide callback: this collects what they say
-/// while it lives. Loads take turns.
+/// Collects messages of libbpf and the verifier, which use one process-wide callback. Loads are
+/// serialised.
 struct LibbpfLog {
-    _turn: std::sync::MutexGuard<'static, ()>,
+    _guard: std::sync::MutexGuard<'static, ()>,
 }
 
-static TURN: Mutex<()> = Mutex::new(());
+static LOG_OWNER: Mutex<()> = Mutex::new(());
 static TEXT: Mutex<String> = Mutex::new(String::new());
 
 fn lock<T>(mutex: &'static Mutex<T>) -> std::sync::MutexGuard<'static, T> {
@@ -397,10 +396,10 @@ fn lock<T>(mutex: &'static Mutex<T>) -> std::sync::MutexGuard<'static, T> {
 
 impl LibbpfLog {
     fn capture() -> Self {
-        let turn = lock(&TURN);
+        let guard = lock(&LOG_OWNER);
         lock(&TEXT).clear();
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| lock(&TEXT).push_str(&text))));
-        LibbpfLog { _turn: turn }
+        LibbpfLog { _guard: guard }
     }
 
     fn text(&mut self) -> String {
@@ -408,13 +407,13 @@ impl LibbpfLog {
     }
 }
 
-/// Loads with libbpf's words kept from the terminal, and used to explain a refusal.
+/// Runs `load` with libbpf's messages captured, to explain errors.
 pub(crate) fn quietly<T>(load: impl FnOnce() -> libbpf_rs::Result<T>) -> Result<T> {
-    let mut said = LibbpfLog::capture();
-    load().map_err(|error| explain(&error, &said.text()))
+    let mut log = LibbpfLog::capture();
+    load().map_err(|error| explain(&error, &log.text()))
 }
 
-fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
+fn explain(error: &libbpf_rs::Error, log: &str) -> Error {
     use libbpf_rs::ErrorKind::PermissionDenied;
     let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     if lockdown.contains("[confidentiality]") {
@@ -423,34 +422,34 @@ fn explain(error: &libbpf_rs::Error, said: &str) -> Error {
             "boot with lockdown=integrity or without lockdown (Secure Boot alone is fine)",
         );
     }
-    if error.kind() == PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
+    if error.kind() == PermissionDenied && !log.contains("BEGIN PROG LOAD LOG") {
         return Error::impossible(
             format!(
                 "loading BPF programs is not permitted: {}",
                 missing_capabilities().unwrap_or_else(|| {
-                    "the capabilities are there, but not in the initial user namespace".to_owned()
+                    "the capabilities are not in the initial user namespace".to_owned()
                 })
             ),
             "run as root, or give the process CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
         );
     }
-    if let Some(helper) = unknown_helper(said) {
+    if let Some(helper) = unknown_helper(log) {
         return Error::impossible(
-            format!("this kernel has no BPF helper {helper}, which the programs call"),
+            format!("this kernel has no BPF helper {helper}, which the programs need"),
             "use a newer kernel; see docs/reference/kernels.md",
         );
     }
-    let last: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     let tail = last[last.len().saturating_sub(12)..].join("\n    ");
     Error::impossible(
-        format!("the kernel refuses the programs: {error}\n    {tail}"),
-        "this is a defect of fullpipe on this kernel: please report the lines above with `uname -r`",
+        format!("the kernel rejected the programs: {error}\n    {tail}"),
+        "this is a bug in fullpipe on this kernel: please report the lines above with `uname -r`",
     )
 }
 
-/// What the verifier says to a call that it does not know: `invalid func unknown#158`.
-fn unknown_helper(said: &str) -> Option<String> {
-    let number = said.split("invalid func unknown#").nth(1)?.split(|c: char| !c.is_ascii_digit()).next()?;
+/// Extracts the helper from the verifier's message `invalid func unknown#158`.
+fn unknown_helper(log: &str) -> Option<String> {
+    let number = log.split("invalid func unknown#").nth(1)?.split(|c: char| !c.is_ascii_digit()).next()?;
     Some(match number {
         "" => return None,
         "158" => "bpf_get_current_task_btf (Linux has it since 5.11)".to_owned(),
@@ -458,7 +457,7 @@ fn unknown_helper(said: &str) -> Option<String> {
     })
 }
 
-/// The capabilities that this process lacks to load controllers, if any: `CAP_BPF missing`.
+/// The capabilities this process lacks to load controllers, if any: `CAP_BPF missing`.
 pub fn missing_capabilities() -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status
@@ -468,7 +467,7 @@ pub fn missing_capabilities() -> Option<String> {
         .unwrap_or(0);
     let missing: Vec<&str> = [("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)]
         .into_iter()
-        // CAP_SYS_ADMIN stands for those that were split from it.
+        // CAP_SYS_ADMIN implies those split from it.
         .filter(|(_, bit)| effective >> bit & 1 == 0 && (*bit == 12 || effective >> 21 & 1 == 0))
         .map(|(name, _)| name)
         .collect();
@@ -480,16 +479,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_helper_that_the_kernel_does_not_know_is_named() {
-        let said = "39: (85) call unknown#158\ninvalid func unknown#158\nprocessed 65 insns";
-        assert!(unknown_helper(said).unwrap().contains("bpf_get_current_task_btf"));
+    fn unknown_helper_is_named() {
+        let log = "39: (85) call unknown#158\ninvalid func unknown#158\nprocessed 65 insns";
+        assert!(unknown_helper(log).unwrap().contains("bpf_get_current_task_btf"));
         assert_eq!(unknown_helper("invalid func unknown#7").unwrap(), "number 7");
         assert_eq!(unknown_helper("invalid func unknown#"), None);
         assert_eq!(unknown_helper("no write support to tcp_sock at off 404"), None);
     }
 
     #[test]
-    fn a_name_is_one_word_that_can_be_a_pin() {
+    fn controller_name_must_be_one_word_and_a_file_name() {
         for good in ["fp_bbr1", "a", "fifteen_letters", "x.y-z"] {
             check_name(good).unwrap();
         }

@@ -1,9 +1,8 @@
-//! How close BBR v3's adaptations to stock kernels come to what the draft wants.
-//!
-//! The draft keeps with each packet what was in flight when it was sent, and how much had been lost
-//! (draft-ietf-ccwg-bbr, "Per-packet (P) state"). A stock kernel has no place for that, so
-//! `fp_bbr3` looks it up by other means. A build of it that writes down what it found, beside a
-//! program that sees each segment leave, gives both: the approximation and the truth.
+//! Measures how accurately BBR v3's adaptations to stock kernels match the draft.
+//! The draft stores with each packet the data in flight and the losses when it was sent
+//! (draft-ietf-ccwg-bbr, "Per-packet (P) state"). A stock kernel has no field for them, so
+//! `fp_bbr3` estimates them. A build that records its estimates, together with a program that
+//! records each segment sent, gives both estimate and truth.
 
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
@@ -13,11 +12,11 @@ use bytemuck::{Pod, Zeroable};
 use libbpf_rs::Link;
 use std::collections::VecDeque;
 
-/// The name that sockets choose to be measured.
+/// The controller name for sockets to be measured.
 pub const NAME: &str = "fp_measured";
 
-/// `struct fp_measured` of bpf/measured.h: a segment as it leaves, or an ACK or packets lost as the
-/// core sees them.
+/// `struct fp_measured` of bpf/measured.h: a segment sent, or an ACK or lost packets as seen by the
+/// core.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct Record {
@@ -38,13 +37,13 @@ const SENT: u32 = 1;
 const LOST: u32 = 3;
 
 impl Record {
-    /// Of a segment that was sent: what was in flight with its packet that ends at `end`.
+    /// For a segment sent: the data in flight including its packet that ends at `end`.
     fn tx_in_flight(&self, end: u32) -> u64 {
         u64::from(self.in_flight) * u64::from(self.mss) + u64::from(end.wrapping_sub(self.seq))
     }
 }
 
-/// The measured build, registered as [`NAME`] while this lives.
+/// The measured build, registered as [`NAME`] until dropped.
 #[derive(Debug)]
 pub struct Recorder {
     loaded: Loaded,
@@ -56,7 +55,7 @@ impl Recorder {
     /// Loads and registers it.
     ///
     /// # Errors
-    /// As for any controller; also where the kernel takes no programs at its tracepoints.
+    /// As for any controller; also if the kernel does not support programs at its tracepoints.
     pub fn start() -> Result<Self> {
         let object = object!("bbr3_measured");
         let mut loaded = loader::load_object(object, NAME, &Kernel::detect()?, loader::Config::default())?;
@@ -66,7 +65,7 @@ impl Recorder {
         };
         let sent = sent.map_err(|error| {
             Error::impossible(
-                format!("segments cannot be seen as they leave: {error}"),
+                format!("sent segments cannot be traced: {error}"),
                 "Linux 5.11 or newer with CONFIG_TRACEPOINTS and CONFIG_DEBUG_INFO_BTF",
             )
         })?;
@@ -74,32 +73,34 @@ impl Recorder {
         Ok(Recorder { loaded, _controller: controller, _sent: sent })
     }
 
-    /// How many losses were noted so far that a tail loss probe repaired.
+    /// Losses repaired by a tail loss probe so far.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn probe_losses(&self) -> Result<u64> {
-        let [_missed, probe_losses] = ring::counts(self.loaded.object())?;
+        let [_dropped, probe_losses] = ring::counts(self.loaded.object())?;
         Ok(probe_losses)
     }
 
-    /// Takes what was written since the last time and before this one. To be called often enough
-    /// for 32 MiB of it: about 300 000 segments and ACKs.
+    /// Reads the records written since the last call. The buffer holds 32 MiB: about 300 000
+    /// segments and ACKs.
     ///
     /// # Errors
-    /// When the ring cannot be read, or some of it was lost.
+    /// If the ring cannot be read, or records were dropped.
     pub fn drain(&self, each: impl FnMut(&Record)) -> Result<()> {
         match ring::read(self.loaded.object(), "measured", each, |_| {})? {
             0 => Ok(()),
-            missed => Err(Error::Malformed(format!("{missed} records found the ring full"))),
+            dropped => {
+                Err(Error::Malformed(format!("{dropped} records were dropped because the ring was full")))
+            }
         }
     }
 }
 
-/// One quantity, approximated and true, over many ACKs.
+/// Estimates of one quantity compared with the truth, over many ACKs.
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
-    /// Relative errors, without sign.
+    /// Absolute relative errors.
     errors: Vec<f64>,
     exact: usize,
 }
@@ -110,7 +111,7 @@ impl Agreement {
         self.errors.push((used - truth).abs() / truth.max(unit));
     }
 
-    /// How often it was looked at.
+    /// Number of comparisons.
     pub fn count(&self) -> usize {
         self.errors.len()
     }
@@ -120,8 +121,7 @@ impl Agreement {
         self.exact as f64 / self.errors.len().max(1) as f64
     }
 
-    /// The relative error that the share `q` of all does not exceed; of counts relative to one at
-    /// least.
+    /// The `q`-quantile of the relative error; counts are relative to at least one.
     pub fn error(&self, q: f64) -> f64 {
         let mut sorted = self.errors.clone();
         sorted.sort_by(f64::total_cmp);
@@ -130,14 +130,14 @@ impl Agreement {
     }
 }
 
-/// How two ways to say "more than 2 % of it was lost" (`IsInflightTooHigh()`) agree.
+/// Agreement of estimate and truth on `IsInflightTooHigh()` (more than 2 % lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerdictCounts {
-    /// Both say no, or both say yes.
+    /// Both agree.
     pub agree: usize,
-    /// The approximation alone says yes.
+    /// Only the estimate exceeds the threshold.
     pub too_strict: usize,
-    /// The truth alone says yes.
+    /// Only the truth exceeds the threshold.
     pub too_lax: usize,
 }
 
@@ -150,13 +150,13 @@ impl VerdictCounts {
         }
     }
 
-    /// Share on which they agree.
+    /// Share of agreement, 0 to 1.
     pub fn agreement(&self) -> f64 {
         self.agree as f64 / (self.agree + self.too_strict + self.too_lax).max(1) as f64
     }
 }
 
-/// `tx_in_flight` and `lost` of a packet, and the verdict that follows from the two.
+/// Comparison of `tx_in_flight` and `lost` of packets, and the verdict from both.
 #[derive(Clone, Debug, Default)]
 pub struct PacketComparison {
     /// `P.tx_in_flight`.
@@ -180,32 +180,31 @@ fn too_high((tx_in_flight, lost): (u64, u64)) -> bool {
     lost * 50 > tx_in_flight
 }
 
-/// What one connection's records say.
+/// The evaluation of one connection's records.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     sent: VecDeque<Record>,
-    /// Of the newest packet that an ACK acknowledges: the rate sample's.
+    /// For the newest packet acknowledged by each ACK, as in the rate sample.
     pub acked: PacketComparison,
-    /// The same, of those ACKs alone whose newest packet had been sent again.
-    pub acked_again: PacketComparison,
-    /// Of packets marked lost, as the core was told of them: one by one, or several at once against
-    /// the last of these, with the verdict of any. Known once [`finish`](Self::finish) is
-    /// called.
+    /// As `acked`, only for packets that had been retransmitted.
+    pub acked_retransmitted: PacketComparison,
+    /// For packets marked lost, as reported to the core: singly, or several at once compared with
+    /// the last of them and the verdict of any. Complete after [`finish`](Self::finish).
     pub lost: PacketComparison,
-    /// What the core was told of them.
-    told: Vec<Record>,
-    /// Of each packet marked lost, in their order: what was in flight when it was sent, and lost
-    /// before. They are known by being sent again, which happens in the order of their being
-    /// marked; one that arrived after all is not.
+    /// Loss reports to the core.
+    reported: Vec<Record>,
+    /// Data in flight and losses when each lost packet was sent, in order of marking. Lost packets
+    /// are recognised by their retransmissions, which occur in the same order; packets that
+    /// arrived after all are `None`.
     marked: Vec<Option<(u64, u32)>>,
     newest: Option<u32>,
 }
 
-/// Segments that are remembered: more than any flight.
+/// Segments kept: more than any flight.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 impl Comparison {
-    /// The next record of the connection.
+    /// Adds the next record of the connection.
     pub fn add(&mut self, record: &Record) {
         if record.kind == SENT {
             self.note_retransmission(record);
@@ -216,7 +215,7 @@ impl Comparison {
             return;
         }
         if record.kind == LOST {
-            self.told.push(*record);
+            self.reported.push(*record);
             return;
         }
         let mss = u64::from(record.mss).max(1);
@@ -226,13 +225,13 @@ impl Comparison {
             let used = (record.used_tx_in_flight, record.used_lost);
             self.acked.add(used, truth, too_high(truth), mss);
             if again {
-                self.acked_again.add(used, truth, too_high(truth), mss);
+                self.acked_retransmitted.add(used, truth, too_high(truth), mss);
             }
         }
     }
 
-    /// What is sent again had been marked lost, unless more has been sent again than lost: a tail
-    /// loss probe.
+    /// A retransmitted packet had been marked lost, unless there are more retransmissions than
+    /// losses: a tail loss probe.
     fn note_retransmission(&mut self, record: &Record) {
         let newest = *self.newest.get_or_insert(record.seq);
         let mss = record.mss.max(1);
@@ -244,7 +243,7 @@ impl Comparison {
                 if self.marked.len() >= record.lost as usize {
                     break;
                 }
-                // It was marked after all that had been lost when it was sent.
+                // It was marked after all packets lost before it was sent.
                 self.marked.resize(self.marked.len().max(sent.lost as usize), None);
                 self.marked.push(Some((sent.tx_in_flight(end), sent.lost)));
             }
@@ -254,11 +253,11 @@ impl Comparison {
         }
     }
 
-    /// All records are in.
+    /// Completes the comparison after the last record.
     pub fn finish(&mut self) {
-        for told in std::mem::take(&mut self.told) {
-            let mss = u64::from(told.mss).max(1);
-            let marked = told.lost.saturating_sub(told.packets) as usize..told.lost as usize;
+        for report in std::mem::take(&mut self.reported) {
+            let mss = u64::from(report.mss).max(1);
+            let marked = report.lost.saturating_sub(report.packets) as usize..report.lost as usize;
             let Some(packets) = self.marked.get(marked.clone()) else { continue };
             let each = packets.iter().zip(marked).map(|(packet, number)| {
                 let (tx_in_flight, before) = (*packet)?;
@@ -266,12 +265,12 @@ impl Comparison {
             });
             let Some(truths) = each.collect::<Option<Vec<(u64, u64)>>>() else { continue };
             let Some(&last) = truths.last() else { continue };
-            let used = (told.used_tx_in_flight, told.used_lost);
+            let used = (report.used_tx_in_flight, report.used_lost);
             self.lost.add(used, last, truths.iter().any(|&truth| too_high(truth)), mss);
         }
     }
 
-    /// The last transmission of a byte, and whether there was one before it.
+    /// The last transmission of a byte, and whether it was a retransmission.
     fn last_sent(&self, byte: u32) -> Option<(Record, bool)> {
         let holds = |s: &&Record| byte.wrapping_sub(s.seq) < s.end_seq.wrapping_sub(s.seq);
         let mut transmissions = self.sent.iter().rev().filter(holds);
@@ -279,8 +278,8 @@ impl Comparison {
         Some((last, transmissions.next().is_some()))
     }
 
-    /// `P.tx_in_flight` and `C.lost - P.lost` for the newest packet that `ack` acknowledges, and
-    /// whether it had been sent before: from its last transmission before `ack`.
+    /// The true `P.tx_in_flight` and `C.lost - P.lost` of the newest packet acknowledged by `ack`,
+    /// from its last transmission, and whether that was a retransmission.
     fn truth(&self, ack: &Record) -> Option<((u64, u64), bool)> {
         let (last, again) = self.last_sent(ack.end_seq.wrapping_sub(1))?;
         let lost = u64::from(ack.lost.wrapping_sub(last.lost)) * u64::from(ack.mss);
@@ -310,19 +309,26 @@ mod tests {
     }
 
     #[test]
-    fn the_truth_is_that_of_the_last_transmission() {
-        let mut seen = Comparison::default();
-        seen.add(&sent(0, 0, 0));
-        seen.add(&sent(2000, 2, 0));
+    fn truth_is_taken_from_the_last_transmission() {
+        let mut comparison = Comparison::default();
+        comparison.add(&sent(0, 0, 0));
+        comparison.add(&sent(2000, 2, 0));
         // The second packet of the second segment: two before it, one beside it, itself.
-        seen.add(&ack(4000, (4000, 0), 0));
-        assert_eq!((seen.acked.tx_in_flight.exact(), seen.acked_again.tx_in_flight.count()), (1.0, 0));
+        comparison.add(&ack(4000, (4000, 0), 0));
+        assert_eq!(
+            (comparison.acked.tx_in_flight.exact(), comparison.acked_retransmitted.tx_in_flight.count()),
+            (1.0, 0)
+        );
         // Its first packet was lost, then sent again with one in flight.
-        seen.add(&sent(0, 1, 2));
-        seen.add(&ack(1000, (4000, 2000), 2));
-        assert_eq!(seen.acked_again.tx_in_flight.count(), 1);
-        assert_eq!(seen.acked_again.tx_in_flight.error(0.5), 1.0, "4000 where 2000 is true");
-        assert_eq!(seen.acked_again.lost.error(1.0), 2.0, "two where none is true, relative to one");
-        assert_eq!(seen.acked.verdicts, VerdictCounts { agree: 1, too_strict: 1, too_lax: 0 });
+        comparison.add(&sent(0, 1, 2));
+        comparison.add(&ack(1000, (4000, 2000), 2));
+        assert_eq!(comparison.acked_retransmitted.tx_in_flight.count(), 1);
+        assert_eq!(comparison.acked_retransmitted.tx_in_flight.error(0.5), 1.0, "4000 where 2000 is true");
+        assert_eq!(
+            comparison.acked_retransmitted.lost.error(1.0),
+            2.0,
+            "two where none is true, relative to one"
+        );
+        assert_eq!(comparison.acked.verdicts, VerdictCounts { agree: 1, too_strict: 1, too_lax: 0 });
     }
 }

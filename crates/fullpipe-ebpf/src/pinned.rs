@@ -1,4 +1,4 @@
-//! A controller that is loaded and pinned: what it says of itself, and another build in its place.
+//! A loaded and pinned controller: reads its build information and replaces it by another build.
 
 use crate::controller::Controller;
 use crate::error::{Error, Result};
@@ -14,35 +14,35 @@ use libbpf_rs::query::{LinkTypeInfo, MapInfoIter};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Program};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// What an update took over from the build that was loaded.
+/// What an update preserved from the previous build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preserved {
-    /// Live sockets; if not, they go on with the build that was loaded until they close, for the
-    /// kernel wipes what a controller keeps inside a socket when it is given another.
+    /// Whether live sockets were moved. Otherwise they keep the previous build until they close,
+    /// because the kernel clears in-socket state when a socket changes its controller.
     pub sockets: bool,
-    /// What the controller knew of each of them; if not, it learns their paths anew.
+    /// Whether per-socket state was kept. Otherwise the controller starts over for each socket.
     pub state: bool,
-    /// What had been set; if not, everything is what it is if not set.
+    /// Whether settings were kept. Otherwise all have their defaults.
     pub settings: bool,
 }
 
 /// What keeps a controller registered.
 enum Registration {
     Link(Link),
-    /// On a kernel without links, the controller's map itself.
+    /// On a kernel without links: the controller's map.
     Map(MapHandle),
 }
 
-/// A controller that is loaded and pinned.
+/// A loaded and pinned controller.
 pub(crate) struct Pinned {
-    keeper: Registration,
-    /// The kernel's number of the controller's struct_ops map.
+    registration: Registration,
+    /// ID of the controller's struct_ops map.
     pub(crate) map_id: u32,
     pub(crate) name: String,
 }
 
 impl Pinned {
-    /// Opens the pin of that name, when there is one.
+    /// Opens the pin of this name, if it exists.
     pub(crate) fn open(pins: &Pins, name: &str) -> Result<Option<Self>> {
         let path = pins.path(name);
         if !path.exists() {
@@ -51,13 +51,13 @@ impl Pinned {
         let refused = |error: libbpf_rs::Error| {
             Error::impossible(
                 format!("the pin {} cannot be used: {error}", path.display()),
-                "run as root; if something else made it, remove that file",
+                "run as root; if another program created it, remove that file",
             )
         };
         let link = Link::open(&path).map_err(refused)?;
         if is_map(link.as_fd()) {
             let mut map = MapHandle::from_pinned_path(&path).map_err(refused)?;
-            // An update that was killed as it ended.
+            // An update was killed just before it finished.
             if let Ok(next) = MapHandle::from_pinned_path(pins.next_path(name))
                 && is_registered(&next)?
             {
@@ -65,7 +65,11 @@ impl Pinned {
             }
             if map.map_type() == MapType::StructOps {
                 let map_id = map.info().map_err(refused)?.info.id;
-                return Ok(Some(Pinned { keeper: Registration::Map(map), map_id, name: name.to_owned() }));
+                return Ok(Some(Pinned {
+                    registration: Registration::Map(map),
+                    map_id,
+                    name: name.to_owned(),
+                }));
             }
         }
         let LinkTypeInfo::StructOps(about) = link.info().map_err(refused)?.info else {
@@ -74,20 +78,24 @@ impl Pinned {
                 "remove that file",
             ));
         };
-        Ok(Some(Pinned { keeper: Registration::Link(link), map_id: about.map_id, name: name.to_owned() }))
+        Ok(Some(Pinned {
+            registration: Registration::Link(link),
+            map_id: about.map_id,
+            name: name.to_owned(),
+        }))
     }
 
-    /// Whether sockets can choose it. Without links a loader, or one that unloads, may have been
-    /// killed before it was.
+    /// Whether sockets can select it. Without links it may not be, if a loader or unloader was
+    /// killed.
     pub(crate) fn is_registered(&self) -> Result<bool> {
-        match &self.keeper {
+        match &self.registration {
             Registration::Link(_) => Ok(true),
             Registration::Map(map) => is_registered(map),
         }
     }
 
-    /// Puts in order what a killed update has left, before anything else is changed. Gives whether
-    /// it was killed when neither build was registered, which only a kernel without links has.
+    /// Completes or undoes a killed update, before any other change. Returns whether neither build
+    /// was registered, which is possible only without links.
     pub(crate) fn recover(pins: &Pins, name: &str) -> Result<bool> {
         let next = pins.next_path(name);
         if !next.exists() {
@@ -104,61 +112,59 @@ impl Pinned {
         Ok(Pinned::open(pins, name)?.map(|old| old.is_registered()).transpose()? == Some(false))
     }
 
-    /// Takes the controller from those that sockets can choose, and its pin away.
+    /// Unregisters the controller and removes its pin.
     pub(crate) fn unregister(self, pins: &Pins) -> Result<()> {
         let path = pins.path(&self.name);
-        if let Registration::Map(map) = &self.keeper {
+        if let Registration::Map(map) = &self.registration {
             unregister(map, &self.name)?;
         }
         std::fs::remove_file(&path).map_err(Error::io("cannot remove", &path))
     }
 
-    /// The kernel's numbers of the programs it is made of.
+    /// IDs of its programs.
     pub(crate) fn programs(&self) -> Result<Vec<u32>> {
         let gone = |error: libbpf_rs::Error| {
             Error::impossible(format!("{}'s map cannot be read: {error}", self.name), "run as root")
         };
         let map = MapHandle::from_map_id(self.map_id).map_err(gone)?;
         let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(gone)?.unwrap_or_default();
-        // The map's value has the programs' ids where the kernel's structure has its function pointers.
+        // The map's value holds program IDs in place of the kernel structure's function pointers.
         let words = value.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
         Ok(words.filter_map(|id| u32::try_from(id).ok()).collect())
     }
 
-    /// Which controller it is, whatever it is called and whichever build: its programs carry its
-    /// own name.
+    /// Identifies the controller by its program names, regardless of its registered name and build.
     pub(crate) fn controller(&self) -> Result<Option<Controller>> {
-        let of = |program: &AboutProgram| {
+        let controller_of = |program: &ProgramInfo| {
             let starts = |name| program.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
             Controller::ALL.into_iter().find(|controller| starts(controller.name()))
         };
-        Ok(self.programs()?.into_iter().filter_map(about_program).find_map(|program| of(&program)))
+        Ok(self.programs()?.into_iter().filter_map(program_info).find_map(|program| controller_of(&program)))
     }
 
-    /// The first map of the programs that is the one.
-    pub(crate) fn map(&self, is_it: impl Fn(&MapHandle) -> bool) -> Result<Option<MapHandle>> {
-        let maps = self.programs()?.into_iter().filter_map(about_program).flat_map(|about| about.maps);
-        Ok(maps.filter_map(|map| MapHandle::from_map_id(map).ok()).find(is_it))
+    /// The first map of its programs that matches.
+    pub(crate) fn map(&self, matches: impl Fn(&MapHandle) -> bool) -> Result<Option<MapHandle>> {
+        let maps = self.programs()?.into_iter().filter_map(program_info).flat_map(|about| about.maps);
+        Ok(maps.filter_map(|map| MapHandle::from_map_id(map).ok()).find(matches))
     }
 
-    /// What is loaded, read from the loaded programs themselves.
-    pub(crate) fn marks(&self) -> Result<Option<BuildInfo>> {
+    /// The build information in the loaded programs.
+    pub(crate) fn build_info(&self) -> Result<Option<BuildInfo>> {
         let map = self.map(|map| BuildInfo::are_in(&map.name().to_string_lossy()))?;
         Ok(map.as_ref().and_then(value).and_then(|config| BuildInfo::read(&config)))
     }
 
-    /// The words of its settings; none when they are of another form than this build's.
+    /// The words of its settings; `None` if their format differs from this build's.
     pub(crate) fn settings(&self) -> Result<Option<Vec<u32>>> {
-        if self.marks()?.and_then(|marks| marks.format) != Some(load_options::FORMAT) {
+        if self.build_info()?.and_then(|info| info.format) != Some(load_options::FORMAT) {
             return Ok(None);
         }
         let map = self.map(|map| map.name().to_string_lossy().ends_with(settings::MAP))?;
         Ok(Some(map.as_ref().and_then(value).map_or_else(Vec::new, |value| settings::words(&value))))
     }
 
-    /// Puts this build in its place. Until the kernel has taken it, nothing is changed; then
-    /// everything is.
-    pub(crate) fn give_way_to(
+    /// Replaces it by this build. Nothing changes until the kernel accepts the new build.
+    pub(crate) fn replace_with(
         &self,
         pins: &Pins,
         (controller, ours): (Controller, BuildInfo),
@@ -168,7 +174,7 @@ impl Pinned {
     ) -> Result<Preserved> {
         let is_same = self.controller()? == Some(controller);
         let has_layout = ours.state_layout.is_some()
-            && self.marks()?.is_some_and(|theirs| theirs.state_layout == ours.state_layout);
+            && self.build_info()?.is_some_and(|theirs| theirs.state_layout == ours.state_layout);
         let old = if is_same { self.settings()? } else { None };
         let old = old.filter(|words| words.len() == defaults.len());
         let words = settings::vary(controller, old.as_deref().unwrap_or(defaults), pairs)?;
@@ -180,10 +186,10 @@ impl Pinned {
             storage: storage.as_ref().map(|storage| storage.as_fd()),
             ..LoadOptions::default()
         };
-        // A controller that is registered one way cannot be replaced the other way.
-        let kernel = Kernel { links: matches!(self.keeper, Registration::Link(_)), ..kernel.clone() };
+        // Registrations with and without links cannot replace each other.
+        let kernel = Kernel { links: matches!(self.registration, Registration::Link(_)), ..kernel.clone() };
         let mut loaded = loader::load_from(controller, &self.name, &kernel, &start)?;
-        match &self.keeper {
+        match &self.registration {
             Registration::Link(link) => loaded.replace(link)?,
             Registration::Map(map) => self.replace_map(map, pins, &mut loaded)?,
         }
@@ -195,36 +201,33 @@ impl Pinned {
         Ok(Preserved { sockets: moves, state: !moves || storage.is_some(), settings: old.is_some() })
     }
 
-    /// Without links two builds of a name cannot be there at once: for a moment new sockets cannot
-    /// choose it. Those that have it go on.
+    /// Without links two builds of one name cannot coexist: new sockets cannot select it for a
+    /// moment. Existing sockets continue.
     fn replace_map(&self, map: &MapHandle, pins: &Pins, loaded: &mut loader::Loaded) -> Result<()> {
         let next = pins.next_path(&self.name);
         loaded.register_pinned_after(&next, || unregister(map, &self.name))?;
         std::fs::rename(&next, pins.path(&self.name)).map_err(Error::io("cannot rename", &next))
     }
 
-    /// Has the namespaces whose default it is give new sockets the build that has the name now. The
-    /// kernel leaves them the one that had it when it became the default
-    /// (tcp_update_congestion_control changes the list alone). To be called
-    /// before [`Pinned::move_sockets`]: listeners and what they accept would come after it with the
-    /// old one.
+    /// Refreshes the default of namespaces that use it. Otherwise they keep the build that was
+    /// registered when the default was set (tcp_update_congestion_control only changes the
+    /// list). Call it before [`Pinned::move_sockets`]: connections accepted later would otherwise still get the old build.
     pub(crate) fn renew_defaults(&self) -> Result<()> {
         namespaces::all()
             .iter()
             .try_for_each(|namespace| namespace.enter(|| usage::renew_default(&self.name)))
     }
 
-    /// Whether something, sockets most likely, still holds another build that had the name before.
+    /// Whether a previous build with this name is still referenced, most likely by sockets.
     pub(crate) fn has_predecessor(&self) -> bool {
         let mut name = [0; NAME_SIZE];
         loader::write_name(&mut name, &self.name);
         for about in
             MapInfoIter::default().filter(|map| map.ty == MapType::StructOps && map.id != self.map_id)
         {
-            // It may go while we look.
+            // It may disappear meanwhile.
             let Ok(map) = MapHandle::from_map_id(about.id) else { continue };
-            // A map that was never registered holds nothing; in any other the name stands somewhere among the
-            // pointers.
+            // In a registered map the name is somewhere among the pointers.
             if value(&map).is_some_and(|value| value.windows(NAME_SIZE).step_by(8).any(|words| words == name))
             {
                 return true;
@@ -233,16 +236,16 @@ impl Pinned {
         false
     }
 
-    /// Gives live sockets the build that has the name now. The kernel leaves them the one that they
-    /// chose. A listener that no program chose for is left to the default, which its
-    /// connections take: what it is given here would be its choice.
+    /// Moves live sockets to the build now registered under the name; the kernel does not.
+    /// Listeners without an explicit choice are skipped: they follow the default, and moving
+    /// them would fix it.
     pub(crate) fn move_sockets(&self) -> Result<()> {
         let walker = Walker::load(Some((&self.name, &self.name)))?;
         namespaces::all().iter().try_for_each(|namespace| walker.migrate(namespace))
     }
 }
 
-/// `enum bpf_struct_ops_state`, which is the second word of such a map's value.
+/// Offset of `enum bpf_struct_ops_state` in the map's value.
 const STATE_AT: usize = 4;
 const STATE_INUSE: u32 = 1;
 
@@ -255,7 +258,7 @@ fn is_registered(map: &MapHandle) -> Result<bool> {
     Ok(state.and_then(|state| state.try_into().ok()).map(u32::from_ne_bytes) == Some(STATE_INUSE))
 }
 
-/// Ends the registration of a controller's map, if it is registered.
+/// Unregisters a controller's map, if registered.
 fn unregister(map: &MapHandle, name: &str) -> Result<()> {
     if !is_registered(map)? {
         return Ok(());
@@ -264,25 +267,25 @@ fn unregister(map: &MapHandle, name: &str) -> Result<()> {
         .map_err(|error| Error::impossible(format!("{name} cannot be unregistered: {error}"), "run as root"))
 }
 
-/// Whether a descriptor is a BPF map's: only then is it safe to ask for it as for one.
+/// Whether a descriptor is a BPF map, so that it is safe to query as one.
 fn is_map(fd: BorrowedFd<'_>) -> bool {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     link.is_ok_and(|link| link.as_os_str() == "anon_inode:bpf-map")
 }
 
-/// The value of a map that holds one.
+/// The value of a single-entry map.
 fn value(map: &MapHandle) -> Option<Vec<u8>> {
     map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()
 }
 
-/// A loaded program: its name, of which the kernel keeps 15 characters, and its maps' numbers.
-struct AboutProgram {
+/// A loaded program: its name (truncated to 15 characters) and the IDs of its maps.
+struct ProgramInfo {
     name: String,
     maps: Vec<u32>,
 }
 
-/// The program of that id, if there is one.
-fn about_program(id: u32) -> Option<AboutProgram> {
+/// The program with this ID, if it exists.
+fn program_info(id: u32) -> Option<ProgramInfo> {
     let fd = Program::fd_from_id(id).ok()?;
     let mut maps = [0u32; 16];
     let mut info = libbpf_sys::bpf_prog_info {
@@ -296,5 +299,5 @@ fn about_program(id: u32) -> Option<AboutProgram> {
     let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
     let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
     let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
-    (result == 0).then(|| AboutProgram { name: String::from_utf8(name).unwrap_or_default(), maps })
+    (result == 0).then(|| ProgramInfo { name: String::from_utf8(name).unwrap_or_default(), maps })
 }

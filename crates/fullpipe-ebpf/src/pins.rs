@@ -1,13 +1,10 @@
-//! Where loaded controllers are kept: one pinned link each, in a BPF file system.
-//!
-//! A link that nobody holds unregisters its controller, so a pin is the one thing that keeps it:
-//! there is no state in which half of a controller is left behind. Everything else (map, programs,
-//! build) is found from the link.
-//!
-//! On a kernel without links (before Linux 6.4) it is the controller's map that is pinned. A
-//! registered map stays without any pin, so it is pinned before it is registered, and its pin
-//! removed after that ends: whatever is registered can be found. A controller that is there for one
-//! process has its pin in a directory that the process keeps locked.
+//! Pins of loaded controllers: one pinned link each, in a BPF file system.
+//! A link without references unregisters its controller, so the pin alone keeps the controller
+//! loaded, and no partial state can remain. Map, programs and build are found from the link.
+//! On a kernel without links (before Linux 6.4) the controller's map is pinned. A map stays
+//! registered without a pin, so it is pinned before registration and unpinned after unregistration:
+//! every registered map can be found. A controller loaded for one process has its pin in a
+//! directory that the process keeps locked.
 
 use crate::error::{Error, Result};
 use libbpf_rs::{MapCore, MapHandle};
@@ -17,40 +14,40 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Where the BPF file system is mounted on every distribution.
+/// Mount point of the BPF file system on all distributions.
 pub const BPFFS: &str = "/sys/fs/bpf";
 const DIRECTORY: &str = "fullpipe";
-/// The directory among the pins that is for control groups.
+/// Subdirectory for control groups.
 pub(crate) const CGROUPS: &str = "cgroups";
-/// The directory among the pins of what processes hold on kernels without links: a directory each.
+/// Subdirectory for controllers of single processes on kernels without links: one directory each.
 pub(crate) const HELD: &str = "held";
-/// The pin of the controller in such a directory.
+/// The controller's pin in such a directory.
 const HELD_MAP: &str = "map";
-/// What the name of a pin ends with that is to take the place of the one without it. No
-/// controller's name can.
+/// Suffix of a pin that is about to replace the pin without it. Not valid in controller names.
 const NEXT: &str = "@next";
-/// How long to wait for another loader.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Time to wait for another loader.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The pins of this machine.
 #[derive(Debug)]
 pub struct Pins {
     directory: PathBuf,
-    _turn: Option<File>,
+    _lock: Option<File>,
 }
 
 impl Pins {
-    /// The pins, to look at. `None` when there is no BPF file system, and so nothing pinned.
+    /// Opens the pins read-only. `None` without a BPF file system, when nothing can be pinned.
     pub(crate) fn existing() -> Option<Self> {
         let directory = Path::new(BPFFS).join(DIRECTORY);
-        (is_bpffs(Path::new(BPFFS)) && directory.is_dir()).then_some(Pins { directory, _turn: None })
+        (is_bpffs(Path::new(BPFFS)) && directory.is_dir()).then_some(Pins { directory, _lock: None })
     }
 
-    /// The pins, to change: no other fullpipe changes them while this lives. Mounts the BPF file
-    /// system when nothing else has done it yet, as ip and bpftool do.
+    /// Opens the pins for changes; no other fullpipe process can change them meanwhile. Mounts the
+    /// BPF file system if necessary, as ip and bpftool do.
     ///
     /// # Errors
-    /// [`Error::Impossible`] when it cannot be mounted, or another loader keeps it too long.
+    /// [`Error::Impossible`] if it cannot be mounted, or another loader holds the lock for too
+    /// long.
     pub fn lock() -> Result<Self> {
         let root = Path::new(BPFFS);
         if !is_bpffs(root) {
@@ -58,25 +55,25 @@ impl Pins {
         }
         let directory = root.join(DIRECTORY);
         make_directory(&directory)?;
-        let turn = File::open(&directory).map_err(Error::io("cannot open", &directory))?;
+        let lock = File::open(&directory).map_err(Error::io("cannot open", &directory))?;
         let started = Instant::now();
-        while turn.try_lock().is_err() {
-            if started.elapsed() > PATIENCE {
+        while lock.try_lock().is_err() {
+            if started.elapsed() > LOCK_TIMEOUT {
                 return Err(Error::impossible(
-                    format!("another fullpipe has been changing controllers for {} s", PATIENCE.as_secs()),
-                    format!("wait for it, or end it; `fuser {}` names it", directory.display()),
+                    format!("another fullpipe process has held the lock for {} s", LOCK_TIMEOUT.as_secs()),
+                    format!("wait or end that process; `fuser {}` shows it", directory.display()),
                 ));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        let pins = Pins { directory, _turn: Some(turn) };
+        let pins = Pins { directory, _lock: Some(lock) };
         pins.sweep()?;
         Ok(pins)
     }
 
-    /// Takes away what processes that are gone held on a kernel without links.
+    /// Removes what exited processes left behind on a kernel without links.
     fn sweep(&self) -> Result<()> {
-        for directory in held_in(&self.directory) {
+        for directory in process_directories(&self.directory) {
             let Ok(lock) = File::open(&directory) else { continue };
             if lock.try_lock().is_ok() {
                 remove_leftover(&directory)?;
@@ -85,21 +82,21 @@ impl Pins {
         Ok(())
     }
 
-    /// Where the link of this name is pinned, or would be.
+    /// The path of a controller's pin.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
 
-    /// Where the map of another build is pinned until it has taken this one's place.
+    /// The path of the pin of a build that is about to replace this one.
     pub(crate) fn next_path(&self, name: &str) -> PathBuf {
         self.directory.join(format!("{name}{NEXT}"))
     }
 
-    /// A place for a controller that is there for this process alone.
+    /// Reserves a pin for a controller of this process only.
     ///
     /// # Errors
-    /// When the directory cannot be made.
-    pub(crate) fn hold(&self, name: &str) -> Result<ProcessPin> {
+    /// If the directory cannot be created.
+    pub(crate) fn reserve(&self, name: &str) -> Result<ProcessPin> {
         let held = self.directory.join(HELD);
         make_directory(&held)?;
         let directory = held.join(format!("{name}@{}", std::process::id()));
@@ -107,7 +104,7 @@ impl Pins {
         let lock = File::open(&directory).map_err(Error::io("cannot open", &directory))?;
         lock.try_lock().map_err(|_| {
             Error::impossible(
-                format!("another process holds {}", directory.display()),
+                format!("another process has locked {}", directory.display()),
                 "end it, or load the controller under another name",
             )
         })?;
@@ -115,10 +112,10 @@ impl Pins {
         Ok(ProcessPin { directory, map, _lock: lock })
     }
 
-    /// Where the program that gives a control group a controller is pinned, or would be.
+    /// The path of the pin of a control group's program.
     ///
     /// # Errors
-    /// When the directory for them cannot be made.
+    /// If the directory cannot be created.
     pub(crate) fn cgroup_path(&self, name: &str, inode: u64) -> Result<PathBuf> {
         let directory = self.directory.join(CGROUPS);
         if !directory.is_dir() {
@@ -127,10 +124,10 @@ impl Pins {
         Ok(directory.join(format!("{name}@{inode}")))
     }
 
-    /// The control groups, by inode, that are given the controller.
+    /// Inodes of the control groups that use the controller.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub(crate) fn cgroups(&self, name: &str) -> Result<Vec<u64>> {
         let directory = self.directory.join(CGROUPS);
         if !directory.is_dir() {
@@ -146,10 +143,10 @@ impl Pins {
             .collect())
     }
 
-    /// The names that are pinned.
+    /// The names of pinned controllers.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// If the directory cannot be read.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.directory).map_err(Error::io("cannot read", &self.directory))? {
@@ -167,17 +164,17 @@ impl Pins {
     }
 }
 
-/// The place of a controller that is there for this process alone, gone with this.
+/// The pin of a controller of this process only; removed on drop.
 #[derive(Debug)]
 pub(crate) struct ProcessPin {
     directory: PathBuf,
     map: PathBuf,
-    /// The kernel lets go of it with the process, however that ends.
+    /// Released by the kernel when the process ends.
     _lock: File,
 }
 
 impl ProcessPin {
-    /// Where its map is to be pinned.
+    /// The path to pin its map at.
     pub(crate) fn map(&self) -> &Path {
         &self.map
     }
@@ -185,13 +182,13 @@ impl ProcessPin {
 
 impl Drop for ProcessPin {
     fn drop(&mut self) {
-        // What cannot be removed is found by whoever comes next.
+        // Leftovers are removed by the next process.
         let _ = remove_leftover(&self.directory);
     }
 }
 
-/// The places of what processes hold.
-fn held_in(directory: &Path) -> Vec<PathBuf> {
+/// The pin directories of single processes.
+fn process_directories(directory: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(directory.join(HELD))
         .into_iter()
         .flatten()
@@ -200,26 +197,26 @@ fn held_in(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Takes away what processes that were killed have left registered, which only a kernel without
-/// links lets them.
+/// Unregisters controllers left by killed processes, which is possible only on a kernel without
+/// links.
 ///
 /// # Errors
-/// When something that is left cannot be taken away.
+/// If something cannot be removed.
 pub fn clean_up() -> Result<()> {
     match Pins::existing() {
-        Some(pins) if !held_in(&pins.directory).is_empty() => Pins::lock().map(drop),
+        Some(pins) if !process_directories(&pins.directory).is_empty() => Pins::lock().map(drop),
         _ => Ok(()),
     }
 }
 
-/// Unregisters what a process that is gone had, and removes its place.
+/// Unregisters the controller of an exited process and removes its directory.
 fn remove_leftover(directory: &Path) -> Result<()> {
     let map = directory.join(HELD_MAP);
     if map.exists() {
         let handle = MapHandle::from_pinned_path(&map).map_err(|error| {
             Error::impossible(format!("{} cannot be opened: {error}", map.display()), "run as root")
         })?;
-        // It may not have come to be registered.
+        // It may never have been registered.
         let _ = handle.delete(&0u32.to_ne_bytes());
         std::fs::remove_file(&map).map_err(Error::io("cannot remove", &map))?;
     }
@@ -244,7 +241,7 @@ fn mount(root: &Path) -> Result<()> {
     nix::mount::mount(Some("bpf"), root, Some("bpf"), flags, Some("mode=0700")).map_err(|reason| {
         Error::impossible(
             format!(
-                "there is no BPF file system at {} and it cannot be mounted: {}",
+                "no BPF file system at {}, and it cannot be mounted: {}",
                 root.display(),
                 std::io::Error::from(reason)
             ),

@@ -1,5 +1,4 @@
-//! The TCP sockets that use our controllers: what they are doing, and moving them to another
-//! controller.
+//! Inspects TCP sockets that use fullpipe's controllers, and moves them to other controllers.
 
 use crate::error::{Error, Result};
 use crate::loader::{self, NAME_SIZE};
@@ -30,34 +29,33 @@ struct Raw {
     spare: u32,
 }
 
-/// A socket and what its controller believes.
+/// A socket and its controller's state.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Socket {
     /// The controller's name.
     pub controller: String,
-    /// The kernel's lasting name for it; none before somebody asked for that, as a dump of
-    /// sock_diag does.
+    /// The socket cookie; `None` until one is assigned, for example by a sock_diag dump.
     #[serde(skip)]
     pub cookie: Option<NonZeroU64>,
-    /// Whether it listens: its connections will inherit the controller.
+    /// Whether it is a listener, whose connections inherit the controller.
     pub listens: bool,
     /// Congestion window in packets.
     pub cwnd: u32,
     /// Pacing rate in bytes/s.
     pub pacing_rate: u64,
-    /// Whether it is obeyed, by TCP itself or by the queueing discipline.
+    /// Whether pacing is active, in TCP or in the qdisc.
     pub is_paced: bool,
     /// Smoothed RTT in µs.
     pub srtt_us: u32,
     /// Bytes acknowledged so far.
     pub bytes_acked: u64,
-    /// The state machine's state, where the controller has one.
+    /// State of the controller's state machine, if any.
     pub state: Option<&'static str>,
     /// Estimated bandwidth in bytes/s.
     pub bw: Option<u64>,
-    /// BBR v3's windowed maximum of the delivery rate in bytes/s, once there is one.
+    /// BBR v3's windowed maximum of the delivery rate in bytes/s, if known.
     pub max_bw: Option<u64>,
-    /// Its short-term bound on the estimate in bytes/s.
+    /// BBR v3's short-term bandwidth bound in bytes/s.
     pub bw_shortterm: Option<u64>,
     /// min_rtt in µs.
     pub min_rtt_us: Option<u64>,
@@ -65,9 +63,9 @@ pub struct Socket {
     pub pacing_gain: Option<f64>,
     /// Window gain.
     pub cwnd_gain: Option<f64>,
-    /// BBR v3's bounds of inflight in bytes.
+    /// BBR v3's long-term inflight bound in bytes.
     pub inflight_longterm: Option<u64>,
-    /// The short-term one.
+    /// BBR v3's short-term inflight bound in bytes.
     pub inflight_shortterm: Option<u64>,
     /// Round trips counted so far.
     pub rounds: Option<u64>,
@@ -117,12 +115,12 @@ impl Raw {
             socket.inflight_shortterm = bounded(p[5]);
             socket.rounds = Some(p[6]);
             socket.max_bw = Some(p[7]).filter(|&bw| bw > 0);
-            // A program loaded by an earlier version leaves zero.
+            // Programs of earlier versions leave zero.
             socket.bw_shortterm = bounded(p[8]).filter(|&bw| bw > 0);
         } else if socket.controller.contains("bbr1") {
             let words: &[u32; 26] = bytemuck::cast_ref(p);
             let (modes, gains) = (words[14], words[19]);
-            // Before the connection is there the controller has not begun, and its state is all zero.
+            // Before the connection is established the state is all zero.
             if gains & 1023 == 0 {
                 return socket;
             }
@@ -140,27 +138,28 @@ impl Raw {
 }
 
 impl Socket {
-    /// What the bytes that a program wrote of a socket say.
+    /// Parses a socket's record.
     fn parse(bytes: &[u8]) -> Socket {
         bytemuck::pod_read_unaligned::<Raw>(bytes).read()
     }
 }
 
-/// The walks over TCP sockets, loaded.
+/// Loaded BPF iterators over TCP sockets.
 #[derive(Debug)]
 pub(crate) struct Walker {
     object: Object,
 }
 
 impl Walker {
-    /// Loads the walks; with `migration`, sockets of the first name are given the second.
+    /// Loads the iterators; with `migration`, moves sockets from the first controller to the
+    /// second.
     ///
     /// # Errors
-    /// When BPF programs may not be loaded.
+    /// If BPF programs may not be loaded.
     pub(crate) fn load(migration: Option<(&str, &str)>) -> Result<Self> {
         loader::quietly(|| {
             let mut open = ObjectBuilder::default().open_memory(object!("sockets"))?;
-            // Older kernels refuse the one and take the others.
+            // Older kernels reject fp_migrate and accept the others.
             for mut program in open.progs_mut() {
                 let migrates = program.name() == "fp_migrate";
                 program.set_autoload(migrates == migration.is_some());
@@ -179,7 +178,7 @@ impl Walker {
         .map(|object| Walker { object })
     }
 
-    /// Attaches a program to what it walks: a map's entries, or else sockets.
+    /// Attaches an iterator to a map's entries, or to sockets.
     fn attach(&self, program: &str, map: Option<BorrowedFd<'_>>) -> Result<Link> {
         let program = self
             .object
@@ -195,59 +194,58 @@ impl Walker {
 
     fn walk(&self, program: &str, namespace: &Namespace) -> Result<Vec<u8>> {
         let link = self.attach(program, None)?;
-        // The namespace is the one of the thread that opens the iterator.
+        // The iterator uses the namespace of the thread that opens it.
         namespace.enter(|| read(&link))
     }
 
-    /// How many sockets have an entry in a map of socket storage, in all namespaces.
+    /// Number of sockets with an entry in a socket storage map, in all namespaces.
     ///
     /// # Errors
-    /// When the map is of another type or cannot be walked.
+    /// If the map has another type or cannot be iterated.
     pub(crate) fn storage_count(&self, map: BorrowedFd<'_>) -> Result<usize> {
         read(&self.attach("fp_kept", Some(map))?).map(|bytes| bytes.len())
     }
 
-    /// The sockets of a namespace that use one of our controllers.
+    /// Sockets of a namespace that use one of fullpipe's controllers.
     ///
     /// # Errors
-    /// When the sockets cannot be walked.
+    /// If sockets cannot be iterated.
     pub(crate) fn sockets(&self, namespace: &Namespace) -> Result<Vec<Socket>> {
         let bytes = self.walk("fp_sockets", namespace)?;
         Ok(bytes.chunks_exact(std::mem::size_of::<Raw>()).map(Socket::parse).collect())
     }
 
-    /// Gives the sockets of a namespace the other controller of the pair that [`load`](Self::load)
-    /// was told.
+    /// Moves the sockets of a namespace as configured in [`load`](Self::load).
     ///
     /// # Errors
-    /// When the sockets cannot be walked.
+    /// If sockets cannot be iterated.
     pub(crate) fn migrate(&self, namespace: &Namespace) -> Result<()> {
         self.walk("fp_migrate", namespace).map(drop)
     }
 }
 
-/// The sockets of a network namespace that use one of our controllers, looked at again and again.
+/// Samples all sockets of a network namespace that use one of fullpipe's controllers.
 #[derive(Debug)]
 pub struct Survey {
-    /// The link keeps the program.
+    /// The link keeps the program loaded.
     link: OwnedFd,
     read: Vec<u8>,
 }
 
 impl Survey {
-    /// Loads what looks. It is gone when this is dropped.
+    /// Loads the iterator; it is unloaded on drop.
     ///
     /// # Errors
-    /// When BPF programs may not be loaded.
+    /// If BPF programs may not be loaded.
     pub fn load() -> Result<Self> {
         let link = Walker::load(None)?.attach("fp_sockets", None)?;
         Ok(Survey { link: link.as_fd().try_clone_to_owned().map_err(refused)?, read: Vec::new() })
     }
 
-    /// Looks at those in the network namespace of the calling thread.
+    /// Samples the sockets in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn sample(&mut self, seen: impl FnMut(Socket)) -> io::Result<()> {
         iterate(self.link.as_fd(), &mut self.read)?;
         self.read.chunks_exact(size_of::<Raw>()).map(Socket::parse).for_each(seen);
@@ -255,26 +253,26 @@ impl Survey {
     }
 }
 
-/// Sockets that are looked at again and again, chosen by their descriptors: whoever holds this may
-/// watch its own sockets and look at them, without privilege and in any network namespace.
+/// Samples sockets selected by their descriptors. The owner may use it with its own sockets,
+/// unprivileged and in any network namespace.
 ///
-/// It is two descriptors, of which another process may make it again.
+/// It consists of two descriptors, which can be passed to another process.
 #[derive(Debug)]
 pub struct Watch {
     watched: OwnedFd,
-    /// The link keeps the program, which keeps the map.
+    /// The link keeps the program loaded, and the program the map.
     link: OwnedFd,
     read: Vec<u8>,
 }
 
-/// A watched socket as its program writes it: its number, then the socket.
+/// Size of a watched socket's record: its number, then the socket.
 const WATCHED: usize = 8 + size_of::<Raw>();
 
 impl Watch {
-    /// Loads what looks; nothing is watched yet. It is gone when this is dropped.
+    /// Loads the iterator without sockets; it is unloaded on drop.
     ///
     /// # Errors
-    /// When BPF programs may not be loaded.
+    /// If BPF programs may not be loaded.
     pub fn load() -> Result<Self> {
         let walker = Walker::load(None)?;
         let watched = walker.object.maps().find(|map| map.name() == "watched");
@@ -284,39 +282,38 @@ impl Watch {
         Ok(Watch { watched: own(watched.as_fd())?, link: own(link.as_fd())?, read: Vec::new() })
     }
 
-    /// What it is made of, opened once more: for [`from_descriptors`](Self::from_descriptors).
+    /// Duplicates its descriptors, for [`from_descriptors`](Self::from_descriptors).
     ///
     /// # Errors
-    /// When there are too many open files.
+    /// If there are too many open files.
     pub fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
         [&self.watched, &self.link].into_iter().map(OwnedFd::try_clone).collect()
     }
 
-    /// Makes it again from its [`descriptors`](Self::descriptors), in this process or another.
+    /// Restores it from its [`descriptors`](Self::descriptors), in this or another process.
     ///
     /// # Errors
-    /// When there are not as many as it has.
+    /// If the number of descriptors is wrong.
     pub fn from_descriptors(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let [watched, link] = <[OwnedFd; 2]>::try_from(descriptors).map_err(|got| {
-            let text = format!("a watch is made of two descriptors, not of {}", got.len());
+            let text = format!("expected two descriptors, got {}", got.len());
             io::Error::new(io::ErrorKind::InvalidInput, text)
         })?;
         Ok(Watch { watched, link, read: Vec::new() })
     }
 
-    /// Watches a socket, until it is closed, under a number of the caller's.
+    /// Adds a socket until it is closed, identified by the caller's `number`.
     ///
     /// # Errors
-    /// When the kernel refuses: the descriptor is not a socket's, or the kernel lets only root use
-    /// BPF.
+    /// If the kernel refuses: the descriptor is not a socket, or only root may use BPF.
     pub fn add(&self, socket: BorrowedFd<'_>, number: u64) -> io::Result<()> {
         put(&self.watched, socket, &number)
     }
 
-    /// Looks at all of them: their numbers, and what their controllers believe.
+    /// Samples all added sockets: their numbers and their controllers' state.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn sample(&mut self, mut seen: impl FnMut(u64, Socket)) -> io::Result<()> {
         iterate(self.link.as_fd(), &mut self.read)?;
         for one in self.read.chunks_exact(WATCHED) {
@@ -327,7 +324,7 @@ impl Watch {
     }
 }
 
-/// Runs the walk of a link to its end; puts what it wrote in the place of what was read before.
+/// Runs a link's iterator to its end and replaces the contents of `into` by its output.
 fn iterate(link: BorrowedFd<'_>, into: &mut Vec<u8>) -> io::Result<()> {
     // SAFETY: takes a plain number.
     let iterator = unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) };
@@ -341,10 +338,10 @@ fn iterate(link: BorrowedFd<'_>, into: &mut Vec<u8>) -> io::Result<()> {
 }
 
 fn refused(error: impl std::fmt::Display) -> Error {
-    Error::impossible(format!("TCP sockets cannot be walked: {error}"), "Linux 5.9 or newer, as root")
+    Error::impossible(format!("TCP sockets cannot be iterated: {error}"), "Linux 5.9 or newer, as root")
 }
 
-/// Runs the walk of a link to its end; gives what it wrote.
+/// Runs a link's iterator to its end and returns its output.
 fn read(link: &Link) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     Iter::new(link).map_err(refused)?.read_to_end(&mut bytes).map_err(refused)?;

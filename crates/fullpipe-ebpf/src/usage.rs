@@ -1,6 +1,6 @@
-//! Where a controller is in use by choice: as a namespace's default, on a route, for a control
-//! group. Only looks, but for the program that gives a control group its controller, and the
-//! default that is to be another build of the same name.
+//! Where a controller is configured: as a namespace's default, on a route, for a control group.
+//! Read-only, except for attaching a control group's program and refreshing the default after an
+//! update.
 
 use crate::error::{Error, Result};
 use crate::loader::{self, NAME_SIZE};
@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// The default controller of the namespace this runs in.
+/// The default controller of the current namespace.
 fn default() -> Result<String> {
     Ok(std::fs::read_to_string(DEFAULT).map_err(Error::io("cannot read", DEFAULT))?.trim().to_owned())
 }
 
-/// Where it is the default of the namespace this runs in, makes it that again: the default is then
-/// the build that has the name now. The host's settings stay as they are.
+/// Sets the default of the current namespace again if it is `name`, so that it refers to the build
+/// now registered under the name. Host settings do not change.
 ///
 /// # Errors
-/// When the default cannot be read or written.
+/// If the default cannot be read or written.
 pub(crate) fn renew_default(name: &str) -> Result<()> {
     if default()? != name {
         return Ok(());
@@ -32,8 +32,8 @@ pub(crate) fn renew_default(name: &str) -> Result<()> {
     std::fs::write(DEFAULT, name).map_err(Error::io("cannot write", DEFAULT))
 }
 
-/// The destinations of this namespace's routes that name the controller; none where the kernel does
-/// not say.
+/// Routes of the current namespace that use the controller; empty if the kernel does not report
+/// them.
 fn routes(name: &str) -> Vec<String> {
     let all = Rtnetlink::open().and_then(|mut link| link.congestion_routes()).unwrap_or_default();
     let named = all.into_iter().filter(|route| route.controller == name);
@@ -46,20 +46,19 @@ fn routes(name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Where the program that gives a control group this controller is pinned, or would be.
+/// The path of the pin of a control group's program.
 ///
 /// # Errors
-/// When there is no such control group.
+/// If there is no such control group.
 pub fn cgroup_pin(pins: &Pins, path: &Path, name: &str) -> Result<PathBuf> {
     let about = std::fs::metadata(path).map_err(Error::io("cannot open the control group", path))?;
     pins.cgroup_path(name, about.ino())
 }
 
-/// Has new connections of a control group's processes use the controller, as long as the program is
-/// pinned.
+/// Makes new connections of a control group use the controller while the program is pinned.
 ///
 /// # Errors
-/// When it is no control group, or the kernel refuses the program.
+/// If it is not a control group, or the kernel rejects the program.
 pub fn attach_to_cgroup(pin: &Path, path: &Path, name: &str) -> Result<()> {
     let group = File::open(path).map_err(Error::io("cannot open the control group", path))?;
     let object = loader::quietly(|| {
@@ -75,8 +74,8 @@ pub fn attach_to_cgroup(pin: &Path, path: &Path, name: &str) -> Result<()> {
     })?;
     let refused = |error: libbpf_rs::Error| {
         Error::impossible(
-            format!("the control group {} cannot be given a controller: {error}", path.display()),
-            "a directory of the version 2 control groups (usually under /sys/fs/cgroup)",
+            format!("cannot set the controller of control group {}: {error}", path.display()),
+            "name a directory of the version 2 control groups, usually under /sys/fs/cgroup",
         )
     };
     let program = object
@@ -87,21 +86,21 @@ pub fn attach_to_cgroup(pin: &Path, path: &Path, name: &str) -> Result<()> {
     link.pin(pin).map_err(refused)
 }
 
-/// Where a controller is in use by choice, rather than by a socket's own.
+/// Where a controller is configured, apart from single sockets.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct Uses {
-    /// Inodes of the network namespaces whose default it is.
+    /// Inodes of network namespaces with it as default.
     pub default_of: Vec<u64>,
-    /// Routes that name it, as `ip route` shows them.
+    /// Routes that use it, as shown by `ip route`.
     pub routes: Vec<String>,
-    /// Inodes of the control groups that are given it.
+    /// Inodes of control groups that use it.
     pub cgroups: Vec<u64>,
 }
 
-/// Finds where a controller is in use by choice, in every namespace.
+/// Finds where a controller is configured, in every namespace.
 ///
 /// # Errors
-/// When a namespace cannot be entered.
+/// If a namespace cannot be entered.
 pub(crate) fn find(name: &str, pins: &Pins) -> Result<Uses> {
     let mut uses = Uses { cgroups: pins.cgroups(name)?, ..Uses::default() };
     for namespace in namespaces::all() {
@@ -114,10 +113,10 @@ pub(crate) fn find(name: &str, pins: &Pins) -> Result<Uses> {
     Ok(uses)
 }
 
-/// Ends what is left of the controller's use for control groups.
+/// Detaches the controller from all control groups.
 ///
 /// # Errors
-/// When a pin cannot be removed.
+/// If a pin cannot be removed.
 pub(crate) fn detach_from_cgroups(name: &str, pins: &Pins) -> Result<()> {
     for inode in pins.cgroups(name)? {
         let pin = pins.cgroup_path(name, inode)?;

@@ -185,7 +185,7 @@ fn approximations_are_close_to_the_per_packet_state() {
         let shown = (1..=3).any(|attempt| {
             let (seen, doubts) = measure(&recorder, line, disturbance, attempt);
             row(condition, "newest acked", &seen.acked);
-            row(condition, "of these, retransmitted", &seen.acked_again);
+            row(condition, "of these, retransmitted", &seen.acked_retransmitted);
             row(condition, "lost", &seen.lost);
             believable |= doubts.is_empty();
             let off = differences(&seen, exact, agree);

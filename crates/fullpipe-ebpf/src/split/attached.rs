@@ -1,5 +1,4 @@
-//! The splits that run, as the kernel knows them: whoever owns them, nothing else has to be
-//! believed.
+//! Running splits as reported by the kernel, whichever process owns them.
 
 use super::owner::read;
 use super::raw::{Counts, MAX_ARMS, SplitInfo, Table, Wanted};
@@ -14,21 +13,20 @@ use std::time::Duration;
 /// The program's name.
 const PROGRAM: &str = "fp_split";
 
-/// A split that runs.
+/// A running split.
 #[derive(Debug)]
 pub struct AttachedSplit {
-    /// The inode of the control group whose connections are in it; 0 when that has gone and its
-    /// owner waits for another.
+    /// Inode of its control group; 0 if the group is gone and the owner waits for a new one.
     pub cgroup: u64,
-    /// What its owner says of it.
+    /// Information from its owner.
     pub about: SplitInfo,
     maps: HashMap<String, MapHandle>,
 }
 
-/// The splits that run on this machine: programs that are attached to a control group.
+/// Splits running on this machine: programs attached to a control group.
 ///
 /// # Errors
-/// Without the right to look.
+/// Without permission.
 pub fn list_attached() -> Result<Vec<AttachedSplit>> {
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     let programs: HashMap<u32, Vec<u32>> = ProgInfoIter::with_query_opts(options)
@@ -40,7 +38,7 @@ pub fn list_attached() -> Result<Vec<AttachedSplit>> {
         let (LinkTypeInfo::Cgroup(group), Some(ids)) = (&link.info, programs.get(&link.prog_id)) else {
             continue;
         };
-        // It may end while we look.
+        // It may end meanwhile.
         let maps: HashMap<String, MapHandle> = ids
             .iter()
             .filter_map(|id| MapHandle::from_map_id(*id).ok())
@@ -57,56 +55,55 @@ impl AttachedSplit {
         self.maps.get(name).ok_or_else(|| Error::Malformed(format!("the split has no map {name}")))
     }
 
-    /// What the program has counted.
+    /// The program's counters.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn counts(&self) -> Result<Counts> {
         read(self.map(".data.counts")?)
     }
 
-    /// The shares that are in force.
+    /// The active shares.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn table(&self) -> Result<Table> {
         let which: u32 = read(self.map(".data.which")?)?;
         let bytes =
             self.map("tables")?.lookup(&(which & 1).to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?;
         bytemuck::try_pod_read_unaligned(&bytes.unwrap_or_default())
-            .map_err(|_| Error::Malformed("the split's shares are of another form".to_owned()))
+            .map_err(|_| Error::Malformed("the split's shares have another format".to_owned()))
     }
 
-    /// How long connections are still assigned if the owner does nothing; zero when they are not
-    /// any more.
+    /// Remaining time of the lease; zero if it has expired.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn lease(&self) -> Result<Duration> {
         let until: u64 = read(self.map(".data.lease")?)?;
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
         Ok(Duration::from_nanos(until).saturating_sub(now))
     }
 
-    /// Asks the owner for other shares, in billionths by arm; it does it within a fraction of a
-    /// second, or not at all when it hangs: [`AttachedSplit::table`]'s generation is then
-    /// another.
+    /// Requests new shares from the owner, in billionths per arm. The owner applies them within a
+    /// fraction of a second unless it hangs; the generation of [`AttachedSplit::table`] then
+    /// changes.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn request_shares(&self, shares: &[u32]) -> Result<()> {
         let map = self.map("wanted")?;
         let before: Wanted = read(map)?;
-        let mut wanted = Wanted { number: before.number + 1, share: [0; MAX_ARMS] };
-        wanted.share.iter_mut().zip(shares).for_each(|(to, from)| *to = *from);
-        map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&wanted), MapFlags::ANY).map_err(unreadable)
+        let mut request = Wanted { number: before.number + 1, share: [0; MAX_ARMS] };
+        request.share.iter_mut().zip(shares).for_each(|(to, from)| *to = *from);
+        map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&request), MapFlags::ANY).map_err(unreadable)
     }
 }
 
-/// What the splits say of themselves whose programs are in the kernel, attached or not.
+/// Information of all loaded splits, attached or not.
 ///
 /// # Errors
-/// Without the right to look.
+/// Without permission.
 pub fn list_loaded() -> Result<Vec<SplitInfo>> {
     let options = ProgInfoQueryOptions::default().include_map_ids(true);
     Ok(ProgInfoIter::with_query_opts(options)

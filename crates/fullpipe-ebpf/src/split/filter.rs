@@ -1,5 +1,4 @@
-//! Which connections a split is asked to divide, of those that it sees: what the program can decide
-//! as one opens.
+//! Selects the connections a split divides, by what is known when a connection opens.
 
 use super::End;
 use crate::error::{Error, Result};
@@ -10,7 +9,7 @@ use std::ops::RangeInclusive;
 
 /// `FP_SPLIT_STEPS`.
 const MAX_STEPS: usize = 24;
-/// No stack of bits holds more.
+/// Limit of the evaluation stack.
 const MAX_DEPTH: usize = 63;
 
 const TEST: u8 = 1;
@@ -41,7 +40,7 @@ pub struct ConnectionFilter {
 }
 
 impl Default for ConnectionFilter {
-    /// Everything is asked for.
+    /// Matches every connection.
     fn default() -> Self {
         ConnectionFilter { steps: [Step::zeroed(); MAX_STEPS], used: 0, depth: 0 }
     }
@@ -49,23 +48,21 @@ impl Default for ConnectionFilter {
 
 impl ConnectionFilter {
     fn push(&mut self, step: Step) -> Result<()> {
-        let place = self.steps.get_mut(self.used).filter(|_| self.depth < MAX_DEPTH).ok_or_else(|| {
+        let slot = self.steps.get_mut(self.used).filter(|_| self.depth < MAX_DEPTH).ok_or_else(|| {
             Error::Malformed(format!(
-                "the condition takes more than the {MAX_STEPS} steps that are done for each connection: make it shorter, or \
-                 divide by --port"
+                "the condition needs more than the {MAX_STEPS} steps allowed per connection: shorten it, or use --port"
             ))
         })?;
-        *place = step;
+        *slot = step;
         self.used += 1;
         Ok(())
     }
 
-    /// Whether an end of the connection, this host's or the remote one, has an address in a network
-    /// and a port in a range. IPv4 addresses that a socket of IPv6 has (`::ffff:192.0.2.1`) are
-    /// IPv4.
+    /// Tests whether the local or remote endpoint has an address in `net` and a port in `ports`.
+    /// IPv4-mapped addresses (`::ffff:192.0.2.1`) count as IPv4.
     ///
     /// # Errors
-    /// When the condition is too long.
+    /// If the condition is too long.
     pub fn test(&mut self, remote: bool, net: Option<IpNet>, ports: RangeInclusive<u16>) -> Result<()> {
         let (family, net) = match net {
             None => (0, Ipv6Net::default()),
@@ -88,26 +85,26 @@ impl ConnectionFilter {
         self.push(Step { kind, ..Step::zeroed() })
     }
 
-    /// Both of the last two.
+    /// Combines the last two conditions with AND.
     ///
     /// # Errors
-    /// When the condition is too long.
+    /// If the condition is too long.
     pub fn and(&mut self) -> Result<()> {
         self.join(AND)
     }
 
-    /// One of the last two at least.
+    /// Combines the last two conditions with OR.
     ///
     /// # Errors
-    /// When the condition is too long.
+    /// If the condition is too long.
     pub fn or(&mut self) -> Result<()> {
         self.join(OR)
     }
 
-    /// Not the last one.
+    /// Negates the last condition.
     ///
     /// # Errors
-    /// When the condition is too long.
+    /// If the condition is too long.
     pub fn not(&mut self) -> Result<()> {
         self.push(Step { kind: NOT, ..Step::zeroed() })
     }
@@ -116,7 +113,7 @@ impl ConnectionFilter {
         bytemuck::cast_slice(&self.steps)
     }
 
-    /// Whether a connection is asked for, by the C code that decides it in the kernel.
+    /// Whether a connection matches, evaluated by the same C code as in the kernel.
     pub fn matches(&self, local: SocketAddr, remote: SocketAddr) -> bool {
         let (local, remote) = (End::from(local), End::from(remote));
         // SAFETY: all are alive, and the steps as many as the C side reads (a test compares their size).
@@ -137,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
     use std::net::IpAddr;
 
-    fn built(filter: &Filter) -> Result<ConnectionFilter> {
+    fn build(filter: &Filter) -> Result<ConnectionFilter> {
         let mut only = ConnectionFilter::default();
         for step in filter.opening_steps().unwrap() {
             match step {
@@ -151,10 +148,10 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_that_is_too_long_is_refused() {
+    fn overlong_condition_is_rejected() {
         let long = |n: u16| (0..n).map(|port| format!("sport = {port}")).collect::<Vec<_>>().join(" or ");
-        assert!(built(&long(12).parse().unwrap()).is_ok());
-        let error = built(&long(13).parse().unwrap()).unwrap_err();
+        assert!(build(&long(12).parse().unwrap()).is_ok());
+        let error = build(&long(13).parse().unwrap()).unwrap_err();
         assert!(error.to_string().contains("24 steps"), "{error}");
         assert!(
             ConnectionFilter::default()
@@ -194,9 +191,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_kernels_code_wants_what_the_filter_wants(text in condition(), local in end(), remote in end()) {
+        fn kernel_code_agrees_with_the_filter(text in condition(), local in end(), remote in end()) {
             let filter: Filter = text.parse().unwrap();
-            if let Ok(only) = built(&filter) {
+            if let Ok(only) = build(&filter) {
                 let owner = Owner::default();
                 let subject = Subject { local, remote, state: State::Established, controller: None, owner: &owner };
                 prop_assert_eq!(only.matches(local, remote), filter.matches(&subject), "{} {} {}", text, local, remote);

@@ -1,9 +1,7 @@
-//! Gives new connections of a control group the controllers of arms, and tells what they came to:
-//! the program of `bpf/split.bpf.c`, its owner, and what others see of it.
-//!
-//! Nothing is pinned: the program, its link and its maps are there as long as the owner's process.
-//! So whatever ends that process, connections that open afterwards get what they would have got
-//! before.
+//! Assigns new connections of a control group to arms with different controllers and reports their
+//! results: the program in `bpf/split.bpf.c`, its owner, and inspection by other processes.
+//! Nothing is pinned: program, link and maps exist as long as the owner's process. When that
+//! process ends for any reason, new connections use their usual controller again.
 
 mod attached;
 mod filter;
@@ -18,10 +16,10 @@ pub use raw::{Closed, Counts, End, MAX_ARMS, MAX_PORTS, Setup, SplitInfo, Table,
 use crate::error::Error;
 use std::path::{Path, PathBuf};
 
-/// The directory of the root of the version 2 control groups.
+/// The mount point of the version 2 control groups.
 ///
 /// # Errors
-/// When they are not mounted.
+/// If they are not mounted.
 pub fn root_group() -> Result<PathBuf, Error> {
     const MOUNTS: &str = "/proc/self/mountinfo";
     let mounts = std::fs::read_to_string(MOUNTS).map_err(Error::io("cannot read", MOUNTS))?;
@@ -32,7 +30,7 @@ pub fn root_group() -> Result<PathBuf, Error> {
     root.ok_or_else(|| {
         Error::impossible(
             "the version 2 control groups are not mounted",
-            "mount -t cgroup2 none /sys/fs/cgroup (or a directory of its own beside version 1)",
+            "mount -t cgroup2 none /sys/fs/cgroup (or another directory alongside version 1)",
         )
     })
 }
@@ -40,7 +38,7 @@ pub fn root_group() -> Result<PathBuf, Error> {
 /// The control group of a systemd unit, by its name with or without `.service`.
 ///
 /// # Errors
-/// When there is none, or more than one.
+/// If there is none, or more than one.
 pub fn unit_group(unit: &str) -> Result<PathBuf, Error> {
     let names = [unit.to_owned(), format!("{unit}.service")];
     let mut found = Vec::new();
@@ -59,20 +57,20 @@ pub fn unit_group(unit: &str) -> Result<PathBuf, Error> {
     match (found.pop(), found.is_empty()) {
         (Some(only), true) => Ok(only),
         (None, _) => Err(Error::impossible(
-            format!("no control group of the unit {unit}"),
-            "`systemctl status` shows the units that run; --cgroup takes a directory",
+            format!("no control group for unit {unit}"),
+            "`systemctl status` lists running units; --cgroup takes a directory",
         )),
         (Some(_), false) => Err(Error::impossible(
-            format!("several control groups of the unit {unit}: {}", all.join(", ")),
-            "name one of them with --cgroup",
+            format!("several control groups for unit {unit}: {}", all.join(", ")),
+            "select one with --cgroup",
         )),
     }
 }
 
 fn refused(path: &Path, error: &std::io::Error) -> Error {
     Error::impossible(
-        format!("the control group {} does not take the program: {error}", path.display()),
-        "a directory of the version 2 control groups (usually under /sys/fs/cgroup), and root",
+        format!("cannot attach the program to control group {}: {error}", path.display()),
+        "name a directory of the version 2 control groups, usually under /sys/fs/cgroup, and run as root",
     )
 }
 

@@ -1,4 +1,4 @@
-//! Who owns a split: loads the program, attaches it, and reads what it tells.
+//! The owner of a split: loads and attaches the program and reads its records.
 
 use super::raw::{Closed, Counts, Setup, SplitInfo, Table, Wanted};
 use super::{ConnectionFilter, refused, unreadable};
@@ -14,31 +14,31 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What a split begins with.
+/// The configuration of a split.
 #[derive(Debug)]
 pub struct SplitConfig<'a> {
-    /// Whose connections: the directory of a version 2 control group.
+    /// The control group: a directory of version 2.
     pub cgroup: &'a Path,
-    /// What does not change.
+    /// Parameters fixed while it runs.
     pub setup: Setup,
-    /// Which of them.
+    /// The connections to divide.
     pub only: ConnectionFilter,
-    /// What others are told.
+    /// Information for other processes.
     pub about: SplitInfo,
     /// The shares.
     pub table: Table,
-    /// How long connections are assigned without [`SplitProgram::renew`].
+    /// Time for which connections are assigned without [`SplitProgram::renew`].
     pub lease: Duration,
 }
 
-/// A split that runs, as long as this lives.
+/// A running split; stops on drop.
 #[derive(Debug)]
 pub struct SplitProgram {
     cgroup: PathBuf,
     link: RefCell<Option<Attached>>,
     object: Object,
-    which: Cell<u32>,
-    seen: Cell<u64>,
+    active: Cell<u32>,
+    last_request: Cell<u64>,
 }
 
 /// A link to a control group, and that group's inode.
@@ -48,26 +48,25 @@ struct Attached {
     group: u64,
 }
 
-/// What has become of the control group since somebody looked.
+/// State of the control group since the last check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupState {
-    /// It is there.
+    /// Unchanged.
     Same,
-    /// Another one was made in its place, as a unit that is restarted gets one; that has the
-    /// program now.
+    /// Replaced by a new one, as when a unit restarts; the program is attached to it.
     Replaced,
-    /// There is none: connections that open are in no arm.
+    /// Missing: new connections are not assigned.
     Gone,
 }
 
-/// What [`SplitProgram::collect`] hands over.
+/// Records passed by [`SplitProgram::collect`].
 pub type Batch = Vec<Closed>;
 
-/// How long the ring is left to itself. At 10 000 connections a second it then has 500 records, of
-/// the 40 000 that it holds.
+/// Interval between reads of the ring. At 10 000 connections per second it then has 500 of its 40
+/// 000 records.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Records that are taken at a time: what comes faster than it is read is lost and counted, and
-/// does not keep the owner from its other duties.
+/// Records read at a time. Records that arrive faster are dropped and counted, so that the owner
+/// can do its other work.
 const MAX_BATCH: usize = 20_000;
 
 /// The clock of `bpf_ktime_get_ns()`.
@@ -76,10 +75,10 @@ fn now() -> Duration {
 }
 
 impl SplitProgram {
-    /// Loads the program and attaches it; connections that open from here on are in it.
+    /// Loads and attaches the program; it applies to connections opened from now on.
     ///
     /// # Errors
-    /// Without the right to, or when the directory is no control group of version 2.
+    /// Without permission, or if the directory is not a version 2 control group.
     pub fn start(start: &SplitConfig<'_>) -> Result<Self> {
         let object = loader::quietly(|| {
             let object = object!("split");
@@ -104,10 +103,10 @@ impl SplitProgram {
             cgroup: start.cgroup.to_owned(),
             link: RefCell::new(None),
             object,
-            which: Cell::new(0),
-            seen: Cell::new(0),
+            active: Cell::new(0),
+            last_request: Cell::new(0),
         };
-        // Everything is in place before the first connection comes.
+        // Set up everything before the first connection.
         running.set_shares(&start.table)?;
         running.renew(start.lease)?;
         let program = running
@@ -115,7 +114,7 @@ impl SplitProgram {
             .progs()
             .next()
             .ok_or_else(|| Error::Malformed("the object holds no program".to_owned()))?;
-        // Whoever looks finds maps by their program, which does not use this one itself.
+        // Other processes find maps through the program, which does not use this one itself.
         let wanted = running.map("wanted")?;
         // SAFETY: both descriptors are alive; there are no options.
         let bound = unsafe {
@@ -136,8 +135,8 @@ impl SplitProgram {
         Ok(running)
     }
 
-    /// Attaches the program to the group that its directory is now, and lets go of what it was
-    /// attached to.
+    /// Attaches the program to the current group at its directory, and detaches it from the
+    /// previous one.
     fn attach(&self) -> Result<()> {
         let reading = Error::io("cannot open the control group", &self.cgroup);
         let (group, inode) = File::open(&self.cgroup)
@@ -157,18 +156,17 @@ impl SplitProgram {
         if link < 0 {
             return Err(refused(&self.cgroup, &std::io::Error::from_raw_os_error(-link)));
         }
-        // SAFETY: the kernel has just made it, for nobody else.
+        // SAFETY: the kernel has just created it for this process.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
         self.link.replace(Some(Attached { _link: link, group: inode }));
         Ok(())
     }
 
-    /// Attaches the program to the control group that was made in the place of the one it was
-    /// attached to: that of a unit or of a container ends with it, and takes the program out;
-    /// restarted it has another of the same name.
+    /// Attaches the program again if the control group was replaced: a restarted unit or container
+    /// gets a new group of the same name.
     ///
     /// # Errors
-    /// When the kernel refuses the program for the new group.
+    /// If the kernel rejects the program for the new group.
     pub fn reattach(&self) -> Result<CgroupState> {
         let before = self.link.borrow().as_ref().map(|attached| attached.group);
         match std::fs::metadata(&self.cgroup) {
@@ -178,7 +176,7 @@ impl SplitProgram {
         }
         match self.attach() {
             Ok(()) => Ok(CgroupState::Replaced),
-            // It went while we looked.
+            // It disappeared meanwhile.
             Err(_) if !self.cgroup.exists() => Ok(CgroupState::Gone),
             Err(error) => Err(error),
         }
@@ -193,59 +191,58 @@ impl SplitProgram {
         self.map(name)?.update(&key.to_ne_bytes(), value, MapFlags::ANY).map_err(unreadable)
     }
 
-    /// Other shares, at once for all processors: the table that does not count is written, and then
-    /// counts.
+    /// Sets new shares atomically for all CPUs: writes the inactive table, then activates it.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn set_shares(&self, table: &Table) -> Result<()> {
-        let next = 1 - self.which.get();
+        let next = 1 - self.active.get();
         self.write("tables", next, bytemuck::bytes_of(table))?;
         self.write(".data.which", 0, &next.to_ne_bytes())?;
-        self.which.set(next);
+        self.active.set(next);
         Ok(())
     }
 
-    /// Assigns connections for this much longer.
+    /// Extends the lease.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn renew(&self, lease: Duration) -> Result<()> {
         let until = (now() + lease).as_nanos() as u64;
         self.write(".data.lease", 0, &until.to_ne_bytes())
     }
 
-    /// The shares that somebody asked for since this was asked last, in billionths, by arm.
+    /// Shares requested by other processes since the last call, in billionths per arm.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn requested_shares(&self) -> Result<Option<Vec<u32>>> {
-        let wanted: Wanted = read(&self.map("wanted")?)?;
-        if self.seen.replace(wanted.number) == wanted.number {
+        let request: Wanted = read(&self.map("wanted")?)?;
+        if self.last_request.replace(request.number) == request.number {
             return Ok(None);
         }
-        Ok(Some(wanted.share.to_vec()))
+        Ok(Some(request.share.to_vec()))
     }
 
-    /// What the program has counted.
+    /// The program's counters.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// If the kernel refuses.
     pub fn counts(&self) -> Result<Counts> {
         read(&self.map(".data.counts")?)
     }
 
-    /// Takes the program out: connections that open from here on get what they would have got
-    /// without it. Those that are open keep their controller, and are not told of any more.
+    /// Detaches the program: new connections use their usual controller. Open connections keep
+    /// theirs and are no longer reported.
     pub fn detach(&self) {
         self.link.replace(None);
     }
 
-    /// Hands over what closed, about twenty times a second whether there is anything or not, until
-    /// `each` says no; then takes the program out and hands over what is left.
+    /// Passes closed connections to `each` about twenty times a second, even if there are none,
+    /// until it returns false. Then detaches the program and passes the remaining records.
     ///
     /// # Errors
-    /// What `each` says, or the kernel when the ring cannot be read.
+    /// Errors of `each`, or if the ring cannot be read.
     pub fn collect<E: From<Error>>(
         &self,
         mut each: impl FnMut(&mut Batch) -> std::result::Result<bool, E>,
@@ -264,9 +261,9 @@ impl SplitProgram {
         let ring = builder.build().map_err(unreadable)?;
         loop {
             ring.consume_raw_n(MAX_BATCH);
-            let mut taken = batch.take();
-            let many = taken.len() >= MAX_BATCH;
-            if !each(&mut taken)? {
+            let mut records = batch.take();
+            let many = records.len() >= MAX_BATCH;
+            if !each(&mut records)? {
                 break;
             }
             if !many {
@@ -276,11 +273,11 @@ impl SplitProgram {
         self.detach();
         loop {
             ring.consume_raw_n(MAX_BATCH);
-            let mut taken = batch.take();
-            if taken.is_empty() {
+            let mut records = batch.take();
+            if records.is_empty() {
                 return Ok(());
             }
-            each(&mut taken)?;
+            each(&mut records)?;
         }
     }
 }
@@ -290,7 +287,7 @@ pub(super) fn read<T: Pod + Zeroable>(map: &dyn MapCore) -> Result<T> {
     let bytes = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(unreadable)?.unwrap_or_default();
     let size = size_of::<T>();
     if bytes.len() < size {
-        return Err(Error::Malformed("a map of the split is smaller than it should be".to_owned()));
+        return Err(Error::Malformed("a map of the split is too small".to_owned()));
     }
     Ok(bytemuck::pod_read_unaligned(&bytes[..size]))
 }

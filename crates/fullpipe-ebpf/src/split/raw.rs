@@ -1,4 +1,4 @@
-//! The structures of `bpf/split.h`, and the C code's own answer for tests.
+//! The structures of `bpf/split.h`, and its C code compiled for tests.
 
 use bytemuck::{Pod, Zeroable};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -8,8 +8,8 @@ pub const MAX_ARMS: usize = 8;
 /// `FP_SPLIT_PORTS`.
 pub const MAX_PORTS: usize = 8;
 
-/// `struct fp_split_end`: an address as IPv6 has it, in the order of the wire, and a port in the
-/// host's.
+/// `struct fp_split_end`: an IPv6 or IPv4-mapped address in network byte order, and a port in host
+/// byte order.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct End {
@@ -35,25 +35,24 @@ impl From<End> for SocketAddr {
     }
 }
 
-/// `struct fp_split_setup`: what does not change while a split runs.
+/// `struct fp_split_setup`: parameters fixed while a split runs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct Setup {
-    /// Of the hash.
+    /// Key of the hash.
     pub key: [u64; 2],
-    /// What of an IPv4 address counts, as it is mapped.
+    /// Mask for IPv4-mapped addresses.
     pub mask4: [u64; 2],
-    /// What of an IPv6 address counts.
+    /// Mask for IPv6 addresses.
     pub mask6: [u64; 2],
-    /// 0: connections, 1: prefixes, 2: the whole host at a time.
+    /// Assignment by 0: connection, 1: prefix, 2: whole host over time.
     pub by: u32,
     ports: u32,
     port: [u16; MAX_PORTS],
 }
 
 impl Setup {
-    /// With the local ports that take part, all when there are none; at most [`MAX_PORTS`] are
-    /// taken.
+    /// A setup for the given local ports, or all ports if empty; uses at most [`MAX_PORTS`].
     pub fn new(key: [u64; 2], (mask4, mask6): ([u64; 2], [u64; 2]), by: u32, ports: &[u16]) -> Self {
         let mut port = [0; MAX_PORTS];
         port.iter_mut().zip(ports).for_each(|(to, from)| *to = *from);
@@ -65,9 +64,9 @@ impl Setup {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct Table {
-    /// Of the shares.
+    /// Generation of the shares.
     pub generation: u64,
-    /// Cumulative, of 2³².
+    /// Cumulative shares of 2³².
     pub cut: [u64; MAX_ARMS],
     name: [[u8; 16]; MAX_ARMS],
     arms: u32,
@@ -75,8 +74,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Of arms with their cumulative cuts and controllers; none leaves its connections what they
-    /// have. At most [`MAX_ARMS`] are taken.
+    /// A table of arms with cumulative cuts and controllers; `None` leaves the controller
+    /// unchanged. Uses at most [`MAX_ARMS`].
     pub fn new(generation: u64, arms: &[(u64, Option<&str>)]) -> Self {
         let mut table = Table { generation, arms: arms.len().min(MAX_ARMS) as u32, ..Table::zeroed() };
         for (place, (cut, controller)) in arms.iter().take(MAX_ARMS).enumerate() {
@@ -87,7 +86,7 @@ impl Table {
     }
 }
 
-/// `struct fp_split_about`: what others are told of a split.
+/// `struct fp_split_about`: information about a split for other processes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct SplitInfo {
@@ -110,7 +109,7 @@ fn read(field: &[u8]) -> String {
 }
 
 impl SplitInfo {
-    /// Of this process, with the labels of its arms and the file that it writes.
+    /// Information of this process: the labels of its arms and its output file.
     pub fn new(labels: &[&str], seed: u64, began_unix_ns: u64, out: &str) -> Self {
         let mut about = SplitInfo {
             owner: std::process::id(),
@@ -124,17 +123,17 @@ impl SplitInfo {
         about
     }
 
-    /// The owner's process.
+    /// Process ID of the owner.
     pub fn owner(&self) -> u32 {
         self.owner
     }
 
-    /// Of the assignment.
+    /// Seed of the assignment.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// When it began, ns since 1970.
+    /// Start time, ns since 1970.
     pub fn began_unix_ns(&self) -> u64 {
         self.began_unix_ns
     }
@@ -144,13 +143,13 @@ impl SplitInfo {
         self.label.iter().take(self.arms as usize).map(|label| read(label)).collect()
     }
 
-    /// The file that the owner writes.
+    /// The owner's output file.
     pub fn out(&self) -> String {
         read(&self.out)
     }
 }
 
-/// `struct fp_split_closed`: what a connection came to.
+/// `struct fp_split_closed`: results of a connection.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[allow(missing_docs)] // bpf/split.h comments them.
@@ -183,7 +182,7 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// The controller at the end.
+    /// The controller when it closed.
     pub fn controller(&self) -> String {
         read(&self.controller)
     }
@@ -208,7 +207,7 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// `struct fp_split_wanted`: what the owner is asked to change the shares to, in billionths.
+/// `struct fp_split_wanted`: shares requested by another process, in billionths.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Wanted {
@@ -228,8 +227,8 @@ unsafe extern "C" {
     fn fp_native_size_of_split(which: u32) -> u32;
 }
 
-/// The hash and the arm that the program in the kernel gives a connection, by the same C code; no
-/// arm: outside.
+/// The hash and arm of a connection, from the same C code as in the kernel; no arm: outside the
+/// split.
 pub fn arm_for(setup: &Setup, local: SocketAddr, remote: SocketAddr, table: &Table) -> (u64, Option<usize>) {
     let (local, remote) = (End::from(local), End::from(remote));
     let mut hash = 0;
@@ -254,7 +253,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn both_languages_have_the_same_structures() {
+    fn structures_match_in_both_languages() {
         let sizes = [
             size_of::<Setup>(),
             size_of::<Table>(),
@@ -263,7 +262,7 @@ mod tests {
             size_of::<Counts>(),
         ];
         for (which, size) in sizes.into_iter().enumerate() {
-            // SAFETY: it takes a number and gives one.
+            // SAFETY: takes and returns a number.
             assert_eq!(unsafe { fp_native_size_of_split(which as u32) } as usize, size, "{which}");
         }
     }
@@ -289,8 +288,8 @@ mod tests {
         );
     }
 
-    /// Written down, so that an assignment is the same in every version: computed by Python's
-    /// integers from the specification of SipHash-2-4.
+    /// Fixed vectors keep assignments the same in every version: computed in Python from the
+    /// specification of SipHash-2-4.
     #[test]
     fn known_connections_have_known_hashes() {
         let assigner = Assigner::new(7, By::Connection);
