@@ -1,6 +1,6 @@
-//! What a controller costs per acknowledged packet, delivery-rate sampler included: a steady flow with
-//! 10 000 packets in flight, one packet an ACK, one packet sent for each. What is said to be in flight
-//! sways around that number, so that BBR's phases end as they do on a real path.
+//! What a controller costs per acknowledged packet, delivery-rate sampler included: a steady flow
+//! with 10 000 packets in flight, one packet an ACK, one packet sent for each. What is said to be
+//! in flight sways around that number, so that BBR's phases end as they do on a real path.
 //!
 //! Prints nanoseconds of processor time (the least of many short runs) and, where valgrind is
 //! installed, instructions, which do not depend on what else the machine does.

@@ -1,5 +1,5 @@
-//! Sampler, pacer, Proportional Rate Reduction and controller of one connection as one thing: it makes
-//! their calls in the order that they need.
+//! Combines sampler, pacer, Proportional Rate Reduction and controller of one connection and calls
+//! them in the required order.
 
 use crate::control::{Ack, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sent};
 use crate::pacer::{Pacer, autosize, rate_for_window};
@@ -7,38 +7,41 @@ use crate::prr::Prr;
 use crate::sampler::{RateSample, Sampler, Stamp};
 use fullpipe_units::{Rate, Span, Time};
 
-/// What a transport knows at the end of an ACK beyond what it has told already.
+/// What a transport reports at the end of an ACK, beyond acknowledged and lost packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckReport {
     /// When the ACK arrived.
     pub now: Time,
-    /// Round-trip time of the newest packet it acknowledges that was sent only once.
+    /// Round-trip time of the newest acknowledged packet that was not retransmitted.
     pub rtt: Option<Span>,
     /// Smoothed round-trip time (RFC 6298), this ACK included.
     pub srtt: Option<Span>,
-    /// Least round-trip time seen, this ACK included.
+    /// Minimum round-trip time, including this ACK.
     pub min_rtt: Option<Span>,
-    /// Payload bytes in flight: acknowledged and lost bytes taken off.
+    /// Payload bytes in flight: without acknowledged and lost bytes.
     pub inflight: u64,
-    /// Payload bytes sent and not acknowledged cumulatively, lost and selectively acknowledged ones among them (`packets_out`);
-    /// of a window that is [paced](Connection::paced_by_window).
+    /// Payload bytes sent and not acknowledged cumulatively, including lost and
+    /// selectively acknowledged ones (`packets_out`). Only used if
+    /// [paced by window](Connection::paced_by_window).
     pub outstanding: u64,
-    /// Whether the ACK moved the cumulative acknowledgement.
+    /// Whether the ACK advanced the cumulative acknowledgement.
     pub advanced: bool,
     /// Packets newly reported as marked Congestion Experienced.
     pub ce_count: u32,
-    /// Whether the window (not the application, not the receiver) limited sending in the last round trip.
+    /// Whether the window (not the application, not the receiver) limited sending in the last round
+    /// trip.
     pub cwnd_limited: bool,
     /// Whether selective acknowledgements leave a hole of which nothing is marked lost
     /// ([`RecoveryState::Disorder`]).
     pub disorder: bool,
     /// Whether it acknowledges a single packet, less than full, and leaves none outstanding: the
-    /// receiver may have held such an ACK back.
+    /// receiver may have delayed such an ACK.
     pub lone_runt: bool,
 }
 
 impl AckReport {
-    /// A report at `now` of `inflight` bytes, all that is outstanding, that says nothing else: to fill in what is known.
+    /// A report at `now` with `inflight` bytes outstanding and in flight, to be completed with
+    /// struct update syntax.
     pub fn at(now: Time, inflight: u64) -> Self {
         AckReport {
             now,
@@ -56,7 +59,7 @@ impl AckReport {
     }
 }
 
-/// Where the processing of the present ACK began.
+/// State at the start of the current ACK.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
     inflight: u64,
@@ -64,26 +67,29 @@ struct Before {
     lost: u64,
 }
 
-/// What a connection is paced at whose controller sets no rate: nothing, before a round-trip time is known.
+/// Pacing of a controller without its own rate; none until a round-trip time is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct ByWindow {
     rate: Option<Rate>,
     quantum: u64,
 }
 
-/// The congestion control of one connection. The transport keeps its packets, clocks, round-trip times
-/// and loss detection.
+/// The congestion control of one connection. The transport keeps its packets, clocks, round-trip
+/// times and loss detection.
 ///
-/// - Sending: while [`ready`](Self::ready) and the bytes in flight are below [`window`](Self::window), up to
-///   [`send_quantum`](Self::send_quantum) bytes leave together: [`on_sent`](Self::on_sent) for each packet, whose
-///   [`Stamp`] is kept with it, then [`on_batch_sent`](Self::on_batch_sent) once.
-/// - An ACK: [`begin_ack`](Self::begin_ack); [`on_acked`](Self::on_acked) for each packet newly acknowledged;
-///   [`exit_recovery`](Self::exit_recovery) or [`undo`](Self::undo) if it ends one; [`on_lost`](Self::on_lost) for each
-///   packet that it shows to be lost; [`enter_recovery`](Self::enter_recovery) if these are the first;
+/// - Sending: while [`ready`](Self::ready) and the bytes in flight are below
+///   [`window`](Self::window), up to [`send_quantum`](Self::send_quantum) bytes leave together:
+///   [`on_sent`](Self::on_sent) for each packet, whose [`Stamp`] is kept with it, then
+///   [`on_batch_sent`](Self::on_batch_sent) once.
+/// - An ACK: [`begin_ack`](Self::begin_ack); [`on_acked`](Self::on_acked) for each packet newly
+///   acknowledged; [`exit_recovery`](Self::exit_recovery) or [`undo`](Self::undo) if it ends
+///   recovery; [`on_lost`](Self::on_lost) for each packet that it shows to be lost;
+///   [`enter_recovery`](Self::enter_recovery) if these are the first;
 ///   [`finish_ack`](Self::finish_ack).
-/// - A retransmission time-out: `on_lost` for each packet presumed lost, then [`enter_loss`](Self::enter_loss).
+/// - A retransmission timeout: `on_lost` for each packet presumed lost, then
+///   [`enter_loss`](Self::enter_loss).
 ///
-/// The front page of this crate has a whole sender.
+/// The crate documentation has a complete sender.
 #[derive(Clone, Debug)]
 pub struct Connection<C> {
     cc: C,
@@ -115,8 +121,9 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    /// Paces what the controller leaves unpaced at a rate that follows its window, as Linux does under the `fq` queue discipline
-    /// (`tcp_update_pacing_rate`, `tcp_tso_autosize`). Tell the controller by [`Config::paced`](crate::Config::paced).
+    /// Paces a controller without a pacing rate at a rate derived from its window, as Linux does
+    /// under the `fq` qdisc (`tcp_update_pacing_rate`, `tcp_tso_autosize`). Also set
+    /// [`Config::paced`](crate::Config::paced).
     #[must_use]
     pub fn paced_by_window(self) -> Self {
         Connection { by_window: Some(ByWindow::default()), ..self }
@@ -128,7 +135,7 @@ impl<C: CongestionControl> Connection<C> {
         &self.cc
     }
 
-    /// The controller, to be told what the connection does not tell it.
+    /// The controller, mutable, for events that the connection does not report.
     #[inline]
     pub fn controller_mut(&mut self) -> &mut C {
         &mut self.cc
@@ -146,26 +153,27 @@ impl<C: CongestionControl> Connection<C> {
         self.sampler.lost()
     }
 
-    /// Where loss recovery is; [`RecoveryState::Disorder`] is the transport's own knowledge and not told here.
+    /// The loss-recovery state; [`RecoveryState::Disorder`] is known to the transport only and not
+    /// reported here.
     #[inline]
     pub fn recovery(&self) -> RecoveryState {
         self.recovery
     }
 
-    /// The window in force in bytes: the controller's, or what Proportional Rate Reduction makes of it.
+    /// The effective window in bytes: the controller's, or that of Proportional Rate Reduction.
     #[inline]
     pub fn window(&self) -> u64 {
         self.prr.as_ref().map_or_else(|| self.cc.cwnd(), Prr::cwnd)
     }
 
-    /// The rate that packets are paced at: the controller's, or where it leaves that open, its window's if that is
-    /// [asked for](Self::paced_by_window); `None` if they are not.
+    /// The pacing rate: the controller's, or one derived from its window if
+    /// [enabled](Self::paced_by_window); `None` if unpaced.
     #[inline]
     pub fn pacing_rate(&self) -> Option<Rate> {
         self.cc.pacing_rate().or_else(|| self.by_window?.rate)
     }
 
-    /// The most bytes to send before the pacer is asked again; without limit for what is not paced.
+    /// Maximum burst in bytes before querying the pacer again; unlimited if unpaced.
     #[inline]
     pub fn send_quantum(&self) -> u64 {
         match self.by_window {
@@ -175,19 +183,19 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    /// Whether the pacer lets a batch leave at `now`.
+    /// Whether the pacer allows a burst at `now`.
     #[inline]
     pub fn ready(&self, now: Time) -> bool {
         self.pacing_rate().is_none() || self.pacer.ready(now)
     }
 
-    /// The earliest time the pacer lets the next batch leave.
+    /// The earliest departure time of the next burst.
     #[inline]
     pub fn next_departure(&self) -> Time {
         self.pacer.next_departure()
     }
 
-    /// The handshake gave a first round-trip time. Told at most once, before the first packet.
+    /// The handshake measured a first round-trip time. Call at most once, before the first packet.
     pub fn on_handshake(&mut self, now: Time, rtt: Span) {
         self.cc.on_handshake(now, rtt);
         self.pace_by_window(0, Some(rtt), Some(rtt));
@@ -204,14 +212,14 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    /// The application has nothing more to send, and `inflight` bytes in flight leave the window open.
+    /// The application has no more data while `inflight` bytes in flight leave the window open.
     #[inline]
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.sampler.mark_app_limited(inflight);
     }
 
-    /// A packet of `bytes` leaves at `now` with `inflight` bytes in flight before it. The transport keeps
-    /// the stamp with the packet.
+    /// A packet of `bytes` is sent at `now` with `inflight` bytes in flight before it. Store the
+    /// stamp with the packet.
     #[inline]
     pub fn on_sent(&mut self, now: Time, bytes: u64, inflight: u64, retransmit: bool) -> Stamp {
         self.cc.on_send(&Sent {
@@ -228,22 +236,23 @@ impl<C: CongestionControl> Connection<C> {
         self.sampler.on_sent(now, bytes, inflight)
     }
 
-    /// The packets told by [`on_sent`](Self::on_sent) since the last batch, `bytes` in `segments`, have left together.
-    /// Probes and retransmissions on a timer are not paced and make no batch.
+    /// The packets reported by [`on_sent`](Self::on_sent) since the last burst, `bytes` in
+    /// `segments`, were sent together. Probes and timer retransmissions are not paced and form
+    /// no burst.
     #[inline]
     pub fn on_batch_sent(&mut self, now: Time, bytes: u64, segments: u64) {
         self.pacer.on_sent(now, bytes, segments, self.pacing_rate());
     }
 
-    /// The processing of an ACK begins, with `inflight` bytes in flight before it.
+    /// Starts processing an ACK, with `inflight` bytes in flight before it.
     #[inline]
     pub fn begin_ack(&mut self, inflight: u64) {
         self.before = Before { inflight, delivered: self.sampler.delivered(), lost: self.sampler.lost() };
         self.sampler.begin_ack();
-        self.forget_ranges();
+        self.reset_lost_ranges();
     }
 
-    fn forget_ranges(&mut self) {
+    fn reset_lost_ranges(&mut self) {
         self.lost_ranges = 0;
         self.next_lost = None;
     }
@@ -254,13 +263,13 @@ impl<C: CongestionControl> Connection<C> {
         self.sampler.on_acked(now, bytes, stamp);
     }
 
-    /// Payload bytes newly acknowledged by the present ACK.
+    /// Payload bytes newly acknowledged by the current ACK.
     #[inline]
     pub fn newly_acked(&self) -> u64 {
         self.sampler.delivered() - self.before.delivered
     }
 
-    /// Payload bytes marked lost since the present ACK began.
+    /// Payload bytes marked lost since the current ACK started.
     #[inline]
     pub fn newly_lost(&self) -> u64 {
         self.sampler.lost() - self.before.lost
@@ -284,25 +293,25 @@ impl<C: CongestionControl> Connection<C> {
         });
     }
 
-    fn recovery_changes(&mut self, event: Recovery, state: RecoveryState, now: Time, inflight: u64) {
+    fn change_recovery(&mut self, event: Recovery, state: RecoveryState, now: Time, inflight: u64) {
         self.recovery = state;
         let context =
             RecoveryContext { now, inflight, delivered: self.sampler.delivered(), lost: self.sampler.lost() };
         self.cc.on_recovery(event, &context);
     }
 
-    /// Fast recovery begins; `inflight_before` bytes were in flight before the loss was taken off.
+    /// Enters fast recovery; `inflight_before` bytes were in flight including the lost packets.
     pub fn enter_recovery(&mut self, now: Time, inflight_before: u64) {
         let prior_cwnd = self.cc.cwnd();
         let reducing = self.prr.take().filter(|_| self.cc.in_cwr());
-        self.recovery_changes(Recovery::EnterFast, RecoveryState::Recovery, now, inflight_before);
-        // A reduction for a mark that is under way goes on (`tcp_enter_recovery`).
+        self.change_recovery(Recovery::EnterFast, RecoveryState::Recovery, now, inflight_before);
+        // A reduction for an ECN mark in progress continues (`tcp_enter_recovery`).
         self.prr = reducing.or_else(|| self.cc.uses_prr().then(|| Prr::new(prior_cwnd, self.smss)));
     }
 
-    /// Fast recovery begins by a timer, without an ACK to send by: the losses told since
-    /// [`begin_losses`](Self::begin_losses) leave `inflight` bytes, and one packet may leave at once
-    /// (`tcp_rack_reo_timeout`).
+    /// Enters fast recovery on a timer, without an ACK: the losses reported since
+    /// [`begin_losses`](Self::begin_losses) leave `inflight` bytes, and one packet may be sent
+    /// immediately (`tcp_rack_reo_timeout`).
     pub fn enter_recovery_on_timer(&mut self, now: Time, inflight_before: u64, inflight: u64) {
         self.enter_recovery(now, inflight_before);
         let newly_lost = self.newly_lost();
@@ -311,40 +320,41 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    /// Losses found by a timer, not by an ACK, are told next.
+    /// Starts reporting losses found by a timer instead of an ACK.
     pub fn begin_losses(&mut self) {
         self.before = Before { inflight: 0, delivered: self.sampler.delivered(), lost: self.sampler.lost() };
-        self.forget_ranges();
+        self.reset_lost_ranges();
     }
 
-    /// The retransmission timer fired; `inflight` bytes are left after everything presumed lost has been
-    /// told to be.
+    /// The retransmission timer fired; `inflight` bytes remain after reporting everything presumed
+    /// lost.
     pub fn enter_loss(&mut self, now: Time, inflight: u64) {
         self.prr = None;
-        self.recovery_changes(Recovery::EnterRto, RecoveryState::Loss, now, inflight);
+        self.change_recovery(Recovery::EnterRto, RecoveryState::Loss, now, inflight);
     }
 
-    /// A loss was repaired before it was noticed, by a tail loss probe: the window is reduced without
-    /// a recovery (`tcp_process_tlp_ack`). What sets its own window is not told.
+    /// A tail loss probe repaired a loss before it was detected: reduces the window without a
+    /// recovery (`tcp_process_tlp_ack`). Has no effect on controllers that set their own
+    /// window.
     pub fn reduce_for_repaired_loss(&mut self, now: Time, inflight: u64) {
         if self.cc.uses_prr() {
-            self.recovery_changes(Recovery::EnterFast, RecoveryState::Recovery, now, inflight);
-            self.recovery_changes(Recovery::Exit, RecoveryState::Open, now, inflight);
+            self.change_recovery(Recovery::EnterFast, RecoveryState::Recovery, now, inflight);
+            self.change_recovery(Recovery::Exit, RecoveryState::Open, now, inflight);
         }
     }
 
-    /// Everything that was outstanding when recovery began is acknowledged (see [`Recovery::Exit`]).
+    /// Everything outstanding when recovery started is acknowledged (see [`Recovery::Exit`]).
     pub fn exit_recovery(&mut self, now: Time, inflight: u64) {
         self.prr = None;
-        self.recovery_changes(Recovery::Exit, RecoveryState::Open, now, inflight);
+        self.change_recovery(Recovery::Exit, RecoveryState::Open, now, inflight);
     }
 
-    /// The losses turned out not to be: what they caused is undone. A recovery that still lasts then ends.
+    /// The losses were spurious: undoes their effects and ends a recovery in progress.
     pub fn undo(&mut self, now: Time, inflight: u64) {
-        self.recovery_changes(Recovery::Spurious, RecoveryState::Open, now, inflight);
+        self.change_recovery(Recovery::Spurious, RecoveryState::Open, now, inflight);
     }
 
-    /// Begins or ends the reduction for an ECN mark (`tcp_enter_cwr`, `tcp_end_cwnd_reduction`).
+    /// Starts or ends the reduction for an ECN mark (`tcp_enter_cwr`, `tcp_end_cwnd_reduction`).
     #[inline]
     fn reduce_for_mark(&mut self, prior_cwnd: u64) {
         match (self.cc.in_cwr(), self.prr) {
@@ -354,7 +364,7 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    /// The ACK is processed. Returns the delivery-rate sample that it completes.
+    /// Finishes processing an ACK. Returns its delivery-rate sample.
     #[inline]
     pub fn finish_ack(&mut self, report: &AckReport) -> RateSample {
         let sample = self.sampler.finish_ack(report.now, report.min_rtt);
@@ -406,15 +416,15 @@ mod tests {
         Time::ZERO + Span::from_millis(ms)
     }
 
-    /// Writes down what it is told.
+    /// Records its calls.
     #[derive(Default)]
-    struct Witness {
+    struct CallRecorder {
         calls: Vec<&'static str>,
         acks: Vec<Ack>,
         losses: Vec<Lost>,
     }
 
-    impl CongestionControl for Witness {
+    impl CongestionControl for CallRecorder {
         fn on_send(&mut self, _: &Sent) {
             self.calls.push("send");
         }
@@ -429,7 +439,7 @@ mod tests {
         fn on_recovery(&mut self, event: Recovery, _: &RecoveryContext) {
             self.calls.push(match event {
                 Recovery::EnterFast => "recovery",
-                Recovery::EnterRto => "time-out",
+                Recovery::EnterRto => "timeout",
                 Recovery::Exit => "exit",
                 Recovery::Spurious => "spurious",
             });
@@ -459,19 +469,20 @@ mod tests {
     }
 
     #[test]
-    fn what_sets_no_rate_is_paced_by_its_window_where_that_is_asked_for() {
-        let unpaced = Connection::new(Witness::default(), SMSS as u32);
+    fn controller_without_a_rate_is_paced_by_its_window_if_enabled() {
+        let unpaced = Connection::new(CallRecorder::default(), SMSS as u32);
         assert_eq!((unpaced.pacing_rate(), unpaced.send_quantum()), (None, u64::MAX));
         let mut paced = unpaced.paced_by_window();
         assert_eq!(paced.pacing_rate(), None, "no round-trip time is known");
-        let tell = |connection: &mut Connection<Witness>, srtt| {
+        let ack = |connection: &mut Connection<CallRecorder>, srtt| {
             connection.begin_ack(0);
             let srtt = Some(Span::from_millis(srtt));
             connection.finish_ack(&AckReport { srtt, min_rtt: srtt, ..AckReport::at(at(100), 0) });
             (connection.pacing_rate().unwrap().as_bytes_per_sec(), connection.send_quantum())
         };
-        // Past half of the threshold: 1.2 windows of ten packets a round trip, in bursts of two packets at least.
-        assert_eq!(tell(&mut paced, 100), (120_000, 2 * SMSS));
+        // Past half of the threshold: 1.2 windows of ten packets a round trip, in bursts of two packets at
+        // least.
+        assert_eq!(ack(&mut paced, 100), (120_000, 2 * SMSS));
         // What is outstanding, if that is more than the window: in a recovery.
         paced.begin_ack(0);
         let srtt = Some(Span::from_millis(100));
@@ -479,8 +490,8 @@ mod tests {
             AckReport { srtt, min_rtt: srtt, outstanding: 25 * SMSS, ..AckReport::at(at(100), 0) };
         paced.finish_ack(&recovering);
         assert_eq!(paced.pacing_rate().unwrap().as_bytes_per_sec(), 300_000);
-        // A peer that is close gets larger ones.
-        let (rate, quantum) = tell(&mut paced, 1);
+        // A nearby peer gets larger bursts.
+        let (rate, quantum) = ack(&mut paced, 1);
         assert!(rate == 12_000_000 && quantum > 10 * SMSS, "{rate} {quantum}");
         ten_sent(&mut paced);
         assert!(!paced.ready(at(0)));
@@ -488,12 +499,16 @@ mod tests {
             Connection::new(Controller::new("bbr", &Config::default(), &[]).unwrap(), Config::default().smss)
                 .paced_by_window();
         own.on_handshake(at(0), Span::from_millis(100));
-        assert_eq!(own.pacing_rate(), own.controller().pacing_rate(), "who sets a rate keeps it");
+        assert_eq!(
+            own.pacing_rate(),
+            own.controller().pacing_rate(),
+            "the controller's own rate has priority"
+        );
     }
 
     #[test]
-    fn an_ack_that_shows_losses_is_told_after_them_and_with_their_sums() {
-        let mut connection = Connection::new(Witness::default(), SMSS as u32);
+    fn losses_are_reported_before_their_ack_and_summed_in_it() {
+        let mut connection = Connection::new(CallRecorder::default(), SMSS as u32);
         let stamps = ten_sent(&mut connection);
         connection.begin_ack(10 * SMSS);
         for i in [3, 4, 9] {
@@ -504,20 +519,20 @@ mod tests {
         }
         connection.enter_recovery(at(50), 10 * SMSS);
         connection.finish_ack(&AckReport { advanced: false, ..AckReport::at(at(50), 4 * SMSS) });
-        let witness = connection.controller();
-        assert_eq!(witness.calls[10..], ["lost", "lost", "lost", "recovery", "ack"]);
-        let ack = witness.acks[0];
+        let recorder = connection.controller();
+        assert_eq!(recorder.calls[10..], ["lost", "lost", "lost", "recovery", "ack"]);
+        let ack = recorder.acks[0];
         assert_eq!((ack.newly_acked, ack.newly_lost, ack.lost_ranges), (3000, 3000, 2));
         assert_eq!(
             (ack.inflight_before, ack.inflight, ack.recovery),
             (10_000, 4000, RecoveryState::Recovery)
         );
-        assert_eq!(witness.losses[2].lost, 3000);
+        assert_eq!(recorder.losses[2].lost, 3000);
     }
 
     #[test]
-    fn the_window_falls_by_proportional_rate_reduction_and_is_the_controllers_again_after_it() {
-        let mut connection = Connection::new(Witness::default(), SMSS as u32);
+    fn prr_reduces_the_window_until_recovery_ends() {
+        let mut connection = Connection::new(CallRecorder::default(), SMSS as u32);
         let stamps = ten_sent(&mut connection);
         connection.begin_ack(10 * SMSS);
         connection.on_acked(at(50), SMSS, &stamps[1]);
@@ -537,9 +552,10 @@ mod tests {
         assert_eq!((connection.window(), connection.recovery()), (10 * SMSS, RecoveryState::Open));
     }
 
-    /// Linux's CWR: the window falls with what is delivered, not at once, and ends where the controller is.
+    /// Linux's CWR: the window falls with what is delivered, not at once, and ends where the
+    /// controller is.
     #[test]
-    fn a_mark_reduces_the_window_a_packet_for_two_delivered() {
+    fn ecn_mark_reduces_the_window_by_one_packet_per_two_delivered() {
         let config = Config { smss: SMSS as u32, initial_cwnd: 20 * SMSS, ..Config::default() };
         let mut connection = Connection::new(Controller::new("reno", &config, &[]).unwrap(), SMSS as u32);
         let stamps: Vec<Stamp> = (0..20).map(|i| connection.on_sent(at(0), SMSS, i * SMSS, false)).collect();
@@ -568,8 +584,8 @@ mod tests {
     }
 
     #[test]
-    fn losses_found_between_acks_are_not_counted_to_the_next() {
-        let mut connection = Connection::new(Witness::default(), SMSS as u32);
+    fn losses_between_acks_are_not_counted_in_the_next_ack() {
+        let mut connection = Connection::new(CallRecorder::default(), SMSS as u32);
         let stamps = ten_sent(&mut connection);
         connection.begin_losses();
         connection.on_lost(at(300), 0, SMSS, &stamps[0]);
@@ -583,9 +599,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lone_runt_counts_as_delayed_only_if_nothing_else_arrived_since_it_left() {
+    fn lone_runt_counts_as_delayed_only_if_nothing_else_was_delivered() {
         let delayed = |others: bool| {
-            let mut connection = Connection::new(Witness::default(), SMSS as u32);
+            let mut connection = Connection::new(CallRecorder::default(), SMSS as u32);
             let first = connection.on_sent(at(0), SMSS, 0, false);
             let runt = connection.on_sent(at(0), 10, SMSS, false);
             connection.begin_ack(SMSS + 10);
@@ -602,11 +618,11 @@ mod tests {
     }
 
     #[test]
-    fn controllers_of_different_types_serve_behind_one_pointer_and_on_any_thread() {
+    fn controllers_work_as_trait_objects_and_across_threads() {
         fn is_send<T: Send>(_: &T) {}
         let mut bbr = Controller::new("bbr", &Config::default(), &[]).unwrap();
-        let mut witness = Witness::default();
-        for cc in [&mut bbr as &mut dyn CongestionControl, &mut witness] {
+        let mut recorder = CallRecorder::default();
+        for cc in [&mut bbr as &mut dyn CongestionControl, &mut recorder] {
             let mut connection = Connection::new(cc, SMSS as u32);
             ten_sent(&mut connection);
             is_send(&connection);

@@ -1,24 +1,25 @@
-//! What a transport tells a congestion controller, and what it hears back.
+//! The interface between a transport and a congestion controller.
 
 use crate::pacer::GSO_MAX_BYTES;
 use crate::sampler::RateSample;
 use core::any::Any;
 use fullpipe_units::{Gain, Rate, Span, Time};
 
-/// What every controller is told when a connection starts.
+/// Parameters of a new connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
     /// Sender maximum segment size: payload bytes of a full packet, ≥ 1.
     pub smss: u32,
     /// Initial congestion window in bytes (RFC 6928: ten segments).
     pub initial_cwnd: u64,
-    /// Seed of everything the controller draws at random.
+    /// Seed of the controller's random numbers.
     pub seed: u64,
-    /// Whether the peer acknowledges selectively (RFC 2018; QUIC always does): without, a transport can detect
-    /// one loss a round trip.
+    /// Whether the peer acknowledges selectively (RFC 2018; QUIC always does): without it, a
+    /// transport can detect one loss per round trip.
     pub selective_acks: bool,
-    /// Whether the transport paces what the controller leaves unpaced
-    /// ([`Connection::paced_by_window`](crate::Connection::paced_by_window)): CUBIC's HyStart allows for longer ACK trains then.
+    /// Whether the transport paces controllers without a pacing rate
+    /// ([`Connection::paced_by_window`](crate::Connection::paced_by_window)): CUBIC's HyStart then
+    /// allows longer ACK trains.
     pub paced: bool,
 }
 
@@ -28,10 +29,10 @@ impl Default for Config {
     }
 }
 
-/// A packet is about to leave.
+/// A packet about to be sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// When it leaves (its paced departure).
+    /// Departure time (paced).
     pub now: Time,
     /// Its payload in bytes.
     pub bytes: u64,
@@ -46,15 +47,15 @@ pub struct Sent {
     pub retransmit: bool,
 }
 
-/// An acknowledgement has been processed: all packets it acknowledges and all that it shows to be
-/// lost have gone through the [`Sampler`](crate::Sampler). One call an ACK.
+/// A processed acknowledgement: all packets it acknowledges or reveals as lost have gone through
+/// the [`Sampler`](crate::Sampler). Passed once per ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
     /// When it arrived.
     pub now: Time,
     /// The delivery-rate sample it completes.
     pub sample: RateSample,
-    /// Round-trip time of the newest packet it acknowledges that was sent only once.
+    /// Round-trip time of the newest acknowledged packet that was not retransmitted.
     pub rtt: Option<Span>,
     /// Smoothed round-trip time (RFC 6298), this ACK included.
     pub srtt: Option<Span>,
@@ -66,7 +67,7 @@ pub struct Ack {
     pub lost_ranges: u32,
     /// Payload bytes in flight before this ACK.
     pub inflight_before: u64,
-    /// Payload bytes in flight after it: acknowledged and lost bytes taken off.
+    /// Payload bytes in flight after it: without acknowledged and lost bytes.
     pub inflight: u64,
     /// Payload bytes delivered so far on this connection, this ACK included.
     pub delivered: u64,
@@ -77,16 +78,16 @@ pub struct Ack {
     pub cwnd_limited: bool,
     /// Packets newly reported as marked Congestion Experienced.
     pub ce_count: u32,
-    /// Whether the receiver may have held this ACK back (delayed ACK of a lone packet).
+    /// Whether the receiver may have delayed this ACK (a single small packet).
     pub delayed: bool,
     /// Loss-recovery state after this ACK.
     pub recovery: RecoveryState,
-    /// The earliest time the pacer lets another packet leave; at most `now` if at once.
+    /// The earliest departure time of the next packet; at most `now` if immediately.
     pub next_departure: Time,
 }
 
 impl Ack {
-    /// An ACK at `now` that says nothing: to fill in what is known.
+    /// An ACK at `now` without information, to be completed with struct update syntax.
     pub fn at(now: Time) -> Self {
         Ack {
             now,
@@ -109,7 +110,7 @@ impl Ack {
     }
 }
 
-/// A packet has just been marked lost. Told before the [`Ack`] whose arrival showed it, once a packet.
+/// A packet marked lost. Passed once per packet, before the [`Ack`] that revealed the loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lost {
     /// When it was marked.
@@ -124,13 +125,13 @@ pub struct Lost {
     pub lost_at_send: u64,
     /// Payload bytes lost on the connection so far, this packet included.
     pub lost: u64,
-    /// Payload bytes delivered on the connection so far, by the ACK that showed the loss included.
+    /// Payload bytes delivered on the connection so far, including the ACK that revealed the loss.
     pub delivered: u64,
     /// Whether the connection was application-limited when it was sent.
     pub app_limited: bool,
 }
 
-/// Where the sender is in loss recovery (as Linux's `tcp_ca_state`, with CWR folded into `Open`).
+/// The sender's loss-recovery state (Linux's `tcp_ca_state`, with CWR as part of `Open`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RecoveryState {
     /// No loss outstanding.
@@ -140,7 +141,7 @@ pub enum RecoveryState {
     Disorder,
     /// Fast recovery (RFC 6675, RFC 8985).
     Recovery,
-    /// After a retransmission time-out.
+    /// After a retransmission timeout.
     Loss,
 }
 
@@ -151,12 +152,12 @@ pub enum Recovery {
     EnterFast,
     /// The retransmission timer fired: everything outstanding is presumed lost.
     EnterRto,
-    /// All that was outstanding when recovery began has been acknowledged, what was lost of it by its
-    /// retransmission. A transport that leaves recovery sooner (RFC 9002 §7.3.2: at the first packet
-    /// sent since) restarts it with every loss, and BBR v1, which conserves packets in the first
-    /// round of each recovery, then runs below its rate from a few percent of loss on.
+    /// Everything outstanding when recovery started has been acknowledged. A transport that exits
+    /// recovery earlier (RFC 9002 §7.3.2: at the first packet sent since) restarts it with every
+    /// loss; BBR v1 conserves packets in the first round of each recovery and then runs below
+    /// its rate from a few percent of loss on.
     Exit,
-    /// The losses turned out not to be (DSACK, F-RTO, timestamps): undo what they caused.
+    /// The losses were spurious (DSACK, F-RTO, timestamps): undo their effects.
     Spurious,
 }
 
@@ -165,7 +166,7 @@ pub enum Recovery {
 pub struct RecoveryContext {
     /// When it happened.
     pub now: Time,
-    /// Payload bytes in flight: for [`Recovery::EnterFast`] before the loss is taken off, for
+    /// Payload bytes in flight: for [`Recovery::EnterFast`] including the lost packets, for
     /// [`Recovery::EnterRto`] after everything outstanding is presumed lost.
     pub inflight: u64,
     /// Payload bytes delivered so far on this connection.
@@ -174,20 +175,22 @@ pub struct RecoveryContext {
     pub lost: u64,
 }
 
-/// A controller's state for plots, tables and logs. What an algorithm does not have is `None`.
+/// A controller's state for plots, tables and logs. Values that an algorithm does not have are
+/// `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
-    /// The state of its state machine in the field's term (`Startup`, `ProbeBW_UP`, `SlowStart`, …).
+    /// The state of its state machine (`Startup`, `ProbeBW_UP`, `SlowStart`, …).
     pub state: &'static str,
     /// Congestion window in bytes.
     pub cwnd: u64,
-    /// Slow-start threshold in bytes, once there is one.
+    /// Slow-start threshold in bytes, if set.
     pub ssthresh: Option<u64>,
     /// Pacing rate.
     pub pacing_rate: Option<Rate>,
     /// The bandwidth estimate it paces by.
     pub bw: Option<Rate>,
-    /// The windowed maximum of the delivery rate (BBR v3 `max_bw`), which [`bw`](Self::bw) is at most.
+    /// The windowed maximum of the delivery rate (BBR v3 `max_bw`), which [`bw`](Self::bw) is at
+    /// most.
     pub max_bw: Option<Rate>,
     /// Upper, short-term bound on that estimate (BBR v3 `bw_shortterm`).
     pub bw_shortterm: Option<Rate>,
@@ -197,23 +200,24 @@ pub struct Snapshot {
     pub pacing_gain: Option<Gain>,
     /// Current window gain.
     pub cwnd_gain: Option<Gain>,
-    /// Upper bound on inflight learnt from loss, in bytes (BBR v3 `inflight_longterm`).
+    /// Long-term bound on inflight in bytes (BBR v3 `inflight_longterm`).
     pub inflight_longterm: Option<u64>,
-    /// Lower, short-term bound on inflight in bytes (BBR v3 `inflight_shortterm`).
+    /// Short-term bound on inflight in bytes (BBR v3 `inflight_shortterm`).
     pub inflight_shortterm: Option<u64>,
     /// Packet-timed round trips so far.
     pub rounds: Option<u64>,
 }
 
 /// A congestion controller. The transport owns packets, clocks and loss detection; it calls one
-/// method for each thing that happens and obeys [`cwnd`](Self::cwnd), [`pacing_rate`](Self::pacing_rate)
-/// and [`send_quantum`](Self::send_quantum). [`Connection`](crate::Connection) makes the calls in the right order.
-/// Object-safe; never allocates; cannot fail.
+/// method per event and applies [`cwnd`](Self::cwnd), [`pacing_rate`](Self::pacing_rate) and
+/// [`send_quantum`](Self::send_quantum). [`Connection`](crate::Connection) makes the calls in the
+/// right order. Object-safe; never allocates; cannot fail.
 pub trait CongestionControl: Send {
-    /// The handshake gave a first round-trip time. Told at most once, before the first packet.
+    /// The handshake measured a first round-trip time. Called at most once, before the first
+    /// packet.
     fn on_handshake(&mut self, _now: Time, _rtt: Span) {}
 
-    /// A packet is about to leave.
+    /// A packet is about to be sent.
     fn on_send(&mut self, _sent: &Sent) {}
 
     /// A packet has just been marked lost (before the ACK or time-out event that showed it).
@@ -226,70 +230,72 @@ pub trait CongestionControl: Send {
     /// `on_lost`…, `on_recovery`, `on_ack`.
     fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
 
-    /// The maximum segment size changed to `smss` payload bytes. A window in bytes stays what it is.
+    /// The maximum segment size changed to `smss` payload bytes. A window in bytes stays what it
+    /// is.
     fn on_mtu(&mut self, _smss: u32) {}
 
     /// Congestion window in payload bytes.
     fn cwnd(&self) -> u64;
 
-    /// Slow-start threshold in bytes; `u64::MAX` while there is none.
+    /// Slow-start threshold in bytes; `u64::MAX` if not set.
     fn ssthresh(&self) -> u64;
 
-    /// The rate to pace at; `None` if the algorithm paces nothing itself (the transport may still,
-    /// as Linux does with `tcp_pacing_ss_ratio`).
+    /// The pacing rate; `None` if the algorithm does not pace (the transport may still, as Linux
+    /// does with `tcp_pacing_ss_ratio`).
     fn pacing_rate(&self) -> Option<Rate> {
         None
     }
 
-    /// The most bytes to hand to the network at once; by default what a device takes.
+    /// Maximum burst in bytes; by default the device limit.
     fn send_quantum(&self) -> u64 {
         GSO_MAX_BYTES
     }
 
-    /// Whether the sender shall reduce the window during fast recovery by Proportional Rate
-    /// Reduction (RFC 6937) towards [`ssthresh`](Self::ssthresh). BBR sets its own window then.
+    /// Whether the sender reduces the window during fast recovery by Proportional Rate Reduction
+    /// (RFC 6937) to [`ssthresh`](Self::ssthresh). BBR sets its own window.
     fn uses_prr(&self) -> bool {
         true
     }
 
-    /// Whether packets may be sent as ECN-capable for it: a controller that does not answer Congestion Experienced
-    /// marks must not ask for them (RFC 3168 §5, draft-ietf-ccwg-bbr § ECN). BBR v1 claims them and ignores them, as
-    /// Linux's does.
+    /// Whether packets may be sent as ECN-capable for it: a controller that does not answer
+    /// Congestion Experienced marks must not ask for them (RFC 3168 §5, draft-ietf-ccwg-bbr §
+    /// ECN). BBR v1 claims them and ignores them, as Linux's does.
     fn claims_ecn(&self) -> bool {
         true
     }
 
-    /// Whether it is reducing the window for an ECN mark (Linux's CWR state): then, too, the sender goes
-    /// there by Proportional Rate Reduction, until this is over.
+    /// Whether it is reducing the window for an ECN mark (Linux's CWR state): the sender then also
+    /// uses Proportional Rate Reduction until this returns false.
     fn in_cwr(&self) -> bool {
         false
     }
 
-    /// Whether the transport shall call [`Sampler::mark_app_limited`](crate::Sampler::mark_app_limited)
-    /// with its bytes in flight, asked after each [`on_ack`](Self::on_ack): BBR in ProbeRTT keeps the
+    /// Whether the transport shall call
+    /// [`Sampler::mark_app_limited`](crate::Sampler::mark_app_limited) with its bytes in
+    /// flight, asked after each [`on_ack`](Self::on_ack): BBR in ProbeRTT keeps the
     /// window small on purpose, and rates measured then say nothing about the path.
     fn marks_app_limited(&self) -> bool {
         false
     }
 
-    /// State for plots.
+    /// The state for plots and tables.
     fn snapshot(&self) -> Snapshot;
 
-    /// [`Snapshot::state`] alone, which a transport may want to know after every ACK.
+    /// [`Snapshot::state`] alone, cheap enough to query after every ACK.
     fn state(&self) -> &'static str {
         self.snapshot().state
     }
 
-    /// Itself, for a caller who made it and wants to go on with it between two calls of the transport: one that is driven
-    /// from outside gives itself, all others nothing.
+    /// The controller itself, for external control between two calls of the transport; `None` for
+    /// controllers without external control.
     fn as_any(&mut self) -> Option<&mut dyn Any> {
         None
     }
 }
 
 macro_rules! forward {
-    (tell: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+ ask: $(fn $get:ident(&self) -> $out:ty;)+) => {
-        /// A borrowed controller is one, too.
+    (events: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+ queries: $(fn $get:ident(&self) -> $out:ty;)+) => {
+        /// A mutable reference to a controller is a controller.
         impl<C: CongestionControl + ?Sized> CongestionControl for &mut C {
             $(#[inline] fn $name(&mut self $(, $argument: $type)*) { (**self).$name($($argument),*); })+
             $(#[inline] fn $get(&self) -> $out { (**self).$get() })+
@@ -298,14 +304,14 @@ macro_rules! forward {
 }
 
 forward! {
-    tell:
+    events:
     fn on_handshake(&mut self, now: Time, rtt: Span);
     fn on_send(&mut self, sent: &Sent);
     fn on_lost(&mut self, lost: &Lost);
     fn on_ack(&mut self, ack: &Ack);
     fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
     fn on_mtu(&mut self, smss: u32);
-    ask:
+    queries:
     fn cwnd(&self) -> u64;
     fn ssthresh(&self) -> u64;
     fn pacing_rate(&self) -> Option<Rate>;

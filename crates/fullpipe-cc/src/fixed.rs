@@ -1,10 +1,10 @@
-//! A constant window: no control at all, for measuring what a path does at a given inflight.
+//! A constant window without congestion control, to measure a path at a given inflight.
 
 use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
 use crate::{Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot};
 
-/// The window grows by what is acknowledged, as in slow start, until it has the size asked for, and
-/// stays there whatever is lost.
+/// Grows the window by the acknowledged data, as in slow start, up to the configured size, and
+/// keeps it regardless of losses.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     window_packets: u64,
@@ -27,12 +27,12 @@ impl Build for Fixed {
         name: "fixed",
         aliases: &["constant"],
         kernel: None,
-        about: "a constant window, to see what a path does at a given inflight",
+        about: "constant window, to measure a path at a given inflight",
         settings: &[Setting {
             key: "window",
-            values: "a number of packets from 1 to 10000000",
+            values: "1 to 10000000 (packets)",
             default: "10",
-            about: "the window it grows to and stays at",
+            about: "window size",
         }],
     };
 
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_grows_to_its_window_and_no_further() {
+    fn window_grows_to_the_configured_size() {
         let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 1, ..Config::default() };
         let mut fixed = Fixed::new(&config, 25);
         assert_eq!(fixed.cwnd(), 10_000);

@@ -1,12 +1,12 @@
-//! Hybla (Caini & Firrincieli, "TCP Hybla: a TCP enhancement for heterogeneous networks", 2004): grows
-//! the window as a Reno flow with a round-trip time of 25 ms would grow its rate, however long the
-//! path. In the fixed-point arithmetic of Linux `net/ipv4/tcp_hybla.c`.
+//! Hybla (Caini & Firrincieli, "TCP Hybla: a TCP enhancement for heterogeneous networks", 2004):
+//! makes the rate grow as for a Reno flow with a round-trip time of 25 ms, on paths of any length.
+//! In the fixed-point arithmetic of Linux `net/ipv4/tcp_hybla.c`.
 //!
-//! With ρ = RTT / 25 ms, at least 1: slow start adds 2^ρ − 1 packets an ACK, congestion avoidance
-//! ρ²/cwnd. RTT is the least smoothed round-trip time seen.
-//!
-//! An ACK counts once, however many packets it acknowledges; Reno in Linux counts packets. So where ACKs stand for many
-//! packets each (a receiver that merges segments), Hybla with ρ near 1 recovers from a loss more slowly than Reno.
+//! With ρ = RTT / 25 ms, at least 1: slow start adds 2^ρ − 1 packets per ACK, congestion avoidance
+//! ρ²/cwnd. RTT is the minimum smoothed round-trip time.
+//! Each ACK counts once, however many packets it acknowledges; Linux's Reno counts packets. With
+//! receive offload, where ACKs cover many packets, Hybla with ρ near 1 recovers more slowly than
+//! Reno.
 
 use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
 use crate::loss_based::{Growth, LossBased, Window};
@@ -19,7 +19,7 @@ const ONE: u32 = 128;
 /// 2^(n/8) in units of 1/128.
 const EIGHTH_POWERS: [u32; 8] = [128, 139, 152, 165, 181, 197, 215, 234];
 
-/// The module's bound on the window.
+/// The module's limit on the window.
 const CLAMP: u32 = 65_535;
 
 /// Growth by ρ.
@@ -27,7 +27,7 @@ const CLAMP: u32 = 65_535;
 pub struct HyblaGrowth {
     /// Reference round-trip time in milliseconds.
     rtt0_ms: u32,
-    /// Only in the open state; Reno's growth otherwise.
+    /// Whether in the open state; otherwise Reno's growth applies.
     enabled: bool,
     /// Fractions of a packet not yet added to the window, in 1/128.
     cents: u32,
@@ -35,7 +35,7 @@ pub struct HyblaGrowth {
     rho_8: u32,
     /// ρ² in units of 1/128.
     rho2_128: u32,
-    /// The least smoothed round-trip time, in 1/8 µs as the kernel keeps it.
+    /// The minimum smoothed round-trip time in 1/8 µs, the kernel's unit.
     min_srtt: u32,
 }
 
@@ -112,7 +112,7 @@ impl Growth for HyblaGrowth {
             cwnd = cwnd.saturating_add(1);
             window.cwnd_count = 0;
         }
-        // Above ρ²·128 packets the increment rounds to nothing: still grow a packet a window.
+        // Above ρ²·128 packets the increment rounds to zero: grow one packet per window.
         if increment == 0 && window.cwnd_count >= cwnd {
             cwnd = cwnd.saturating_add(1);
             window.cwnd_count = 0;
@@ -144,12 +144,12 @@ impl Build for Hybla {
         name: "hybla",
         aliases: &[],
         kernel: Some("hybla"),
-        about: "Hybla: grows on a long path as Reno does on a short one; for satellite links",
+        about: "Hybla: grows on long paths as fast as Reno on short ones; for satellite links",
         settings: &[Setting {
             key: "rtt0",
             values: "1 to 10000 (ms)",
             default: "25",
-            about: "reference round-trip time: paths with a longer one grow faster than Reno",
+            about: "reference round-trip time: longer paths grow faster than Reno",
         }],
     };
 
@@ -162,10 +162,10 @@ fn read_rtt0<'a>(settings: &Settings<'a>, default: u32) -> Result<u32, BuildErro
     settings.number("rtt0", default, 1, 10_000)
 }
 
-/// The reference round-trip time, in milliseconds, that `pairs` of key and value give, or else `default`.
+/// The reference round-trip time in milliseconds from `pairs` of key and value, or `default`.
 ///
 /// # Errors
-/// An unknown key, or a value that it cannot have; the error says what is possible.
+/// An unknown key or an invalid value; the error says what is accepted.
 pub fn rtt0<'a>(pairs: &'a [(&'a str, &'a str)], default: u32) -> Result<u32, BuildError<'a>> {
     read_rtt0(&Settings::new(&Hybla::INFO, pairs)?, default)
 }

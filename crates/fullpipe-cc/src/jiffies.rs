@@ -1,12 +1,12 @@
-//! The kernel's coarse clock: some of its controllers measure time in ticks, and rounding is part of
-//! what they do.
+//! The kernel's coarse clock: some controllers measure time in ticks, and their results depend on
+//! the rounding.
 
 use fullpipe_units::Time;
 
-/// Ticks a second (`CONFIG_HZ`), unless a controller is told otherwise.
+/// Default ticks per second (`CONFIG_HZ`).
 pub(crate) const HZ: u32 = 1000;
 
-/// The ticks a second that a kernel can be built with.
+/// Range of `CONFIG_HZ`.
 pub(crate) const HZ_RANGE: core::ops::RangeInclusive<u32> = 24..=1200;
 
 /// The kernel's clock.
@@ -16,19 +16,19 @@ pub(crate) struct Ticks {
 }
 
 impl Ticks {
-    /// A clock of so many ticks a second.
+    /// A clock with `hz` ticks per second.
     pub(crate) fn new(hz: u32) -> Self {
         Ticks { hz: hz.clamp(*HZ_RANGE.start(), *HZ_RANGE.end()) }
     }
 
-    /// Ticks a second.
+    /// Ticks per second.
     #[inline]
     pub(crate) fn per_second(self) -> u32 {
         self.hz
     }
 
-    /// The tick that `now` falls into. It starts at one, for the kernel's controllers take zero for
-    /// "never", and wraps around as the kernel's does.
+    /// The tick at `now`. Starts at one, because the kernel's controllers use zero for "never", and
+    /// wraps around like the kernel's.
     #[inline]
     pub(crate) fn at(self, now: Time) -> u32 {
         if self.hz == HZ {
@@ -51,7 +51,7 @@ mod tests {
     use fullpipe_units::Span;
 
     #[test]
-    fn a_tick_is_a_millisecond_and_never_zero_at_the_start() {
+    fn tick_is_a_millisecond_and_starts_at_one() {
         let ticks = Ticks::new(HZ);
         assert_eq!(ticks.at(Time::ZERO), 1);
         assert_eq!(ticks.at(Time::ZERO + Span::from_micros(2999)), 3);

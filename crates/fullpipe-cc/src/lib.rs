@@ -1,12 +1,11 @@
 //! Congestion controllers for any transport: sans-IO, `no_std`, no allocation, no floating point.
 //!
-//! BBR v1 and v3, CUBIC, NewReno and Hybla behind one interface. A transport owns its packets, clocks
-//! and loss detection; it keeps one [`Connection`] a connection, which has a delivery-rate [`Sampler`], a
-//! [`Pacer`], Proportional Rate Reduction ([`Prr`]) and a [`Controller`] (or any other [`CongestionControl`]),
-//! stores the [`Stamp`] it is given with each packet, and says what happens.
-//!
-//! Here a sender fills a path of 10 Mbit/s and 40 ms; `flight` is at once its list of unacknowledged
-//! packets and the network.
+//! BBR v1 and v3, CUBIC, NewReno and Hybla behind one interface. A transport owns its packets,
+//! clocks and loss detection. Per connection it keeps one [`Connection`], which combines a
+//! delivery-rate [`Sampler`], a [`Pacer`], Proportional Rate Reduction ([`Prr`]) and a
+//! [`Controller`] (or any other [`CongestionControl`]); it stores the returned [`Stamp`] with each
+//! packet and reports events. Here a sender fills a path of 10 Mbit/s and 40 ms; `flight` is both
+//! its list of unacknowledged packets and the network.
 //!
 //! ```
 //! use fullpipe_cc::*;
@@ -51,23 +50,24 @@
 //! assert!(goodput > Rate::from_bits_per_sec(9_600_000), "{goodput:?}");
 //! assert_eq!(connection.controller().state(), "ProbeBW");
 //! ```
-//!
-//! A transport that has its own sampler or pacer calls the controller itself: on loss
-//! [`on_lost`](CongestionControl::on_lost) for each packet, then [`on_recovery`](CongestionControl::on_recovery) when
-//! recovery begins, a time-out strikes, recovery ends or proves to have been unnecessary, and only then `on_ack`.
+//! A transport with its own sampler or pacer calls the controller directly: on loss
+//! [`on_lost`](CongestionControl::on_lost) for each packet, then
+//! [`on_recovery`](CongestionControl::on_recovery) when recovery starts, a timeout fires, recovery
+//! ends or turns out to be spurious, and then `on_ack`.
 //!
 //! # Numbers
 //!
-//! The interface counts bytes and nanoseconds; gains are in 1/256. Controllers that exist in Linux
-//! compute as Linux does, in packets and ticks, so that their results are equal, not similar. The
-//! same calls give the same results on every machine.
+//! The interface counts bytes and nanoseconds; gains are in 1/256. Controllers that exist in
+//! Linux use Linux's arithmetic in packets and ticks, so that results are identical. The same calls
+//! give the same results on every machine.
 //!
 //! # A new controller
 //!
 //! One file (or folder) that implements [`CongestionControl`] (or, if it only grows a window
-//! differently, [`loss_based::Growth`]) and [`registry::Build`], and one line in [`registry`]. In a crate of its own
-//! it needs no line: the simulator takes it as `fullpipe_sim::Controllers::with`, and `examples/outside-controller`
-//! in the repository races one in sixty lines.
+//! differently, [`loss_based::Growth`]) and [`registry::Build`], and one line in [`registry`]. In a
+//! separate crate it needs no registration: pass it to the simulator with
+//! `fullpipe_sim::Controllers::with`; `examples/outside-controller` in the repository races one in
+//! sixty lines.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! What Linux's TCP does around a loss-based controller: counting in packets, slow start, the window's
-//! reduction and its undoing, time-outs, restart after idle (`net/ipv4/tcp_input.c`, `tcp_cong.c`).
+//! What Linux's TCP does around a loss-based controller: counting in packets, slow start, window
+//! reduction and undo, timeouts, restart after idle (`net/ipv4/tcp_input.c`, `tcp_cong.c`).
 //!
-//! A loss-based algorithm is a [`Growth`]: it says how the window grows on an ACK and where a loss
-//! takes it. [`LossBased`] makes a controller of it.
+//! A loss-based algorithm is a [`Growth`]: it defines window growth and reduction.
+//! [`LossBased`] turns it into a controller.
 
 use crate::control::{
     Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sent, Snapshot,
@@ -11,45 +11,47 @@ use crate::pacer::GSO_MAX_BYTES;
 use crate::packets::{PacketScale, saturate};
 use fullpipe_units::{Rate, Span, Time};
 
-/// The largest window: what a TCP window can express (2³⁰ bytes, RFC 7323 §2.3) in segments of 64 bytes.
+/// The largest window: what a TCP window can express (2³⁰ bytes, RFC 7323 §2.3) in segments of 64
+/// bytes.
 pub const MAX_PACKETS: u32 = 1 << 24;
 
-/// The slow-start threshold while there is none (`TCP_INFINITE_SSTHRESH`).
+/// The unset slow-start threshold (`TCP_INFINITE_SSTHRESH`).
 pub const NO_SSTHRESH: u32 = 0x7fff_ffff;
 
-/// RFC 6298's time-out less the smoothed round-trip time, as the kernel bounds it from below.
+/// Lower bound of the kernel's RTO beyond the smoothed round-trip time (RFC 6298).
 const MIN_RTO: Span = Span::from_millis(200);
 
-/// The retransmission time-out before any round-trip time is known (RFC 6298 §2.1).
+/// The retransmission timeout before the first round-trip time (RFC 6298 §2.1).
 const INITIAL_RTO: Span = Span::from_secs(1);
 
-/// The sender's window and what it is judged by, in packets of one maximum segment size.
+/// The sender's window and related state, in packets of one maximum segment size.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
     /// Congestion window, ≥ 1.
     pub cwnd: u32,
     /// Packets acknowledged since the window last grew in congestion avoidance.
     pub cwnd_count: u32,
-    /// Slow-start threshold; [`NO_SSTHRESH`] while there is none.
+    /// Slow-start threshold; [`NO_SSTHRESH`] if not set.
     pub ssthresh: u32,
-    /// The most the algorithm allows the window to be.
+    /// Upper limit of the window.
     pub clamp: u32,
     /// Smoothed round-trip time.
     pub srtt: Option<Span>,
     scale: PacketScale,
     initial_cwnd: u32,
     prior_cwnd: u32,
-    /// `None` while there is nothing to undo.
+    /// `None` if there is nothing to undo.
     prior_ssthresh: Option<u32>,
     state: RecoveryState,
-    /// The window was reduced for an ECN mark: until `marked_until` is delivered, marks and growth wait.
+    /// The window was reduced for an ECN mark: until `marked_until` is delivered, further marks are
+    /// ignored and the window does not grow.
     marked: bool,
     marked_until: u64,
-    /// Disorder that resolved without loss has been seen: the path reorders, so selective ACKs that
-    /// leave a hole are progress all the same (`tcp_may_raise_cwnd`).
+    /// Reordering was detected (disorder without loss), so ACKs with a hole still grow the window
+    /// (`tcp_may_raise_cwnd`).
     reorders: bool,
     disorder: bool,
-    /// Something was delivered since the last time-out.
+    /// Data was delivered since the last timeout.
     progress: bool,
     delivered: u64,
     acked_packets: u64,
@@ -87,7 +89,7 @@ impl Window {
         self.scale.smss()
     }
 
-    /// Where the sender is in loss recovery.
+    /// The loss-recovery state.
     pub fn state(&self) -> RecoveryState {
         self.state
     }
@@ -98,16 +100,16 @@ impl Window {
         self.cwnd < self.ssthresh
     }
 
-    /// Whether the window was what limited sending, so that it may grow (`tcp_is_cwnd_limited`: in
-    /// slow start it is enough that half of it was used).
+    /// Whether the window limited sending and may grow (`tcp_is_cwnd_limited`: in slow start, half
+    /// of it in use is enough).
     #[inline]
     pub fn is_limiting(&self, ack: &Ack) -> bool {
         ack.cwnd_limited
             || self.in_slow_start() && self.scale.bytes(self.cwnd) < ack.inflight_before.saturating_mul(2)
     }
 
-    /// Slow start: a packet more for each of `acked`, up to the threshold. Returns those left over.
-    /// RFC 5681 §3.1, Linux `tcp_slow_start`.
+    /// Slow start: grows by one packet per acknowledged packet, up to the threshold. Returns the
+    /// rest. RFC 5681 §3.1, Linux `tcp_slow_start`.
     #[inline]
     pub fn slow_start(&mut self, acked: u32) -> u32 {
         let cwnd = self.cwnd.saturating_add(acked).min(self.ssthresh);
@@ -116,12 +118,12 @@ impl Window {
         left
     }
 
-    /// Congestion avoidance: a packet more for each `per_increase` of the `acked` packets, counted
+    /// Congestion avoidance: grows by one packet per `per_increase` acknowledged packets, counted
     /// across ACKs. RFC 5681 §3.1, Linux `tcp_cong_avoid_ai`.
     #[inline]
     pub fn additive_increase(&mut self, per_increase: u32, acked: u32) {
         let per_increase = per_increase.max(1);
-        // Credit gathered when an increase was dearer is given out gently.
+        // Spend credit from a larger `per_increase` one packet at a time.
         if self.cwnd_count >= per_increase {
             self.cwnd_count = 0;
             self.cwnd = self.cwnd.saturating_add(1);
@@ -148,7 +150,7 @@ impl Window {
         self.additive_increase(self.cwnd, acked);
     }
 
-    /// The threshold to fall back to if the present state turns out harmless (`tcp_current_ssthresh`).
+    /// The threshold to restore after a spurious loss (`tcp_current_ssthresh`).
     fn current_ssthresh(&self) -> u32 {
         if self.state == RecoveryState::Recovery || self.marked {
             self.ssthresh
@@ -157,13 +159,13 @@ impl Window {
         }
     }
 
-    fn remember_for_undo(&mut self) {
+    fn save_for_undo(&mut self) {
         self.prior_ssthresh = Some(self.current_ssthresh());
         self.prior_cwnd = self.cwnd;
     }
 
-    /// RFC 5681 §4.1, Linux `tcp_cwnd_restart`: idle for longer than a time-out, the window is halved
-    /// for each time-out, not below the initial window.
+    /// RFC 5681 §4.1, Linux `tcp_cwnd_restart`: after an idle period longer than the RTO, halves
+    /// the window once per RTO, down to the initial window.
     fn restart_after(&mut self, idle: Span) {
         let rto = self.srtt.map_or(INITIAL_RTO, |srtt| srtt + MIN_RTO);
         if idle <= rto {
@@ -181,13 +183,13 @@ impl Window {
     }
 }
 
-/// How a loss-based algorithm grows the window and where a loss takes it: the kernel's
-/// `tcp_congestion_ops`.
+/// Window growth and reduction of a loss-based algorithm: the kernel's `tcp_congestion_ops`.
 pub trait Growth: Send {
     /// The first round-trip time is known, before the first packet (`init`).
     fn start(&mut self, _window: &mut Window, _srtt: Span) {}
 
-    /// Data leaves after nothing was in flight; the last had left at `last` (`CA_EVENT_TX_START`).
+    /// Transmission starts with nothing in flight; `last` is the previous send time
+    /// (`CA_EVENT_TX_START`).
     fn transmit_start(&mut self, _now: Time, _last: Time) {}
 
     /// An ACK newly acknowledged data, in any state (`pkts_acked`).
@@ -196,27 +198,27 @@ pub trait Growth: Send {
     /// An ACK newly acknowledged `acked` ≥ 1 packets and the window may grow (`cong_avoid`).
     fn grow(&mut self, window: &mut Window, ack: &Ack, acked: u32);
 
-    /// The window to fall to on a loss, ≥ 2 packets (`ssthresh`).
+    /// The window after a loss, ≥ 2 packets (`ssthresh`).
     fn ssthresh(&mut self, window: &Window) -> u32;
 
-    /// The state of loss recovery is now `state`, [`RecoveryState::Disorder`] among them (`set_state`).
+    /// The loss-recovery state changed, including to [`RecoveryState::Disorder`] (`set_state`).
     fn set_state(&mut self, _state: RecoveryState, _context: &RecoveryContext) {}
 
-    /// Packets change from `old` to `new` bytes: remembered windows shall stay the same in bytes.
+    /// The packet size changes from `old` to `new` bytes: scale saved windows to keep their bytes.
     fn rescale(&mut self, _old: u32, _new: u32) {}
 
-    /// The name of the present phase of growth.
+    /// The name of the current growth phase.
     fn phase(&self, window: &Window) -> &'static str {
         if window.in_slow_start() { "SlowStart" } else { "CongestionAvoidance" }
     }
 
-    /// The least round-trip time it goes by.
+    /// The minimum round-trip time it uses, if any.
     fn min_rtt(&self) -> Option<Span> {
         None
     }
 }
 
-/// A controller made of a [`Growth`].
+/// A controller built from a [`Growth`].
 #[derive(Clone, Copy, Debug)]
 pub struct LossBased<G> {
     window: Window,
@@ -239,16 +241,16 @@ impl<G: Growth> LossBased<G> {
         &self.growth
     }
 
-    /// Reduces the window, to be undone if the cause turns out not to be one.
+    /// Reduces the window, saving state to undo it.
     fn reduce(&mut self) {
-        self.window.remember_for_undo();
+        self.window.save_for_undo();
         self.window.cwnd_count = 0;
         self.window.ssthresh = self.growth.ssthresh(&self.window).max(2);
-        // Where Proportional Rate Reduction arrives; senders without it fall at once (RFC 5681).
+        // The target of Proportional Rate Reduction; senders without it reduce immediately (RFC 5681).
         self.window.cwnd = self.window.ssthresh;
     }
 
-    /// An ECN mark counts as a loss, once a window (RFC 3168 §6.1.2).
+    /// An ECN mark counts as a loss, once per window (RFC 3168 §6.1.2).
     #[cold]
     fn on_marks(&mut self, ack: &Ack) {
         if ack.delivered >= self.window.marked_until {
@@ -314,8 +316,8 @@ impl<G: Growth> CongestionControl for LossBased<G> {
             self.on_marks(ack);
         }
         let w = &mut self.window;
-        let held = w.state == RecoveryState::Recovery || w.marked || disorder && !w.reorders;
-        if acked > 0 && !held {
+        let frozen = w.state == RecoveryState::Recovery || w.marked || disorder && !w.reorders;
+        if acked > 0 && !frozen {
             self.growth.grow(w, ack, acked);
         }
     }
@@ -333,15 +335,15 @@ impl<G: Growth> CongestionControl for LossBased<G> {
                 self.window.state = RecoveryState::Recovery;
             }
             Recovery::EnterRto => {
-                // A window that was reduced already in this recovery is not reduced again, unless
-                // there was progress since the last time-out (`tcp_enter_loss`).
+                // A window already reduced in this recovery is not reduced again, unless data was delivered
+                // since the last timeout (`tcp_enter_loss`).
                 let w = &self.window;
-                let again = match w.state {
+                let reduces = match w.state {
                     RecoveryState::Open | RecoveryState::Disorder => true,
                     RecoveryState::Recovery => false,
                     RecoveryState::Loss => w.progress,
                 };
-                if again {
+                if reduces {
                     self.reduce();
                 }
                 let w = &mut self.window;
@@ -351,7 +353,7 @@ impl<G: Growth> CongestionControl for LossBased<G> {
                 w.progress = false;
                 w.marked = false;
             }
-            // What was before stays known: a late duplicate report can still show that it was for nothing
+            // Undo state is kept: a late DSACK can still show that the recovery was spurious
             // (`tcp_try_undo_dsack`).
             Recovery::Exit => self.window.state = RecoveryState::Open,
             Recovery::Spurious => {
@@ -443,28 +445,28 @@ mod tests {
     const CONFIG: Config =
         Config { smss: 1000, initial_cwnd: 100_000, seed: 1, selective_acks: true, paced: false };
 
-    fn tell<G: Growth>(c: &mut LossBased<G>, event: Recovery) {
+    fn notify<G: Growth>(c: &mut LossBased<G>, event: Recovery) {
         c.on_recovery(event, &RecoveryContext { now: Time::ZERO, inflight: 0, delivered: 0, lost: 0 });
     }
 
-    /// A duplicate report may come after the recovery that its segment was repaired in.
+    /// A DSACK may arrive after the recovery.
     #[test]
-    fn a_late_duplicate_report_gives_window_and_threshold_back() {
+    fn late_dsack_restores_window_and_threshold() {
         let mut c = LossBased::new(&CONFIG, RenoGrowth);
-        tell(&mut c, Recovery::EnterFast);
-        tell(&mut c, Recovery::Exit);
+        notify(&mut c, Recovery::EnterFast);
+        notify(&mut c, Recovery::Exit);
         assert_eq!((c.cwnd(), c.ssthresh()), (50_000, 50_000));
-        tell(&mut c, Recovery::Spurious);
+        notify(&mut c, Recovery::Spurious);
         assert_eq!((c.cwnd(), c.ssthresh()), (100_000, u64::MAX));
-        // Once.
-        tell(&mut c, Recovery::EnterFast);
-        tell(&mut c, Recovery::Spurious);
-        tell(&mut c, Recovery::Spurious);
+        // Only once.
+        notify(&mut c, Recovery::EnterFast);
+        notify(&mut c, Recovery::Spurious);
+        notify(&mut c, Recovery::Spurious);
         assert_eq!(c.cwnd(), 100_000);
     }
 
     #[test]
-    fn growth_ends_where_a_tcp_window_does() {
+    fn growth_stops_at_the_largest_tcp_window() {
         let mut c = LossBased::new(&Config { initial_cwnd: u64::MAX, ..CONFIG }, HyblaGrowth::new(25));
         let mut delivered = 0;
         for _ in 0..100 {

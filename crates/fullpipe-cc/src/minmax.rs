@@ -1,32 +1,32 @@
-//! Windowed maximum or minimum of a stream in constant space: Kathleen Nichols' three-sample filter,
-//! with the behaviour of Linux `lib/win_minmax.c` to the last comparison.
+//! Windowed maximum or minimum in constant space: Kathleen Nichols' three-sample filter, equivalent
+//! to Linux `lib/win_minmax.c`.
 
-/// A measurement and when it was taken.
+/// A measurement with its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sample<V> {
-    /// When, in any unit the caller counts (rounds, microseconds). It may wrap around.
+    /// Time in any unit (rounds, microseconds). May wrap around.
     pub t: u32,
-    /// What was measured.
+    /// The value.
     pub v: V,
 }
 
 /// The best value of the last window, with the runners-up that succeed it when it ages out.
 ///
 /// The three samples are ordered by age and by rank at once: the first is the best in the window,
-/// the second the best since it, the third the best since that one. A new best forgets all others,
-/// for nothing older can ever be the answer again.
+/// the second the best since it, the third the best since that one. A new best replaces all others,
+/// because older samples can never be the answer again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MinMax<V> {
     samples: [Sample<V>; 3],
 }
 
 impl<V: Copy + PartialOrd> MinMax<V> {
-    /// A filter that has seen `v` at `t`.
+    /// A filter with one sample `v` at `t`.
     pub fn new(t: u32, v: V) -> Self {
         MinMax { samples: [Sample { t, v }; 3] }
     }
 
-    /// A filter in a state recorded elsewhere: best, second and third sample.
+    /// Restores a filter from its best, second and third sample.
     pub fn from_samples(samples: [Sample<V>; 3]) -> Self {
         MinMax { samples }
     }
@@ -41,19 +41,19 @@ impl<V: Copy + PartialOrd> MinMax<V> {
         self.samples[0].v
     }
 
-    /// Forgets everything but `v` at `t`.
+    /// Resets the filter to `v` at `t`.
     pub fn reset(&mut self, t: u32, v: V) -> V {
         *self = Self::new(t, v);
         v
     }
 
-    /// The largest value of the last `window`, after measuring `v` at `t`.
+    /// Adds `v` at `t` and returns the maximum of the last `window`.
     #[inline]
     pub fn running_max(&mut self, window: u32, t: u32, v: V) -> V {
         self.update(window, Sample { t, v }, |new, old| new >= old)
     }
 
-    /// The smallest value of the last `window`, after measuring `v` at `t`.
+    /// Adds `v` at `t` and returns the minimum of the last `window`.
     #[inline]
     pub fn running_min(&mut self, window: u32, t: u32, v: V) -> V {
         self.update(window, Sample { t, v }, |new, old| new <= old)
@@ -128,8 +128,8 @@ mod tests {
         assert_eq!(f.running_min(10, 100, 99), 99);
     }
 
-    /// No part of the window bounds the error from below: three good samples from one moment leave it together, and what was worse
-    /// since then was never kept. So it is in the kernel.
+    /// No part of the window bounds the error from below: three good samples from one moment leave
+    /// it together, and what was worse since then was never kept. So it is in the kernel.
     #[test]
     fn what_three_good_samples_hid_is_forgotten_with_them() {
         let mut f = MinMax::new(0, 917u32);

@@ -3,20 +3,20 @@
 
 use fullpipe_units::{Rate, Span, Time};
 
-/// The largest batch the kernel hands to a device at once, in payload bytes: 64 KiB less the
-/// headers (`GSO_LEGACY_MAX_SIZE − 1 − MAX_TCP_HEADER`).
+/// The largest burst the kernel passes to a device, in payload bytes: 64 KiB minus headers
+/// (`GSO_LEGACY_MAX_SIZE − 1 − MAX_TCP_HEADER`).
 pub const GSO_MAX_BYTES: u64 = 65_536 - 1 - 320;
 
-/// The segments a connection sends before pacing starts: the initial window leaves as one burst.
+/// Segments sent before pacing starts: the initial window is sent as one burst.
 const UNPACED_SEGMENTS: u64 = 10;
 
-/// A batch should last about a millisecond at the pacing rate (`sk_pacing_shift` 10: 1/1024 s).
+/// A burst lasts about a millisecond at the pacing rate (`sk_pacing_shift` 10: 1/1024 s).
 const PACING_SHIFT: u32 = 10;
 
-/// Each 2⁹ µs of min_rtt halve the extra batch size a close peer gets (`tcp_tso_rtt_log`).
+/// The extra burst size for nearby peers halves every 2⁹ µs of min_rtt (`tcp_tso_rtt_log`).
 const TSO_RTT_LOG: u32 = 9;
 
-/// Says when the next batch may leave.
+/// Computes departure times.
 ///
 /// ```
 /// use fullpipe_cc::{Pacer, Rate, Span, Time};
@@ -29,7 +29,7 @@ const TSO_RTT_LOG: u32 = 9;
 ///     pacer.on_sent(now, 1000, 1, rate);
 ///     now = now.max(pacer.next_departure());
 /// }
-/// // The first nine segments left at once, every other took its millisecond.
+/// // The first nine segments were sent at once, each of the others took 1 ms.
 /// assert_eq!(now, Time::ZERO + Span::from_millis(91));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,22 +44,21 @@ impl Pacer {
         Self::default()
     }
 
-    /// The earliest time the next batch may leave. In the past if it may at once.
+    /// The earliest departure time of the next burst; in the past if immediately.
     pub fn next_departure(&self) -> Time {
         self.next
     }
 
-    /// Whether a batch may leave at `now`.
+    /// Whether a burst may be sent at `now`.
     pub fn ready(&self, now: Time) -> bool {
         self.next <= now
     }
 
-    /// A batch of `bytes` in `segments` segments is sent at `now` with the pacing rate at `rate`
+    /// Records a burst of `bytes` in `segments` segments sent at `now` with the pacing rate `rate`
     /// (`None`: unpaced). Returns its departure time: `now`, or later if the pacer was not
-    /// [`ready`](Self::ready) and the batch has to wait below.
-    ///
-    /// A sender that comes late may catch up, but at no more than twice the rate: lateness shortens
-    /// the gap to the next batch by at most half.
+    /// [`ready`](Self::ready) and lower layers have to delay it.
+    /// A late sender catches up at no more than twice the rate: lateness shortens the gap to the
+    /// next burst by at most half.
     pub fn on_sent(&mut self, now: Time, bytes: u64, segments: u64, rate: Option<Rate>) -> Time {
         let departure = self.next.max(now);
         let late = departure - self.next;
@@ -76,7 +75,7 @@ impl Pacer {
         departure
     }
 
-    /// How long `bytes` take at `rate`, rounded down as the kernel does.
+    /// The time for `bytes` at `rate`, rounded down as in the kernel.
     fn gap(bytes: u64, rate: Rate) -> Span {
         let rate = rate.as_bytes_per_sec();
         match bytes.checked_mul(1_000_000_000) {
@@ -86,8 +85,8 @@ impl Pacer {
     }
 }
 
-/// The batch size in bytes for a pacing rate (`tcp_tso_autosize`): about a millisecond's worth, more
-/// for close peers, at least `min_segments` segments, a whole number of them.
+/// The burst size in bytes for a pacing rate (`tcp_tso_autosize`): about a millisecond, more for
+/// nearby peers, a whole number of segments and at least `min_segments`.
 pub fn autosize(rate: Rate, min_rtt: Option<Span>, smss: u32, min_segments: u32) -> u64 {
     let smss = u64::from(smss.max(1));
     let mut bytes = rate.as_bytes_per_sec() >> PACING_SHIFT;
@@ -101,9 +100,9 @@ pub fn autosize(rate: Rate, min_rtt: Option<Span>, smss: u32, min_segments: u32)
     segments.max(u64::from(min_segments)).max(1) * smss
 }
 
-/// The rate at which Linux paces a controller that sets none (`tcp_update_pacing_rate`): twice
-/// window per round trip while well inside slow start, 1.2 times after; of what is outstanding, if that is more, so that a
-/// recovery, whose window is smaller than that, is not slowed down. Bytes throughout.
+/// Linux's pacing rate for a controller without one (`tcp_update_pacing_rate`): twice the window
+/// per round trip in early slow start, 1.2 times afterwards. Uses the outstanding data if larger,
+/// so that pacing does not slow down a recovery with a smaller window. Bytes throughout.
 pub fn rate_for_window(cwnd: u64, ssthresh: u64, outstanding: u64, srtt: Span) -> Rate {
     const SLOW_START: u64 = 200;
     const AVOIDANCE: u64 = 120;

@@ -1,4 +1,4 @@
-//! Bytes as the kernel counts them: in packets of one maximum segment size.
+//! Converts bytes to the kernel's unit: packets of one maximum segment size.
 //!
 //! The kernel's controllers count segments, the interface of this crate counts bytes. A position in
 //! the byte stream maps to a packet number, so differences of positions add up exactly over any
@@ -12,7 +12,7 @@ pub(crate) struct PacketScale {
     reciprocal: u64,
     /// Below this the reciprocal rounds a count up exactly.
     exact: u64,
-    /// Where the current `smss` came into force, in bytes and in packets.
+    /// Where the current `smss` took effect, in bytes and in packets.
     origin: (u64, u64),
 }
 
@@ -65,7 +65,7 @@ impl PacketScale {
     }
 }
 
-/// `n` as the kernel stores it, where absurd sizes saturate.
+/// `n` as u32, saturating.
 #[inline]
 pub(crate) fn saturate(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)

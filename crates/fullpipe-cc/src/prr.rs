@@ -1,13 +1,12 @@
 //! Proportional Rate Reduction: how much to send on each ACK of a fast recovery, so that the window
-//! arrives at its reduced size smoothly and never in a burst. RFC 6937 with the reduction bound that
-//! Linux uses (`tcp_cwnd_reduction`, PRR-SSRB): slow start towards the threshold while recovery makes
-//! progress without further loss, packet conservation otherwise.
+//! reaches its reduced size smoothly and without bursts. RFC 6937 with the reduction bound that
+//! Linux uses (`tcp_cwnd_reduction`, PRR-SSRB): slow start towards the threshold while recovery
+//! makes progress without further loss, packet conservation otherwise.
 
 /// The state of one fast recovery. Payload bytes.
-///
-/// The sender makes one at the start of a fast recovery of a controller whose
-/// [`uses_prr`](crate::CongestionControl::uses_prr), asks [`cwnd`](Self::cwnd) instead of the
-/// controller while it lasts, and drops it at the end.
+/// The sender creates one at the start of fast recovery if the controller
+/// [`uses_prr`](crate::CongestionControl::uses_prr), uses [`cwnd`](Self::cwnd) instead of the
+/// controller's during recovery, and drops it at the end.
 ///
 /// ```
 /// use fullpipe_cc::Prr;
@@ -35,19 +34,19 @@ pub struct Prr {
 }
 
 impl Prr {
-    /// Recovery starts with the window at `prior_cwnd` bytes (before its reduction).
+    /// Starts a recovery with a window of `prior_cwnd` bytes before the reduction.
     pub fn new(prior_cwnd: u64, smss: u32) -> Self {
         Prr { prior_cwnd: prior_cwnd.max(1), smss: u64::from(smss), delivered: 0, out: 0, cwnd: prior_cwnd }
     }
 
-    /// A packet of `bytes`, new or retransmitted, leaves during recovery.
+    /// Records a packet of `bytes`, new or retransmitted, sent during recovery.
     pub fn on_sent(&mut self, bytes: u64) {
         self.out = self.out.saturating_add(bytes);
     }
 
-    /// An ACK during recovery delivered `newly_acked` bytes and showed `newly_lost` lost, leaving
-    /// `inflight`; `advanced` tells whether it moved the cumulative acknowledgement.
-    /// Returns the window in force until the next ACK.
+    /// Processes an ACK during recovery that acknowledged `newly_acked` bytes and revealed
+    /// `newly_lost` lost bytes, leaving `inflight`; `advanced` is whether it advanced the
+    /// cumulative acknowledgement. Returns the window until the next ACK.
     pub fn on_ack(
         &mut self,
         newly_acked: u64,
@@ -72,13 +71,13 @@ impl Prr {
             }
             send.min(ssthresh - inflight)
         };
-        // The retransmission that recovery starts with is never held back.
+        // The first retransmission of a recovery is always allowed.
         let floor = if self.out == 0 { self.smss } else { 0 };
         self.cwnd = inflight.saturating_add(may_send.max(floor));
         self.cwnd
     }
 
-    /// The window in force, in bytes.
+    /// The current window in bytes.
     pub fn cwnd(&self) -> u64 {
         self.cwnd
     }
@@ -89,8 +88,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Recovers from `lost` losses out of `window` packets towards `ssthresh`: the window at the end
-    /// and the most packets one ACK released.
+    /// Recovers from `lost` losses out of `window` packets towards `ssthresh`: the window at the
+    /// end and the most packets one ACK released.
     fn recover(window: u64, lost: u64, ssthresh: u64) -> (u64, u64) {
         let mut prr = Prr::new(window * 1000, 1000);
         let (mut inflight, mut burst) = ((window - lost) * 1000, 0);

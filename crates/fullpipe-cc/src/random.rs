@@ -1,4 +1,4 @@
-//! The little randomness that controllers need, seeded: SplitMix64 (Steele, Lea, Flood 2014).
+//! Seeded random numbers: SplitMix64 (Steele, Lea, Flood 2014).
 
 /// A seeded stream of random numbers.
 #[derive(Clone, Copy, Debug)]

@@ -1,54 +1,54 @@
-//! The controllers by name: one line here for each.
+//! The controllers by name.
 
 use crate::control::{Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, Sent, Snapshot};
 use core::fmt;
 use fullpipe_units::{Rate, Span, Time};
 
-/// What people want to know of a controller before they choose it.
+/// Description of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControllerInfo {
     /// Its name on command lines, in scenarios and reports.
     pub name: &'static str,
-    /// Other names it answers to.
+    /// Alternative names.
     pub aliases: &'static [&'static str],
-    /// The name of its like in the Linux kernel, if there is one.
+    /// Name of the equivalent Linux controller, if any.
     pub kernel: Option<&'static str>,
-    /// One line on what it does.
+    /// One-line description.
     pub about: &'static str,
-    /// What can be varied.
+    /// Its settings.
     pub settings: &'static [Setting],
 }
 
 impl ControllerInfo {
-    /// Whether `name` is one of its names, in any case.
+    /// Whether `name` is one of its names, ignoring case.
     pub fn is_named(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name) || self.aliases.iter().any(|a| a.eq_ignore_ascii_case(name))
     }
 }
 
-/// One thing that can be varied in a controller.
+/// A setting of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// Its name.
+    /// Its key.
     pub key: &'static str,
-    /// What it may be set to.
+    /// Accepted values.
     pub values: &'static str,
-    /// What it is if not set.
+    /// Its default.
     pub default: &'static str,
-    /// One line on what it does.
+    /// One-line description.
     pub about: &'static str,
 }
 
-/// What a setting is set to. Its text is what the setting would be given as.
+/// The value of a setting. Its text is valid input for the setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SettingValue {
     /// On or off.
     Switch(bool),
     /// A number.
     Parts {
-        /// How many parts.
+        /// Number of parts.
         count: u32,
-        /// Of how many that make one.
+        /// Parts per unit.
         of: u32,
     },
 }
@@ -59,7 +59,7 @@ impl fmt::Display for SettingValue {
             SettingValue::Switch(on) => return f.write_str(if on { "on" } else { "off" }),
             SettingValue::Parts { count, of } => (u64::from(count), u64::from(of.max(1))),
         };
-        // The fewest decimals that are read as the same number of parts.
+        // The fewest decimals that parse back to the same number of parts.
         let mut digits = 0;
         let (mut scale, mut scaled) = (1, count / of);
         while digits < 9 && (scaled * of + scale / 2) / scale != count {
@@ -75,7 +75,7 @@ impl fmt::Display for SettingValue {
     }
 }
 
-/// Settings given for one controller, as text. A key given twice takes its last value.
+/// Settings of one controller, as text. The last value of a repeated key wins.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
     about: &'static ControllerInfo,
@@ -86,7 +86,7 @@ impl<'a> Settings<'a> {
     /// The settings `pairs` of the controller that `about` describes.
     ///
     /// # Errors
-    /// [`BuildError::UnknownSetting`] for a key that it does not have.
+    /// [`BuildError::UnknownSetting`] for an unknown key.
     pub fn new(
         about: &'static ControllerInfo,
         pairs: &'a [(&'a str, &'a str)],
@@ -100,12 +100,12 @@ impl<'a> Settings<'a> {
         Ok(Settings { about, pairs })
     }
 
-    /// The value given for `key`.
+    /// The text given for `key`.
     pub fn get(&self, key: &str) -> Option<&'a str> {
         self.pairs.iter().rev().find(|(k, _)| *k == key).map(|&(_, value)| value)
     }
 
-    /// A switch: `on`, `true`, `1` or `off`, `false`, `0`.
+    /// Parses a switch: `on`, `true`, `1` or `off`, `false`, `0`.
     pub fn switch(&self, key: &'static str, default: bool) -> Result<bool, BuildError<'a>> {
         self.choice(
             key,
@@ -114,7 +114,7 @@ impl<'a> Settings<'a> {
         )
     }
 
-    /// One of several words.
+    /// Parses one of several words.
     pub fn choice<T: Copy>(
         &self,
         key: &'static str,
@@ -128,38 +128,32 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// A whole number from `least` to `most`.
-    pub fn number(
-        &self,
-        key: &'static str,
-        default: u32,
-        least: u32,
-        most: u32,
-    ) -> Result<u32, BuildError<'a>> {
+    /// Parses an integer from `min` to `max`.
+    pub fn number(&self, key: &'static str, default: u32, min: u32, max: u32) -> Result<u32, BuildError<'a>> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match value.parse() {
-            Ok(n) if (least..=most).contains(&n) => Ok(n),
+            Ok(n) if (min..=max).contains(&n) => Ok(n),
             _ => Err(self.invalid(key, value)),
         }
     }
 
-    /// A decimal number such as `2.885`, in units of 1/`unit`, from `least` to `most` of them.
+    /// Parses a decimal such as `2.885` in units of 1/`unit`, from `min` to `max` units.
     pub fn decimal(
         &self,
         key: &'static str,
         default: u32,
         unit: u32,
-        least: u32,
-        most: u32,
+        min: u32,
+        max: u32,
     ) -> Result<u32, BuildError<'a>> {
         let Some(value) = self.get(key) else { return Ok(default) };
         match parse_decimal(value, unit) {
-            Some(n) if (least..=most).contains(&n) => Ok(n),
+            Some(n) if (min..=max).contains(&n) => Ok(n),
             _ => Err(self.invalid(key, value)),
         }
     }
 
-    /// The error for a `value` that `key` cannot have.
+    /// The error for an invalid `value` of `key`.
     pub fn invalid(&self, key: &'static str, value: &'a str) -> BuildError<'a> {
         let values = self.about.settings.iter().find(|s| s.key == key).map_or("", |s| s.values);
         BuildError::InvalidValue { controller: self.about.name, key, value, values }
@@ -179,24 +173,24 @@ fn parse_decimal(text: &str, unit: u32) -> Option<u32> {
     u32::try_from((scaled + scale / 2) / scale).ok()
 }
 
-/// Why a controller could not be made.
+/// Why a controller could not be built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BuildError<'a> {
-    /// There is none of this name.
+    /// Unknown controller.
     UnknownController {
-        /// The name asked for.
+        /// The requested name.
         name: &'a str,
     },
-    /// The controller has no such setting.
+    /// Unknown setting.
     UnknownSetting {
         /// The controller.
         controller: &'static str,
         /// The key given.
         key: &'a str,
-        /// A key it may have been meant to be.
+        /// The nearest known key.
         nearest: Option<&'static str>,
     },
-    /// The setting cannot have this value.
+    /// Invalid value.
     InvalidValue {
         /// The controller.
         controller: &'static str,
@@ -204,7 +198,7 @@ pub enum BuildError<'a> {
         key: &'static str,
         /// The value given.
         value: &'a str,
-        /// What it may be.
+        /// Accepted values.
         values: &'static str,
     },
 }
@@ -217,7 +211,7 @@ impl fmt::Display for BuildError<'_> {
                 match nearest(name) {
                     Some(near) => write!(f, "; did you mean `{near}`?"),
                     None => {
-                        f.write_str("; there are ")?;
+                        f.write_str("; known: ")?;
                         for (i, c) in CONTROLLERS.iter().enumerate() {
                             write!(f, "{}{}", if i == 0 { "" } else { ", " }, c.name)?;
                         }
@@ -232,12 +226,12 @@ impl fmt::Display for BuildError<'_> {
                 }
                 let settings = find(controller).map_or(&[][..], |c| c.settings);
                 for (i, s) in settings.iter().enumerate() {
-                    write!(f, "{}{}", if i == 0 { "; it has " } else { ", " }, s.key)?;
+                    write!(f, "{}{}", if i == 0 { "; its settings are " } else { ", " }, s.key)?;
                 }
                 Ok(())
             }
             BuildError::InvalidValue { controller, key, value, values } => {
-                write!(f, "{controller}: `{key}` cannot be `{value}`; it may be {values}")
+                write!(f, "{controller}: invalid value `{value}` for `{key}`; expected {values}")
             }
         }
     }
@@ -245,7 +239,7 @@ impl fmt::Display for BuildError<'_> {
 
 impl core::error::Error for BuildError<'_> {}
 
-/// A controller that can be made by name.
+/// A controller that can be built by name.
 pub trait Build: CongestionControl + Sized {
     /// Its description.
     const INFO: ControllerInfo;
@@ -253,16 +247,16 @@ pub trait Build: CongestionControl + Sized {
     /// A controller for a new connection. Every key in `settings` is one of [`Self::INFO`].
     ///
     /// # Errors
-    /// [`BuildError::InvalidValue`] for a value that its setting cannot have.
+    /// [`BuildError::InvalidValue`] for an invalid value of a setting.
     fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>>;
 }
 
-/// The description of the controller that answers to `name`, in any case.
+/// The description of the controller called `name`, ignoring case.
 pub fn find(name: &str) -> Option<&'static ControllerInfo> {
     CONTROLLERS.iter().find(|c| c.is_named(name))
 }
 
-/// The controller whose name or alias is most like `name`, if any is at all.
+/// The controller whose name or alias is closest to `name`, if any is close enough.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let names = CONTROLLERS
         .iter()
@@ -284,11 +278,11 @@ fn nearest_of(
 
 /// Levenshtein distance without regard to case; large for words beyond any name's length.
 fn edits(a: &str, b: &str) -> usize {
-    const LONGEST: usize = 32;
-    if a.len() > LONGEST || b.len() > LONGEST {
+    const MAX_LENGTH: usize = 32;
+    if a.len() > MAX_LENGTH || b.len() > MAX_LENGTH {
         return usize::MAX / 2;
     }
-    let mut row: [usize; LONGEST + 1] = core::array::from_fn(|i| i);
+    let mut row: [usize; MAX_LENGTH + 1] = core::array::from_fn(|i| i);
     for (i, x) in a.bytes().enumerate() {
         let mut diagonal = row[0];
         row[0] = i + 1;
@@ -303,9 +297,9 @@ fn edits(a: &str, b: &str) -> usize {
 
 macro_rules! controllers {
     ($($variant:ident($type:ty)),+ $(,)?) => {
-        /// Any of the controllers, dispatched without indirection.
+        /// Any of the controllers, with static dispatch.
         #[derive(Clone, Debug)]
-        #[allow(clippy::large_enum_variant, reason = "one a connection, and nothing may allocate")]
+        #[allow(clippy::large_enum_variant, reason = "one per connection, and allocation is not available")]
         pub enum Controller {
             $(
                 #[doc = concat!("See [`", stringify!($type), "`].")]
@@ -313,15 +307,15 @@ macro_rules! controllers {
             )+
         }
 
-        /// All controllers, for help texts and choices.
+        /// All controllers.
         pub static CONTROLLERS: &[ControllerInfo] = &[$(<$type as Build>::INFO),+];
 
         impl Controller {
-            /// The controller that answers to `name`, with `settings` as pairs of key and value.
+            /// Builds the controller `name` with `settings` as pairs of key and value.
             ///
             /// # Errors
-            /// An unknown name, an unknown setting or a value it cannot have; the error says which,
-            /// and what is possible.
+            /// An unknown name, an unknown setting or an invalid value; the error names it and what is
+            /// accepted.
             pub fn new<'a>(
                 name: &'a str,
                 config: &Config,
@@ -428,12 +422,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_controller_answers_to_its_names() {
+    fn every_controller_is_found_by_its_names() {
         for about in CONTROLLERS {
             for name in core::iter::once(&about.name).chain(about.aliases) {
-                let made = Controller::new(name, &Config::default(), &[]).unwrap();
-                assert_eq!(made.info(), about);
-                assert_eq!(made.cwnd(), Config::default().initial_cwnd);
+                let controller = Controller::new(name, &Config::default(), &[]).unwrap();
+                assert_eq!(controller.info(), about);
+                assert_eq!(controller.cwnd(), Config::default().initial_cwnd);
             }
         }
         assert!(Controller::new("CUBIC", &Config::default(), &[]).is_ok());
@@ -467,9 +461,9 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_culprit_and_the_nearest_valid_name() {
+    fn errors_name_the_fault_and_the_nearest_valid_name() {
         assert_eq!(error("cubik", &[]), "unknown controller `cubik`; did you mean `cubic`?");
-        assert!(error("westwood", &[]).contains("there are bbr, bbr3, cubic, reno"));
+        assert!(error("westwood", &[]).contains("known: bbr, bbr3, cubic, reno"));
         assert_eq!(
             error("cubic", &[("hystrat", "off")]),
             "cubic has no setting `hystrat`; did you mean `hystart`?"
@@ -477,12 +471,12 @@ mod tests {
         assert_eq!(error("reno", &[("beta", "1")]), "reno has no setting `beta`");
         assert_eq!(
             error("cubic", &[("hystart", "maybe")]),
-            "cubic: `hystart` cannot be `maybe`; it may be linux, plus or off"
+            "cubic: invalid value `maybe` for `hystart`; expected linux, plus or off"
         );
     }
 
     #[test]
-    fn decimals_read_without_floating_point() {
+    fn decimals_parse_without_floating_point() {
         assert_eq!(parse_decimal("2.885", 256), Some(739));
         assert_eq!(parse_decimal("1", 256), Some(256));
         assert_eq!(parse_decimal(".5", 256), Some(128));

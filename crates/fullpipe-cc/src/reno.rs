@@ -1,6 +1,6 @@
 //! NewReno: RFC 5681's slow start and congestion avoidance, RFC 6582's recovery, with the kernel's
-//! counting of packets (`tcp_reno_cong_avoid`, `tcp_reno_ssthresh`): stretched ACKs count in full, a
-//! packet is counted only once it is acknowledged in its entirety.
+//! counting of packets (`tcp_reno_cong_avoid`, `tcp_reno_ssthresh`): stretched ACKs count in full,
+//! and a packet counts once it is fully acknowledged.
 
 use crate::control::{Ack, Config};
 use crate::loss_based::{Growth, LossBased, Window};
@@ -32,7 +32,7 @@ impl Build for Reno {
         name: "reno",
         aliases: &["newreno"],
         kernel: Some("reno"),
-        about: "NewReno (RFC 5681, RFC 6582): one packet more each round trip, half the window on loss",
+        about: "NewReno (RFC 5681, RFC 6582): one packet per round trip, half the window on loss",
         settings: &[],
     };
 
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_leaves_one_packet_and_halves_the_threshold_once() {
+    fn timeout_leaves_one_packet_and_halves_the_threshold_once() {
         let mut t = Test::new();
         t.ack(10);
         assert_eq!(t.recovery(Recovery::EnterRto, 0), 1);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_start_goes_on_while_half_the_window_is_used() {
+    fn slow_start_continues_while_half_the_window_is_used() {
         let mut t = Test::new();
         let used = |inflight| move |ack| Ack { cwnd_limited: false, inflight_before: inflight, ..ack };
         assert_eq!(t.ack_with(1, used(5000)), 10);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ecn_mark_halves_the_window_once_a_window() {
+    fn ecn_mark_halves_the_window_once_per_window() {
         let mut t = Test::new();
         t.ack(10);
         let marked = |ack| Ack { ce_count: 1, inflight: 15_000, ..ack };
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_connection_halves_its_window_each_time_out_down_to_the_initial_one() {
+    fn idle_connection_halves_its_window_per_rto_down_to_the_initial_window() {
         let send = |t: &mut Test| {
             let sent = crate::Sent {
                 now: t.now,
@@ -206,7 +206,7 @@ mod tests {
         let mut t = Test::new();
         t.ack(70);
         send(&mut t);
-        // The time-out is the round trip of 100 ms and 200 ms on top.
+        // The RTO is the round trip of 100 ms and 200 ms on top.
         t.now += Span::from_millis(299);
         assert_eq!(send(&mut t), 80);
         t.now += Span::from_millis(500);

@@ -3,16 +3,17 @@
 
 use fullpipe_units::{Rate, Span, Time};
 
-/// The connection as a packet left. The transport stores one with each packet in flight.
+/// State of the connection when a packet was sent. The transport stores one with each packet in
+/// flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
-    /// When it was sent (its paced departure).
+    /// Send time (paced departure).
     pub sent_at: Time,
     /// Payload bytes delivered on the connection by then.
     pub delivered: u64,
-    /// When `delivered` was last raised.
+    /// When `delivered` last increased.
     pub delivered_at: Time,
-    /// Send time of the packet that was most recently delivered then.
+    /// Send time of the packet most recently delivered by then.
     pub first_sent_at: Time,
     /// Payload bytes lost on the connection by then.
     pub lost: u64,
@@ -20,22 +21,22 @@ pub struct Stamp {
     pub tx_in_flight: u64,
     /// Whether the connection was application-limited.
     pub app_limited: bool,
-    /// Counts transmissions of the connection: the tie-break between equal send times.
+    /// Transmission number: breaks ties between equal send times.
     pub id: u64,
 }
 
-/// What one ACK tells about the path.
+/// The delivery-rate sample of one ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RateSample {
     /// Delivery rate, if the ACK gave a valid sample.
     pub rate: Option<Rate>,
     /// Payload bytes delivered over `interval`.
     pub delivered: u64,
-    /// The time they took: the longer of the send and the ACK phase.
+    /// The longer of the send and the ACK phase.
     pub interval: Span,
     /// Payload bytes delivered on the connection when the sample's newest packet was sent.
     pub prior_delivered: u64,
-    /// When that count had last been raised.
+    /// When that count had last increased.
     pub prior_delivered_at: Time,
     /// Payload bytes in flight when that packet was sent, itself included.
     pub tx_in_flight: u64,
@@ -43,21 +44,22 @@ pub struct RateSample {
     pub lost: u64,
     /// Whether that packet was sent while the application had nothing more to send.
     pub app_limited: bool,
-    /// Whether this ACK newly acknowledged any packet: without one the fields above mean nothing.
+    /// Whether this ACK newly acknowledged any packet; otherwise the other fields are meaningless.
     pub has_packet: bool,
 }
 
 /// The per-connection half of delivery-rate estimation. Payload bytes and nanoseconds.
 ///
 /// On each ACK: [`begin_ack`](Self::begin_ack), [`on_acked`](Self::on_acked) for each packet newly
-/// acknowledged, [`on_lost`](Self::on_lost) for each newly marked lost, [`finish_ack`](Self::finish_ack).
+/// acknowledged, [`on_lost`](Self::on_lost) for each newly marked lost,
+/// [`finish_ack`](Self::finish_ack).
 #[derive(Clone, Debug, Default)]
 pub struct Sampler {
     delivered: u64,
     delivered_at: Time,
     first_sent_at: Time,
     lost: u64,
-    /// `delivered` above which the application-limited phase is over; 0 if there is none.
+    /// End of the application-limited phase as a value of `delivered`; 0 if there is none.
     app_limited: u64,
     next_id: u64,
     newest: Option<Stamp>,
@@ -93,7 +95,7 @@ impl Sampler {
         self.app_limited != 0
     }
 
-    /// A packet of `bytes` leaves at `sent_at` with `inflight` bytes in flight before it.
+    /// Records a packet of `bytes` sent at `sent_at` with `inflight` bytes in flight before it.
     #[inline]
     pub fn on_sent(&mut self, sent_at: Time, bytes: u64, inflight: u64) -> Stamp {
         if inflight == 0 {
@@ -113,13 +115,13 @@ impl Sampler {
         }
     }
 
-    /// The processing of an ACK begins.
+    /// Starts processing an ACK.
     #[inline]
     pub fn begin_ack(&mut self) {
         self.newest = None;
     }
 
-    /// The packet of `bytes` sent with `stamp` is newly acknowledged at `now`.
+    /// Records that the packet of `bytes` sent with `stamp` was acknowledged at `now`.
     #[inline]
     pub fn on_acked(&mut self, now: Time, bytes: u64, stamp: &Stamp) {
         self.delivered = self.delivered.saturating_add(bytes);
@@ -131,19 +133,19 @@ impl Sampler {
         }
     }
 
-    /// A packet of `bytes` is newly marked lost.
+    /// Records a packet of `bytes` marked lost.
     #[inline]
     pub fn on_lost(&mut self, bytes: u64) {
         self.lost = self.lost.saturating_add(bytes);
     }
 
-    /// A packet of `bytes`, marked lost before, turned out to have arrived.
+    /// Records that a packet of `bytes` marked lost had arrived.
     pub fn on_spurious_loss(&mut self, bytes: u64) {
         self.lost = self.lost.saturating_sub(bytes);
     }
 
-    /// The ACK is processed: the sample it completes. `min_rtt` is the least round-trip time seen;
-    /// a sample over a shorter interval is the work of a stretched or reordered ACK, not of the path.
+    /// Finishes processing an ACK and returns its sample. `min_rtt` is the minimum round-trip time;
+    /// a sample over a shorter interval is an artefact of stretched or reordered ACKs.
     #[inline]
     pub fn finish_ack(&mut self, now: Time, min_rtt: Option<Span>) -> RateSample {
         if self.app_limited != 0 && self.delivered > self.app_limited {
@@ -170,8 +172,8 @@ impl Sampler {
         }
     }
 
-    /// The application has nothing more to send while the window is open: samples of packets sent
-    /// until `inflight` bytes more are delivered do not show what the path can carry.
+    /// Marks the connection application-limited until `inflight` more bytes are delivered: samples
+    /// of packets sent until then may underestimate the path.
     #[inline]
     pub fn mark_app_limited(&mut self, inflight: u64) {
         self.app_limited = self.delivered.saturating_add(inflight).max(1);
@@ -188,7 +190,7 @@ mod tests {
 
     /// Ten packets back to back each millisecond over a 100 ms path: 1000 bytes/ms.
     #[test]
-    fn a_steady_flow_is_measured_at_its_rate() {
+    fn steady_flow_is_measured_at_its_rate() {
         let mut s = Sampler::new();
         let stamps: [Stamp; 10] = core::array::from_fn(|i| s.on_sent(at(i as u64), 1000, 1000 * i as u64));
         let mut last = RateSample::default();
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_shorter_than_min_rtt_is_not_one() {
+    fn sample_shorter_than_min_rtt_is_invalid() {
         let mut s = Sampler::new();
         let p = s.on_sent(at(0), 1000, 0);
         s.begin_ack();

@@ -54,8 +54,8 @@ fn renos_window_follows_the_square_root_law() {
     }
 }
 
-/// RFC 9438 §5.1, eq. 5 for C = 0.4 and β = 0.7: AVG_W = 1.054 (RTT³/p³)^¼ outside the Reno-friendly
-/// region.
+/// RFC 9438 §5.1, eq. 5 for C = 0.4 and β = 0.7: AVG_W = 1.054 (RTT³/p³)^¼ outside the
+/// Reno-friendly region.
 #[test]
 fn cubics_window_follows_its_response_function() {
     for every in [10_000u64, 30_000, 100_000] {
@@ -105,10 +105,11 @@ fn bbr_goes_through_its_states_in_order_and_probes_the_rtt_every_ten_seconds() {
     assert_eq!(flow.least_cwnd, 4 * SMSS);
 }
 
-/// The kernel waits in ProbeRTT until 200 ms, in whole ticks of `CONFIG_HZ`, are over: more than 5 and up to 6 ticks of 1/24 s, a tick
-/// that has begun and 200 of 1 ms. Then the next ACK, of a path of 2 ms, ends it.
+/// The kernel waits in ProbeRTT until 200 ms, in whole ticks of `CONFIG_HZ`, are over: more than 5
+/// and up to 6 ticks of 1/24 s, a tick that has begun and 200 of 1 ms. Then the next ACK, of a path
+/// of 2 ms, ends it.
 #[test]
-fn bbr_goes_by_the_clock_that_it_is_told() {
+fn bbr_uses_the_configured_clock() {
     let seen = |settings: &[(&str, &str)]| {
         let mut flow = Flow::new("bbr", settings, Path::new(20, 2));
         flow.run_for(seconds(60));
@@ -127,7 +128,7 @@ fn bbr_goes_by_the_clock_that_it_is_told() {
         assert!(probes.iter().all(|ms| *ms > least && *ms < most + 12.0), "{hz}: {probes:?}");
     }
     let linux = fullpipe_cc::bbr::v1::Params::LINUX.hz.to_string();
-    assert_eq!(seen(&[]).1, seen(&[("hz", &linux)]).1, "unless told otherwise, by that of Params::LINUX");
+    assert_eq!(seen(&[]).1, seen(&[("hz", &linux)]).1, "by default, the clock of Params::LINUX");
     assert_ne!(seen(&[]).1, seen(&[("hz", "1000")]).1);
 }
 

@@ -1,5 +1,5 @@
-//! The example of the front page compiles and runs in a crate that depends on this one and on nothing else: no
-//! feature that only this workspace turns on.
+//! The example of the front page compiles and runs in a crate that depends on this one and on
+//! nothing else: no feature that only this workspace turns on.
 
 use std::error::Error;
 use std::fs;

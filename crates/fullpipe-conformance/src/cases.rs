@@ -1,4 +1,4 @@
-//! The draft's cases in the draft's order; the files are by the state they are about.
+//! The draft's cases in the draft's order, with one file per state.
 
 mod drain;
 mod paths;
@@ -37,7 +37,7 @@ pub static CASES: &[Case] = &[
     probe_up::APP_LIMITED_REFILL,
 ];
 
-/// So many hundredths of the link's rate.
+/// `share` percent of the link's rate.
 fn percent(path: &TestPath, share: u64) -> Rate {
     Rate::from_bits_per_sec(path.rate.as_bits_per_sec() / 100 * share)
 }
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_case_has_its_heading_s_name_and_three_paths_or_more_and_reads() {
+    fn every_case_has_a_name_from_its_heading_three_paths_and_valid_scenarios() {
         for case in CASES {
             let name: String = case
                 .heading

@@ -1,34 +1,34 @@
-//! One experiment of a case: its scenario file, and what must be seen in the run.
+//! One experiment of a case: its scenario file and its judge.
 
 use crate::TestPath;
 use crate::observed::{Failures, Observed};
 use fullpipe_experiment::scenario::{Case, Setting as Value, Vocabulary, parse};
 
-/// Says what does not hold in a run.
+/// Reports the failures of a run.
 pub(crate) type Judge = fn(&Observed<'_>, &mut Failures);
 
-/// A flow on a path, and who judges what was recorded of it. The texts are lines of the scenario file.
+/// A flow on a path with a judge. The strings are lines of the scenario file.
 pub(crate) struct Experiment {
     pub path: TestPath,
-    /// How long it lasts.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Seconds between two rows of the recording.
+    /// Sampling interval in seconds.
     pub step: f64,
-    /// Limit of the queue, as the file has it.
+    /// Queue limit, as in a scenario file.
     pub buffer: &'static str,
     pub judge: Judge,
-    /// More to say of the way there.
+    /// Additional keys of the forward link.
     pub link: String,
-    /// More to say of the way back.
-    pub back: String,
-    /// More to say of the flow.
+    /// Additional keys of the reverse link.
+    pub reverse: String,
+    /// Additional keys of the flow.
     pub flow: String,
-    /// Changes that wait for a state, each made by [`trigger`].
+    /// Triggers, each from [`trigger`].
     pub triggers: String,
 }
 
 impl Experiment {
-    /// A flow that sends all it can, with nothing special about it.
+    /// A plain bulk flow.
     pub fn new(path: &TestPath, seconds: f64, step: f64, buffer: &'static str, judge: Judge) -> Self {
         Experiment {
             path: *path,
@@ -37,15 +37,15 @@ impl Experiment {
             buffer,
             judge,
             link: String::new(),
-            back: String::new(),
+            reverse: String::new(),
             flow: String::new(),
             triggers: String::new(),
         }
     }
 
-    /// What an engine runs, with the flow under `cc`; `name` stands for the file in messages.
+    /// The run with the controller `cc`; `name` is the file name in errors.
     pub fn case(&self, name: &str, cc: &str, settings: &[(&str, &str)]) -> Result<Case, String> {
-        let none = |file: &str| Err(format!("`{file}`: a case's scenario stands alone"));
+        let none = |file: &str| Err(format!("`{file}`: a case's scenario names no files"));
         let cases = parse(name, &self.text(cc), &Vocabulary::new([cc]), &none).map_err(|e| e.to_string())?;
         let mut case = cases.into_iter().next().ok_or("no run")?;
         for flow in &mut case.scenario.flows {
@@ -56,18 +56,18 @@ impl Experiment {
     }
 
     fn text(&self, cc: &str) -> String {
-        let Experiment { path, seconds, step, buffer, link, back, flow, triggers, .. } = self;
+        let Experiment { path, seconds, step, buffer, link, reverse, flow, triggers, .. } = self;
         let (rate, half) = (path.rate, path.rtt / 2);
         format!(
             "duration = \"{seconds:.6}s\"\nsample = \"{step:.9}s\"\n\
              [[path.forward]]\nrate = \"{rate}\"\ndelay = \"{half}\"\nqueue = \"{buffer}\"\n{link}\n\
-             [[path.reverse]]\ndelay = \"{half}\"\n{back}\n\
+             [[path.reverse]]\ndelay = \"{half}\"\n{reverse}\n\
              [[flow]]\ncc = \"{cc}\"\n{flow}\n{triggers}"
         )
     }
 }
 
-/// A change that waits for a state: `when` and `then` as a scenario file has them.
+/// A trigger with `when` and `then` as in a scenario file.
 pub(crate) fn trigger(when: &str, then: &str) -> String {
     format!("[[trigger]]\nwhen = {{ {when} }}\nthen = {{ {then} }}\n")
 }

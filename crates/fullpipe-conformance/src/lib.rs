@@ -1,8 +1,9 @@
 //! The example test cases of the IETF draft on BBR (draft-ietf-ccwg-bbr, appendix "BBR Example Test
 //! Cases"), for any controller that claims to follow it.
 //!
-//! Each [`Case`] is scenario files, one a path setting, and a judge of what was recorded: the sequence of
-//! states, the model's values, the gains. An engine runs them; the simulator is the usual one.
+//! Each [`Case`] is scenario files, one a path setting, and a judge of what was recorded: the
+//! sequence of states, the model's values, the gains. An engine runs them; the simulator is the
+//! usual one.
 //!
 //! ```
 //! use fullpipe_conformance::{CASES, Trial, find};
@@ -31,7 +32,7 @@ use fullpipe_experiment::{Recording, scenario};
 use fullpipe_units::{Rate, Span};
 use observed::{Failures, Observed};
 
-/// A path that a case is run on.
+/// A path for a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TestPath {
     /// Rate of the bottleneck.
@@ -48,7 +49,7 @@ impl std::fmt::Display for TestPath {
 
 /// One of the draft's cases.
 pub struct Case {
-    /// Its name: the heading in small letters and hyphens.
+    /// Its name: the heading in lower case with hyphens.
     pub name: &'static str,
     /// The draft's heading.
     pub heading: &'static str,
@@ -57,17 +58,17 @@ pub struct Case {
 }
 
 impl Case {
-    /// The paths it is run on.
+    /// The paths it runs on.
     pub fn paths(&self) -> Vec<TestPath> {
         let written =
             |(rate, rtt): &(&str, &str)| Some(TestPath { rate: rate.parse().ok()?, rtt: rtt.parse().ok()? });
         self.path_texts.iter().filter_map(written).collect()
     }
 
-    /// Its runs on the path `path` with the controller `cc`, whose own settings are `settings`.
+    /// Its runs on `path` with the controller `cc` and its `settings`.
     ///
     /// # Errors
-    /// A mistake in a scenario.
+    /// An invalid scenario.
     pub fn runs(
         &self,
         path: &TestPath,
@@ -77,8 +78,8 @@ impl Case {
         (self.experiments)(path).iter().map(|e| e.case(self.name, cc, settings)).collect()
     }
 
-    /// What did not hold on the path `path` in its runs there, which `recordings` are of, in the order of
-    /// [`runs`](Self::runs); nothing if the case passed.
+    /// Judges the `recordings` of its [`runs`](Self::runs) on `path`, in the same order. Returns
+    /// the failures; empty if the case passed.
     pub fn judge(&self, path: &TestPath, runs: &[scenario::Case], recordings: &[Recording]) -> Vec<String> {
         let mut failures = Failures::default();
         for ((experiment, run), recording) in (self.experiments)(path).iter().zip(runs).zip(recordings) {
@@ -91,10 +92,10 @@ impl Case {
     }
 }
 
-/// The cases of these names, all if there are none.
+/// The cases with these names, or all cases for no names.
 ///
 /// # Errors
-/// The first name that no case has.
+/// The first unknown name.
 pub fn select<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static Case>, &str> {
     if names.is_empty() {
         return Ok(CASES.iter().collect());

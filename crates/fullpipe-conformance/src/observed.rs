@@ -1,4 +1,4 @@
-//! A recorded flow, as the cases look at it.
+//! Access to a recorded flow for the judges.
 
 use crate::TestPath;
 use fullpipe_experiment::Recording;
@@ -18,7 +18,7 @@ pub(crate) struct Observed<'a> {
     pub end: f64,
 }
 
-/// What did not hold.
+/// Failures found by a judge.
 #[derive(Default)]
 pub(crate) struct Failures(pub Vec<String>);
 
@@ -41,12 +41,12 @@ impl<'a> Observed<'a> {
         Observed { flow: &run.flows[0], limit, rtt, bdp: limit / 8.0 * rtt, smss: f64::from(smss), end }
     }
 
-    /// When the flow was in `state`: from and to.
+    /// The intervals the flow spent in `state`.
     pub fn visits(&self, state: &str) -> Vec<(f64, f64)> {
         self.flow.state_intervals(self.end, |s| s == state)
     }
 
-    /// Stays that ended before the run did, with the state that followed.
+    /// Intervals in `state` that ended before the run, with the next state.
     pub fn exits(&self, state: &str) -> Vec<(f64, f64, &'a str)> {
         self.flow
             .states
@@ -61,21 +61,21 @@ impl<'a> Observed<'a> {
         self.flow.states.iter().find(|s| s.state == state).map(|s| s.at_s)
     }
 
-    /// When `state` was first entered, which it must have been.
+    /// When `state` was first entered; fails if it never was.
     pub fn must_enter(&self, c: &mut Failures, state: &str) -> Option<f64> {
         let entered = self.first(state);
         c.expect(entered.is_some(), || format!("never in {state}: {}", self.sequence()));
         entered
     }
 
-    /// The first stay in `state` that ended before the run did, and what followed; it must have ended.
+    /// The first interval in `state` that ended, with the next state; fails if there is none.
     pub fn must_leave(&self, c: &mut Failures, state: &str) -> Option<(f64, f64, &'a str)> {
         let exit = self.exits(state).first().copied();
         c.expect(exit.is_some(), || format!("never left {state}: {}", self.sequence()));
         exit
     }
 
-    /// The sequence of states, as far as a message needs it.
+    /// The first states of the sequence, for messages.
     pub fn sequence(&self) -> String {
         let names: Vec<&str> = self.flow.states.iter().take(14).map(|s| s.state.as_str()).collect();
         names.join(" → ")
@@ -101,7 +101,7 @@ impl<'a> Observed<'a> {
         self.within(name, from, to).into_iter().fold(f64::INFINITY, f64::min)
     }
 
-    /// When a column first has such a value after `from`.
+    /// When a column first matches a condition after `from`.
     pub fn when(&self, name: &str, from: f64, such: impl Fn(f64) -> bool) -> Option<f64> {
         self.points(name, from, self.end).into_iter().find(|(_, v)| such(*v)).map(|p| p.0)
     }
@@ -118,7 +118,7 @@ impl<'a> Observed<'a> {
         self.points(name, t, f64::INFINITY).first().map_or(f64::NAN, |p| p.1)
     }
 
-    /// The value in the first row after `t`; NaN if it has none there.
+    /// The value in the first row after `t`; NaN if missing.
     pub fn after_row(&self, name: &str, t: f64) -> f64 {
         let series = &self.flow.series;
         let i = series.t_s.partition_point(|x| *x <= t);
@@ -135,7 +135,7 @@ impl<'a> Observed<'a> {
         (self.at(column::DELIVERED_BYTES, to) - self.at(column::DELIVERED_BYTES, from)) * 8.0 / (to - from)
     }
 
-    /// What the controller believes the BDP to be at `t`, in bytes.
+    /// The controller's BDP estimate at `t`, in bytes.
     pub fn estimated_bdp(&self, t: f64) -> f64 {
         self.at(column::BW_BPS, t) / 8.0 * self.at(column::MIN_RTT_MS, t) / 1e3
     }
@@ -146,8 +146,7 @@ impl<'a> Observed<'a> {
         if t.len() < 2 { f64::NAN } else { t[1] - t[0] }
     }
 
-    /// What holds in every state: the gains of the draft's summary table, the pacing rate that goes
-    /// with them, the least window.
+    /// Checks for every state: the gains of the draft's summary table and the minimum window.
     pub fn always(&self, c: &mut Failures) {
         let table = [
             ("Startup", 709.0 / 256.0, 2.0),
@@ -160,7 +159,7 @@ impl<'a> Observed<'a> {
         ];
         for (state, pacing_gain, cwnd_gain) in table {
             for (from, to) in self.visits(state) {
-                // A row taken at the very moment of a change may show either side.
+                // A row at the moment of a change may show either state.
                 let (from, to) = (from + 1e-9, to - 1e-9);
                 let pacing = self.within(column::PACING_GAIN, from, to);
                 let cwnd = self.within(column::CWND_GAIN, from, to);
@@ -179,8 +178,8 @@ impl<'a> Observed<'a> {
         });
     }
 
-    /// Pacing is 99 % of gain·bw once the pipe is full.
-    pub fn paces_below_bw(&self, c: &mut Failures, from: f64, to: f64) {
+    /// Checks that pacing is 99 % of gain·bw once the pipe is full.
+    pub fn pacing_is_below_bw(&self, c: &mut Failures, from: f64, to: f64) {
         let gains = self.points(column::PACING_GAIN, from, to);
         let worst = gains
             .iter()
@@ -196,9 +195,9 @@ impl<'a> Observed<'a> {
         });
     }
 
-    /// `state`, which drains the queue, ends at `t` because that is done and no later.
+    /// Checks that `state` ends at `t`, as soon as the queue is drained.
     pub fn ends_when_drained(&self, c: &mut Failures, state: &str, t: f64) {
-        // Inflight(1.0): the estimated BDP, at least three quanta; an ACK takes two packets off, or a quantum.
+        // Inflight(1.0): the estimated BDP, at least three quanta; an ACK covers two packets or a quantum.
         let target = self.estimated_bdp(t).max(4.0 * self.smss);
         let slack = (0.03 * target).max(8.0 * self.smss);
         let before = self.at(column::INFLIGHT_BYTES, t - 2.0 * self.step());
@@ -211,7 +210,7 @@ impl<'a> Observed<'a> {
         });
     }
 
-    /// The bandwidth estimate at `t` is the link's rate, but for a share of it.
+    /// Checks that the bandwidth estimate at `t` is within `tolerance` of the link's rate.
     pub fn bw_matches_the_rate(&self, c: &mut Failures, t: f64, tolerance: f64) {
         let found = self.at(column::BW_BPS, t) / self.limit;
         c.expect((found - 1.0).abs() <= tolerance, || {
@@ -219,16 +218,16 @@ impl<'a> Observed<'a> {
         });
     }
 
-    /// The link carries at least this share of what it can.
-    pub fn fills_the_link(&self, c: &mut Failures, share: f64, from: f64, to: f64) {
+    /// Checks that goodput is at least `share` of the link's limit.
+    pub fn link_is_filled(&self, c: &mut Failures, share: f64, from: f64, to: f64) {
         let goodput = self.goodput(from, to);
         c.expect(goodput >= share * self.limit, || {
             format!("{:.0} % of the link from {from:.1} to {to:.1} s", 100.0 * goodput / self.limit)
         });
     }
 
-    /// At most this share of the packets sent after `from` is lost.
-    pub fn loses_at_most(&self, c: &mut Failures, share: f64, from: f64) {
+    /// Checks that at most `share` of the packets sent after `from` is lost.
+    pub fn loss_is_at_most(&self, c: &mut Failures, share: f64, from: f64) {
         let since = |name| self.at(name, self.end) - self.at(name, from);
         let (sent, lost) = (since(column::SENT_PACKETS), since(column::LOST_PACKETS));
         c.expect(lost <= share * sent, || format!("{:.1} % lost from {from:.0} s on", 100.0 * lost / sent));

@@ -1,59 +1,59 @@
-//! A case on all its paths, for whoever makes its runs.
+//! A case on all its paths, for engines.
 
 use crate::{Case, TestPath};
 use fullpipe_experiment::{Recording, scenario};
 use serde::Serialize;
 
-/// A case's runs on each of its paths, to be made by an engine.
+/// A case's runs on each of its paths.
 pub struct Trial {
     case: &'static Case,
-    on_each: Vec<(TestPath, Vec<scenario::Case>)>,
+    runs_by_path: Vec<(TestPath, Vec<scenario::Case>)>,
 }
 
-/// One case on one path, with what came of it.
+/// The result of one case on one path.
 pub struct CaseResult {
     /// The case.
     pub case: &'static Case,
     /// The path.
     pub path: TestPath,
-    /// What did not hold; nothing if it passed.
+    /// The failures; empty if it passed.
     pub failures: Vec<String>,
-    /// The runs, if something did not hold.
+    /// The recordings, if it failed.
     pub runs: Vec<Recording>,
 }
 
 impl Trial {
-    /// The runs of `case` on all its paths with the controller `cc`, whose own settings are `settings`.
+    /// The runs of `case` on all its paths with the controller `cc` and its `settings`.
     ///
     /// # Errors
-    /// A mistake in a scenario.
+    /// An invalid scenario.
     pub fn new(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Trial, String> {
         let on = |path: TestPath| Ok((path, case.runs(&path, cc, settings)?));
-        Ok(Trial { case, on_each: case.paths().into_iter().map(on).collect::<Result<_, String>>()? })
+        Ok(Trial { case, runs_by_path: case.paths().into_iter().map(on).collect::<Result<_, String>>()? })
     }
 
-    /// The runs to be made, in their order.
+    /// The runs, in order.
     pub fn runs(&self) -> impl Iterator<Item = &scenario::Case> {
-        self.on_each.iter().flat_map(|(_, runs)| runs)
+        self.runs_by_path.iter().flat_map(|(_, runs)| runs)
     }
 
-    /// What came of them: `recordings` are of [`runs`](Self::runs), in that order.
+    /// Judges the `recordings` of the [`runs`](Self::runs), in the same order.
     pub fn judge(self, recordings: Vec<Recording>) -> Vec<CaseResult> {
         let mut recordings = recordings.into_iter();
         let judged = |(path, runs): (TestPath, Vec<scenario::Case>)| {
             let mut own: Vec<Recording> = recordings.by_ref().take(runs.len()).collect();
             let failures = self.case.judge(&path, &runs, &own);
-            // Recordings are large, and only those of failed cases are asked for.
+            // Recordings are large; keep only those of failed cases.
             if failures.is_empty() {
                 own.clear();
             }
             CaseResult { case: self.case, path, failures, runs: own }
         };
-        self.on_each.into_iter().map(judged).collect()
+        self.runs_by_path.into_iter().map(judged).collect()
     }
 }
 
-/// What came of several cases, for machines.
+/// The results of several cases, as JSON output.
 #[derive(Serialize)]
 pub struct Report<'a> {
     schema: &'static str,
@@ -72,7 +72,7 @@ struct RunReport<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Of the controller `cc`.
+    /// A report for the controller `cc`.
     pub fn new(cc: &'a str, checked: &'a [CaseResult]) -> Self {
         let verdict = |c: &'a CaseResult| RunReport {
             case: c.case.name,

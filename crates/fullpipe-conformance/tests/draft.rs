@@ -1,11 +1,12 @@
-//! BBR v3 passes the draft's cases in the simulator, on every path; and a controller with any one constant
-//! changed does not. `CASE=name` runs one case alone.
+//! BBR v3 passes the draft's cases in the simulator, on every path; and a controller with any one
+//! constant changed does not. `CASE=name` runs one case alone.
 
 use fullpipe_conformance::{CASES, Case};
 use fullpipe_experiment::Recording;
 use std::ops::ControlFlow;
 
-/// What each case on each path complains of, on all cores; with `first` only until there is a complaint.
+/// What each case on each path complains of, on all cores; with `first` only until there is a
+/// complaint.
 fn failures(cases: &[&Case], settings: &[(&str, &str)], first: bool) -> Vec<String> {
     let jobs: Vec<_> =
         cases.iter().flat_map(|case| case.paths().into_iter().map(move |s| (*case, s))).collect();
@@ -31,7 +32,8 @@ fn bbr3_passes_every_case_on_every_path() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// A constant each, changed to what a slip of the pen or an older version of the algorithm might have.
+/// A constant each, changed to what a slip of the pen or an older version of the algorithm might
+/// have.
 const MUTATIONS: &[(&str, &str)] = &[
     ("startup_pacing_gain", "2.885"),
     ("startup_cwnd_gain", "2.885"),

@@ -319,7 +319,7 @@ mod tests {
             (comparison.acked.tx_in_flight.exact(), comparison.acked_retransmitted.tx_in_flight.count()),
             (1.0, 0)
         );
-        // Its first packet was lost, then sent again with one in flight.
+        // Its first packet was lost, then retransmitted with one in flight.
         comparison.add(&sent(0, 1, 2));
         comparison.add(&ack(1000, (4000, 2000), 2));
         assert_eq!(comparison.acked_retransmitted.tx_in_flight.count(), 1);

@@ -1,4 +1,4 @@
-//! BBR: paces at the bandwidth it has measured and keeps in flight little more than the path holds.
+//! BBR: paces at the measured bandwidth and keeps little more than one BDP in flight.
 //!
 //! Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson, "BBR: Congestion-Based Congestion Control",
 //! ACM Queue 14(5), 2016.

@@ -1,6 +1,6 @@
-//! HyStart (Ha & Rhee 2008) as in Linux `tcp_cubic.c`: leaves slow start before the queue overflows,
-//! when a round's train of closely spaced ACKs has become as long as the path (*ack train*), or the
-//! round-trip time of a round's first packets has grown by an eighth (*delay*).
+//! HyStart (Ha & Rhee 2008) as in Linux `tcp_cubic.c`: leaves slow start before the queue
+//! overflows, when a round's train of closely spaced ACKs has become as long as the path (*ack
+//! train*), or the round-trip time of a round's first packets has grown by an eighth (*delay*).
 
 use crate::control::Ack;
 use crate::loss_based::Window;
@@ -14,19 +14,19 @@ const MIN_SAMPLES: u8 = 8;
 const DELAY_MIN: u32 = 4_000;
 const DELAY_MAX: u32 = 16_000;
 
-/// The settings: the module's parameters of the same names.
+/// HyStart's parameters, named as in the kernel module.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HyStartConfig {
     /// Detect by trains of ACKs (`hystart_detect` bit 1).
     pub ack_train: bool,
     /// Detect by delay (`hystart_detect` bit 2).
     pub delay: bool,
-    /// Not below this window, in packets (`hystart_low_window`).
+    /// Inactive below this window, in packets (`hystart_low_window`).
     pub low_window: u32,
     /// ACKs at most this far apart belong to one train, in µs (`hystart_ack_delta_us`).
     pub ack_delta_us: u32,
-    /// The transport paces although this controller sets no rate: a train may then last a whole
-    /// round trip, unpaced only half of one.
+    /// The transport paces this controller: an ACK train may then last a whole round trip instead
+    /// of half.
     pub paced: bool,
 }
 
@@ -75,13 +75,13 @@ impl HyStart {
         self.samples = 0;
     }
 
-    /// After a time-out slow start begins anew.
+    /// Restarts slow start after a timeout.
     pub(super) fn restart(&mut self, now: Time, end: u64) {
         self.found = false;
         self.start_round(now, end);
     }
 
-    /// An ACK in slow start with a round-trip time of `rtt` µs, where the least seen is `least` µs
+    /// An ACK in slow start with a round-trip time of `rtt` µs, with a minimum of `least` µs
     /// (`hystart_update`).
     pub(super) fn on_rtt(&mut self, window: &mut Window, ack: &Ack, rtt: u32, least: u32) {
         if self.found {
@@ -119,7 +119,7 @@ impl HyStart {
         }
     }
 
-    /// What batching in the hosts may add to a train, in µs, at most a millisecond
+    /// Delay that host batching may add to a train, in µs, at most a millisecond
     /// (`hystart_ack_delay`).
     fn batch_delay(window: &Window, ack: &Ack) -> u32 {
         let Some(srtt) = window.srtt else { return 0 };

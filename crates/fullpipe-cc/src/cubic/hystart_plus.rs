@@ -1,5 +1,6 @@
-//! HyStart++ (RFC 9406): when the round-trip time grows in slow start, growth slows to a quarter for
-//! up to five rounds (*conservative slow start*), in which the growth may prove to have been noise.
+//! HyStart++ (RFC 9406): when the round-trip time grows in slow start, growth slows to a quarter
+//! for up to five rounds (*conservative slow start*), which ends early if
+//! the delay increase was noise.
 
 use crate::control::Ack;
 use crate::loss_based::Window;
@@ -12,7 +13,7 @@ const MIN_RTT_DIVISOR: u64 = 8;
 const N_RTT_SAMPLE: u32 = 8;
 const CSS_GROWTH_DIVISOR: u32 = 4;
 const CSS_ROUNDS: u32 = 5;
-/// The most packets one ACK may count for when the sender is not paced.
+/// L of RFC 9406: limit on the packets counted per ACK for an unpaced sender.
 const L: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +54,7 @@ impl HyStartPlus {
         }
     }
 
-    /// Congestion was seen: only the initial slow start is guarded (§4.3).
+    /// Stops after congestion: HyStart++ only applies to the initial slow start (§4.3).
     pub(super) fn end(&mut self) {
         self.phase = Phase::Done;
     }
@@ -106,7 +107,7 @@ impl HyStartPlus {
         self.samples = 0;
     }
 
-    /// The packets slow start may count for `acked` acknowledged ones (§4.2).
+    /// The packets slow start may grow by for `acked` acknowledged packets (§4.2).
     pub(super) fn allowed(&mut self, acked: u32) -> u32 {
         let acked = if self.paced { acked } else { acked.min(L) };
         if !self.is_conservative() {

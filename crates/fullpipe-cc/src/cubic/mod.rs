@@ -1,15 +1,19 @@
-//! CUBIC (RFC 9438) in the integer arithmetic of Linux `net/ipv4/tcp_cubic.c`: the window is a cubic
-//! function of the time since the last loss, W(t) = C·(t − K)³ + W_max, with C = 0.4 and β = 0.7.
+//! CUBIC (RFC 9438) in the integer arithmetic of Linux `net/ipv4/tcp_cubic.c`: the window is a
+//! cubic function of the time since the last loss, W(t) = C·(t − K)³ + W_max, with C = 0.4 and β =
+//! 0.7.
 //!
-//! # Where Linux, and so this, departs from RFC 9438
-//! - § 4.3: the RFC's Reno-friendly estimate grows by α = 3(1 − β)/(1 + β) until it reaches the window before the
-//!   loss and by 1 from there on; Linux keeps to α.
-//! - § 4.6: the RFC takes β of the bytes in flight (or of the window, if the application did not leave it unused)
-//!   and lets an ECN mark reduce to one segment; Linux takes β of the window, to two packets at least, for either.
-//! - § 4.8: after a time-out the RFC's W_max is the window that congestion avoidance begins with; Linux forgets
-//!   W_max, which comes to the same, and with it the least round-trip time that it adds to the cubic's time.
-//! - § 4.9: when a reduction was spurious the RFC restores W_max, K, the epoch and the Reno-friendly estimate with
-//!   window and threshold; Linux restores these two, and the cubic begins anew below the W_max of the reduction.
+//! # Differences between Linux (and this module) and RFC 9438
+//! - § 4.3: the RFC's Reno-friendly estimate grows by α = 3(1 − β)/(1 + β) until it reaches the
+//!   window before the loss and by 1 from there on; Linux keeps α.
+//! - § 4.6: the RFC takes β of the bytes in flight (or of the window, if the application did not
+//!   leave it unused) and lets an ECN mark reduce to one segment; Linux takes β of the window, at
+//!   least two packets, in both cases.
+//! - § 4.8: after a time-out the RFC's W_max is the window that congestion avoidance begins with;
+//!   Linux forgets W_max, which is equivalent, and also the minimum round-trip time that it adds to
+//!   the cubic's time.
+//! - § 4.9: when a reduction was spurious the RFC restores W_max, K, the epoch and the
+//!   Reno-friendly estimate with window and threshold; Linux restores these two, and the cubic
+//!   begins anew below the W_max of the reduction.
 //!
 //! Time counts in 1/1024 s, C in 1/1024 over a nominal round trip of 100 ms, β in 1/1024.
 //!
@@ -51,9 +55,9 @@ const CUBE_FACTOR: u64 = (1 << (10 + 3 * TIME_SHIFT)) / C_PER_SECOND;
 /// How slow start ends before the first loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlowStartExit {
-    /// It does not.
+    /// Only by loss.
     Loss,
-    /// By HyStart, as Linux.
+    /// By HyStart, as in Linux.
     HyStart(HyStartConfig),
     /// By HyStart++ (RFC 9406).
     HyStartPlus {
@@ -62,18 +66,18 @@ pub enum SlowStartExit {
     },
 }
 
-/// What can be varied; the default is Linux's. The kernel module's parameters have the same names.
+/// CUBIC's parameters, named as in the kernel module; the default is Linux's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CubicConfig {
-    /// Give up more of the window when it shrinks from one loss to the next (RFC 9438 §4.7).
+    /// Release more of the window if it shrinks from loss to loss (RFC 9438 §4.7).
     pub fast_convergence: bool,
     /// Never grow slower than Reno would (RFC 9438 §4.3).
     pub tcp_friendliness: bool,
-    /// What a loss leaves of the window, in 1/1024, from 1 to 1023.
+    /// Factor applied to the window on loss, in 1/1024, from 1 to 1023.
     pub beta: u32,
-    /// Ticks a second of the clock (`CONFIG_HZ`), from 24 to 1200. Below 30 ms of RTT the rate under random
-    /// loss depends on it: the cubic is evaluated once a tick, and every thirty-second of a second while the
-    /// window does not change.
+    /// Clock ticks per second (`CONFIG_HZ`), from 24 to 1200. Affects the rate under random loss
+    /// below 30 ms RTT: the cubic is evaluated once per tick, and every 1/32 s while the window
+    /// is constant.
     pub hz: u32,
     /// How slow start ends before the first loss.
     pub slow_start: SlowStartExit,
@@ -91,10 +95,10 @@ impl Default for CubicConfig {
     }
 }
 
-/// The state of what watches slow start.
+/// State of the slow-start exit detector.
 #[derive(Clone, Copy, Debug)]
 enum SlowStart {
-    Unwatched,
+    NoDetector,
     HyStart(HyStart),
     HyStartPlus(HyStartPlus),
 }
@@ -119,7 +123,7 @@ pub struct CubicGrowth {
     origin_point: u32,
     /// K: time from the start of the epoch to the inflection point, in 1/1024 s.
     k: u32,
-    /// Least round-trip time in µs; 0 before the first.
+    /// Minimum round-trip time in µs; 0 before the first.
     delay_min: u32,
     /// The tick the epoch started at; 0 between epochs.
     epoch_start: u32,
@@ -137,7 +141,7 @@ impl CubicGrowth {
             config: CubicConfig { beta, ..config },
             ticks: Ticks::new(config.hz),
             slow_start: match config.slow_start {
-                SlowStartExit::Loss => SlowStart::Unwatched,
+                SlowStartExit::Loss => SlowStart::NoDetector,
                 SlowStartExit::HyStart(config) => SlowStart::HyStart(HyStart::new(config)),
                 SlowStartExit::HyStartPlus { paced } => SlowStart::HyStartPlus(HyStartPlus::new(paced)),
             },
@@ -155,7 +159,7 @@ impl CubicGrowth {
         }
     }
 
-    /// Time K from the start of the present epoch to its inflection point.
+    /// Time K from the start of the current epoch to its inflection point.
     pub fn k(&self) -> Span {
         Span::from_nanos((u64::from(self.k) * 1_000_000_000) >> TIME_SHIFT)
     }
@@ -185,7 +189,7 @@ impl CubicGrowth {
         if self.config.tcp_friendliness {
             self.keep_up_with_reno(cwnd);
         }
-        // At most half a packet per acknowledged one: 1.5 times the window a round trip.
+        // At most half a packet per acknowledged packet: 1.5 times the window per round trip.
         self.per_increase = self.per_increase.max(2);
     }
 
@@ -219,7 +223,7 @@ impl CubicGrowth {
             self.origin_point.saturating_add(delta)
         };
         let per_increase = if target > cwnd { cwnd / (target - cwnd) } else { cwnd.saturating_mul(100) };
-        // Before the first loss nothing is known of the path: at least 5 % a round trip.
+        // Before the first loss grow by at least 5 % per round trip.
         if self.last_max_cwnd == 0 { per_increase.min(20) } else { per_increase }
     }
 
@@ -228,7 +232,7 @@ impl CubicGrowth {
     fn keep_up_with_reno(&mut self, cwnd: u32) {
         let per_packet = saturate((u64::from(cwnd) * u64::from(self.reno_scale)) >> 3).max(1);
         if self.ack_count > per_packet {
-            // As often as it fits while more than one share is left.
+            // Repeat while more than one share is left.
             let packets = (self.ack_count - 1) / per_packet;
             self.ack_count -= packets * per_packet;
             self.reno_cwnd = self.reno_cwnd.saturating_add(packets);
@@ -241,7 +245,7 @@ impl CubicGrowth {
 
 impl Growth for CubicGrowth {
     fn transmit_start(&mut self, now: Time, last: Time) {
-        // Idle time is no time: the epoch moves along (RFC 9438 §4.2 at its end).
+        // Idle time does not count: shift the epoch (end of RFC 9438 §4.2).
         let (now, last) = (self.ticks.at(now), self.ticks.at(last));
         let idle = now.wrapping_sub(last) as i32;
         if self.epoch_start != 0 && idle > 0 {
@@ -260,7 +264,7 @@ impl Growth for CubicGrowth {
             h.on_ack(window, ack);
         }
         let Some(rtt) = ack.rtt else { return };
-        // The queue of the last epoch may still stand in its first second.
+        // In the first second the queue of the last epoch may persist.
         if self.epoch_start != 0 {
             let elapsed = self.ticks.at(ack.now).wrapping_sub(self.epoch_start) as i32;
             if elapsed < self.ticks.per_second() as i32 {
@@ -313,10 +317,10 @@ impl Growth for CubicGrowth {
 
     fn set_state(&mut self, state: RecoveryState, context: &RecoveryContext) {
         if state == RecoveryState::Loss {
-            // What was known of the path may be wrong: forget all of it (`bictcp_reset`).
+            // State about the path may be wrong: reset it (`bictcp_reset`).
             let mut slow_start = self.slow_start;
             match &mut slow_start {
-                SlowStart::Unwatched => {}
+                SlowStart::NoDetector => {}
                 SlowStart::HyStart(h) => {
                     h.restart(context.now, context.delivered.saturating_add(context.inflight));
                 }
@@ -361,19 +365,19 @@ impl Build for Cubic {
                 key: "hystart",
                 values: "linux, plus or off",
                 default: "linux",
-                about: "how slow start ends before a loss: HyStart as in Linux, HyStart++ (RFC 9406), not",
+                about: "how slow start ends before a loss: HyStart as in Linux, HyStart++ (RFC 9406), or not at all",
             },
             Setting {
                 key: "hystart_detect",
                 values: "1 (ACK train), 2 (delay) or 3 (both)",
                 default: "3",
-                about: "what Linux's HyStart looks at",
+                about: "signals used by Linux's HyStart",
             },
             Setting {
                 key: "hystart_low_window",
                 values: "0 to 1000000 (packets)",
                 default: "16",
-                about: "window below which Linux's HyStart does not act",
+                about: "window below which Linux's HyStart is inactive",
             },
             Setting {
                 key: "hystart_ack_delta_us",
@@ -385,13 +389,13 @@ impl Build for Cubic {
                 key: "paced",
                 values: "on or off",
                 default: "off",
-                about: "the transport paces it, if it does not say so itself: HyStart allows for the longer ACK trains",
+                about: "the transport paces: HyStart allows longer ACK trains",
             },
             Setting {
                 key: "fast_convergence",
                 values: "on or off",
                 default: "on",
-                about: "give up more of the window when it shrinks from loss to loss",
+                about: "release more of the window if it shrinks from loss to loss",
             },
             Setting {
                 key: "tcp_friendliness",
@@ -403,13 +407,13 @@ impl Build for Cubic {
                 key: "beta",
                 values: "1 to 1023 (1/1024)",
                 default: "717",
-                about: "what a loss leaves of the window",
+                about: "factor applied to the window on loss",
             },
             Setting {
                 key: "hz",
                 values: "24 to 1200 (1/s)",
                 default: "1000",
-                about: "ticks a second of the kernel's clock (CONFIG_HZ): counts on paths below 30 ms with random loss",
+                about: "ticks per second of the kernel's clock (CONFIG_HZ): matters below 30 ms RTT with random loss",
             },
         ],
     };
@@ -624,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spurious_loss_gives_the_window_back() {
+    fn spurious_loss_restores_the_window() {
         let mut t = Test::at(100, PURE);
         t.recovery(Recovery::EnterFast);
         t.recovery(Recovery::Spurious);
@@ -632,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_forgets_the_curve() {
+    fn timeout_resets_the_curve() {
         let mut t = Test::at(100, PURE);
         t.recovery(Recovery::EnterRto);
         assert_eq!((t.cwnd(), t.c.ssthresh()), (1, 70_000));
@@ -687,7 +691,7 @@ mod tests {
         for _ in 0..100 {
             sparse.ack(1, Span::from_millis(3), RTT);
         }
-        assert_eq!(state(&sparse), "SlowStart", "ACKs 3 ms apart are no train");
+        assert_eq!(state(&sparse), "SlowStart", "ACKs 3 ms apart do not form a train");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Integer cube root as the kernel takes it (`cubic_root` in `tcp_cubic.c`): six leading bits from a
-//! table, then one Newton–Raphson step. Within 0.2 % on average; equal to the kernel's, not to the
-//! true root, because the window follows from it.
+//! The kernel's integer cube root (`cubic_root` in `tcp_cubic.c`): six leading bits from a
+//! table, then one Newton–Raphson step. Within 0.2 % on average. It must equal the
+//! kernel's result rather than the exact root, because the window depends on it.
 
 /// v\[x\] with ∛x ≈ (v\[x\] + 10) / 64 for x in 0..64.
 const TABLE: [u8; 64] = [

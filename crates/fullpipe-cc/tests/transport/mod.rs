@@ -55,7 +55,7 @@ pub struct Flow {
     /// The packet of the stream that recovery ends at.
     high_seq: u64,
     next_seq: u64,
-    /// Packets of the stream not yet acknowledged, and those of them to send again.
+    /// Packets of the stream not yet acknowledged, and those of them to retransmit.
     unacked: BTreeSet<u64>,
     lost: VecDeque<u64>,
     random: u64,
@@ -95,7 +95,7 @@ impl Flow {
         self.flight.len() as u64 * SMSS
     }
 
-    /// From now on the path loses everything.
+    /// The path loses everything from here.
     pub fn break_path(&mut self) {
         self.path.lose_every = 1;
     }
@@ -127,9 +127,9 @@ impl Flow {
 
     fn send(&mut self) {
         let (now, inflight) = (self.now, self.inflight());
-        let again = self.lost.pop_front();
-        let retransmit = again.is_some();
-        let seq = again.unwrap_or_else(|| {
+        let lost = self.lost.pop_front();
+        let retransmit = lost.is_some();
+        let seq = lost.unwrap_or_else(|| {
             if let Some(left) = &mut self.backlog {
                 *left -= 1;
             }

@@ -1,4 +1,4 @@
-//! Drain ends when the queue is gone, or after three rounds.
+//! Drain ends when the queue is empty, or after three rounds.
 
 use super::percent;
 use crate::Case;
@@ -20,7 +20,7 @@ fn inflight(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let Some((from, to, next)) = o.must_leave(c, "Drain") else { return };
     c.expect(next.starts_with("ProbeBW"), || format!("Drain led to {next}"));
-    o.paces_below_bw(c, from, to);
+    o.pacing_is_below_bw(c, from, to);
     o.ends_when_drained(c, "Drain", to);
 }
 

@@ -21,7 +21,7 @@ pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
         // In the second experiment ACKs are held back in one round of five: what is added must outlast the
         // other four.
         let rtt = s.rtt.as_secs_f64();
-        let back = format!(
+        let reverse = format!(
             "rate = \"{}\"\nqueue = \"100000p\"\nblackouts = [{{ at = \"1s\", for = \"{:.6}s\", every = \"{:.6}s\", hold = true }}]",
             s.rate,
             0.6 * rtt,
@@ -29,7 +29,7 @@ pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
         );
         vec![
             aggregated(s, cruise_with_aggregation),
-            Experiment { back, ..Experiment::new(s, 12.0, rtt / 10.0, "8bdp", aggregation_is_remembered) },
+            Experiment { reverse, ..Experiment::new(s, 12.0, rtt / 10.0, "8bdp", aggregation_is_remembered) },
         ]
     },
 };
@@ -37,8 +37,8 @@ pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
 /// ACKs are held back for half a round trip and come together.
 fn aggregated(s: &TestPath, judge: Judge) -> Experiment {
     let rtt = s.rtt.as_secs_f64();
-    let back = format!("aggregate = {{ hold = \"{:.6}s\" }}", rtt / 2.0);
-    Experiment { back, ..Experiment::new(s, 12.0, rtt / 20.0, "8bdp", judge) }
+    let reverse = format!("aggregate = {{ hold = \"{:.6}s\" }}", rtt / 2.0);
+    Experiment { reverse, ..Experiment::new(s, 12.0, rtt / 20.0, "8bdp", judge) }
 }
 
 fn startup_with_aggregation(o: &Observed<'_>, c: &mut Failures) {
@@ -60,7 +60,7 @@ fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Failures) {
         o.visits("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 1.0 && to - from > 10.0 * o.rtt)
     {
         seen += 1;
-        o.fills_the_link(c, 0.93, from + 2.0 * o.rtt, to);
+        o.link_is_filled(c, 0.93, from + 2.0 * o.rtt, to);
         let (model, cwnd) = (o.estimated_bdp(to), o.at(column::CWND_BYTES, to - o.step()));
         c.expect(cwnd >= 2.1 * model, || {
             format!("cwnd is {:.2} of the estimated BDP: nothing added for aggregation", cwnd / model)
@@ -103,7 +103,7 @@ fn sub_packet(o: &Observed<'_>, c: &mut Failures) {
     c.expect(o.first("ProbeBW_DOWN").is_some() || o.first("ProbeBW_CRUISE").is_some(), || {
         format!("never in ProbeBW: {}", o.sequence())
     });
-    o.fills_the_link(c, 0.9, 60.0, o.end);
+    o.link_is_filled(c, 0.9, 60.0, o.end);
     o.bw_matches_the_rate(c, o.end, 0.05);
     let floor = o.min(column::CWND_BYTES, 60.0, o.end);
     c.expect(floor == 4.0 * o.smss || o.visits("ProbeRTT").is_empty(), || {
@@ -192,8 +192,9 @@ pub(super) const TENFOLD_DOWN: Case = Case {
 fn tenfold_down(o: &Observed<'_>, c: &mut Failures) {
     let Some(at) = changed_at(o, c) else { return };
     let new = o.limit / 10.0;
-    // bw_shortterm takes 0.7 a lossy round, and a round takes up to fifteen old round trips while what is in
-    // flight drains at a tenth of the rate; a probe, two to three seconds later, starts from max_bw again.
+    // bw_shortterm takes 0.7 a lossy round, and a round takes up to fifteen old round trips while what
+    // is in flight drains at a tenth of the rate; a probe, two to three seconds later, starts from
+    // max_bw again.
     let below = |bound: f64| o.when(column::BW_BPS, at, |bw| bw <= bound).map(|t| t - at);
     let halved = below(0.5 * o.limit);
     c.expect(halved.is_some_and(|t| t <= 3.0 * 15.0 * o.rtt + 1.0), || {
@@ -242,5 +243,5 @@ fn policer(o: &Observed<'_>, c: &mut Failures) {
     c.expect(bounded, || "losses never set inflight_shortterm".into());
     let goodput = o.goodput(12.0, o.end);
     c.expect(goodput >= 0.7 * tokens, || format!("{:.0} % of the policed rate", 100.0 * goodput / tokens));
-    o.loses_at_most(c, 0.10, 12.0);
+    o.loss_is_at_most(c, 0.10, 12.0);
 }

@@ -1,4 +1,4 @@
-//! ProbeBW_DOWN ends when the queue is gone, or when it is time to probe.
+//! ProbeBW_DOWN ends when the queue is empty, or when it is time to probe.
 
 use super::percent;
 use crate::Case;
@@ -29,7 +29,7 @@ fn inflight(o: &Observed<'_>, c: &mut Failures) {
         .collect();
     c.expect(!exits.is_empty(), || format!("never from DOWN to CRUISE: {}", o.sequence()));
     for (from, to, _) in exits {
-        o.paces_below_bw(c, from, to);
+        o.pacing_is_below_bw(c, from, to);
         o.ends_when_drained(c, "DOWN", to);
     }
 }
@@ -50,7 +50,7 @@ fn headroom(o: &Observed<'_>, c: &mut Failures) {
         }
     }
     c.expect(seen > 0, || "a buffer of 0.2 BDP never set inflight_longterm".into());
-    // The window makes use of what the headroom leaves: it is the bound, not something smaller.
+    // The window uses what the headroom leaves, not less.
     let used = o.visits("ProbeBW_CRUISE").iter().any(|(from, to)| {
         o.points(column::CWND_BYTES, *from, *to).iter().any(|(t, cwnd)| {
             let longterm = o.at(column::INFLIGHT_LONGTERM_BYTES, *t);
@@ -71,7 +71,7 @@ pub(super) const MAX_TIME: Case = Case {
             &format!("state = 'ProbeBW_DOWN', not_before = '{:.3}s'", 30.0 * rtt),
             &format!("rate = '{}'", percent(s, 85)),
         );
-        // A shorter path from 3 s on gives a new minimum: ProbeRTT does not come in between.
+        // A shorter path from 3 s on gives a new minimum: ProbeRTT does not interfere.
         let link = format!("schedule = [{{ at = \"3s\", delay = \"{:.6}s\" }}]", 0.4 * rtt);
         vec![Experiment { link, triggers, ..Experiment::new(s, 12.0, rtt / 20.0, "16bdp", max_time) }]
     },

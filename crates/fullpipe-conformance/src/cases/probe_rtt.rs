@@ -12,7 +12,7 @@ pub(super) const ENTER_AND_EXIT: Case = Case {
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms"), ("2mbit", "400ms")],
     experiments: |s| {
         let step = (s.rtt.as_secs_f64() / 20.0).min(0.005);
-        // After a second the path becomes twice as long: the handshake's minimum is believed for ten seconds.
+        // After a second the path becomes twice as long: the handshake's minimum is valid for ten seconds.
         let longer = s.rtt.as_secs_f64() * 1.5;
         let link = format!("schedule = [{{ at = \"1s\", delay = \"{longer:.6}s\" }}]");
         vec![
@@ -25,13 +25,13 @@ pub(super) const ENTER_AND_EXIT: Case = Case {
 fn enter_and_exit(o: &Observed<'_>, c: &mut Failures) {
     o.always(c);
     let exits = o.exits("ProbeRTT");
-    c.expect(exits.len() >= 2, || format!("{} stays in ProbeRTT in 17 s: {}", exits.len(), o.sequence()));
+    c.expect(exits.len() >= 2, || format!("{} intervals in ProbeRTT in 17 s: {}", exits.len(), o.sequence()));
     let mut last_end = 0.0;
     for (from, to, next) in &exits {
         c.expect(*next == "ProbeBW_DOWN" || *next == "ProbeBW_CRUISE", || format!("ProbeRTT led to {next}"));
         let since = from - last_end;
-        // The interval counts from the last minimum, which the handshake or the last ProbeRTT gave; a
-        // state that only ends with a round may be in the way.
+        // The interval counts from the last minimum, from the handshake or the last ProbeRTT; a
+        // state that only ends with a round may delay it.
         c.expect(since >= 5.0 - 2.5 * o.rtt, || format!("ProbeRTT {since:.2} s after the last: too early"));
         last_end = *to;
         let low = o.points(column::INFLIGHT_BYTES, *from, *to);
@@ -56,7 +56,7 @@ fn enter_and_exit(o: &Observed<'_>, c: &mut Failures) {
                 format!("inflight fell to {held:.0}, far below half the BDP ({target:.0})")
             });
         }
-        // The window that was saved comes back.
+        // The saved window is restored.
         let before = o.at(column::CWND_BYTES, from - o.step());
         let restored = o.at(column::CWND_BYTES, to + 3.0 * o.rtt);
         c.expect(restored >= 0.8 * before, || {
@@ -67,7 +67,7 @@ fn enter_and_exit(o: &Observed<'_>, c: &mut Failures) {
     c.expect((5.0..=5.0 + 5.0 * o.rtt + 0.1).contains(&first), || {
         format!("first ProbeRTT at {first:.2} s, not at 5 s")
     });
-    o.fills_the_link(c, 0.85, 7.0, o.end);
+    o.link_is_filled(c, 0.85, 7.0, o.end);
 }
 
 fn min_rtt_expires(o: &Observed<'_>, c: &mut Failures) {
@@ -119,8 +119,8 @@ pub(super) const DURING_STARTUP: Case = Case {
     heading: "Entering and Exiting PROBE_RTT During STARTUP",
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
     experiments: |s| {
-        // An application at a quarter of the rate keeps the flow in Startup beyond five seconds; then it
-        // wants all.
+        // An application at a quarter of the rate keeps the flow in Startup beyond five seconds; then it is
+        // unlimited.
         let flow = format!("app = {}", app_at(s, 0.25));
         let triggers = trigger("state = 'Startup', not_before = '1s'", "app = { kind = 'bulk' }");
         let step = (s.rtt.as_secs_f64() / 10.0).min(0.01);

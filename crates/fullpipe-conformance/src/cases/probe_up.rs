@@ -1,4 +1,4 @@
-//! ProbeBW_UP ends at a plateau or at loss, and not for lack of data; REFILL before it.
+//! ProbeBW_UP ends at a plateau or at loss, not for lack of data; also REFILL before it.
 
 use super::app_at;
 use crate::Case;
@@ -22,7 +22,7 @@ fn plateau(o: &Observed<'_>, c: &mut Failures) {
     c.expect(!exits.is_empty(), || format!("never left UP: {}", o.sequence()));
     for (from, to, next) in exits {
         c.expect(next == "ProbeBW_DOWN", || format!("UP led to {next}"));
-        o.paces_below_bw(c, from, to);
+        o.pacing_is_below_bw(c, from, to);
         let rounds = o.after(column::ROUNDS, to) - o.at(column::ROUNDS, from + o.step());
         c.expect((rounds - 3.0).abs() <= 1.0, || format!("{rounds} rounds in UP, not three without growth"));
         let long = (to - from) / o.rtt;
@@ -125,8 +125,8 @@ pub(super) const LOSS_AFTER_LONGTERM_BOUND: Case = Case {
     path_texts: &[("10mbit", "60ms"), ("100mbit", "50ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        // Losses in the first probe only: the second stops at the bound that they set, and as nothing is lost
-        // then, a third follows at once.
+        // Losses in the first probe only: the second stops at the bound that they set, and as it
+        // loses nothing, a third follows immediately.
         let triggers = trigger("state = 'ProbeBW_UP'", "loss = '8%'")
             + &trigger(&format!("state = 'ProbeBW_UP', delay = '{:.4}s'", 1.5 * rtt), "loss = '0%'");
         let link = "loss = '0%'".into();
@@ -158,8 +158,8 @@ fn loss_after_bound(o: &Observed<'_>, c: &mut Failures) {
         });
     }
     c.expect(bounded > 0, || format!("no loss in UP with inflight_longterm set: {}", o.sequence()));
-    o.fills_the_link(c, 0.75, 4.0, o.end);
-    o.loses_at_most(c, 0.02, 4.0);
+    o.link_is_filled(c, 0.75, 4.0, o.end);
+    o.loss_is_at_most(c, 0.02, 4.0);
 }
 
 fn precautionary(o: &Observed<'_>, c: &mut Failures) {
@@ -168,7 +168,9 @@ fn precautionary(o: &Observed<'_>, c: &mut Failures) {
     let refills = o.visits("ProbeBW_REFILL");
     let again =
         ups.iter().skip(1).any(|(_, to, _)| refills.iter().any(|r| r.0 > *to && r.0 - to < 6.0 * o.rtt));
-    c.expect(again, || format!("no precautionary probe was followed by a refill at once: {}", o.sequence()));
+    c.expect(again, || {
+        format!("no precautionary probe was followed immediately by a refill: {}", o.sequence())
+    });
     let Some(first) = ups.first() else { return };
     let (bound, end) = (
         o.at(column::INFLIGHT_LONGTERM_BYTES, first.1 + 3.0 * o.rtt),
@@ -200,6 +202,6 @@ fn app_limited_refill(o: &Observed<'_>, c: &mut Failures) {
         format!("max_bw fell to {:.2} of what it was on slow samples of the application", least / before)
     });
     let later = o.exits("ProbeBW_UP").into_iter().any(|e| e.2 == "ProbeBW_DOWN");
-    c.expect(later, || format!("probing does not go on afterwards: {}", o.sequence()));
-    o.fills_the_link(c, 0.8, o.end - 3.0, o.end);
+    c.expect(later, || format!("probing does not continue afterwards: {}", o.sequence()));
+    o.link_is_filled(c, 0.8, o.end - 3.0, o.end);
 }

@@ -58,7 +58,7 @@ pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
             flow: format!("app = {}", app_at(s, app_share)),
             ..Experiment::new(s, (80.0 * rtt).min(4.8), rtt / 20.0, "8bdp", judge)
         };
-        // From when what the application could not send in the first rounds has drained.
+        // Starts after the backlog of the first rounds has drained.
         let from = |packets_a_round: f64, each: f64| {
             let lost: Vec<String> = (0..300)
                 .map(|i| (30.0 * packets_a_round + f64::from(i) * each).round().to_string())

@@ -1,4 +1,4 @@
-//! Losses that were none are undone.
+//! Spurious losses are undone.
 
 use crate::Case;
 use crate::experiment::{Experiment, trigger};
@@ -11,7 +11,7 @@ pub(super) const FAST_RECOVERY: Case = Case {
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        // Now and then a packet takes nearly a round trip longer: RACK takes it for lost, DSACK says not.
+        // Some packets take nearly a round trip longer: RACK marks them lost, DSACK shows they were not.
         let link = format!("reorder = {{ share = \"0.02%\", by = \"{:.6}s\" }}", 0.8 * rtt);
         vec![Experiment { link, ..Experiment::new(s, 14.0, rtt / 10.0, "8bdp", fast_recovery) }]
     },
@@ -19,7 +19,7 @@ pub(super) const FAST_RECOVERY: Case = Case {
 
 fn fast_recovery(o: &Observed<'_>, c: &mut Failures) {
     let spurious = o.events(EventKind::SpuriousLoss);
-    c.expect(!spurious.is_empty(), || "reordering was never found out to be no loss".into());
+    c.expect(!spurious.is_empty(), || "reordering was never recognised as a spurious loss".into());
     for t in &spurious {
         let entered =
             o.events(EventKind::RecoveryEntered).into_iter().filter(|e| e <= t).fold(f64::NAN, f64::max);
@@ -31,13 +31,13 @@ fn fast_recovery(o: &Observed<'_>, c: &mut Failures) {
                 format!("{name} {before:.0} before, {after:.0} after the undo")
             });
         }
-        cwnd_comes_back(o, c, entered, *t, o.after_row(column::CWND_BYTES, *t));
+        cwnd_is_restored(o, c, entered, *t, o.after_row(column::CWND_BYTES, *t));
     }
-    o.fills_the_link(c, 0.85, 3.0, o.end);
+    o.link_is_filled(c, 0.85, 3.0, o.end);
 }
 
-/// The window is what it was before the episode, unless ProbeRTT has a hand in it.
-fn cwnd_comes_back(o: &Observed<'_>, c: &mut Failures, began: f64, undone: f64, after: f64) {
+/// The window is what it was before the episode, unless ProbeRTT intervened.
+fn cwnd_is_restored(o: &Observed<'_>, c: &mut Failures, began: f64, undone: f64, after: f64) {
     let probe_rtt = o.visits("ProbeRTT").iter().any(|(a, b)| *a <= undone + 0.1 && began - 3.0 * o.rtt <= *b);
     let before = o.at(column::CWND_BYTES, began - o.step());
     c.expect(probe_rtt || after >= 0.75 * before, || {
@@ -51,7 +51,7 @@ pub(super) const RTO: Case = Case {
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
-        // In UP the way becomes a second longer for 0.2 s: nothing is lost, but the timer fires.
+        // In UP the path becomes a second longer for 0.2 s: nothing is lost, but the timer fires.
         let delay = |seconds: f64| format!("delay = '{seconds:.6}s'");
         let triggers = trigger("state = 'ProbeBW_UP'", &delay(rtt / 2.0 + 1.0))
             + &trigger("state = 'ProbeBW_UP', delay = '200ms'", &delay(rtt / 2.0));
@@ -63,11 +63,11 @@ fn rto(o: &Observed<'_>, c: &mut Failures) {
     let timeouts = o.events(EventKind::RetransmissionTimeout);
     let spurious = o.events(EventKind::SpuriousLoss);
     c.expect(!timeouts.is_empty(), || "the timer never fired".into());
-    c.expect(!spurious.is_empty(), || "the time-out was never found out to be spurious".into());
+    c.expect(!spurious.is_empty(), || "the timeout was never recognised as spurious".into());
     let (Some(fired), Some(undone)) = (timeouts.first(), spurious.first()) else { return };
     let low = o.min(column::CWND_BYTES, *fired, *undone);
-    c.expect(low <= 6.0 * o.smss, || format!("cwnd stayed at {low:.0} after the time-out"));
-    cwnd_comes_back(o, c, *fired, *undone, o.after_row(column::CWND_BYTES, undone + o.step()));
+    c.expect(low <= 6.0 * o.smss, || format!("cwnd stayed at {low:.0} after the timeout"));
+    cwnd_is_restored(o, c, *fired, *undone, o.after_row(column::CWND_BYTES, undone + o.step()));
     o.bw_matches_the_rate(c, o.end, 0.1);
-    o.fills_the_link(c, 0.85, o.end - 4.0, o.end);
+    o.link_is_filled(c, 0.85, o.end - 4.0, o.end);
 }

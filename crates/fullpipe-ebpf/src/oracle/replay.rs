@@ -37,7 +37,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// The report for machines; `core` and `file` say what of.
+    /// The report as JSON, for the core `core` and the recording `file`.
     pub fn to_json(&self, core: &str, file: &str) -> String {
         let first: Vec<serde_json::Value> = self
             .first
@@ -85,8 +85,8 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// How many mismatches are told in full.
-const TOLD: usize = 8;
+/// Mismatches reported in full.
+const MAX_REPORTED: usize = 8;
 
 /// Replays records through a core.
 ///
@@ -110,7 +110,7 @@ pub fn replay(records: impl Iterator<Item = Result<Record>>, core: Core<'_>) -> 
         }
         if !fields.is_empty() {
             report.mismatches += 1;
-            if report.first.len() < TOLD {
+            if report.first.len() < MAX_REPORTED {
                 report.first.push(Difference { record: number, op, fields });
             }
         }

@@ -75,7 +75,7 @@ fn now() -> Duration {
 }
 
 impl SplitProgram {
-    /// Loads and attaches the program; it applies to connections opened from now on.
+    /// Loads and attaches the program; it applies to connections opened afterwards.
     ///
     /// # Errors
     /// Without permission, or if the directory is not a version 2 control group.

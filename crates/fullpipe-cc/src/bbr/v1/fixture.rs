@@ -1,4 +1,4 @@
-//! A connection for the tests of this folder: 100 packets/ms over 10 ms unless told otherwise.
+//! A connection for the tests of this folder: by default 100 packets/ms over 10 ms.
 
 use super::params::{BW_UNIT, Params};
 use super::socket::{CA_OPEN, RateSample, Socket};

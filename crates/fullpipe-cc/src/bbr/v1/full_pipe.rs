@@ -1,5 +1,5 @@
-//! STARTUP's end: the pipe is full when three rounds bring no quarter more bandwidth; then DRAIN empties
-//! the queue that ramping up has built.
+//! STARTUP's end: the pipe is full when three rounds bring no quarter more bandwidth; then DRAIN
+//! empties the queue that ramping up has built.
 
 use super::params::{FULL_BW_ROUNDS, FULL_BW_THRESH, GAIN_SCALE, GAIN_UNIT};
 use super::socket::{RateSample, Socket};

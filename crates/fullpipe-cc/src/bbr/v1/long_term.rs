@@ -1,6 +1,6 @@
-//! Long-term sampling: two consecutive lossy intervals with the same delivery rate betray a policer,
-//! whose rate is then used as it is (Flach et al., "An Internet-Wide Analysis of Traffic Policing",
-//! SIGCOMM 2016).
+//! Long-term sampling: two consecutive lossy intervals with the same delivery rate indicate a
+//! policer, whose rate is then used directly (Flach et al., "An Internet-Wide Analysis of Traffic
+//! Policing", SIGCOMM 2016).
 
 use super::params::{
     BW_UNIT, GAIN_SCALE, GAIN_UNIT, LT_BW_DIFF, LT_BW_MAX_ROUNDS, LT_BW_RATIO, LT_INTERVAL_ROUNDS,
@@ -60,7 +60,7 @@ impl Bbr {
             }
             return;
         }
-        // The first loss shows that the policer's tokens are gone: earlier rates are too high.
+        // The first loss shows that the policer's tokens are exhausted: earlier rates are too high.
         if !self.lt_is_sampling {
             if rs.losses == 0 {
                 return;
@@ -82,7 +82,7 @@ impl Bbr {
             self.reset_lt_bw_sampling(sk);
             return;
         }
-        // End on a loss: the tokens are gone again.
+        // End on a loss, when the tokens are exhausted again.
         if rs.losses == 0 {
             return;
         }
@@ -132,7 +132,7 @@ mod tests {
         assert!(t.bbr.lt_is_sampling && t.bbr.lt_bw > 0 && !t.bbr.lt_use_bw);
         lossy_rounds(&mut t, 4, 105, 30);
         assert!(t.bbr.lt_use_bw);
-        // ControllerInfo a hundred packets in 10 ms.
+        // About a hundred packets in 10 ms.
         let bw = t.bbr.estimated_bw() as f64 / BW_UNIT as f64 * 10_000.0;
         assert!((95.0..112.0).contains(&bw), "{bw}");
         assert_eq!(t.bbr.pacing_gain, 256);

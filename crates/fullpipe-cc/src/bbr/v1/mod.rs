@@ -1,9 +1,9 @@
 //! BBR v1 as Linux ships it.
 //!
-//! [`Bbr`] is the inner model: `tcp_bbr.c`'s arithmetic bit by bit, in packets and microseconds, one
-//! method for each of the kernel's callbacks, every field of `struct bbr` public. It can be replayed
-//! against recordings of the kernel. [`BbrV1`] joins it to this crate's interface of bytes and
-//! nanoseconds.
+//! [`Bbr`] is the inner model: `tcp_bbr.c`'s arithmetic bit by bit, in packets and microseconds,
+//! one method for each of the kernel's callbacks, every field of `struct bbr` public. It can be
+//! replayed against recordings of the kernel. [`BbrV1`] joins it to this crate's interface of bytes
+//! and nanoseconds.
 //!
 //! ```text
 //!          ┌──────────► Startup ────┐
@@ -57,7 +57,7 @@ pub struct BbrV1 {
     random: Random,
     ticks: Ticks,
     started: bool,
-    /// Something was delivered since the last time-out.
+    /// Data was delivered since the last timeout.
     progress: bool,
     delivered_bytes: u64,
     lost_bytes: u64,
@@ -181,7 +181,7 @@ impl CongestionControl for BbrV1 {
         let count = |bytes: u64| saturate(scale.count(bytes));
         let position = |bytes: u64| scale.position(bytes) as u32;
         let delivered = position(ack.delivered);
-        // A count that falls acknowledges nothing.
+        // A decreasing count acknowledges nothing.
         let acked_sacked = (delivered.wrapping_sub(sk.delivered) as i32).max(0) as u32;
         sk.delivered = delivered;
         self.delivered_bytes = ack.delivered;
@@ -244,13 +244,13 @@ impl CongestionControl for BbrV1 {
                 }
             }
             Recovery::EnterRto => {
-                // As `tcp_enter_loss`: the window is remembered once a recovery.
-                let again = match self.sk.ca_state {
+                // As `tcp_enter_loss`: the window is saved once per recovery.
+                let saves = match self.sk.ca_state {
                     CA_RECOVERY => false,
                     CA_LOSS => self.progress,
                     _ => true,
                 };
-                if again {
+                if saves {
                     self.sk.snd_ssthresh = self.model.ssthresh(&self.sk);
                 }
                 self.sk.snd_cwnd = self.sk.packets_in_flight.saturating_add(1);
@@ -350,7 +350,7 @@ impl Build for BbrV1 {
         name: "bbr",
         aliases: &["bbr1", "bbrv1"],
         kernel: Some("bbr"),
-        about: "BBR v1 (2016), as in Linux: paces at the measured bandwidth, ignores single losses",
+        about: "BBR v1 (2016), as in Linux: paces at the measured bandwidth, ignores isolated losses",
         settings: &[
             Setting {
                 key: "high_gain",
@@ -362,13 +362,13 @@ impl Build for BbrV1 {
                 key: "startup_pacing_gain",
                 values: "1 to 3.99",
                 default: "2.887",
-                about: "pacing gain of Startup apart from the window's; high_gain unless given",
+                about: "pacing gain of Startup [default: high_gain]",
             },
             Setting {
                 key: "startup_cwnd_gain",
                 values: "1 to 3.99",
                 default: "2.887",
-                about: "window gain of Startup and Drain apart from the pacing's; high_gain unless given",
+                about: "window gain of Startup and Drain [default: high_gain]",
             },
             Setting {
                 key: "drain_gain",
@@ -386,7 +386,7 @@ impl Build for BbrV1 {
                 key: "probe_gain",
                 values: "1 to 2",
                 default: "1.25",
-                about: "pacing gain of the probing phase; the draining one takes as much away",
+                about: "pacing gain of the probing phase; the draining phase mirrors it below 1",
             },
             Setting {
                 key: "pacing_margin_percent",
@@ -398,37 +398,37 @@ impl Build for BbrV1 {
                 key: "bw_rounds",
                 values: "1 to 1000",
                 default: "10",
-                about: "round trips the bandwidth filter looks back",
+                about: "length of the bandwidth filter in round trips",
             },
             Setting {
                 key: "min_rtt_window_s",
                 values: "1 to 3600 (s)",
                 default: "10",
-                about: "how long min_rtt is believed, and so how often ProbeRTT comes",
+                about: "lifetime of min_rtt, which sets the interval of ProbeRTT",
             },
             Setting {
                 key: "probe_rtt_ms",
                 values: "0 to 10000 (ms)",
                 default: "200",
-                about: "least time in ProbeRTT; 0 for no ProbeRTT",
+                about: "minimum time in ProbeRTT; 0 disables ProbeRTT",
             },
             Setting {
                 key: "extra_acked_gain",
                 values: "0 to 3.99",
                 default: "1",
-                about: "how much of the measured ACK aggregation the window provides for",
+                about: "share of the measured ACK aggregation added to the window",
             },
             Setting {
                 key: "long_term",
                 values: "on or off",
                 default: "on",
-                about: "recognise a policer and keep to its rate",
+                about: "detect policers and send at their rate",
             },
             Setting {
                 key: "hz",
                 values: "24 to 1200",
                 default: "250",
-                about: "ticks a second of the kernel's coarse clock, which ProbeRTT and its interval go by",
+                about: "ticks per second of the kernel's coarse clock, used by ProbeRTT and its interval",
             },
         ],
     };

@@ -1,7 +1,7 @@
 //! The callbacks of `tcp_bbr.c`, in its order of operations.
 //!
-//! `draw` gives the random number that chooses the first phase of a gain cycle, 0 ≤ n < [`CYCLE_RAND`];
-//! a callback draws at most once.
+//! `draw` gives the random number that chooses the first phase of a gain cycle, 0 ≤ n <
+//! [`CYCLE_RAND`]; a callback draws at most once.
 //!
 //! [`CYCLE_RAND`]: super::CYCLE_RAND
 
@@ -79,7 +79,7 @@ impl Bbr {
         sk.snd_ssthresh
     }
 
-    /// The losses were none: returns the window to go on with (`bbr_undo_cwnd`).
+    /// The losses were spurious: returns the window to continue with (`bbr_undo_cwnd`).
     pub fn undo_cwnd(&mut self, sk: &Socket) -> u32 {
         self.full_bw = 0;
         self.full_bw_cnt = 0;
@@ -106,7 +106,7 @@ impl Bbr {
         self.ack_epoch_mstamp = sk.tcp_mstamp;
         self.ack_epoch_acked = 0;
         match self.mode {
-            // No need for speed when the application has little to send.
+            // Pace at the estimate when the application has little to send.
             Mode::ProbeBw => self.set_pacing_rate(sk, self.estimated_bw(), GAIN_UNIT),
             Mode::ProbeRtt => self.check_probe_rtt_done(sk, &mut draw),
             Mode::Startup | Mode::Drain => {}
@@ -207,7 +207,7 @@ mod tests {
 
     /// A replay can take any recorded state, continue, and be compared byte by byte.
     #[test]
-    fn a_model_taken_from_the_kernels_bytes_goes_on_as_the_original() {
+    fn model_restored_from_kernel_bytes_continues_identically() {
         let mut a = Test::steady();
         for i in 0..500 {
             let rs = a.sample(3, 37 + i % 50, BW_UNIT / 20);

@@ -11,14 +11,14 @@ impl Bbr {
         self.bw.get()
     }
 
-    /// The bandwidth estimate in force (`bbr_bw`).
+    /// The bandwidth estimate in use (`bbr_bw`).
     #[inline]
     pub fn estimated_bw(&self) -> u32 {
         if self.lt_use_bw { self.lt_bw } else { self.max_bw() }
     }
 
-    /// `bw` with a gain and the pacing margin, in bytes/s. The order of multiplications and shifts is
-    /// the kernel's (`bbr_rate_bytes_per_sec`): it decides what is lost to rounding.
+    /// `bw` with a gain and the pacing margin, in bytes/s. The order of multiplications and shifts
+    /// is the kernel's (`bbr_rate_bytes_per_sec`): it determines rounding.
     #[inline]
     pub(super) fn rate_bytes_per_sec(&self, sk: &Socket, bw: u64, gain: u32) -> u64 {
         let per_us = bw.wrapping_mul(u64::from(sk.mss_cache)).wrapping_mul(u64::from(gain)) >> GAIN_SCALE;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gains_of_startup_can_be_told_apart() {
+    fn startup_pacing_and_window_gains_are_independent() {
         let params =
             Params { startup_pacing_gain: 2 * GAIN_UNIT, startup_cwnd_gain: 3 * GAIN_UNIT, ..Params::LINUX };
         let mut t = Test::with(params);

@@ -1,4 +1,4 @@
-//! The constants of `tcp_bbr.c`, as values: [`Params::LINUX`] is the kernel's, others are experiments.
+//! The constants of `tcp_bbr.c`, as parameters: [`Params::LINUX`] are the kernel's values.
 
 /// Rates are in packets per µs, shifted left by this (`BW_SCALE`).
 pub const BW_SCALE: u32 = 24;
@@ -45,7 +45,7 @@ pub(super) const ACK_EPOCH_RESET: u32 = 1 << 20;
 /// Longest ACK silence the window provides for, in µs (`bbr_extra_acked_max_us`).
 pub(super) const EXTRA_ACKED_MAX_US: u64 = 100_000;
 
-/// What can be varied.
+/// Parameters of BBR v1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Params {
     /// Ticks per second of `jiffies` (`CONFIG_HZ`).
@@ -72,15 +72,16 @@ pub struct Params {
     pub min_rtt_window_s: u32,
     /// Least time in PROBE_RTT in ms, 0 for never (`bbr_probe_rtt_mode_ms`).
     pub probe_rtt_ms: u32,
-    /// How much of the measured aggregation the window provides for, in 1/256 (`bbr_extra_acked_gain`).
+    /// How much of the measured aggregation the window provides for, in 1/256
+    /// (`bbr_extra_acked_gain`).
     pub extra_acked_gain: u32,
     /// Whether to look for policers.
     pub long_term: bool,
 }
 
 impl Params {
-    /// The kernel's, with the clock of Debian's (250 ticks a second), which the setting `hz` changes. How long one must watch for a
-    /// policer is counted by it: at 15 % loss a coarser clock is less often deceived.
+    /// The kernel's constants with Debian's clock (250 ticks per second), see the setting `hz`. The
+    /// clock affects policer detection: at 15 % loss a coarser clock has fewer false positives.
     pub const LINUX: Params = Params {
         hz: 250,
         pacing_shift: 10,

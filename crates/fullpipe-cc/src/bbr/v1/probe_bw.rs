@@ -1,5 +1,5 @@
-//! PROBE_BW: eight phases, one pacing above the estimate to discover more bandwidth, one below it to
-//! drain what that queued, six at it.
+//! PROBE_BW: eight phases, one pacing above the estimate to discover more bandwidth, one below it
+//! to drain what that queued, six at it.
 
 use super::params::{CYCLE_LEN, CYCLE_RAND, GAIN_UNIT};
 use super::socket::{RateSample, Socket, stamp_us_delta};

@@ -1,5 +1,6 @@
-//! min_rtt, and PROBE_RTT: when no sample has come down to the estimate for ten seconds, inflight is cut
-//! to four packets for 200 ms and a round, so that flows drain the queue together and see the path.
+//! min_rtt, and PROBE_RTT: when no sample has come down to the estimate for ten seconds, inflight
+//! is cut to four packets for 200 ms and a round, so that flows drain the queue together and see
+//! the path.
 
 use super::params::CWND_MIN_TARGET;
 use super::socket::{CA_RECOVERY, RateSample, Socket, after};

@@ -1,5 +1,5 @@
-//! What `tcp_bbr.c` sees of the connection around it: the fields of `struct sock`, `struct tcp_sock`
-//! and `struct rate_sample` it reads and writes, by their names there.
+//! The connection state that `tcp_bbr.c` reads and writes, with the field names of `struct sock`,
+//! `struct tcp_sock` and `struct rate_sample`.
 
 /// The connection at the moment of a callback. Counts are in packets and wrap around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +54,7 @@ pub const CA_RECOVERY: u8 = 3;
 /// `TCP_CA_Loss`.
 pub const CA_LOSS: u8 = 4;
 
-/// `struct rate_sample`: what an ACK tells.
+/// `struct rate_sample`: the sample of an ACK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RateSample {
     /// `delivered` of the connection when the newest acknowledged packet was sent.

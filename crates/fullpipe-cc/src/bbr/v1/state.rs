@@ -1,4 +1,4 @@
-//! `struct bbr`: everything the algorithm remembers of a connection, with the kernel's 104-byte layout.
+//! `struct bbr`: the algorithm's per-connection state, with the kernel's 104-byte layout.
 
 use super::params::Params;
 use crate::minmax::{MinMax, Sample};
@@ -18,14 +18,15 @@ pub enum Mode {
     ProbeRtt = 3,
 }
 
-/// BBR's inner model, in packets and microseconds, with the arithmetic of Linux `tcp_bbr.c` bit by bit.
+/// BBR's inner model, in packets and microseconds, with the arithmetic of Linux `tcp_bbr.c` bit by
+/// bit.
 ///
 /// Fields carry the kernel's names. Bandwidths are in packets per µs shifted left by
-/// [`BW_SCALE`](super::BW_SCALE), gains by [`GAIN_SCALE`](super::GAIN_SCALE), `stamp`s without a unit
-/// are ticks, `mstamp`s µs.
+/// [`BW_SCALE`](super::BW_SCALE), gains by [`GAIN_SCALE`](super::GAIN_SCALE), `stamp`s without a
+/// unit are ticks, `mstamp`s µs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bbr {
-    /// What is not state: the algorithm's constants.
+    /// The algorithm's parameters (not part of the state).
     pub params: Params,
     /// Least round-trip time in the window; `u32::MAX` before the first sample.
     pub min_rtt_us: u32,
@@ -96,8 +97,8 @@ pub struct Bbr {
     pub(super) memo: Memo,
 }
 
-/// Results that hold until what they were computed from changes. No part of the state: two models in
-/// the same state are equal whatever they remember of this.
+/// Cached results, recomputed when their inputs change. Not part of the state: models compare equal
+/// regardless of the cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memo {
     /// Bandwidth, gain, segment size; and the pacing rate in bytes/s they give.

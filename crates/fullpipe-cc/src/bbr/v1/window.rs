@@ -44,8 +44,8 @@ impl Bbr {
         inflight.saturating_sub(delivered)
     }
 
-    /// Recovery's first round conserves packets, its end restores the window. Returns the window and
-    /// whether it is final (`bbr_set_cwnd_to_recover_or_restore`).
+    /// Recovery's first round conserves packets, its end restores the window. Returns the window
+    /// and whether it is final (`bbr_set_cwnd_to_recover_or_restore`).
     #[inline]
     fn recover_or_restore(&mut self, sk: &Socket, rs: &RateSample, acked: u32) -> (u32, bool) {
         let (prev, state) = (self.prev_ca_state, sk.ca_state);

@@ -1,4 +1,4 @@
-//! How much more than expected is acknowledged at once (draft § BBR.extra_acked).
+//! The ACK-aggregation estimate: data acknowledged beyond expectation (draft § BBR.extra_acked).
 
 use super::volume::{Bytes, delivered_in};
 use super::{Bbr3, Now};

@@ -1,5 +1,5 @@
-//! What losses say about the path: the long-term bound while probing, the short-term bounds
-//! otherwise (draft § Updating the Model Upon Packet Loss).
+//! The model's response to loss: the long-term bound while probing, the short-term bounds otherwise
+//! (draft § Updating the Model Upon Packet Loss).
 
 use super::undo::UndoState;
 use super::volume::Bytes;
@@ -39,7 +39,8 @@ impl Bbr3 {
         self.is_loss_too_high(Bytes(sample.lost), Bytes(sample.tx_in_flight))
     }
 
-    /// The same for these setting_values. Without selective ACKs a loss may stand for more of them.
+    /// The same for given amounts. Without selective ACKs any loss counts: it may represent
+    /// several.
     fn is_loss_too_high(&self, lost: Bytes, tx_in_flight: Bytes) -> bool {
         self.params.is_too_lossy(lost, tx_in_flight) || (lost > Bytes::ZERO && !self.selective_acks)
     }
@@ -90,8 +91,8 @@ impl Bbr3 {
             self.congestion.inflight_latest.max(self.params.beta(model.inflight_shortterm));
     }
 
-    /// `NoteLoss()` of what cannot turn out to be spurious: there is nothing to undo, and what would be saved here
-    /// would be restored by some later episode.
+    /// `NoteLoss()` for congestion that cannot be spurious: saves no undo state, which a later
+    /// episode would otherwise restore.
     fn note_congestion(&mut self, delivered: Bytes) {
         if !self.congestion.is_loss_in_round {
             self.congestion.loss_round_delivered = delivered;
@@ -138,7 +139,7 @@ impl Bbr3 {
         }
     }
 
-    /// Decision 10: a marked packet is a lost one, except that it need not be sent again.
+    /// Decision 10: a marked packet counts as lost, but is not retransmitted.
     pub(super) fn handle_ce_marks(&mut self, ack: &Ack, now: &Now) {
         self.note_congestion(now.delivered);
         let c = &mut self.congestion;

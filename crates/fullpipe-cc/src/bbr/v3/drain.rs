@@ -1,4 +1,4 @@
-//! Drain: empty the queue that Startup built (draft § Drain).
+//! Drain: empties the queue that Startup built (draft § Drain).
 
 use super::{Bbr3, Now, State};
 use crate::Gain;

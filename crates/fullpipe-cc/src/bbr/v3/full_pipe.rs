@@ -1,4 +1,4 @@
-//! Has sending faster stopped raising the delivery rate?
+//! Detects whether sending faster still raises the delivery rate.
 //! (draft § Exiting Acceleration Based on Bandwidth Plateau)
 
 use super::{Bbr3, Now};
@@ -24,7 +24,7 @@ impl FullPipe {
         self.now = false;
     }
 
-    /// The pipe is full for a reason other than a plateau.
+    /// Marks the pipe full for a reason other than a plateau.
     pub(super) fn set_reached(&mut self) {
         self.now = true;
         self.reached = true;

@@ -1,21 +1,22 @@
-//! BBR version 3, as in the IETF draft draft-ietf-ccwg-bbr. Bytes, rates and times as types of their own.
+//! BBR version 3, as in the IETF draft draft-ietf-ccwg-bbr. Bytes, rates and times as types of
+//! their own.
 //!
 //! A file per state and concept, with the draft's function names in Rust spelling:
-//! `state` is the machine and its edges, `startup`, `drain`, `probe_bw` and `probe_rtt` are its states; `model` is what the flow
-//! believes of the path, `congestion` how loss changes that, `full_pipe` the plateau detector,
-//! `aggregation` the ACK-aggregation estimate, `undo` the way back from spurious losses, and
-//! `output` turns it all into pacing rate, quantum and window.
+//! `state` is the machine and its edges, `startup`, `drain`, `probe_bw` and `probe_rtt` are its
+//! states; `model` is the path model, `congestion` its response to loss, `full_pipe` the plateau
+//! detector, `aggregation` the ACK-aggregation estimate, `undo` the response to spurious losses,
+//! and `output` computes pacing rate, quantum and window.
 //!
 //! # Decisions where the draft is open
-//! 1. ProbeBW gains are set at each change of state from the draft's summary table
-//!    (§ Summary of Control Behavior in the State Machine); the pseudocode leaves them unset.
+//! 1. ProbeBW gains are set at each change of state from the draft's summary table (§ Summary of
+//!    Control Behavior in the State Machine); the pseudocode leaves them unset.
 //! 2. Startup's high-loss exit counts contiguous lost ranges on each ACK and judges at the end of a
 //!    loss round in fast recovery, as Google's v3 for Linux does.
 //! 3. The bound of the Reno-coexistence probe is in packets: `TargetInflight()` is divided by SMSS
 //!    before it is compared with rounds.
 //! 4. `lost_prefix` is clamped at zero: losses before the packet may exceed the threshold already.
-//! 5. The initial pacing rate is computed again at the first round-trip sample, so that a flow
-//!    whose application limits it from the start is paced by what the path is.
+//! 5. The initial pacing rate is computed again at the first round-trip sample, so that a flow that
+//!    is application-limited from the start is paced according to the path.
 //! 6. A restart from idle also zeroes `extra_acked_delivered`, which belongs to the interval that
 //!    the draft restarts there.
 //! 7. The max-bandwidth filter advances only when its current slot has a sample: two cycles without
@@ -24,15 +25,17 @@
 //! 9. State for undo is saved once a recovery episode, at its first loss. The draft saves again at
 //!    the first loss of each round and at `OnEnterFastRecovery()`, which would overwrite both the
 //!    values from before the episode and `undo_state` with what the episode itself has changed.
-//! 10. A packet marked Congestion Experienced counts as a lost one in the bounds of the model (the draft: "MUST treat any
-//!     CE marks as congestion", and leaves open how). A round after the first mark in which as many packets are marked
-//!     as ranges may be lost, and more than LossThresh, ends Startup. Marks save nothing for undo: they cannot turn out
-//!     to be spurious.
-//! 11. In `IsTimeToGoDown()`, inflight has reached `inflight_longterm` when another full packet would not have
-//!     fit before this ACK. The draft compares what is in flight after the ACK, in bytes, with a bound
-//!     that the window obeys: that is hardly ever equal, and precautionary probes would never end early.
-//! 12. An ACK that acknowledges nothing new makes no sample, and the model and the states take no notice of it; pacing
-//!     rate, quantum and window are set all the same, so that a window that was restored is bounded at once.
+//! 10. A packet marked Congestion Experienced counts as lost in the model's bounds (the draft:
+//!     "MUST treat any CE marks as congestion", without details). A round with as many marked
+//!     packets as ranges may be lost, and more than LossThresh, ends Startup. Marks save no undo
+//!     state: they cannot be spurious.
+//! 11. In `IsTimeToGoDown()`, inflight has reached `inflight_longterm` when another full packet
+//!     would not have fit before this ACK. The draft compares what is in flight after the ACK, in
+//!     bytes, with a bound that the window obeys: that is hardly ever equal, and precautionary
+//!     probes would never end early.
+//! 12. An ACK that acknowledges nothing new gives no sample and does not update model or states;
+//!     pacing rate, quantum and window are still set, so that a restored window is bounded
+//!     immediately.
 
 mod aggregation;
 mod congestion;
@@ -68,7 +71,7 @@ use probe_rtt::ProbeRtt;
 use undo::Undo;
 use volume::Bytes;
 
-/// What the draft calls `C` and `RS`, as far as this ACK goes.
+/// The draft's `C` and `RS` for the current ACK.
 #[derive(Clone, Copy)]
 struct Now {
     time: Time,
@@ -154,7 +157,7 @@ impl Bbr3 {
         bbr
     }
 
-    /// The state it is in.
+    /// The current state.
     pub fn state(&self) -> State {
         self.state
     }
@@ -197,7 +200,7 @@ impl Build for Bbr3 {
         name: "bbr3",
         aliases: &["bbrv3", "bbr-v3"],
         kernel: Some("fp_bbr3"),
-        about: "BBR v3 (IETF draft): as v1, but bounded by the loss it causes, and shares better",
+        about: "BBR v3 (IETF draft): like v1, but bounded by the loss it causes, with better coexistence",
         settings: Params::SETTINGS,
     };
 

@@ -1,4 +1,4 @@
-//! What the flow believes of the path: bandwidth, round-trip propagation time, safe inflight
+//! The path model: bandwidth, round-trip propagation time, safe inflight
 //! (draft § Network Path Model Parameters, § Updating Network Path Model Parameters).
 
 use super::volume::{Bytes, delivered_in};
@@ -46,7 +46,7 @@ impl Model {
         self.max_bw_slots[0].max(self.max_bw_slots[1])
     }
 
-    /// `AdvanceMaxBwFilter()`: the next cycle begins, and the one before the current is forgotten.
+    /// `AdvanceMaxBwFilter()`: starts the next cycle and discards the one before the current.
     pub(super) fn advance_max_bw_filter(&mut self) {
         if self.max_bw_slots[1] != Rate::ZERO {
             self.max_bw_slots = [self.max_bw_slots[1], Rate::ZERO];

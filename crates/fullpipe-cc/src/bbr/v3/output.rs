@@ -42,7 +42,7 @@ impl Bbr3 {
     /// `SetPacingRateWithGain()`.
     pub(super) fn set_pacing_rate_with_gain(&mut self, gain: Gain) {
         let rate = self.params.less_margin(self.model.bw.scale(gain));
-        // Without a bandwidth estimate there is nothing better than the initial rate.
+        // Without a bandwidth estimate keep the initial rate.
         if self.model.bw > Rate::ZERO && (self.full_pipe.reached || rate > self.out.pacing_rate) {
             self.out.pacing_rate = rate.max(Rate::from_bytes_per_sec(1));
         }
@@ -53,7 +53,7 @@ impl Bbr3 {
         self.set_pacing_rate_with_gain(self.out.pacing_gain);
     }
 
-    /// `SetSendQuantum()`: what leaves in a millisecond, between 2 packets and 64 KiB.
+    /// `SetSendQuantum()`: data sent in a millisecond, between 2 packets and 64 KiB.
     pub(super) fn set_send_quantum(&mut self) {
         let millisecond = Bytes(self.out.pacing_rate.as_bytes_per_sec() / 1000);
         self.out.send_quantum = millisecond.min(Bytes(64 * 1024)).max(self.smss * 2);

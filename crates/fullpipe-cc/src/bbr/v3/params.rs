@@ -1,22 +1,23 @@
-//! Constants of the draft (§ Core Algorithm Design Parameters and the sections that use them), as
-//! values: the defaults are the draft's, others are experiments.
+//! Constants of the draft (§ Core Algorithm Design Parameters and the sections that use them) as
+//! parameters; the defaults are the draft's.
 
 use super::Bbr3;
 use super::volume::Bytes;
 use crate::registry::{Build, BuildError, Setting, SettingValue, Settings};
 use crate::{Gain, Rate, Span};
 
-/// Most doublings of the slope at which `inflight_longterm` grows (`RaiseInflightLongtermSlope()`).
+/// Limit on the doublings of the slope at which `inflight_longterm` grows
+/// (`RaiseInflightLongtermSlope()`).
 pub(super) const PROBE_UP_MAX_DOUBLINGS: u32 = 30;
 
 macro_rules! params {
     ($($name:ident: $default:literal = $text:literal of 1/$unit:literal, $least:literal..=$most:literal, $about:literal;)+) => {
-        /// What can be varied. Each value counts in the unit its line gives: gains in 1/256, shares
-        /// in percent or per mille, times in milliseconds.
+        /// Parameters of BBR v3. Each value is in the given unit: gains in 1/256, shares in percent or per
+        /// mille, times in milliseconds.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub struct Params {
-            /// Whether Congestion Experienced marks count as losses in the model's bounds, as they must where ECN is
-            /// claimed (draft § ECN). Without, the transport is told not to claim it.
+            /// Whether to use ECN: Congestion Experienced marks then count as losses in the model's bounds
+            /// (draft § ECN). Otherwise the transport must not negotiate ECN.
             pub ecn: bool,
             /// Whether the filter of `max_bw` advances when DOWN is left without having advanced; the draft waits for
             /// a round that was not application-limited, which on slow paths does not come (`docs/explanation/draft-notes.md`).
@@ -28,7 +29,7 @@ macro_rules! params {
         }
 
         impl Params {
-            /// The draft's.
+            /// The draft's values.
             pub const DRAFT: Params = Params { ecn: true, advance_on_leaving_down: false, $($name: $default,)+ };
 
             pub(super) const SETTINGS: &[Setting] = &[
@@ -36,13 +37,13 @@ macro_rules! params {
                     key: "ecn",
                     values: "on or off",
                     default: "on",
-                    about: "claim ECN, and treat Congestion Experienced marks as losses in the model's bounds",
+                    about: "use ECN: treat Congestion Experienced marks as losses in the model's bounds",
                 },
                 Setting {
                     key: "advance_on_leaving_down",
                     values: "on or off",
                     default: "off",
-                    about: "forget the bandwidth of the cycle before when DOWN is left, whatever the draft waits for",
+                    about: "discard the previous cycle's bandwidth on leaving DOWN, without the draft's conditions",
                 },
                 $(Setting {
                     key: stringify!($name),
@@ -52,10 +53,10 @@ macro_rules! params {
                 },)+
             ];
 
-            /// How many there are.
+            /// Number of parameters.
             pub const COUNT: usize = Self::SETTINGS.len();
 
-            /// These, but for what `settings` give.
+            /// These parameters with `settings` applied.
             fn read<'a>(&self, settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
                 Ok(Params {
                     ecn: settings.switch("ecn", self.ecn)?,
@@ -65,18 +66,19 @@ macro_rules! params {
                 })
             }
 
-            /// As numbers, in the order of [`INFO`](Build::INFO)'s settings and of the fields: switches are 0 or 1.
+            /// Encodes the parameters as numbers, in the order of [`INFO`](Build::INFO)'s settings; switches
+            /// are 0 or 1.
             pub fn to_words(&self) -> [u32; Self::COUNT] {
                 [u32::from(self.ecn), u32::from(self.advance_on_leaving_down), $(self.$name,)+]
             }
 
-            /// What [`to_words`](Self::to_words) gave.
+            /// Decodes the result of [`to_words`](Self::to_words).
             pub fn from_words(words: &[u32; Self::COUNT]) -> Self {
                 let [ecn, advance_on_leaving_down, $($name,)+] = *words;
                 Params { ecn: ecn != 0, advance_on_leaving_down: advance_on_leaving_down != 0, $($name,)+ }
             }
 
-            /// Each by its key, in the same order.
+            /// Each setting's key and value, in the same order.
             pub fn setting_values(&self) -> [(&'static str, SettingValue); Self::COUNT] {
                 [
                     ("ecn", SettingValue::Switch(self.ecn)),
@@ -101,21 +103,21 @@ params! {
     probe_rtt_pacing_gain: 256 = "1" of 1/256, 0..=2, "pacing gain of ProbeRTT";
     probe_rtt_cwnd_gain: 128 = "0.5" of 1/256, 0..=1, "window gain of ProbeRTT";
     pacing_margin_percent: 1 = "1" of 1/1, 0..=50, "how far below the estimated bandwidth to pace, in percent";
-    loss_thresh_permille: 20 = "20" of 1/1, 1..=999, "share of inflight that may be lost, in per mille";
-    beta_percent: 70 = "70" of 1/1, 1..=100, "what is left of a short-term bound after a lossy round, in percent";
+    loss_thresh_permille: 20 = "20" of 1/1, 1..=999, "tolerated loss as a share of inflight, in per mille";
+    beta_percent: 70 = "70" of 1/1, 1..=100, "factor applied to short-term bounds after a lossy round, in percent";
     headroom_percent: 15 = "15" of 1/1, 0..=99, "share of inflight_longterm left to others in CRUISE, in percent";
-    min_pipe_cwnd_packets: 4 = "4" of 1/1, 1..=1000, "least window in packets";
-    full_bw_growth: 320 = "1.25" of 1/256, 1..=16, "growth of the delivery rate that shows the pipe is not full";
-    full_bw_rounds: 3 = "3" of 1/1, 1..=100, "rounds without that growth after which it is";
+    min_pipe_cwnd_packets: 4 = "4" of 1/1, 1..=1000, "minimum window in packets";
+    full_bw_growth: 320 = "1.25" of 1/256, 1..=16, "growth of the delivery rate below which the pipe may be full";
+    full_bw_rounds: 3 = "3" of 1/1, 1..=100, "rounds without that growth until the pipe counts as full";
     startup_full_loss_count: 6 = "6" of 1/1, 1..=1000, "lost ranges in a round that may end Startup";
-    drain_rounds: 3 = "3" of 1/1, 1..=100, "rounds after which Drain ends whatever is in flight";
-    extra_acked_rounds: 10 = "10" of 1/1, 1..=1000, "rounds over which ACK aggregation is remembered, once the pipe is full";
-    min_rtt_filter_ms: 10_000 = "10000" of 1/1, 1..=3_600_000, "how long a minimum of the round-trip time is believed, in ms";
-    probe_rtt_interval_ms: 5_000 = "5000" of 1/1, 1..=3_600_000, "how long ProbeRTT may be put off, in ms";
-    probe_rtt_duration_ms: 200 = "200" of 1/1, 0..=10_000, "least time in ProbeRTT, in ms";
-    probe_wait_base_ms: 2_000 = "2000" of 1/1, 0..=3_600_000, "least wait between probes of bandwidth, in ms";
-    probe_wait_random_ms: 1_000 = "1000" of 1/1, 0..=3_600_000, "most that is added to it at random, in ms";
-    probe_max_rounds: 63 = "63" of 1/1, 1..=100_000, "most rounds between probes of bandwidth (Reno coexistence)";
+    drain_rounds: 3 = "3" of 1/1, 1..=100, "rounds after which Drain ends in any case";
+    extra_acked_rounds: 10 = "10" of 1/1, 1..=1000, "length of the ACK-aggregation filter in rounds, once the pipe is full";
+    min_rtt_filter_ms: 10_000 = "10000" of 1/1, 1..=3_600_000, "length of the min_rtt filter, in ms";
+    probe_rtt_interval_ms: 5_000 = "5000" of 1/1, 1..=3_600_000, "interval of ProbeRTT, in ms";
+    probe_rtt_duration_ms: 200 = "200" of 1/1, 0..=10_000, "minimum time in ProbeRTT, in ms";
+    probe_wait_base_ms: 2_000 = "2000" of 1/1, 0..=3_600_000, "minimum wait between bandwidth probes, in ms";
+    probe_wait_random_ms: 1_000 = "1000" of 1/1, 0..=3_600_000, "maximum random addition to that wait, in ms";
+    probe_max_rounds: 63 = "63" of 1/1, 1..=100_000, "maximum rounds between bandwidth probes (Reno coexistence)";
 }
 
 impl Default for Params {
@@ -125,15 +127,15 @@ impl Default for Params {
 }
 
 impl Params {
-    /// These, but for what `pairs` of key and value give.
+    /// These parameters with `pairs` of key and value applied.
     ///
     /// # Errors
-    /// An unknown key, or a value that its setting cannot have; the error says what is possible.
+    /// An unknown key or an invalid value; the error says what is accepted.
     pub fn with<'a>(&self, pairs: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
         self.read(&Settings::new(&Bbr3::INFO, pairs)?)
     }
 
-    /// The draft's, but for what `settings` give.
+    /// The draft's parameters with `settings` applied.
     pub(super) fn build<'a>(settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
         Params::DRAFT.read(settings)
     }
@@ -154,7 +156,8 @@ impl Params {
         Gain::from_256ths(self.full_bw_growth)
     }
 
-    /// `IsInflightTooHigh()` for these setting_values: is more than `LossThresh` of `inflight` lost?
+    /// `IsInflightTooHigh()` for these setting_values: is more than `LossThresh` of `inflight`
+    /// lost?
     pub(super) fn is_too_lossy(&self, lost: Bytes, inflight: Bytes) -> bool {
         u128::from(lost.0) * 1000 > u128::from(inflight.0) * u128::from(self.loss_thresh_permille)
     }
@@ -179,8 +182,8 @@ impl Params {
         Rate::from_bytes_per_sec(percent(rate.as_bytes_per_sec(), 100 - self.pacing_margin_percent))
     }
 
-    /// `InflightAtLoss()`: how much was in flight when losses crossed the threshold, somewhere within
-    /// the lost packet of `size` bytes.
+    /// `InflightAtLoss()`: how much was in flight when losses crossed the threshold, somewhere
+    /// within the lost packet of `size` bytes.
     pub(super) fn inflight_at_loss(&self, tx_in_flight: Bytes, lost: Bytes, size: Bytes) -> Bytes {
         let inflight_prev = tx_in_flight - size;
         let lost_prev = lost - size;
@@ -207,7 +210,7 @@ mod tests {
     const P: Params = Params::DRAFT;
 
     #[test]
-    fn settings_go_through_words_and_text_and_are_the_same() {
+    fn params_survive_words_and_text() {
         let varied =
             P.with(&[("ecn", "off"), ("beta_percent", "80"), ("probe_up_pacing_gain", "1.4")]).unwrap();
         assert_eq!((varied.ecn, varied.beta_percent, varied.probe_up_pacing_gain), (false, 80, 358));

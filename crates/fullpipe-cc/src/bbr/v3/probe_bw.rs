@@ -4,10 +4,10 @@ use super::volume::Bytes;
 use super::{Bbr3, Now, State};
 use crate::{Gain, Span, Time};
 
-/// What the ACKs that arrive now tell about bandwidth probing.
+/// What arriving ACKs mean for bandwidth probing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum AckPhase {
-    /// `ACKS_INIT`: nothing.
+    /// `ACKS_INIT`: no probe.
     #[default]
     Init,
     /// `ACKS_REFILLING`: sending at the estimate to fill the pipe.
@@ -16,7 +16,7 @@ pub(super) enum AckPhase {
     ProbeStarting,
     /// `ACKS_PROBE_FEEDBACK`: feedback of the probe arrives.
     ProbeFeedback,
-    /// `ACKS_PROBE_STOPPING`: the probe is over, its feedback not yet.
+    /// `ACKS_PROBE_STOPPING`: the probe has ended, feedback is still arriving.
     ProbeStopping,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Cycle {
     pub(super) is_bw_probe_sample: bool,
     pub(super) prev_probe_too_high: bool,
     prev_probe_precautionary: bool,
-    /// The filter of `max_bw` has advanced since DOWN was entered.
+    /// Whether the `max_bw` filter has advanced since DOWN was entered.
     filter_advanced: bool,
     pub(super) rounds_since_probe_up: u64,
     bw_probe_wait: Span,
@@ -100,7 +100,7 @@ impl Bbr3 {
         self.raise_inflight_longterm_slope();
     }
 
-    /// `AdvanceMaxBwFilter()`; with the setting of [`leave_down`](Self::leave_down) once a cycle.
+    /// `AdvanceMaxBwFilter()`; with `advance_on_leaving_down` at most once per cycle.
     fn advance_max_bw_filter(&mut self) {
         if !(self.cycle.filter_advanced && self.params.advance_on_leaving_down) {
             self.model.advance_max_bw_filter();
@@ -108,7 +108,7 @@ impl Bbr3 {
         }
     }
 
-    /// DOWN may be about to end before a round of it was measured.
+    /// DOWN may end before a round of it was measured.
     fn leave_down(&mut self) {
         if self.params.advance_on_leaving_down && self.state == State::ProbeBwDown {
             self.advance_max_bw_filter();
@@ -145,7 +145,7 @@ impl Bbr3 {
         }
     }
 
-    /// `AdaptLongTermModel()`: whether it decided a transition.
+    /// `AdaptLongTermModel()`: returns whether it made a transition.
     fn adapt_long_term_model(&mut self, now: &Now) -> bool {
         if self.cycle.ack_phase == AckPhase::ProbeStarting && self.model.round_start {
             self.cycle.ack_phase = AckPhase::ProbeFeedback;
@@ -192,7 +192,7 @@ impl Bbr3 {
         self.cycle.bw_probe_wait = base + Span::from_micros(random);
     }
 
-    /// `IsRenoCoexistenceProbeTime()`: a Reno flow of this size would by now have grown by its BDP.
+    /// `IsRenoCoexistenceProbeTime()`: a Reno flow of this size would have grown by one BDP.
     fn is_reno_coexistence_probe_time(&self) -> bool {
         let reno_rounds = self.target_inflight().packets(self.smss);
         self.cycle.rounds_since_probe_up >= reno_rounds.min(u64::from(self.params.probe_max_rounds))
@@ -218,7 +218,7 @@ impl Bbr3 {
             return true;
         }
         if now.cwnd_limited && self.out.cwnd >= self.model.inflight_longterm {
-            // The bandwidth is limited by inflight_longterm: a plateau would say nothing of the path.
+            // The bandwidth is limited by inflight_longterm: a plateau says nothing about the path.
             self.full_pipe.restart(now.delivery_rate);
             return false;
         }
@@ -235,7 +235,7 @@ impl Bbr3 {
         (longterm - headroom).max(self.min_pipe_cwnd())
     }
 
-    /// `RaiseInflightLongtermSlope()`: twice as steep each round.
+    /// `RaiseInflightLongtermSlope()`: doubles the slope each round.
     fn raise_inflight_longterm_slope(&mut self) {
         let growth_this_round = 1u64 << self.cycle.bw_probe_up_rounds;
         self.cycle.bw_probe_up_rounds =

@@ -1,4 +1,4 @@
-//! ProbeRTT: now and then keep so little in flight that the round-trip propagation time shows
+//! ProbeRTT: periodically reduces inflight to measure the round-trip propagation time
 //! (draft § ProbeRTT).
 
 use super::probe_bw::AckPhase;
@@ -14,11 +14,12 @@ pub(super) struct ProbeRtt {
     pub(super) min_stamp: Time,
     /// `probe_rtt_expired`.
     expired: bool,
-    /// `probe_rtt_done_stamp`, once inflight has fallen far enough.
+    /// `probe_rtt_done_stamp`, set once inflight is low enough.
     done_stamp: Option<Time>,
     /// `probe_rtt_round_done`.
     round_done: bool,
-    /// Whether the last ACK was handled in ProbeRTT, be it the one that ended it: `MarkConnectionAppLimited()`.
+    /// Whether the last ACK was handled in ProbeRTT, including the one that ended it:
+    /// `MarkConnectionAppLimited()`.
     pub(super) handled_ack: bool,
 }
 
@@ -36,7 +37,7 @@ impl Default for ProbeRtt {
 }
 
 impl Bbr3 {
-    /// The first half of `UpdateMinRTT()`: when was the least delay of the interval seen?
+    /// The first half of `UpdateMinRTT()`: updates the minimum delay of the interval.
     pub(super) fn update_probe_rtt_min_delay(&mut self, now: Time, rtt: Option<Span>) {
         let probe = &mut self.probe_rtt;
         probe.expired = now > probe.min_stamp + self.params.probe_rtt_interval();

@@ -1,4 +1,4 @@
-//! Startup: double the rate each round (draft § Startup).
+//! Startup: doubles the rate each round (draft § Startup).
 
 use super::undo::UndoState;
 use super::{Bbr3, Now, State};
@@ -18,9 +18,10 @@ impl Bbr3 {
         }
     }
 
-    /// `CheckStartupHighLoss()`: a round in fast recovery with loss above the threshold, spread over
-    /// several ranges, shows a full buffer even if the rate still seems to grow. Without selective ACKs, which can
-    /// show no more than a loss a round, any loss does. And so does a round with as many marks (decision 10).
+    /// `CheckStartupHighLoss()`: a round in fast recovery with loss above the threshold, spread
+    /// over several ranges, shows a full buffer even if the rate still seems to grow. Without
+    /// selective ACKs, which reveal at most one loss per round, any loss ends Startup; so does
+    /// a round with as many marks (decision 10).
     fn check_startup_high_loss(&mut self, now: &Now, ack: &Ack) {
         if self.full_pipe.reached {
             return;

@@ -16,9 +16,9 @@ pub enum State {
     ProbeBwCruise,
     /// Filling the pipe for a round before probing.
     ProbeBwRefill,
-    /// Sending above the estimated bandwidth to look for more.
+    /// Sending above the estimated bandwidth to probe for more.
     ProbeBwUp,
-    /// Keeping little in flight, to see the round-trip propagation time.
+    /// Keeping little in flight to measure the round-trip propagation time.
     ProbeRtt,
 }
 
@@ -46,8 +46,8 @@ impl State {
         matches!(self, State::Startup | State::ProbeBwRefill | State::ProbeBwUp)
     }
 
-    /// Whether the machine has an edge from this state to `next`: those of the draft's diagram, and the two ways
-    /// back of `HandleSpuriousLossDetection()`, to Startup and to REFILL.
+    /// Whether the machine has an edge from this state to `next`: those of the draft's diagram, and
+    /// those of `HandleSpuriousLossDetection()` to Startup and REFILL.
     fn leads_to(self, next: State) -> bool {
         use State::{Drain, ProbeBwCruise, ProbeBwDown, ProbeBwRefill, ProbeBwUp, ProbeRtt, Startup};
         match (self, next) {
@@ -83,13 +83,13 @@ impl State {
 }
 
 impl Bbr3 {
-    /// Goes to `next` and takes its gains: the only place where the state changes.
+    /// Changes to `next` and its gains: the only place where the state changes.
     pub(super) fn transition(&mut self, next: State) {
         debug_assert!(self.state.leads_to(next), "there is no edge from {:?} to {next:?}", self.state);
         self.enter(next);
     }
 
-    /// Is in `state`, wherever it was.
+    /// Sets `state` without checking the edge.
     pub(super) fn enter(&mut self, state: State) {
         self.state = state;
         (self.out.pacing_gain, self.out.cwnd_gain) = state.gains(&self.params);
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "no edge from Startup to ProbeBwUp")]
-    fn a_jump_that_the_draft_does_not_draw_is_noticed() {
+    fn transition_without_an_edge_is_caught() {
         Bbr3::new(&Config::default(), Params::DRAFT).transition(State::ProbeBwUp);
     }
 }

@@ -1,11 +1,12 @@
-//! Loss recovery, and the way back when the losses were none
-//! (draft § Modulating cwnd in Loss Recovery, § Updating the Model Upon Detecting a Spurious Loss Recovery).
+//! Loss recovery, and undo of spurious losses
+//! (draft § Modulating cwnd in Loss Recovery, § Updating the Model Upon Detecting a Spurious Loss
+//! Recovery).
 
 use super::volume::Bytes;
 use super::{Bbr3, State};
 use crate::{Rate, RecoveryContext, RecoveryState};
 
-/// The state that a loss made the flow leave.
+/// The state that was left because of loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum UndoState {
     #[default]
@@ -28,7 +29,7 @@ pub(super) struct Undo {
 }
 
 impl Bbr3 {
-    /// `SaveCwnd()`: the last window that neither recovery nor ProbeRTT had cut.
+    /// `SaveCwnd()`: saves the last window not reduced by recovery or ProbeRTT.
     pub(super) fn save_cwnd(&mut self) {
         let in_recovery = matches!(self.recovery, RecoveryState::Recovery | RecoveryState::Loss);
         self.undo.prior_cwnd = if in_recovery || self.state == State::ProbeRtt {
@@ -43,7 +44,7 @@ impl Bbr3 {
         self.out.cwnd = self.out.cwnd.max(self.undo.prior_cwnd);
     }
 
-    /// `SaveStateUponLoss()`, once an episode (decision 9).
+    /// `SaveStateUponLoss()`, once per episode (decision 9).
     pub(super) fn save_state_upon_loss(&mut self) {
         if self.undo.saved {
             return;
@@ -63,7 +64,7 @@ impl Bbr3 {
         self.recovery = RecoveryState::Recovery;
     }
 
-    /// `OnEnterRTO()`: the window lets one packet out.
+    /// `OnEnterRTO()`: the window allows one packet.
     pub(super) fn on_enter_rto(&mut self, context: &RecoveryContext) {
         self.save_cwnd();
         self.save_state_upon_loss();
@@ -71,7 +72,7 @@ impl Bbr3 {
         self.out.cwnd = Bytes(context.inflight) + self.smss;
     }
 
-    /// All that was lost is repaired.
+    /// All losses are repaired.
     pub(super) fn on_exit_recovery(&mut self) {
         self.restore_cwnd();
         self.undo.saved = false;

@@ -1,4 +1,4 @@
-//! Bytes as a type: what is sent, delivered, lost or in flight, and cannot be taken for a rate or a time.
+//! A byte count as a type distinct from rates and times.
 
 use crate::{Gain, Rate, Span};
 use core::ops::{Add, AddAssign, Mul, Sub};
@@ -13,17 +13,17 @@ impl Bytes {
     /// No bound.
     pub(super) const INFINITE: Bytes = Bytes(u64::MAX);
 
-    /// How many whole packets of `smss` these are.
+    /// The number of whole packets of `smss`.
     pub(super) fn packets(self, smss: Bytes) -> u64 {
         self.0 / smss.0.max(1)
     }
 
-    /// These times `gain`, rounded down.
+    /// The bytes times `gain`, rounded down.
     pub(super) fn scale(self, gain: Gain) -> Bytes {
         Bytes(gain.apply(self.0))
     }
 
-    /// These unless there is no bound.
+    /// The bytes, or `None` if infinite.
     pub(super) fn finite(self) -> Option<u64> {
         (self != Self::INFINITE).then_some(self.0)
     }
@@ -56,7 +56,7 @@ impl Mul<u64> for Bytes {
     }
 }
 
-/// What `rate` delivers in `span`.
+/// Bytes delivered at `rate` in `span`.
 pub(super) fn delivered_in(rate: Rate, span: Span) -> Bytes {
     Bytes(rate.bytes_in(span))
 }
