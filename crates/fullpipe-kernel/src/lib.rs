@@ -13,7 +13,7 @@
 //! * [`netlink`]: the codec and the socket under these.
 //! * [`printable`], [`terminal`]: escape untrusted text for terminals; terminal width.
 //! * [`signals`], [`process`]: handle termination signals; signal a process by pidfd.
-//! * [`xattr`]: extended attributes of files.
+//! * [`files`], [`xattr`]: safe file operations for root; extended attributes.
 //!
 //! ```
 //! use fullpipe_kernel::tcp_info::{self, TcpInfo};
@@ -37,6 +37,7 @@ pub mod closed;
 pub mod confine;
 pub mod ethtool;
 pub mod facts;
+pub mod files;
 pub mod netlink;
 pub mod packets;
 pub mod printable;
