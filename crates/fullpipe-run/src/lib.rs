@@ -31,6 +31,8 @@
 //! simulations one after another, on any target that Rust supports.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "lab")]
+pub mod agreement;
 mod batch;
 mod engine;
 mod error;

@@ -2,16 +2,15 @@
 
 use crate::failure::Failure;
 use crate::runs::{self, EBPF_CONTROLLERS, Progress, read_as};
-use fullpipe_cc::registry::{ControllerInfo, find};
 use fullpipe_experiment::Recording;
-use fullpipe_experiment::recording::{Health, Histogram};
-use fullpipe_experiment::scenario::{App, Case, FlowSpec, Setting, Vocabulary};
+use fullpipe_experiment::scenario::{Case, Vocabulary};
 use fullpipe_experiment::statistics;
-use fullpipe_kernel::facts::tick_rate;
-use fullpipe_lab::{INITIAL_BUFFER, max_buffer};
-use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
+use fullpipe_run::agreement::{
+    Agreement, CLOSE_TOLERANCE, GOODPUT_TOLERANCE, MeanRatio, Range, agreement, agreement_of_each, count,
+    label_without_seed, lateness, relative_difference, result, shorten, use_linux_ends, with_lateness,
+};
 use fullpipe_run::{Batch, Engine, Job, LabOptions};
-use fullpipe_units::{Bytes, Span};
+use fullpipe_units::Span;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -51,25 +50,15 @@ pub struct Args {
     means: bool,
 }
 
-/// What is compared.
+/// The compared engines.
 const BOTH: [Engine; 2] = [Engine::Sim, Engine::Lab];
-
-/// Agreement that needs no explanation: a tenth of the goodput.
-const AGREES: f64 = 0.10;
-
-/// With `--spread`: a twentieth of the goodput and a tenth of the median round-trip time.
-const CLOSE: (f64, f64) = (0.05, 0.10);
-
-/// Where round trips alternate between two levels, a tenth of the time more on one moves the median
-/// from one to the other. Any between these quantiles will do.
-const MEDIAN: (f64, f64) = (0.40, 0.60);
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let mut names: Vec<String> = Vec::new();
         let mut jobs: Vec<Job> = Vec::new();
         let mut simulated_cases: Vec<Case> = Vec::new();
-        // Nothing is judged here, so that the lab need not be able to measure what is checked.
+        // Checks are not judged here, so the lab need not be able to measure them.
         let vocabulary = Vocabulary { whole_run_loss_only: false, ..fullpipe_run::vocabulary(&BOTH) };
         for file in &self.files {
             let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -77,7 +66,7 @@ impl Args {
                 names.push(cell(&name) + if shortened { " (shortened)" } else { "" });
                 let mut simulated = case.clone();
                 if self.as_linux {
-                    simulated.scenario.flows.iter_mut().for_each(like_linux);
+                    simulated.scenario.flows.iter_mut().for_each(use_linux_ends);
                 }
                 simulated_cases.push(simulated.clone());
                 jobs.push(Job { engine: Engine::Sim, case: simulated });
@@ -103,7 +92,7 @@ impl Args {
         println!(
             "\n{agree} of {rows} {} agree within {:.0} % of goodput.",
             if self.means { "means" } else { "runs" },
-            AGREES * 100.0
+            GOODPUT_TOLERANCE * 100.0
         );
         Ok(())
     }
@@ -125,41 +114,7 @@ impl Args {
     }
 }
 
-/// Gives a flow the ends that Linux has, where its scenario says nothing else.
-fn like_linux(flow: &mut FlowSpec) {
-    flow.tso = flow.tso.or(Some(true));
-    if flow.receive_buffer.is_none() && !flow.auto_tuning {
-        flow.receive_buffer = Some(Bytes(max_buffer()));
-        flow.first_receive_buffer = Some(Bytes(INITIAL_BUFFER));
-    }
-    flow.auto_tuning = true;
-    flow.timer_hz = flow.timer_hz.or_else(tick_rate);
-    let has_a_tick = |about: &&ControllerInfo| about.settings.iter().any(|s| s.key == "hz");
-    if let (Some(_), Some(hz)) = (find(&flow.cc).filter(has_a_tick), tick_rate()) {
-        flow.settings.entry("hz".to_owned()).or_insert(Setting::Integer(hz.into()));
-    }
-}
-
-/// Cuts a case to `most`, unless something in it would then never happen.
-fn shorten(case: &mut Case, most: Span) -> bool {
-    let s = &mut case.scenario;
-    let last =
-        s.flows.iter().map(|f| f.start.earliest() + f.stagger * u64::from(f.count)).max().unwrap_or_default();
-    let links = s.path.forward.iter().chain(&s.path.reverse);
-    let last = links.flat_map(|l| &l.schedule).map(|c| c.at).fold(last.max(s.warmup), Span::max);
-    let writes = s.flows.iter().filter_map(|f| match &f.app {
-        App::Writes { writes } => Some(writes),
-        _ => None,
-    });
-    let last = writes.flatten().map(|write| write.at).fold(last, Span::max);
-    if last * 2 > most {
-        return false;
-    }
-    s.duration = most;
-    true
-}
-
-/// Prints a row for each pair; gives how many there are, and how many agree.
+/// Prints one row per pair; returns the number of rows, and how many agree.
 fn print_each(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
     println!(
         "| scenario | run | goodput sim | lab | differs | RTT p50 sim | lab | retransmitted sim | lab | \
@@ -168,108 +123,19 @@ fn print_each(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
     println!("|---|---|--:|--:|--:|--:|--:|--:|--:|---|");
     let mut agree = 0;
     for (name, sim, lab) in pairs {
-        let difference = relative(sim.summary.goodput_bps, lab.summary.goodput_bps);
-        agree += usize::from(difference.abs() <= AGREES);
+        let difference = relative_difference(sim.summary.goodput_bps, lab.summary.goodput_bps);
+        agree += usize::from(difference.abs() <= GOODPUT_TOLERANCE);
         println!("{}", row(name, &cell(&sim.label), sim, lab, difference));
     }
     (pairs.len(), agree)
 }
 
-/// How a run of the lab compares with its simulation and with what that varies by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Verdict {
-    /// With the simulation that is exact to the nanosecond.
-    Agrees,
-    /// With the middle of those that are as late as the lab was.
-    AsLate,
-    /// With one between the least and the most of these.
-    Within,
-    Differs,
-}
-
-/// Of one simulation or several, least and most of each: goodput, and what the median round-trip
-/// time may be, in milliseconds.
-#[derive(Clone, Copy, PartialEq, Debug)]
-struct Range {
-    goodput: (f64, f64),
-    rtt: (f64, f64),
-}
-
-impl Range {
-    fn of(run: &Recording) -> Range {
-        let goodput = run.summary.goodput_bps;
-        let mut rtts = Histogram::default();
-        for distributions in run.flows.iter().filter_map(|flow| flow.distributions.as_deref()) {
-            rtts.merge(&distributions.rtt);
-        }
-        let median = run.summary.rtt_ms.p50.unwrap_or_default();
-        let at = |q| rtts.quantile(q).map_or(median, |nanos| nanos as f64 / 1e6);
-        Range { goodput: (goodput, goodput), rtt: (at(MEDIAN.0).min(median), at(MEDIAN.1).max(median)) }
-    }
-
-    fn and(self, other: Range) -> Range {
-        let both = |a: (f64, f64), b: (f64, f64)| (a.0.min(b.0), a.1.max(b.1));
-        Range { goodput: both(self.goodput, other.goodput), rtt: both(self.rtt, other.rtt) }
-    }
-
-    /// The middle one of several, in each.
-    fn middle(several: &[Range]) -> Option<Range> {
-        let of =
-            |value: fn(&Range) -> f64| statistics::median(&mut several.iter().map(value).collect::<Vec<_>>());
-        Some(Range {
-            goodput: (of(|range| range.goodput.0)?, of(|range| range.goodput.1)?),
-            rtt: (of(|range| range.rtt.0)?, of(|range| range.rtt.1)?),
-        })
-    }
-
-    /// Whether a run of this goodput and this median is as close as it should be.
-    fn holds(&self, (goodput, rtt): (f64, f64)) -> bool {
-        let holds = |(least, most): (f64, f64), value: f64, close: f64| {
-            (least * (1.0 - close)..=most * (1.0 + close)).contains(&value)
-        };
-        holds(self.goodput, goodput, CLOSE.0) && holds(self.rtt, rtt, CLOSE.1)
-    }
-}
-
-/// Whether `lab` is as close to `sim` as it should be, or to the middle of those `late` as it was,
-/// or to one of their range.
-fn judge(sim: Range, lab: (f64, f64), late: &[Range]) -> Verdict {
-    let holds = |range: Option<Range>| range.is_some_and(|range| range.holds(lab));
-    if sim.holds(lab) {
-        Verdict::Agrees
-    } else if holds(Range::middle(late)) {
-        Verdict::AsLate
-    } else if holds(late.iter().copied().reduce(Range::and)) {
-        Verdict::Within
-    } else {
-        Verdict::Differs
-    }
-}
-
-/// What each of `several` simulations would be told, were it the lab's run and the others all that
-/// are as late.
-fn of_each(sim: Range, several: &[Recording], late: &[Range]) -> Vec<Verdict> {
-    let others = |i: usize| [&late[..i], &late[i + 1..]].concat();
-    several.iter().enumerate().map(|(i, run)| judge(sim, result(run), &others(i))).collect()
-}
-
-/// How many there are of each verdict, from the best to the worst.
-fn count(verdicts: &[Verdict]) -> [usize; 4] {
-    [Verdict::Agrees, Verdict::AsLate, Verdict::Within, Verdict::Differs]
-        .map(|what| verdicts.iter().filter(|verdict| **verdict == what).count())
-}
-
-/// Goodput and median round-trip time of a run.
-fn result(run: &Recording) -> (f64, f64) {
-    (run.summary.goodput_bps, run.summary.rtt_ms.p50.unwrap_or_default())
-}
-
-/// Simulates each valid run `n` times more, prints a row for each pair, and how many agree.
+/// Simulates each valid run `n` more times, and prints one row per pair and the totals.
 fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64) -> Result<(), Failure> {
     let mut jobs = Vec::new();
     for ((_, _, lab), case) in pairs.iter().zip(cases).filter(|((_, _, lab), _)| lab.valid) {
         let late = lab.health.as_ref().map(lateness).unwrap_or_default();
-        jobs.extend((1..=n).map(|seed| Job { engine: Engine::Sim, case: varied(case, seed, late) }));
+        jobs.extend((1..=n).map(|seed| Job { engine: Engine::Sim, case: with_lateness(case, seed, late) }));
     }
     let progress = Progress::new(&jobs);
     let runs = Batch::new(jobs)
@@ -288,19 +154,19 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
     let mut varied = runs.chunks_exact(n as usize);
     for (name, sim, lab) in pairs {
         let mut range = None;
-        let mut told = "not valid";
+        let mut text = "invalid";
         if lab.valid {
             let several = varied.next().unwrap_or_default();
-            let late: Vec<Range> = several.iter().map(Range::of).collect();
-            let exact = Range::of(sim);
-            let verdict = judge(exact, result(lab), &late);
+            let late: Vec<Range> = several.iter().map(Range::from_recording).collect();
+            let exact = Range::from_recording(sim);
+            let verdict = agreement(exact, result(lab), &late);
             verdicts.push(verdict);
-            theirs.extend(of_each(exact, several, &late));
-            told = match verdict {
-                Verdict::Agrees => "agrees",
-                Verdict::AsLate => "agrees, as late",
-                Verdict::Within => "within",
-                Verdict::Differs => "differs",
+            theirs.extend(agreement_of_each(exact, several, &late));
+            text = match verdict {
+                Agreement::Exact => "agrees",
+                Agreement::AsLate => "agrees, as late",
+                Agreement::WithinRange => "within",
+                Agreement::Differs => "differs",
             };
             range = Some((
                 spread(several.iter().map(|run| run.summary.goodput_bps / 1e6), 2),
@@ -314,80 +180,62 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
             mbit(sim),
             goodputs,
             mbit(lab),
-            format!("{:+.1} %", relative(sim.summary.goodput_bps, lab.summary.goodput_bps) * 100.0),
+            format!(
+                "{:+.1} %",
+                relative_difference(sim.summary.goodput_bps, lab.summary.goodput_bps) * 100.0
+            ),
             rtt(sim),
             rtts,
             rtt(lab),
-            again(sim),
-            again(lab),
-            told.to_owned(),
+            retransmitted(sim),
+            retransmitted(lab),
+            text.to_owned(),
         ];
         println!("| {} |", cells.join(" | "));
     }
     let [agree, as_late, within, differ] = count(&verdicts);
     println!(
-        "\nOf {} valid runs {agree} agree within {:.0} % of goodput and {:.0} % of the median round-trip \
-         time, {as_late} do with the middle \
-         of {n} simulations that are as late, {within} are within what these vary by, {differ} differ.",
+        "\nOf {} valid runs, {agree} agree within {:.0} % of goodput and {:.0} % of the median RTT, {as_late} \
+         agree with the median of {n} equally late simulations, {within} are within their range, {differ} \
+         differ.",
         verdicts.len(),
-        CLOSE.0 * 100.0,
-        CLOSE.1 * 100.0,
+        CLOSE_TOLERANCE.0 * 100.0,
+        CLOSE_TOLERANCE.1 * 100.0,
     );
     let [agree, as_late, within, differ] = count(&theirs);
     println!(
-        "Of these {} simulations, each judged by the others as if it were the lab's run, {agree} agree, \
-         {as_late} do with the middle, \
-         {within} are within, {differ} differ.",
+        "Of these {} simulations, each compared with the others as if it were the lab run, {agree} agree, \
+         {as_late} agree with the median, {within} are within the range, {differ} differ.",
         theirs.len(),
     );
     Ok(())
 }
 
-/// The middle, the least and the most.
+/// Median, minimum and maximum as text.
 fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
     let mut values: Vec<f64> = values.collect();
     match (statistics::median(&mut values), values.as_slice()) {
-        (Some(middle), [least, .., most]) => format!("{middle:.digits$} ({least:.digits$}–{most:.digits$})"),
+        (Some(median), [min, .., max]) => format!("{median:.digits$} ({min:.digits$}–{max:.digits$})"),
         (Some(only), _) => format!("{only:.digits$}"),
         (None, _) => "–".to_owned(),
     }
 }
 
-/// The standard deviation of deviations by Pareto's law of shape 3 ([`Distribution::Pareto`]) of
-/// which one in a hundred is as large as the emulator's lateness was for one in a hundred.
-fn lateness(health: &Health) -> Span {
-    // In standard deviations: (100^⅓ − 3/2) / √¾.
-    const P99: f64 = 3.628;
-    Span::from_nanos((health.lateness_p99_us / P99 * 1e3) as u64)
-}
-
-/// `case` with another seed, and with packets that leave the path on time, but for three in ten.
-fn varied(case: &Case, seed: u64, spread: Span) -> Case {
-    let mut case = case.clone();
-    case.scenario.seed = case.scenario.seed.wrapping_add(seed);
-    let late = JitterSpec { spread, distribution: Distribution::Pareto, reorder: false };
-    if !spread.is_zero() {
-        for links in [&mut case.scenario.path.forward, &mut case.scenario.path.reverse] {
-            links.push(LinkSpec { jitter: Some(late), ..LinkSpec::default() });
-        }
-    }
-    case
-}
-
-/// Prints a row for all pairs that differ in their seed alone; gives how many rows there are, and
+/// Prints one row per group of pairs that differ only in their seed; returns the number of rows, and
 /// how many agree.
 fn print_means(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
     println!(
         "| scenario | run | pairs | goodput sim | lab | lab / sim | standard error | retransmitted sim | \
-         lab | not valid |"
+         lab | invalid |"
     );
     println!("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|");
     let (mut rows, mut agree) = (0, 0);
     let mut left = pairs.to_vec();
     while let Some((name, first, _)) = left.first().copied() {
-        let label = without_seed(first);
-        let is_one =
-            |(file, sim, _): &(&str, &Recording, &Recording)| *file == name && without_seed(sim) == label;
+        let label = label_without_seed(first);
+        let is_one = |(file, sim, _): &(&str, &Recording, &Recording)| {
+            *file == name && label_without_seed(sim) == label
+        };
         let (own, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_one);
         left = others;
         let goodputs: Vec<(f64, f64)> = own
@@ -395,74 +243,33 @@ fn print_means(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
             .filter(|(_, _, lab)| lab.valid)
             .map(|(_, sim, lab)| (sim.summary.goodput_bps, lab.summary.goodput_bps))
             .collect();
-        let again = |of: fn(&(&str, &Recording, &Recording)) -> (u64, u64)| {
-            let sums = own.iter().filter(|(_, _, lab)| lab.valid).map(of);
-            let (again, sent) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
-            format!("{:.2} %", again as f64 / sent.max(1) as f64 * 100.0)
+        let retransmitted = |counts: fn(&(&str, &Recording, &Recording)) -> (u64, u64)| {
+            let sums = own.iter().filter(|(_, _, lab)| lab.valid).map(counts);
+            let (retransmitted, sent) = sums.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+            format!("{:.2} %", retransmitted as f64 / sent.max(1) as f64 * 100.0)
         };
-        let quotient = Quotient::of(&goodputs);
+        let means = MeanRatio::new(&goodputs);
         rows += 1;
-        agree += usize::from((quotient.quotient - 1.0).abs() <= AGREES);
+        agree += usize::from((means.ratio - 1.0).abs() <= GOODPUT_TOLERANCE);
         println!(
             "| {name} | {} | {} | {:.2} ± {:.2} | {:.2} ± {:.2} | {:.3} | {} | {} | {} | {} |",
             cell(&label),
             goodputs.len(),
-            quotient.sim.0 / 1e6,
-            quotient.sim.1 / 1e6,
-            quotient.lab.0 / 1e6,
-            quotient.lab.1 / 1e6,
-            quotient.quotient,
-            quotient.error.map_or("–".to_owned(), |error| format!("{error:.3}")),
-            again(|(_, sim, _)| (sim.summary.packets_retransmitted, sim.summary.packets_sent)),
-            again(|(_, _, lab)| (lab.summary.packets_retransmitted, lab.summary.packets_sent)),
+            means.sim.0 / 1e6,
+            means.sim.1 / 1e6,
+            means.lab.0 / 1e6,
+            means.lab.1 / 1e6,
+            means.ratio,
+            means.error.map_or("–".to_owned(), |error| format!("{error:.3}")),
+            retransmitted(|(_, sim, _)| (sim.summary.packets_retransmitted, sim.summary.packets_sent)),
+            retransmitted(|(_, _, lab)| (lab.summary.packets_retransmitted, lab.summary.packets_sent)),
             own.len() - goodputs.len(),
         );
     }
     (rows, agree)
 }
 
-/// What a run is of, whatever its seed.
-fn without_seed(run: &Recording) -> String {
-    let seed = format!(", seed {}", run.seed);
-    run.label.strip_suffix(&seed).unwrap_or(&run.label).to_owned()
-}
-
-/// Two series of same seeds: mean and standard deviation of each, and the quotient of the means.
-struct Quotient {
-    sim: (f64, f64),
-    lab: (f64, f64),
-    quotient: f64,
-    /// Its standard error, of two pairs and more.
-    error: Option<f64>,
-}
-
-impl Quotient {
-    /// The mean of each pair's quotient would be too large where the simulated ones vary: one that
-    /// is small by chance counts for more. The error is that of `lab − quotient · sim`, so that
-    /// what both have of the same seed is not counted as noise.
-    fn of(pairs: &[(f64, f64)]) -> Quotient {
-        let n = pairs.len().max(1) as f64;
-        let about = |values: &mut dyn Iterator<Item = f64>| {
-            let values: Vec<f64> = values.collect();
-            let mean = values.iter().sum::<f64>() / n;
-            let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-            (mean, (squares / (n - 1.0).max(1.0)).sqrt())
-        };
-        let sim = about(&mut pairs.iter().map(|pair| pair.0));
-        let lab = about(&mut pairs.iter().map(|pair| pair.1));
-        let quotient = 1.0 + relative(sim.0, lab.0);
-        let (_, rest) = about(&mut pairs.iter().map(|pair| pair.1 - quotient * pair.0));
-        let error = (pairs.len() > 1).then(|| rest / n.sqrt() / sim.0);
-        Quotient { sim, lab, quotient, error }
-    }
-}
-
-/// How much more (or less) the lab has than the simulator.
-fn relative(sim: f64, lab: f64) -> f64 {
-    if sim == 0.0 { if lab == 0.0 { 0.0 } else { f64::INFINITY } } else { lab / sim - 1.0 }
-}
-
-/// As a table of Markdown can hold it.
+/// Escaped for a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
@@ -475,8 +282,8 @@ fn rtt(run: &Recording) -> String {
     run.summary.rtt_ms.p50.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"))
 }
 
-/// What was sent again of all that was sent.
-fn again(run: &Recording) -> String {
+/// The share of retransmitted packets.
+fn retransmitted(run: &Recording) -> String {
     let share = run.summary.packets_retransmitted as f64 / run.summary.packets_sent.max(1) as f64;
     format!("{:.2} %", share * 100.0)
 }
@@ -492,8 +299,8 @@ fn row(name: &str, label: &str, sim: &Recording, lab: &Recording, difference: f6
         difference * 100.0,
         rtt(sim),
         rtt(lab),
-        again(sim),
-        again(lab)
+        retransmitted(sim),
+        retransmitted(lab)
     );
     text
 }
@@ -501,137 +308,17 @@ fn row(name: &str, label: &str, sim: &Recording, lab: &Recording, difference: f6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe_experiment::recording::Distributions;
-    use std::ops::ControlFlow;
 
     #[test]
-    fn nothing_against_something_differs_without_bound() {
-        assert_eq!(relative(0.0, 0.0), 0.0);
-        assert_eq!(relative(0.0, 1.0), f64::INFINITY);
-        assert!((relative(100.0, 90.0) + 0.1).abs() < 1e-9);
-    }
-
-    #[test]
-    fn what_does_not_agree_may_be_within_what_a_run_varies_by() {
-        let one = |goodput, rtt| Range { goodput: (goodput, goodput), rtt: (rtt, rtt) };
-        let sim = one(10e6, 50.0);
-        assert_eq!(judge(sim, (10.4e6, 54.0), &[]), Verdict::Agrees);
-        let far = (7e6, 50.0);
-        assert_eq!(judge(sim, far, &[one(6.9e6, 51.0), one(9e6, 49.0)]), Verdict::Within);
-        assert_eq!(judge(sim, far, &[one(6.9e6, 51.0), one(9e6, 49.0), one(7.1e6, 48.0)]), Verdict::AsLate);
-        assert_eq!(judge(sim, far, &[one(8e6, 51.0), one(9e6, 49.0)]), Verdict::Differs);
-        let late = [one(6.9e6, 60.0), one(7.1e6, 59.0), one(9e6, 58.0)];
-        assert_eq!(judge(sim, far, &late), Verdict::Differs, "its round trip");
-        assert_eq!(judge(sim, far, &[]), Verdict::Differs);
-    }
-
-    #[test]
-    fn simulations_are_judged_by_the_others() {
-        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'";
-        let run = fullpipe_run::run(&case(file), &mut |_| ControlFlow::Continue(())).unwrap();
-        let of = |factor: f64| {
-            let mut run = run.clone();
-            run.summary.goodput_bps *= factor;
-            run
-        };
-        // One agrees with the exact one, two with each other only, and the last with none.
-        let several = [of(1.0), of(0.8), of(0.8), of(2.0)];
-        let late: Vec<Range> = several.iter().map(Range::of).collect();
-        let verdicts = of_each(Range::of(&run), &several, &late);
-        assert_eq!(verdicts[0], Verdict::Agrees);
-        assert_eq!(verdicts[3], Verdict::Differs);
-        assert_eq!(count(&verdicts), [1, 0, 2, 1]);
-    }
-
-    #[test]
-    fn a_name_does_not_end_its_cell() {
+    fn pipes_in_cells_are_escaped() {
         assert_eq!(cell("a|b"), "a\\|b");
     }
 
     #[test]
-    fn several_are_told_by_their_middle_and_their_ends() {
+    fn spread_shows_median_and_range() {
         assert_eq!(spread([3.0, 1.0, 9.0].into_iter(), 1), "3.0 (1.0–9.0)");
         assert_eq!(spread([3.0, 1.0].into_iter(), 0), "2 (1–3)");
         assert_eq!(spread([3.0].into_iter(), 1), "3.0");
         assert_eq!(spread([].into_iter(), 0), "–");
-    }
-
-    #[test]
-    fn the_median_may_be_any_near_the_middle() {
-        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'";
-        let mut run = fullpipe_run::run(&case(file), &mut |_| ControlFlow::Continue(())).unwrap();
-        // Half of them take 40 ms and half 57.
-        let mut rtts = Histogram::default();
-        (0..50).for_each(|_| rtts.add(40_000_000));
-        (0..50).for_each(|_| rtts.add(57_000_000));
-        rtts.flush();
-        run.summary.rtt_ms = rtts.rtt_ms();
-        run.flows[0].distributions = Some(Box::new(Distributions { rtt: rtts, ..Distributions::default() }));
-        let range = Range::of(&run);
-        let goodput = run.summary.goodput_bps;
-        assert!(
-            range.holds((goodput, 40.0)) && range.holds((goodput, 57.0)) && !range.holds((goodput, 30.0))
-        );
-    }
-
-    #[test]
-    fn what_varies_is_the_seed_and_how_late_packets_are() {
-        let late = Health { lateness_p99_us: 362.8, ..Health::default() };
-        assert_eq!(lateness(&late), Span::from_micros(100));
-        let exact = case("duration = '1s'\nseed = 7\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'");
-        let one = varied(&exact, 2, Span::from_micros(100));
-        assert_eq!(one.scenario.seed, 9);
-        assert_eq!(one.scenario.path.reverse.last().unwrap().jitter.unwrap().spread, Span::from_micros(100));
-        assert_eq!(varied(&exact, 2, Span::ZERO).scenario.path, exact.scenario.path);
-    }
-
-    #[test]
-    fn what_both_have_of_a_seed_is_no_noise() {
-        // The lab has nine tenths of each, however they vary.
-        let alike = Quotient::of(&[(10.0, 9.0), (20.0, 18.0), (40.0, 36.0)]);
-        assert!((alike.quotient - 0.9).abs() < 1e-9 && alike.error.unwrap() < 1e-9);
-        // By hand: means 10 and 11, lab − 1.1 · sim is ∓1, its deviation √2, over √2 pairs and 10.
-        let apart = Quotient::of(&[(10.0, 10.0), (10.0, 12.0)]);
-        assert!((apart.quotient - 1.1).abs() < 1e-9 && (apart.error.unwrap() - 0.1).abs() < 1e-9);
-        assert!(Quotient::of(&[(10.0, 10.0)]).error.is_none());
-    }
-
-    fn case(text: &str) -> Case {
-        let vocabulary = fullpipe_run::vocabulary(&BOTH);
-        fullpipe_experiment::scenario::parse("x", text, &vocabulary, &|_| Err(String::new()))
-            .unwrap()
-            .remove(0)
-    }
-
-    #[test]
-    fn ends_like_linuxs_keep_what_a_scenario_says() {
-        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'\nreceive_buffer = \
-            '500kB'\n[[flow]]\ncc = 'reno'\n\
-                    [[flow]]\ncc = 'cubic'\nsettings = { hz = 100 }\ntso = false";
-        let mut flows = case(file).scenario.flows;
-        flows.iter_mut().for_each(like_linux);
-        assert!(tick_rate().is_some() && flows.iter().all(|f| f.timer_hz == tick_rate()));
-        let hz = tick_rate().map(|n| Setting::Integer(n.into()));
-        assert_eq!(flows.iter().map(|f| f.tso).collect::<Vec<_>>(), [Some(true), Some(true), Some(false)]);
-        assert!(flows.iter().all(|f| f.auto_tuning));
-        let buffers = |f: &FlowSpec| (f.first_receive_buffer, f.receive_buffer);
-        assert_eq!(buffers(&flows[0]), (None, Some(Bytes(500_000))));
-        assert_eq!(buffers(&flows[1]), (Some(Bytes(INITIAL_BUFFER)), Some(Bytes(max_buffer()))), "the lab's");
-        assert_eq!(flows[0].settings.get("hz").cloned(), hz);
-        assert!(flows[1].settings.is_empty(), "Reno has no clock");
-        assert_eq!(flows[2].settings["hz"], Setting::Integer(100));
-    }
-
-    #[test]
-    fn a_scenario_is_not_cut_before_its_last_change() {
-        let file = "duration = '60s'\n[path]\n[[path.forward]]\nrate = '10mbit'\nschedule = [{ at = '20s', \
-            rate = '5mbit' }]\n[[flow]]\ncc = 'cubic'";
-        let writes = "duration = '60s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'cubic'\n\
-                      app = { kind = 'writes', writes = [{ at = '20s', bytes = '10kB' }] }";
-        assert!(!shorten(&mut case(writes), Span::from_secs(30)));
-        assert!(!shorten(&mut case(file), Span::from_secs(30)));
-        let mut cut = case(file);
-        assert!(shorten(&mut cut, Span::from_secs(50)));
-        assert_eq!(cut.scenario.duration, Span::from_secs(50));
     }
 }
