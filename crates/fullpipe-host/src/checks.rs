@@ -186,6 +186,14 @@ impl Report {
     pub fn worst(&self) -> Verdict {
         self.findings.iter().map(|f| f.verdict).min().unwrap_or(Verdict::Ok)
     }
+
+    /// The failed check that prevents enabling the controller, if there is one.
+    pub fn obstacle(&self) -> Option<&Finding> {
+        let prevents = |finding: &&Finding| {
+            finding.verdict == Verdict::Fail && ["kernel", "scope", "controller"].contains(&finding.id)
+        };
+        self.findings.iter().find(prevents)
+    }
 }
 
 /// Whether buffers limit the given path.

@@ -33,12 +33,26 @@ pub struct Plan {
     pub seed: u64,
 }
 
+/// Why a plan is invalid.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// There are fewer than two controllers, or the same one twice.
+    #[error("a comparison needs at least two different controllers")]
+    TooFewControllers,
+    /// There are no rounds.
+    #[error("a comparison needs at least one round")]
+    NoRounds,
+    /// The baseline is not compared.
+    #[error("the baseline {0} is not among the compared controllers")]
+    UnknownBaseline(String),
+}
+
 /// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// The plan is invalid.
-    #[error("{0}")]
-    Plan(String),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// A round failed.
     #[error("round {round}, {controller}: {source}")]
     Round {
@@ -73,16 +87,15 @@ impl Plan {
         baseline: Option<String>,
         rounds: usize,
         seed: u64,
-    ) -> Result<Plan, CompareError> {
-        let plan = |why: &str| Err(CompareError::Plan(why.to_owned()));
+    ) -> Result<Plan, PlanError> {
         let mut unique = controllers.clone();
         unique.sort();
         unique.dedup();
         if unique.len() < 2 || unique.len() != controllers.len() {
-            return plan("--compare needs at least two different controllers, for example `bbr,cubic`");
+            return Err(PlanError::TooFewControllers);
         }
         if rounds == 0 {
-            return plan("--rounds must be at least 1");
+            return Err(PlanError::NoRounds);
         }
         let usual = || {
             let cubic = controllers.iter().find(|c| *c == "cubic");
@@ -90,9 +103,7 @@ impl Plan {
         };
         let baseline = baseline.unwrap_or_else(usual);
         if !controllers.contains(&baseline) {
-            return Err(CompareError::Plan(format!(
-                "baseline {baseline} is not among the compared controllers"
-            )));
+            return Err(PlanError::UnknownBaseline(baseline));
         }
         Ok(Plan { config, controllers, baseline, rounds, seed })
     }

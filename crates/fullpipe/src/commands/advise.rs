@@ -2,12 +2,12 @@
 //! enable it.
 
 use super::host::Target;
-use super::test::{failure, seconds};
+use super::test::{failure, plan_failure, seconds};
 use crate::failure::Failure;
 use crate::print::hanging_indent;
 use crate::print::{Document, print, print_json};
 use crate::runs::width;
-use fullpipe_experiment::recording::{Comparison, Finding, Verdict as Compared};
+use fullpipe_experiment::recording::{Comparison, Gain, Recommendation, Verdict as Compared};
 use fullpipe_host::checks::{self, Question, Report, Verdict};
 use fullpipe_net::client::{ClientError, Config};
 use fullpipe_net::compare::{CompareError, Plan};
@@ -106,16 +106,21 @@ struct Evidence<'a> {
 impl Evidence<'_> {
     fn advice(&self) -> Advice {
         let (wanted, baseline) = (&self.compared.controller, &self.compared.baseline);
-        let is_default = self.default == Some(wanted.as_str());
         let plain = |kind, text: String| Advice { kind, text, command: None, command_for_destination: None };
-        let better = match self.compared.finding {
-            Finding::Faster => {
-                format!("{wanted} is significantly faster than {baseline} on this path (95 % confidence)")
+        let better = match self.compared.recommend(self.default, self.loaded_ms) {
+            Recommendation::Switch(gain) => self.gain_text(gain),
+            Recommendation::KeepDefault(Some(gain)) => {
+                let better = self.gain_text(gain);
+                let next = &self.report.next;
+                return plain(
+                    Kind::Enabled,
+                    format!(
+                        "{better}, and is already the default of this host. `fullpipe doctor {wanted}` adds: \
+                         {next}"
+                    ),
+                );
             }
-            Finding::Same if self.shortens_the_queue() => {
-                format!("{wanted} is as fast as {baseline} on this path and keeps its queue shorter")
-            }
-            Finding::Same if is_default => {
+            Recommendation::KeepDefault(None) => {
                 return plain(
                     Kind::Enabled,
                     format!(
@@ -123,40 +128,32 @@ impl Evidence<'_> {
                     ),
                 );
             }
-            Finding::Same => {
+            Recommendation::KeepBaseline { is_faster: false } => {
                 return plain(
                     Kind::Keep,
                     format!("keep {baseline}: {wanted} makes no relevant difference on this path"),
                 );
             }
-            Finding::Slower if is_default => {
-                let text = format!("{wanted} is the default here, but {baseline} is faster on this path");
-                let command = Some(format!("{}fullpipe apply {baseline}", self.sudo()));
-                return Advice { command, ..plain(Kind::Keep, text) };
-            }
-            Finding::Slower => {
+            Recommendation::KeepBaseline { is_faster: true } => {
                 return plain(
                     Kind::Keep,
                     format!("keep {baseline}: it is faster than {wanted} on this path"),
                 );
             }
-            Finding::Inconclusive { more_rounds } => {
+            Recommendation::SwitchToBaseline => {
+                let text = format!("{wanted} is the default here, but {baseline} is faster on this path");
+                let command = Some(format!("{}fullpipe apply {baseline}", self.sudo()));
+                return Advice { command, ..plain(Kind::Keep, text) };
+            }
+            Recommendation::MeasureMore { more_rounds } => {
                 let text = "inconclusive: the rounds vary too much, or there are too few".to_owned();
                 let command =
                     format!("fullpipe advise {} {wanted} --rounds {}", self.host, self.rounds + more_rounds);
                 return Advice { command: Some(command), ..plain(Kind::Unclear, text) };
             }
         };
-        if is_default {
-            return plain(
-                Kind::Enabled,
-                format!(
-                    "{better}, and is already the default of this host. `fullpipe doctor {wanted}` adds: {}",
-                    self.report.next
-                ),
-            );
-        }
-        if let Some(why) = self.obstacle() {
+        if let Some(failed) = self.report.obstacle() {
+            let why = failed.advice.as_ref().unwrap_or(&failed.state);
             return plain(Kind::Blocked, format!("{better}, but cannot be enabled here: {why}"));
         }
         let sudo = self.sudo();
@@ -173,18 +170,16 @@ impl Evidence<'_> {
         }
     }
 
-    /// Whether the RTT under load drops by at least a fifth and 5 ms, which is worth a change even
-    /// at equal goodput.
-    fn shortens_the_queue(&self) -> bool {
-        let (Some(added), Some(without)) = (self.compared.rtt_added_ms, self.loaded_ms) else { return false };
-        added.high < -(without * 0.2).max(5.0)
-    }
-
-    /// The failed check that prevents the change, if any.
-    fn obstacle(&self) -> Option<String> {
-        let mut failed = self.report.findings.iter().filter(|finding| finding.verdict == Verdict::Fail);
-        let found = failed.find(|finding| ["kernel", "scope", "controller"].contains(&finding.id))?;
-        Some(found.advice.clone().unwrap_or_else(|| found.state.clone()))
+    fn gain_text(&self, gain: Gain) -> String {
+        let (wanted, baseline) = (&self.compared.controller, &self.compared.baseline);
+        match gain {
+            Gain::Goodput => {
+                format!("{wanted} is significantly faster than {baseline} on this path (95 % confidence)")
+            }
+            Gain::Latency => {
+                format!("{wanted} is as fast as {baseline} on this path and keeps its queue shorter")
+            }
+        }
     }
 
     /// The options that raise buffer limits which are too small for this path.
@@ -276,7 +271,7 @@ impl Args {
         let each = config.params.seconds + config.params.omit;
         let controllers = vec![self.controller.clone(), baseline.to_owned()];
         let plan = Plan::new(config, controllers, Some(baseline.to_owned()), self.rounds, 1)
-            .map_err(|e| Failure::usage(e.to_string().replace("--compare needs", "advise needs")))?;
+            .map_err(plan_failure)?;
         let tests = 2 * self.rounds;
         eprintln!(
             "{tests} tests of {each} s to {}: {} s in total",
@@ -290,7 +285,7 @@ impl Args {
         let mut on_start =
             |round: usize, name: &str| eprintln!("round {} of {}: {name}", round + 1, self.rounds);
         let comparison = plan.run(&interrupt, &mut on_start, &mut |_| {}).map_err(|e| match e {
-            CompareError::Plan(_) => Failure::usage(e),
+            CompareError::Plan(e) => plan_failure(e),
             // The doctor knows how to make the controller available.
             CompareError::Round { source: ClientError::Pin(_), .. } => {
                 Failure::Impossible(format!("{e}\n  help: {}", report.next))
@@ -361,7 +356,7 @@ fn advice_text(advice: &Advice, host: &str, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe_experiment::recording::Estimate;
+    use fullpipe_experiment::recording::{Estimate, Finding};
     use fullpipe_host::checks::Group;
 
     fn finding(id: &'static str, verdict: Verdict) -> checks::Finding {

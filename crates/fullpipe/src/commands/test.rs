@@ -5,7 +5,7 @@ use crate::print::print;
 use crate::runs::{command_line, listed, open_outputs, print_hanging, width};
 use fullpipe_experiment::Results;
 use fullpipe_net::client::{self, ClientError, Config, Family, Interval, table};
-use fullpipe_net::compare::{CompareError, Plan};
+use fullpipe_net::compare::{CompareError, Plan, PlanError};
 use fullpipe_net::iperf3::{DEFAULT_TCP_BLOCK, Params, Protocol};
 use fullpipe_net::recording::recording;
 use fullpipe_net::signals;
@@ -183,7 +183,7 @@ impl Args {
         }
         let controllers = listed(&self.compare.unwrap_or_default());
         let plan =
-            Plan::new(config, controllers, self.baseline, self.rounds, self.seed).map_err(Failure::usage)?;
+            Plan::new(config, controllers, self.baseline, self.rounds, self.seed).map_err(plan_failure)?;
         let (p, total) = (&plan.config.params, plan.rounds * plan.controllers.len());
         if p.byte_budget().is_none() {
             let transfer_s = total as u64 * u64::from(p.seconds + p.omit);
@@ -204,7 +204,7 @@ impl Args {
             tests += 1;
         };
         let comparison = plan.run(interrupt, &mut on_start, &mut |_| {}).map_err(|e| match e {
-            CompareError::Plan(_) => Failure::usage(e),
+            CompareError::Plan(e) => plan_failure(e),
             CompareError::Round { source: ClientError::Pin(_), .. } => Failure::usage(e),
             _ => Failure::Impossible(e.to_string()),
         })?;
@@ -288,6 +288,19 @@ impl Args {
 fn write(outputs: Vec<Output>, results: Results, host: &str) -> Result<(), Failure> {
     let about = About { title: format!("Measured against {host}"), command: command_line() };
     outputs.into_iter().try_for_each(|output| output.write(&results, &about)).map_err(Failure::usage)
+}
+
+/// The failure for an invalid plan of a comparison.
+pub fn plan_failure(error: PlanError) -> Failure {
+    match error {
+        PlanError::TooFewControllers => Failure::usage(
+            "--compare needs at least two different controllers, for example --compare bbr,cubic",
+        ),
+        PlanError::NoRounds => Failure::usage("--rounds must be at least 1"),
+        PlanError::UnknownBaseline(baseline) => {
+            Failure::usage(format!("--baseline {baseline} is not among the compared controllers"))
+        }
+    }
 }
 
 /// The failure for an error of the client: bad input, or something that the machine or the network
