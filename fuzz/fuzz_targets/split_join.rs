@@ -9,7 +9,7 @@ fuzz_target!(|bytes: &[u8]| match Log::read(bytes) {
     Err(error) => assert!(error.to_string().starts_with("line ")),
     Ok(log) => {
         assert!(log.rows > 0);
-        assert_eq!(log.troubles.is_empty(), log.bad == 0);
-        assert!(log.rows + log.bad <= bytes.len() as u64);
+        assert_eq!(log.errors.is_empty(), log.invalid == 0);
+        assert!(log.rows + log.invalid <= bytes.len() as u64);
     }
 });

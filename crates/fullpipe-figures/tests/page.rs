@@ -54,7 +54,7 @@ fn it_is_read_alone_on_any_screen() {
         let picture = pictures.as_ref().map(|dir| dir.join(name));
         let view = View { width, height: 900, dark, picture: picture.as_deref() };
         let Some(visited) = visit(&format!("file://{}", file.display()), READER, view) else { return };
-        assert!(visited.complaints.is_empty(), "{:?}", visited.complaints);
+        assert!(visited.errors.is_empty(), "{:?}", visited.errors);
         let seen = &visited.value;
         assert!(seen["wider"].as_i64().unwrap() <= 0, "{width}: the page is wider than the window: {seen:#}");
         // Each figure has a link to it, at least.

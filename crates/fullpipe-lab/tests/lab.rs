@@ -8,7 +8,7 @@ use fullpipe_experiment::scenario::{
 };
 use fullpipe_lab::{LabError, Shell, run, shell};
 use fullpipe_path::LinkSpec;
-use fullpipe_testing::{Attempt, comes_right, shows};
+use fullpipe_testing::{Attempt, check_claim, check_repeatedly};
 use fullpipe_units::{Span, Time};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -96,7 +96,7 @@ fn the_program_inside() {
         }
         ["run"] => {
             let path = r#"{"rate": "20mbit", "rtt": "20ms"}"#;
-            comes_right("a run inside", || {
+            check_repeatedly("a run inside", || {
                 let bytes =
                     record(&scenario(path, vec![FlowSpec::bulk("cubic")], "1s")).summary.bytes_delivered;
                 if bytes > 500_000 { Ok(()) } else { Err(format!("{bytes} bytes of 2.5 MB")) }
@@ -212,9 +212,9 @@ fn fetch(address: IpAddr, bytes: usize) {
 
 /// What `claim` asserts of a run, shown or not ([`shows`]).
 fn judged<T>(what: &str, run: impl Fn() -> T, doubts: impl Fn(&T) -> Vec<String>, claim: impl Fn(&T)) {
-    shows(what, || {
+    check_claim(what, || {
         let seen = run();
-        Some(Attempt::of(doubts(&seen), || claim(&seen)))
+        Some(Attempt::run(doubts(&seen), || claim(&seen)))
     });
 }
 

@@ -85,7 +85,7 @@ fn the_page_draws_a_pair_and_its_controls_work() {
         assert!(page.contains(text), "{text}");
     }
     let Some(page) = browse(&page, READER, (1280, 2000)) else { return };
-    assert!(!page.dom.contains("data-error="), "{}", page.beginning());
+    assert!(!page.dom.contains("data-error="), "{}", page.excerpt());
     assert_eq!((page.note("end"), page.note("plots"), page.note("cells")), ("yes", "3", "12"));
     assert_eq!((page.note("chosen"), page.note("turned")), ("3", "site-0 → site-1 ◆"));
     assert_eq!((page.note("dark"), page.note("again"), page.note("cdf")), ("true", "3", "1"));
@@ -98,6 +98,6 @@ fn a_week_of_56_pairs_is_a_page_below_2_5_megabytes() {
     // Half an hour per step: two million characters are parsed and drawn in a fraction of a second.
     assert!(page.len() < 2_500_000, "{} bytes", page.len());
     let Some(page) = browse(&page, READER, (1280, 2000)) else { return };
-    assert!(!page.dom.contains("data-error="), "{}", page.beginning());
+    assert!(!page.dom.contains("data-error="), "{}", page.excerpt());
     assert_eq!((page.note("plots"), page.note("cells")), ("3", "56"));
 }

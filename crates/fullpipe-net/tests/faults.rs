@@ -8,7 +8,7 @@ use fullpipe_kernel::socket;
 use fullpipe_net::client::{self, ClientError, Config};
 use fullpipe_net::iperf3::{Cookie, HELLO, Params, Protocol, Results, State, StreamResults};
 use fullpipe_net::server::{self, Limits};
-use fullpipe_testing::comes_right;
+use fullpipe_testing::check_repeatedly;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -193,11 +193,11 @@ fn the_server_survives_stalls_at_every_step() {
                 let address = server.v4();
                 s.spawn(move || misbehave(address, step, Fault::Stall, params));
             }
-            comes_right("a client beside those that stall", || serve_one(&server));
+            check_repeatedly("a client beside those that stall", || serve_one(&server));
         });
     }
     all_gone(&server);
-    comes_right("a client after those that stalled", || serve_one(&server));
+    check_repeatedly("a client after those that stalled", || serve_one(&server));
 }
 
 #[test]
@@ -317,8 +317,8 @@ fn other_protocols_are_refused() {
         let _ = socket.read_to_string(&mut answer);
         if answer.starts_with("HTTP/1.1 408") { Ok(()) } else { Err(format!("{answer:?}")) }
     };
-    comes_right("half a request is answered by 408", half_a_request_then_silence);
-    comes_right("a client after strangers", || serve_one(&server));
+    check_repeatedly("half a request is answered by 408", half_a_request_then_silence);
+    check_repeatedly("a client after strangers", || serve_one(&server));
 
     let server = Running::start(lasting());
     for head in [
@@ -347,7 +347,7 @@ fn stray_datagrams_and_hellos_without_a_test_are_ignored() {
     let params =
         Params { protocol: Protocol::Udp, seconds: 1, rate: 10_000_000, block: 1200, ..Params::default() };
     let config = Config { params, block_chosen: true, ..Config::new("127.0.0.1", server.address.port()) };
-    comes_right("datagrams beside stray ones", || {
+    check_repeatedly("datagrams beside stray ones", || {
         let outcome = client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
         // Of 1042 per second.
         let packets = outcome.sum(true).unwrap().packets;

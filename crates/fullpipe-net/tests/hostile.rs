@@ -9,7 +9,7 @@ use fullpipe_net::client::{self, ClientError, Config};
 use fullpipe_net::get::{self, GetError, Request, Target};
 use fullpipe_net::iperf3::{Cookie, Params, Protocol, Results, State};
 use fullpipe_net::server::{self, Limits};
-use fullpipe_testing::comes_right;
+use fullpipe_testing::check_repeatedly;
 use fullpipe_units::Rate;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -111,7 +111,7 @@ fn descriptors() -> usize {
 fn serves(server: &Running) {
     let request =
         Request { timeout: PATIENCE, ..Request::new(format!("http://{}/download?size=100000", server.v4())) };
-    comes_right("a good client is served", || {
+    check_repeatedly("a good client is served", || {
         match get::get(&request, &AtomicBool::new(false), &mut |_| {}).map(|d| d.bytes) {
             Ok(100_000) => Ok(()),
             other => Err(format!("{other:?}: {:?}", server.events().last())),

@@ -7,7 +7,7 @@ use common::{PATIENCE, Running, have, have_ipv6, iperf3_server, patient, run};
 use fullpipe_net::client::{self, Config, Family, Outcome};
 use fullpipe_net::iperf3::{Params, Protocol};
 use fullpipe_net::server;
-use fullpipe_testing::comes_right;
+use fullpipe_testing::check_repeatedly;
 use serde_json::Value;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -157,7 +157,7 @@ fn a_stock_client_keeps_to_its_rate() {
         return;
     }
     for direction in [&[][..], &["-R"]] {
-        comes_right("a stock client's rate", || {
+        check_repeatedly("a stock client's rate", || {
             let (json, _) =
                 stock_client("127.0.0.1", &[&["-t", "2", "-b", "80M", "-l", "32K"], direction].concat());
             let rate = number(&json["end"]["sum_received"]["bits_per_second"]);
@@ -173,7 +173,7 @@ fn a_stock_client_measures_udp_both_ways() {
     }
     for direction in [&[][..], &["-R"], &["--bidir"]] {
         let options = [&["-u", "-t", "1", "-b", "20M", "-l", "1200"], direction].concat();
-        comes_right("a stock client's datagrams", || {
+        check_repeatedly("a stock client's datagrams", || {
             let (json, _) = stock_client("127.0.0.1", &options);
             let sum = &json["end"]["sum"];
             check_range(&format!("{direction:?}: packets"), number(&sum["packets"]), 1500.0..f64::INFINITY)?;
@@ -188,7 +188,7 @@ fn a_stock_client_omits_its_first_second() {
     if !have("iperf3") {
         return;
     }
-    comes_right("a stock client's second second", || {
+    check_repeatedly("a stock client's second second", || {
         let (json, event) = stock_client("127.0.0.1", &["-t", "1", "-O", "1", "-b", "80M"]);
         let received = number(&json["end"]["sum_received"]["bytes"]);
         check_range("one second at 80 Mbit/s, not two", received, 7e6..13e6)?;
@@ -311,7 +311,7 @@ fn we_keep_to_our_rate_with_a_stock_server() {
     }
     for reverse in [false, true] {
         let params = Params { reverse, seconds: 2, rate: 80_000_000, ..Params::default() };
-        comes_right("our rate", || {
+        check_repeatedly("our rate", || {
             let rate = stock_server("127.0.0.1", params.clone()).sum(!reverse).unwrap().goodput();
             check_range(&format!("reverse {reverse}"), rate, 72e6..88e6)
         });
@@ -333,7 +333,7 @@ fn we_measure_udp_both_ways_with_a_stock_server() {
             udp_counters_64bit: true,
             ..one_second()
         };
-        comes_right("our datagrams", || {
+        check_repeatedly("our datagrams", || {
             let outcome = stock_server("127.0.0.1", params.clone());
             for sum in [outcome.sum(true), outcome.sum(false)].into_iter().flatten() {
                 check_range("packets", sum.packets as f64, 1500.0..f64::INFINITY)?;

@@ -4,7 +4,7 @@ mod common;
 
 use common::{PATIENCE, Running};
 use fullpipe_net::server::{self, Limits};
-use fullpipe_testing::{View, Visited, visit};
+use fullpipe_testing::{View, Visit, visit};
 use fullpipe_units::Rate;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -92,7 +92,7 @@ fn reader(fields: &str) -> String {
     )
 }
 
-fn open(server: &Running, fields: &str, view: View<'_>) -> Option<Visited> {
+fn open(server: &Running, fields: &str, view: View<'_>) -> Option<Visit> {
     visit(&format!("http://{}/", server.v4()), &reader(fields), view)
 }
 
@@ -112,7 +112,7 @@ fn the_page_compares_two_controllers_in_turn() {
         let picture = picture(name);
         let view = View { width, height: 800, dark, picture: picture.as_deref() };
         let fields = r#"{a: "reno", b: "cubic", seconds: 2, rounds: 2}"#;
-        let Some(Visited { value, complaints }) = open(&server, fields, view) else { return };
+        let Some(Visit { value, errors: complaints }) = open(&server, fields, view) else { return };
         assert!(complaints.is_empty(), "{complaints:?}");
         assert_eq!(
             (value["end"].as_str(), value["button"].as_str()),
@@ -158,7 +158,7 @@ fn the_page_asks_for_the_secret_and_respects_the_limits() {
     let config = server::Config { secret: Some("s3cret".into()), limits, ..Default::default() };
     let server = Running::start(config);
     let form = |secret| format!(r#"{{a: "reno", b: "cubic", seconds: 2, rounds: 1, secret: "{secret}"}}"#);
-    let Some(Visited { value, .. }) = open(&server, &form(""), PHONE) else { return };
+    let Some(Visit { value, .. }) = open(&server, &form(""), PHONE) else { return };
     assert_eq!((value["end"].as_str(), value["secret"].as_bool()), (Some("failed"), Some(true)), "{value:#}");
     assert!(value["verdict"].as_str().unwrap().contains("requires a secret"), "{value:#}");
     let value = open(&server, &form("wrong"), PHONE).unwrap().value;
@@ -179,7 +179,7 @@ fn the_page_asks_for_the_secret_and_respects_the_limits() {
 fn a_missing_controller_shows_the_server_error() {
     let server = Running::start(server::Config::default());
     let fields = r#"{a: "nosuch", b: "cubic", seconds: 1, rounds: 1}"#;
-    let Some(Visited { value, .. }) = open(&server, fields, PHONE) else { return };
+    let Some(Visit { value, .. }) = open(&server, fields, PHONE) else { return };
     assert_eq!(value["end"], "failed");
     let verdict = value["verdict"].as_str().unwrap();
     assert!(verdict.starts_with("Server error: cc: ") && verdict.contains("nosuch"), "{verdict}");

@@ -4,13 +4,13 @@ mod support;
 
 use fullpipe_experiment::Results;
 use fullpipe_report::{About, Format, controller_colour};
-use fullpipe_testing::{Browsed, View, browse, visit};
+use fullpipe_testing::{BrowserOutput, View, browse, visit};
 
 /// Works the page as a reader would and writes down what it finds as attributes of the root element.
 const READER: &str = include_str!("support/reader.js");
 
 /// What the reader found in the page of `results`.
-fn read(results: &Results, about: &About) -> Option<Browsed> {
+fn read(results: &Results, about: &About) -> Option<BrowserOutput> {
     let mut out = Vec::new();
     Format::Html.write(results, about, &mut out).unwrap();
     let page = String::from_utf8(out).unwrap();
@@ -21,9 +21,9 @@ fn read(results: &Results, about: &About) -> Option<Browsed> {
     browse(&format!("{before}{colours}</body>{after}"), READER, (1400, 2200))
 }
 
-fn assert_quiet(page: &Browsed) {
+fn assert_quiet(page: &BrowserOutput) {
     assert_eq!(page.note("end"), "yes");
-    assert!(!page.dom.contains("data-error="), "{}", page.beginning());
+    assert!(!page.dom.contains("data-error="), "{}", page.excerpt());
     // The reader's own reading back of pixels is remarked upon; nothing else may be.
     let complaints: Vec<&str> =
         page.log.lines().filter(|l| l.contains(":CONSOLE") && !l.contains("willReadFrequently")).collect();
@@ -127,7 +127,7 @@ fn on_a_phone_tables_and_pictures_scroll_and_the_page_does_not() {
         });
         let view = View { width: 390, height: 844, dark, picture: picture.as_deref() };
         let Some(page) = visit(&format!("file://{}", file.display()), reader, view) else { return };
-        assert!(page.complaints.is_empty(), "{:?}", page.complaints);
+        assert!(page.errors.is_empty(), "{:?}", page.errors);
         let seen = &page.value;
         assert!(seen["wider"].as_i64().unwrap() <= 0 && seen["scrolls"] == true, "{seen:#}");
         assert!(seen["ends"]["figure"].as_f64().unwrap() < 390.0, "the goodput is out of sight: {seen:#}");

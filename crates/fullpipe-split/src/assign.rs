@@ -1,44 +1,46 @@
-//! Who is in which arm: a keyed hash held against shares. `split.h` of crate fullpipe-ebpf computes the same in the kernel.
+//! Assignment to arms: a keyed hash compared with cumulative shares. `split.h` in fullpipe-ebpf does the same in the
+//! kernel.
 
-use crate::By;
+use crate::AssignBy;
 use fullpipe_units::Fraction;
 use std::net::{IpAddr, SocketAddr};
 
-/// Says of a connection which part of the hash's range it is in.
+/// Computes the hash of a connection.
 ///
-/// SipHash-2-4 (Aumasson and Bernstein, *SipHash: a fast short-input PRF*, INDOCRYPT 2012): who does not know the seed
-/// cannot choose a port so as to come into an arm.
+/// SipHash-2-4 (Aumasson and Bernstein, *SipHash: a fast short-input PRF*, INDOCRYPT 2012): without the seed, a client
+/// cannot choose a port to get into a particular arm.
 #[derive(Clone, Copy, Debug)]
 pub struct Assigner {
     key: [u64; 2],
-    by: By,
+    by: AssignBy,
 }
 
 impl Assigner {
-    /// With the key that a seed makes.
-    pub fn new(seed: u64, by: By) -> Self {
+    /// An assigner with a key derived from `seed`.
+    pub fn new(seed: u64, by: AssignBy) -> Self {
         let mut state = seed;
         Assigner { key: [next(&mut state), next(&mut state)], by }
     }
 
-    /// The key, for the program in the kernel.
+    /// The key, for the eBPF program.
     pub fn key(&self) -> [u64; 2] {
         self.key
     }
 
-    /// What of an IPv4 address counts, as it is mapped into IPv6, and what of an IPv6 one: words as the program has them.
+    /// Address masks for IPv4 (as IPv4-mapped IPv6) and IPv6, as words for the eBPF program.
     pub fn masks(&self) -> ([u64; 2], [u64; 2]) {
         let (v4, v6) = match self.by {
-            By::ClientPrefix { v4, v6 } => (u32::from(v4), u32::from(v6)),
-            By::Connection | By::Time { .. } => (32, 128),
+            AssignBy::ClientPrefix { v4, v6 } => (u32::from(v4), u32::from(v6)),
+            AssignBy::Connection | AssignBy::Time { .. } => (32, 128),
         };
-        (words(mask(96 + v4)), words(mask(v6)))
+        (to_words(mask(96 + v4)), to_words(mask(v6)))
     }
 
-    /// The hash of what is assigned when this connection opens; by time it is the connection's, which says nothing of its arm.
+    /// The hash of a connection or its client prefix. With assignment by time, it is the connection's hash, which does not
+    /// determine the arm.
     pub fn hash(&self, local: SocketAddr, remote: SocketAddr) -> u64 {
         let [r0, r1] = address(remote.ip());
-        if let By::ClientPrefix { .. } = self.by {
+        if let AssignBy::ClientPrefix { .. } = self.by {
             let (v4, v6) = self.masks();
             let mask = if remote.ip().to_canonical().is_ipv4() { v4 } else { v6 };
             return siphash(self.key, &[r0 & mask[0], r1 & mask[1]]);
@@ -48,13 +50,13 @@ impl Assigner {
         siphash(self.key, &[l0, l1, r0, r1, ports])
     }
 
-    /// The hash of a period, counted from the beginning.
-    pub fn hash_of_period(&self, number: u64) -> u64 {
+    /// The hash of a period, numbered from the start.
+    pub fn hash_period(&self, number: u64) -> u64 {
         siphash(self.key, &[number])
     }
 }
 
-/// The next of a sequence that begins anywhere (Steele, Lea and Flood's SplitMix64, OOPSLA 2014).
+/// The next value of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
@@ -63,20 +65,20 @@ fn next(state: &mut u64) -> u64 {
     z ^ z >> 31
 }
 
-/// An address as IPv6 has it, in two words.
+/// An address as (IPv4-mapped) IPv6, in two words.
 fn address(ip: IpAddr) -> [u64; 2] {
     let bytes = match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     };
-    words(bytes)
+    to_words(bytes)
 }
 
 fn mask(bits: u32) -> [u8; 16] {
     (u128::MAX.checked_shl(128 - bits.min(128)).unwrap_or(0)).to_be_bytes()
 }
 
-fn words(bytes: [u8; 16]) -> [u64; 2] {
+fn to_words(bytes: [u8; 16]) -> [u64; 2] {
     let both = u128::from_le_bytes(bytes);
     [both as u64, (both >> 64) as u64]
 }
@@ -113,7 +115,7 @@ fn siphash(key: [u64; 2], words: &[u64]) -> u64 {
     v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
-/// The shares as cumulative parts of 2³², for [`pick`]. All of it is all of it.
+/// Cumulative shares scaled to 2³², for [`pick`]. 100 % is exactly 2³².
 pub fn cuts(shares: &[Fraction]) -> Vec<u64> {
     const BILLION: u128 = 1_000_000_000;
     let mut sum = 0u128;
@@ -124,7 +126,7 @@ pub fn cuts(shares: &[Fraction]) -> Vec<u64> {
     shares.iter().map(cut).collect()
 }
 
-/// The arm of a hash; none: outside the experiment.
+/// The arm of a hash; `None` if outside the experiment.
 pub fn pick(cuts: &[u64], hash: u64) -> Option<usize> {
     cuts.iter().position(|cut| hash >> 32 < *cut)
 }
@@ -138,20 +140,17 @@ mod tests {
         use std::hash::Hasher;
         for words in [&[][..], &[0], &[1, 2], &[u64::MAX, 7, 0x0706_0504_0302_0100, 4, 5]] {
             for key in [[0, 0], [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908]] {
-                #[allow(
-                    deprecated,
-                    reason = "the only SipHash-2-4 there; what replaces it is another function"
-                )]
-                let mut theirs = std::hash::SipHasher::new_with_keys(key[0], key[1]);
-                words.iter().for_each(|word| theirs.write(&word.to_le_bytes()));
-                assert_eq!(siphash(key, words), theirs.finish(), "{words:?}");
+                #[allow(deprecated, reason = "the only SipHash-2-4 in the standard library")]
+                let mut reference = std::hash::SipHasher::new_with_keys(key[0], key[1]);
+                words.iter().for_each(|word| reference.write(&word.to_le_bytes()));
+                assert_eq!(siphash(key, words), reference.finish(), "{words:?}");
             }
         }
     }
 
     #[test]
-    fn shares_come_out_as_asked_for_connections() {
-        let assigner = Assigner::new(1, By::Connection);
+    fn connections_are_assigned_by_share() {
+        let assigner = Assigner::new(1, AssignBy::Connection);
         let cuts = cuts(&["10%".parse().unwrap(), "30%".parse().unwrap()]);
         let mut counts = [0u32; 3];
         for port in 0..50_000u16 {
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_stays_together_and_addresses_in_ipv6s_form_are_the_same() {
+    fn prefixes_stay_together_and_mapped_addresses_are_equal() {
         let assigner = Assigner::new(9, "client-prefix/24,/56".parse().unwrap());
         let hash = |remote: &str| assigner.hash("[::1]:1".parse().unwrap(), remote.parse().unwrap());
         assert_eq!(hash("10.1.2.3:4"), hash("10.1.2.250:9"));
@@ -180,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_all_and_nothing_is_nothing() {
+    fn shares_of_zero_and_all_are_exact() {
         let half = "50%".parse().unwrap();
         let all = cuts(&[half, half]);
         assert_eq!(all, [1 << 31, 1 << 32]);

@@ -1,9 +1,9 @@
-//! How an arm differs from the control.
+//! Differences between an arm and the control.
 
 use crate::{Contrast, Ledger, Metric, Statistic};
 use serde::Serialize;
 
-/// What is compared of all metrics: means, and the tail that users feel.
+/// Compared metrics and statistics: means, medians and tails.
 pub(crate) const COMPARED: [(Metric, Statistic); 17] = [
     (Metric::Goodput, Statistic::Mean),
     (Metric::Goodput, Statistic::P50),
@@ -24,34 +24,34 @@ pub(crate) const COMPARED: [(Metric, Statistic); 17] = [
     (Metric::Processor, Statistic::Mean),
 ];
 
-/// What an estimate's verdict is where its interval has nothing in it.
+/// Verdict of an estimate whose interval contains zero.
 pub(crate) const UNCLEAR: &str = "unclear";
 
-/// How an arm differs from the control in one figure of a sample.
+/// Difference between an arm and the control in one statistic.
 #[derive(Clone, Debug, Serialize)]
 pub struct Estimate {
-    /// Which arm.
+    /// Label of the arm.
     pub arm: String,
-    /// Which of the sample's figures.
+    /// The statistic.
     pub statistic: Statistic,
-    /// The arm's level, as people read it.
+    /// Level of the arm, formatted.
     pub level: String,
-    /// The control's.
+    /// Level of the control, formatted.
     pub control_level: String,
-    /// The arm's less the control's: of natural logarithms where ratios are compared, of shares where these are.
+    /// Arm minus control: of natural logarithms for ratios, of shares for differences.
     pub difference: f64,
-    /// The low end of the always-valid 95 % interval; none: unbounded.
+    /// Lower bound of the always-valid 95 % interval; `None` if unbounded.
     pub low: Option<f64>,
-    /// Its high end.
+    /// Upper bound.
     pub high: Option<f64>,
-    /// An always-valid p-value, of means.
+    /// Always-valid p-value, for means only.
     pub p: Option<f64>,
-    /// `unclear`, or what the difference is: `better` or `worse`, and `more` or `less` of what only an application can judge.
+    /// `unclear`, `better` or `worse`; `more` or `less` for values of an application.
     pub verdict: &'static str,
 }
 
 impl Estimate {
-    /// With levels as `level` writes them, and a verdict in the words for `[more, less]`.
+    /// An estimate with levels formatted by `level`, and verdicts `[more, less]`.
     pub(crate) fn new(
         arm: &str,
         statistic: Statistic,
@@ -59,7 +59,7 @@ impl Estimate {
         level: impl Fn(f64) -> String,
         [more, less]: [&'static str; 2],
     ) -> Self {
-        let verdict = match (c.is_sure(), c.low > 0.0) {
+        let verdict = match (c.is_significant(), c.low > 0.0) {
             (false, _) => UNCLEAR,
             (true, true) => more,
             (true, false) => less,
@@ -78,28 +78,29 @@ impl Estimate {
     }
 }
 
-/// How an arm differs from the control in one figure of the connections.
+/// Difference between an arm and the control in one metric.
 #[derive(Clone, Debug, Serialize)]
 pub struct Effect {
-    /// Of what.
+    /// The metric.
     pub metric: Metric,
-    /// How much, and how sure that is.
+    /// The estimate.
     #[serde(flatten)]
     pub estimate: Estimate,
 }
 
 impl Effect {
-    /// Of all arms but the control, with intervals for `alpha`.
+    /// Effects of all arms except the control, with intervals for `alpha`.
     pub(crate) fn all(ledger: &Ledger, compared: &[(Metric, Statistic)], alpha: f64) -> Vec<Effect> {
-        let control = ledger.plan().control_place();
+        let control = ledger.plan().control_index();
         let mut all = Vec::new();
         for (place, arm) in ledger.plan().arms.all().iter().enumerate().filter(|(place, _)| *place != control)
         {
             for (metric, statistic) in compared {
                 let Some(contrast) = ledger.contrast(place, *metric, *statistic, alpha) else { continue };
-                let words = if metric.more_is_better() { ["better", "worse"] } else { ["worse", "better"] };
+                let verdicts =
+                    if metric.more_is_better() { ["better", "worse"] } else { ["worse", "better"] };
                 let level = |value| metric.level(value);
-                let estimate = Estimate::new(&arm.label, *statistic, &contrast, level, words);
+                let estimate = Estimate::new(&arm.label, *statistic, &contrast, level, verdicts);
                 all.push(Effect { metric: *metric, estimate });
             }
         }

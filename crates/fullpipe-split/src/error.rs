@@ -1,29 +1,29 @@
-//! What is wrong with what somebody asked for or wrote.
+//! Errors in plans and files.
 
-/// Why a split cannot be as asked, or a file of one cannot be read.
+/// An invalid plan, or an unreadable file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SplitError {
-    /// Arms, shares, bounds or what is assigned make no sense.
-    #[error("`{written}`: {reason}")]
-    Asked {
-        /// What was written.
-        written: String,
-        /// What is wrong with it, and what would be right.
+    /// Invalid arms, shares, bounds or unit of assignment.
+    #[error("`{input}`: {reason}")]
+    Invalid {
+        /// The input.
+        input: String,
+        /// The problem, and a correction.
         reason: String,
     },
-    /// A file of outcomes is not one.
+    /// An invalid file of outcomes.
     #[error("line {line}: {reason}")]
     File {
-        /// Counted from 1.
+        /// Line number, from 1.
         line: u64,
-        /// What is wrong there.
+        /// The problem.
         reason: String,
     },
 }
 
 impl SplitError {
-    /// Something that was asked for.
-    pub fn asked(written: impl Into<String>, reason: impl Into<String>) -> Self {
-        SplitError::Asked { written: written.into(), reason: reason.into() }
+    /// An error in `input`.
+    pub fn invalid(input: impl Into<String>, reason: impl Into<String>) -> Self {
+        SplitError::Invalid { input: input.into(), reason: reason.into() }
     }
 }

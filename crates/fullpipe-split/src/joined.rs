@@ -1,34 +1,34 @@
-//! An application's figures by arm.
+//! Values of an application by arm.
 
-use crate::ledger::{FEWEST_CONNECTIONS, contrast_of};
+use crate::ledger::{MIN_CONNECTIONS, contrast_of_samples};
 use crate::stats::Sample;
 use crate::{Comparison, Estimate, Log, Plan, Statistic};
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// The arm of each connection by its cookie, and what its figures count as.
+/// Arm and unit of each connection, by cookie.
 pub(crate) type Places = HashMap<u64, (usize, u64)>;
 
-/// What a log came to.
+/// Result of joining a log.
 #[derive(Clone, Debug, Serialize)]
 pub struct Joined {
-    /// Lines that were read.
+    /// Valid lines.
     pub rows: u64,
-    /// Lines that could not be.
-    pub bad: u64,
-    /// The first of these, with their places.
-    pub troubles: Vec<String>,
-    /// Connections that it has figures of and that are in the split.
+    /// Invalid lines.
+    pub invalid: u64,
+    /// The first errors, with line numbers.
+    pub errors: Vec<String>,
+    /// Connections in the log and in the experiment.
     pub connections: u64,
-    /// Connections that it has figures of and that are not.
+    /// Connections in the log but not in the experiment.
     pub others: u64,
-    /// Figures that cannot be compared, and why.
-    pub left_out: Vec<String>,
-    /// The others.
+    /// Columns that cannot be compared, and why.
+    pub not_compared: Vec<String>,
+    /// Compared columns.
     pub figures: Vec<JoinedFigure>,
 }
 
-/// One figure of an application's.
+/// One column of the log.
 #[derive(Clone, Debug, Serialize)]
 pub struct JoinedFigure {
     /// The column's name.
@@ -37,27 +37,27 @@ pub struct JoinedFigure {
     pub comparison: Comparison,
     /// Values in the split's arms.
     pub values: u64,
-    /// Of all arms but the control; none while there is too little. Nobody but the application knows whether more of it is
-    /// better.
+    /// Effects of all arms except the control; empty with too little data. Whether more is better depends on the
+    /// application.
     pub effects: Vec<Estimate>,
 }
 
 impl Joined {
     pub(crate) fn new(log: &Log, places: &Places, plan: &Plan, alpha: f64) -> Joined {
-        let (mut figures, mut left_out) = (Vec::new(), Vec::new());
+        let (mut figures, mut not_compared) = (Vec::new(), Vec::new());
         for (name, values) in log.figures() {
-            let of = |(cookie, value): &(u64, f64)| places.get(cookie).map(|place| (*place, *value));
-            let known: Vec<((usize, u64), f64)> = values.iter().filter_map(of).collect();
-            match Comparison::of(known.iter().map(|(_, value)| *value)) {
+            let locate = |(cookie, value): &(u64, f64)| places.get(cookie).map(|place| (*place, *value));
+            let known: Vec<((usize, u64), f64)> = values.iter().filter_map(locate).collect();
+            match Comparison::for_values(known.iter().map(|(_, value)| *value)) {
                 Some(comparison) => figures.push(figure(name, &known, comparison, plan, alpha)),
-                None => left_out.push(format!(
-                    "{name}: some values are zero or below, and some above 1: neither ratios nor shares can be compared"
+                None => not_compared.push(format!(
+                    "{name}: values include zero or negatives and values above 1, so they are neither ratios nor shares"
                 )),
             }
         }
         let (connections, others) = log.matches(places);
-        let (rows, bad, troubles) = (log.rows, log.bad, log.troubles.clone());
-        Joined { rows, bad, troubles, connections, others, left_out, figures }
+        let (rows, invalid, errors) = (log.rows, log.invalid, log.errors.clone());
+        Joined { rows, invalid, errors, connections, others, not_compared, figures }
     }
 }
 
@@ -68,7 +68,7 @@ fn figure(
     plan: &Plan,
     alpha: f64,
 ) -> JoinedFigure {
-    // A connection may have many lines: they count as one, whatever was assigned.
+    // A connection may have several lines, which count as one unit.
     let mut arms: Vec<Sample> =
         plan.arms.all().iter().map(|_| Sample::new(comparison.bucket(), true)).collect();
     for ((arm, unit), value) in known {
@@ -78,12 +78,12 @@ fn figure(
         Comparison::Ratio => &[Statistic::Mean, Statistic::P50, Statistic::P95],
         Comparison::Difference => &[Statistic::Mean],
     };
-    let control = plan.control_place();
+    let control = plan.control_index();
     let mut effects = Vec::new();
     for (place, arm) in plan.arms.all().iter().enumerate().filter(|(place, _)| *place != control) {
         for statistic in statistics {
             let samples = [&arms[place], &arms[control]];
-            let Some(c) = contrast_of(samples, FEWEST_CONNECTIONS, comparison, *statistic, alpha) else {
+            let Some(c) = contrast_of_samples(samples, MIN_CONNECTIONS, comparison, *statistic, alpha) else {
                 continue;
             };
             let level = |value| comparison.level(value);

@@ -1,16 +1,16 @@
-//! What the connections of all arms came to, added up.
+//! Accumulated outcomes of all arms.
 
 use crate::stats::{Sample, half_width, p_value, ratio_p_value};
-use crate::{Assigner, By, Comparison, Metric, Outcome, Period, Plan};
+use crate::{AssignBy, Assigner, Comparison, Metric, Outcome, Period, Plan};
 use fullpipe_units::Fraction;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of fewer, neither the variance nor the normal distribution of a mean of such figures can be relied on.
-pub(crate) const FEWEST_CONNECTIONS: u64 = 100;
-const FEWEST_UNITS: u64 = 30;
+/// Minimum sample size for a reliable variance and normality of the mean.
+pub(crate) const MIN_CONNECTIONS: u64 = 100;
+const MIN_UNITS: u64 = 30;
 
-/// What of a metric's distribution is compared.
+/// Compared statistic of a metric's distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
@@ -25,7 +25,7 @@ pub enum Statistic {
 }
 
 impl Statistic {
-    /// The quantile; none of the mean.
+    /// The quantile; `None` for the mean.
     pub fn quantile(self) -> Option<f64> {
         match self {
             Statistic::Mean => None,
@@ -35,7 +35,7 @@ impl Statistic {
         }
     }
 
-    /// Its name.
+    /// Display name.
     pub fn name(self) -> &'static str {
         match self {
             Statistic::Mean => "mean",
@@ -46,40 +46,40 @@ impl Statistic {
     }
 }
 
-/// An arm against the control, on the metric's scale, with an interval that may be looked at at any time.
+/// Comparison of an arm with the control on the metric's scale, with an always-valid interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contrast {
-    /// The arm's level.
+    /// Level of the arm.
     pub arm: f64,
-    /// The control's.
+    /// Level of the control.
     pub control: f64,
-    /// The arm's less the control's.
+    /// Arm minus control.
     pub difference: f64,
-    /// The interval's low end.
+    /// Lower bound of the interval.
     pub low: f64,
-    /// Its high end.
+    /// Upper bound of the interval.
     pub high: f64,
-    /// An always-valid p-value of no difference; of means alone.
+    /// Always-valid p-value of no difference, for means only.
     pub p: Option<f64>,
 }
 
 impl Contrast {
-    /// Whether the interval leaves no difference out.
-    pub fn is_sure(&self) -> bool {
+    /// Whether the interval excludes zero.
+    pub fn is_significant(&self) -> bool {
         self.low > 0.0 || self.high < 0.0
     }
 }
 
-/// What a sample-size calculation needs to know of a metric.
+/// Spread of a metric, for sample-size calculations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spread {
-    /// The standard deviation of single connections on the metric's scale.
+    /// Standard deviation of single connections on the metric's scale.
     pub deviation: f64,
-    /// By how much the variance of a mean is larger than that of as many connections that are not in units.
+    /// Variance inflation of a mean due to units (design effect).
     pub inflation: f64,
 }
 
-/// The sums of an arm.
+/// Sums of an arm.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) connections: u64,
@@ -89,10 +89,10 @@ pub(crate) struct Tally {
     pub(crate) sent_bytes: u64,
     pub(crate) resent_bytes: u64,
     pub(crate) resent_segments: u64,
-    pub(crate) chose: u64,
+    pub(crate) changed_controller: u64,
     pub(crate) failed: u64,
-    /// Of the least RTT, in logarithms of ms: of what a path is.
-    pub(crate) least_rtt: Sample,
+    /// Minimum RTT, logarithms of ms: a property of the path.
+    pub(crate) min_rtt: Sample,
     samples: Vec<Sample>,
 }
 
@@ -106,9 +106,9 @@ impl Tally {
             sent_bytes: 0,
             resent_bytes: 0,
             resent_segments: 0,
-            chose: 0,
+            changed_controller: 0,
             failed: 0,
-            least_rtt: Sample::new(Metric::Rtt.comparison().bucket(), false),
+            min_rtt: Sample::new(Metric::Rtt.comparison().bucket(), false),
             samples: Metric::ALL
                 .iter()
                 .map(|metric| Sample::new(metric.comparison().bucket(), in_units))
@@ -116,9 +116,9 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, o: &Outcome, least: u64, unit: u64) {
+    fn add(&mut self, o: &Outcome, min_transfer: u64, unit: u64) {
         self.connections += 1;
-        self.transfers += u64::from(o.delivered_bytes >= least.max(1));
+        self.transfers += u64::from(o.delivered_bytes >= min_transfer.max(1));
         for (sum, more) in [
             (&mut self.delivered_bytes, o.delivered_bytes),
             (&mut self.received_bytes, o.received_bytes),
@@ -128,13 +128,13 @@ impl Tally {
         ] {
             *sum = sum.saturating_add(more);
         }
-        self.chose += u64::from(o.chose.is_some());
+        self.changed_controller += u64::from(o.chose.is_some());
         self.failed += u64::from(o.failed);
         if let Some(rtt) = o.min_rtt_ms.filter(|rtt| *rtt > 0.0) {
-            self.least_rtt.add(rtt.ln(), 0);
+            self.min_rtt.add(rtt.ln(), 0);
         }
         for (metric, sample) in Metric::ALL.into_iter().zip(&mut self.samples) {
-            if let Some(value) = metric.of(o, least) {
+            if let Some(value) = metric.value(o, min_transfer) {
                 sample.add(value, unit);
             }
         }
@@ -145,35 +145,35 @@ impl Tally {
     }
 }
 
-/// How many came into each arm while its shares were the same.
+/// Counts per arm while shares were constant.
 #[derive(Clone, Debug)]
 struct Round {
     shares: Vec<f64>,
     counts: Vec<u64>,
-    /// Where more than connections are assigned, who came.
+    /// Observed units, if not single connections are assigned.
     units: Vec<BTreeSet<u64>>,
 }
 
-/// The outcomes of a split. Its memory grows with the number of prefixes or periods, not of connections.
+/// Outcomes of an experiment. Memory grows with the number of prefixes or periods, not of connections.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     plan: Plan,
     assigner: Assigner,
     arms: Vec<Tally>,
-    /// The control's connections in two halves between which there is no difference.
+    /// The control's connections in two random halves, for an A/A test.
     halves: [Tally; 2],
     rounds: BTreeMap<u64, Round>,
     washed_out: u64,
 }
 
-fn parts(shares: &[Fraction]) -> Vec<f64> {
+fn as_fractions(shares: &[Fraction]) -> Vec<f64> {
     shares.iter().map(|share| share.as_f64()).collect()
 }
 
 impl Ledger {
-    /// An empty one.
+    /// An empty ledger.
     pub fn new(plan: &Plan) -> Self {
-        let in_units = plan.by != By::Connection;
+        let in_units = plan.by != AssignBy::Connection;
         let mut ledger = Ledger {
             assigner: Assigner::new(plan.seed, plan.by),
             arms: plan.arms.all().iter().map(|_| Tally::new(in_units)).collect(),
@@ -182,78 +182,78 @@ impl Ledger {
             washed_out: 0,
             plan: plan.clone(),
         };
-        ledger.reshare(0, &plan.arms.shares());
+        ledger.set_shares(0, &plan.arms.shares());
         ledger
     }
 
-    /// The shares from a generation on.
-    pub fn reshare(&mut self, generation: u64, shares: &[Fraction]) {
+    /// Sets the shares from a generation on.
+    pub fn set_shares(&mut self, generation: u64, shares: &[Fraction]) {
         let arms = self.arms.len();
         let round =
-            Round { shares: parts(shares), counts: vec![0; arms], units: vec![BTreeSet::new(); arms] };
+            Round { shares: as_fractions(shares), counts: vec![0; arms], units: vec![BTreeSet::new(); arms] };
         self.rounds.insert(generation, round);
     }
 
-    /// Adds what a connection came to. One of an arm that is not there is not added.
+    /// Adds the outcome of a connection, ignoring unknown arms.
     pub fn add(&mut self, o: &Outcome) {
         if usize::from(o.arm) >= self.arms.len() {
             return;
         }
-        let Some((unit, coin)) = self.unit(o) else {
+        let Some((unit, hash)) = self.unit(o) else {
             self.washed_out += 1;
             return;
         };
         let tally = &mut self.arms[usize::from(o.arm)];
-        tally.add(o, self.plan.least.0, unit);
-        if usize::from(o.arm) == self.plan.control_place() {
-            // The arm is told from the hash's upper half.
-            self.halves[(coin & 1) as usize].add(o, self.plan.least.0, unit);
+        tally.add(o, self.plan.min_transfer.0, unit);
+        if usize::from(o.arm) == self.plan.control_index() {
+            // The arm is determined by the upper half of the hash.
+            self.halves[(hash & 1) as usize].add(o, self.plan.min_transfer.0, unit);
         }
         if let Some(round) = self.rounds.get_mut(&o.generation) {
             let arm = usize::from(o.arm);
             round.counts[arm] += 1;
-            if self.plan.by != By::Connection {
+            if self.plan.by != AssignBy::Connection {
                 round.units[arm].insert(unit);
             }
         }
     }
 
-    /// Adds what the machine did in a period; nothing of one in which it delivered nothing, or where time is not what is assigned.
+    /// Adds the CPU time of a period; ignored without delivered data, or unless assignment is by time.
     pub fn add_period(&mut self, period: &Period) {
         let arm = usize::from(period.arm);
-        let spent = (period.processor_s / (period.acked_bytes as f64 * 1e-9)).ln();
-        if arm >= self.arms.len() || !matches!(self.plan.by, By::Time { .. }) || !spent.is_finite() {
+        let cpu_per_gb = (period.processor_s / (period.acked_bytes as f64 * 1e-9)).ln();
+        if arm >= self.arms.len() || !matches!(self.plan.by, AssignBy::Time { .. }) || !cpu_per_gb.is_finite()
+        {
             return;
         }
         let processor = Metric::Processor as usize;
-        self.arms[arm].samples[processor].add(spent, period.number);
-        if arm == self.plan.control_place() {
-            let coin = self.assigner.hash_of_period(period.number) & 1;
-            self.halves[coin as usize].samples[processor].add(spent, period.number);
+        self.arms[arm].samples[processor].add(cpu_per_gb, period.number);
+        if arm == self.plan.control_index() {
+            let half = self.assigner.hash_period(period.number) & 1;
+            self.halves[half as usize].samples[processor].add(cpu_per_gb, period.number);
         }
     }
 
-    /// What a connection was assigned as, and the hash by which it was; none where its time is left out.
+    /// The unit of a connection and its hash; `None` in a wash-out.
     fn unit(&self, o: &Outcome) -> Option<(u64, u64)> {
         let hash = self.assigner.hash(o.local, o.remote);
         match self.plan.by {
-            By::Connection | By::ClientPrefix { .. } => Some((hash, hash)),
-            By::Time { .. } => match self.plan.period(o.opened_unix_s) {
-                Some((number, false)) => Some((number, self.assigner.hash_of_period(number))),
+            AssignBy::Connection | AssignBy::ClientPrefix { .. } => Some((hash, hash)),
+            AssignBy::Time { .. } => match self.plan.period(o.opened_unix_s) {
+                Some((number, false)) => Some((number, self.assigner.hash_period(number))),
                 _ => None,
             },
         }
     }
 
-    /// The arm of a connection, and what figures of it that others tell count as: its prefix, its period or itself. None
-    /// where it is in no figure.
+    /// Arm and unit of a connection: its prefix, period or cookie. `None` if excluded.
     pub(crate) fn place(&self, o: &Outcome) -> Option<(usize, u64)> {
         let arm = usize::from(o.arm);
         let (unit, _) = self.unit(o).filter(|_| arm < self.arms.len())?;
-        Some((arm, if self.plan.by == By::Connection { o.cookie } else { unit }))
+        Some((arm, if self.plan.by == AssignBy::Connection { o.cookie } else { unit }))
     }
 
-    /// What was asked.
+    /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -262,53 +262,54 @@ impl Ledger {
         &self.arms[arm]
     }
 
-    /// Connections that opened at the beginning of a period and are in nothing.
+    /// Connections excluded because they opened in a wash-out.
     pub fn washed_out(&self) -> u64 {
         self.washed_out
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub fn connections(&self) -> u64 {
         self.arms.iter().map(|arm| arm.connections).sum()
     }
 
-    /// How many transfers there are.
+    /// Number of transfers.
     pub fn transfers(&self) -> u64 {
         self.arms.iter().map(|arm| arm.transfers).sum()
     }
 
-    /// How much connections of the control differ, and units of them; none of too few.
+    /// Spread of a metric in the control; `None` with too little data.
     pub fn spread(&self, metric: Metric) -> Option<Spread> {
-        let sample = self.arms[self.plan.control_place()].sample(metric);
-        let (deviation, inflation) = sample.spread().filter(|_| is_enough(sample, fewest(metric)))?;
+        let sample = self.arms[self.plan.control_index()].sample(metric);
+        let (deviation, inflation) =
+            sample.spread().filter(|_| is_sufficient(sample, min_observations(metric)))?;
         Some(Spread { deviation, inflation })
     }
 
-    /// How many units of an arm were seen: connections, prefixes, periods.
+    /// Number of units of an arm: connections, prefixes, periods.
     pub fn units(&self, arm: usize) -> u64 {
-        if self.plan.by == By::Connection {
+        if self.plan.by == AssignBy::Connection {
             return self.arms[arm].connections;
         }
         let all: BTreeSet<u64> = self.rounds.values().flat_map(|round| &round.units[arm]).copied().collect();
         all.len() as u64
     }
 
-    /// An arm against the control; none while there is too little.
+    /// Comparison of an arm with the control; `None` with too little data.
     pub fn contrast(&self, arm: usize, metric: Metric, statistic: Statistic, alpha: f64) -> Option<Contrast> {
-        let control = self.plan.control_place();
+        let control = self.plan.control_index();
         contrast(&self.arms[arm], &self.arms[control], metric, statistic, alpha)
     }
 
-    /// The control against itself, in two halves that differ by nothing but chance.
-    pub fn same(&self, metric: Metric, alpha: f64) -> Option<Contrast> {
+    /// Comparison of two random halves of the control (A/A test).
+    pub fn control_halves(&self, metric: Metric, alpha: f64) -> Option<Contrast> {
         contrast(&self.halves[0], &self.halves[1], metric, Statistic::Mean, alpha)
     }
 
-    /// An always-valid p-value of the arms having got what they were to get: connections, prefixes or periods.
+    /// Always-valid p-value of the sample-ratio test over connections, prefixes or periods.
     pub fn ratio_p_value(&self) -> f64 {
         let counts = |round: &Round| -> Vec<u64> {
             match self.plan.by {
-                By::Connection => round.counts.clone(),
+                AssignBy::Connection => round.counts.clone(),
                 _ => round.units.iter().map(|units| units.len() as u64).collect(),
             }
         };
@@ -318,13 +319,13 @@ impl Ledger {
     }
 }
 
-/// A period is a unit with one figure.
-fn fewest(metric: Metric) -> u64 {
-    if metric == Metric::Processor { FEWEST_UNITS } else { FEWEST_CONNECTIONS }
+/// A period is a unit with one value.
+fn min_observations(metric: Metric) -> u64 {
+    if metric == Metric::Processor { MIN_UNITS } else { MIN_CONNECTIONS }
 }
 
-fn is_enough(sample: &Sample, fewest: u64) -> bool {
-    sample.len() >= fewest && sample.units() >= FEWEST_UNITS
+fn is_sufficient(sample: &Sample, min: u64) -> bool {
+    sample.len() >= min && sample.units() >= MIN_UNITS
 }
 
 fn contrast(
@@ -335,18 +336,18 @@ fn contrast(
     alpha: f64,
 ) -> Option<Contrast> {
     let samples = [arm.sample(metric), control.sample(metric)];
-    contrast_of(samples, fewest(metric), metric.comparison(), statistic, alpha)
+    contrast_of_samples(samples, min_observations(metric), metric.comparison(), statistic, alpha)
 }
 
-/// The same of any two samples, an arm's and the control's, of a figure that is compared so; none where one has fewer than `fewest`.
-pub(crate) fn contrast_of(
+/// Compares two samples, of an arm and the control; `None` if one has fewer than `min` observations.
+pub(crate) fn contrast_of_samples(
     [arm, control]: [&Sample; 2],
-    fewest: u64,
+    min: u64,
     comparison: Comparison,
     statistic: Statistic,
     alpha: f64,
 ) -> Option<Contrast> {
-    if !is_enough(arm, fewest) || !is_enough(control, fewest) {
+    if !is_sufficient(arm, min) || !is_sufficient(control, min) {
         return None;
     }
     let Some(q) = statistic.quantile() else {
@@ -364,7 +365,7 @@ pub(crate) fn contrast_of(
         });
     };
     let ([a_low, a, a_high], [c_low, c, c_high]) =
-        (arm.quantile_within(q, alpha)?, control.quantile_within(q, alpha)?);
+        (arm.quantile_interval(q, alpha)?, control.quantile_interval(q, alpha)?);
     // The interval of a difference from those of its parts (Zou and Donner, *Construction of confidence limits about effect
     // measures: a general approach*, Statistics in Medicine 2008).
     let difference = a - c;
@@ -393,9 +394,9 @@ pub(crate) mod tests {
             arms,
             by: by.parse().unwrap(),
             seed: 7,
-            least: "100kB".parse().unwrap(),
+            min_transfer: "100kB".parse().unwrap(),
             ports: vec![],
-            only: String::new(),
+            condition: String::new(),
             cgroup: "/".to_owned(),
             guard: Guard::default(),
             began_unix_s: 0.0,
@@ -403,23 +404,23 @@ pub(crate) mod tests {
     }
 
     /// Simulated production: goodput log-normal between clients and connections, RTT and retransmissions with it; in arm 0
-    /// goodput is multiplied by `effect`. `look` is asked after each step of a hundred connections.
+    /// goodput is multiplied by `effect`. `stop` is called after every 100 connections.
     pub(crate) fn simulate(
         plan: &Plan,
         seed: u64,
         connections: u64,
         clients: u64,
         effect: f64,
-        mut look: impl FnMut(&Ledger, u64) -> bool,
+        mut stop: impl FnMut(&Ledger, u64) -> bool,
     ) -> bool {
         let mut random = Normal::new(seed);
         let assigner = Assigner::new(seed, plan.by);
         let cuts = crate::cuts(&plan.arms.shares());
-        let of_client: Vec<f64> = (0..clients).map(|_| 0.3 * random.draw()).collect();
+        let client_effects: Vec<f64> = (0..clients).map(|_| 0.3 * random.draw()).collect();
         let mut ledger = Ledger::new(&Plan { seed, ..plan.clone() });
         let template = example(0, "10.0.0.1:1024");
         for n in 0..connections {
-            // A few clients are much of the traffic.
+            // A few clients generate much of the traffic.
             let client = (random.uniform().powi(2) * clients as f64) as u64 % clients;
             let [.., high, low] = client.to_be_bytes();
             let mut o = Outcome {
@@ -428,17 +429,17 @@ pub(crate) mod tests {
             };
             o.opened_unix_s = n as f64;
             let hash = match plan.period(o.opened_unix_s) {
-                Some((number, _)) => assigner.hash_of_period(number),
+                Some((number, _)) => assigner.hash_period(number),
                 None => assigner.hash(o.local, o.remote),
             };
             let Some(arm) = crate::pick(&cuts, hash) else { continue };
             o.arm = arm as u8;
-            let better = if arm == 0 { effect } else { 1.0 };
-            o.busy_s = (of_client[client as usize] + 0.5 * random.draw()).exp() / better;
-            o.rtt_ms = Some(40.0 * (0.4 * random.draw().abs() + of_client[client as usize]).exp());
+            let factor = if arm == 0 { effect } else { 1.0 };
+            o.busy_s = (client_effects[client as usize] + 0.5 * random.draw()).exp() / factor;
+            o.rtt_ms = Some(40.0 * (0.4 * random.draw().abs() + client_effects[client as usize]).exp());
             o.resent_bytes = (o.sent_bytes as f64 * 0.02 * random.uniform()) as u64;
             ledger.add(&o);
-            if n % 100 == 99 && look(&ledger, n + 1) {
+            if n % 100 == 99 && stop(&ledger, n + 1) {
                 return true;
             }
         }
@@ -446,10 +447,10 @@ pub(crate) mod tests {
     }
 
     fn differs(ledger: &Ledger, metric: Metric) -> bool {
-        ledger.contrast(0, metric, Statistic::Mean, 0.05).is_some_and(|c| c.is_sure())
+        ledger.contrast(0, metric, Statistic::Mean, 0.05).is_some_and(|c| c.is_significant())
     }
 
-    /// How many of 200 runs without a difference find one, though looked at after every hundred connections.
+    /// Number of 200 runs without a difference that find one, with a check after every 100 connections.
     fn false_positives(by: &str, connections: u64, clients: u64) -> usize {
         let plan = plan(by, &["a:cubic=50%", "b:cubic=50%"]);
         let wrong = |seed: &u64| {
@@ -459,7 +460,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn looked_at_all_the_time_a_a_runs_differ_in_fewer_than_eight_of_a_hundred() {
+    fn continuously_checked_a_a_runs_have_at_most_8_percent_false_positives() {
         for (by, connections, clients) in
             [("connection", 8000, 300), ("client-prefix/24", 8000, 400), ("time=100s", 12_000, 300)]
         {
@@ -470,13 +471,13 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn effects_are_found_as_often_as_the_calculator_says() {
+    fn effects_are_found_with_the_calculated_power() {
         let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
         // Between clients and between connections.
         let deviation = (0.3_f64.powi(2) + 0.5_f64.powi(2)).sqrt();
         let design = Design { deviation, inflation: 1.0, shares: [0.5, 0.5], alpha: 0.05, scale: 0.1 };
         for effect in [1.05_f64, 1.1, 1.2] {
-            // It is looked at after every hundred.
+            // Checked after every 100 connections.
             let needed = design.needed(effect.ln(), 0.8, 200).unwrap().next_multiple_of(100);
             let found = (0..100)
                 .filter(|seed| {
@@ -484,20 +485,22 @@ pub(crate) mod tests {
                 })
                 .count();
             println!("an effect of {effect}: {needed} connections, found in {found} of 100");
-            // The calculator says 80; a binomial of a hundred has a standard deviation of 4.
+            // Expected 80; the standard deviation of a binomial with n = 100 is 4.
             assert!((70..=90).contains(&found), "{effect}: {found} of 100 with {needed}");
         }
     }
 
     #[test]
-    fn medians_and_tails_of_a_a_runs_do_not_differ_either() {
+    fn quantiles_of_a_a_runs_do_not_differ() {
         let plan = plan("client-prefix/24", &["a:cubic=50%", "b:cubic=50%"]);
         for statistic in [Statistic::P50, Statistic::P95] {
             let wrong = (0..100)
                 .filter(|seed| {
                     simulate(&plan, *seed, 8000, 300, 1.0, |ledger, n| {
                         n % 400 == 0
-                            && ledger.contrast(0, Metric::Rtt, statistic, 0.05).is_some_and(|c| c.is_sure())
+                            && ledger
+                                .contrast(0, Metric::Rtt, statistic, 0.05)
+                                .is_some_and(|c| c.is_significant())
                     })
                 })
                 .count();
@@ -506,7 +509,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn an_effect_has_its_size_in_the_mean_and_in_the_median() {
+    fn effects_are_estimated_in_mean_and_quantiles() {
         let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
         let mut last = None;
         simulate(&plan, 1, 30_000, 3000, 1.5, |ledger, n| {
@@ -516,18 +519,21 @@ pub(crate) mod tests {
         let ledger = last.unwrap();
         for statistic in [Statistic::Mean, Statistic::P5, Statistic::P50, Statistic::P95] {
             let c = ledger.contrast(0, Metric::Goodput, statistic, 0.05).unwrap();
-            assert!(c.low < 1.5_f64.ln() && 1.5_f64.ln() < c.high && c.is_sure(), "{statistic:?}: {c:?}");
+            assert!(
+                c.low < 1.5_f64.ln() && 1.5_f64.ln() < c.high && c.is_significant(),
+                "{statistic:?}: {c:?}"
+            );
         }
         assert!(ledger.ratio_p_value() > 0.05);
-        assert!(!ledger.same(Metric::Goodput, 0.05).unwrap().is_sure());
+        assert!(!ledger.control_halves(Metric::Goodput, 0.05).unwrap().is_significant());
         let all = ledger.units(0) + ledger.units(1);
         assert_eq!((all, ledger.connections()), (30_000, 30_000));
     }
 
     #[test]
-    fn too_little_says_nothing() {
+    fn too_little_data_gives_no_contrast() {
         let plan = plan("client-prefix/24", &["bbr=50%", "cubic=50%"]);
-        // Many connections of few clients.
+        // Many connections, few clients.
         simulate(&plan, 1, 5000, 20, 3.0, |ledger, _| {
             assert_eq!(ledger.contrast(0, Metric::Goodput, Statistic::Mean, 0.05), None);
             false
@@ -535,36 +541,36 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn processor_time_is_compared_by_periods_alone() {
+    fn cpu_time_is_compared_by_period_only() {
         let plan = plan("time=100s", &["bbr=50%", "cubic=50%"]);
         let mut random = Normal::new(3);
         let (assigner, cuts) = (Assigner::new(plan.seed, plan.by), crate::cuts(&plan.arms.shares()));
         let mut ledger = Ledger::new(&plan);
         let mut counted = [0; 2];
         for number in 0..400 {
-            let arm = crate::pick(&cuts, assigner.hash_of_period(number)).unwrap();
+            let arm = crate::pick(&cuts, assigner.hash_period(number)).unwrap();
             let acked_bytes = 2_000_000_000 + 5_000_000 * (number % 100);
-            let of_a_byte = if arm == 0 { 1.2 } else { 1.0 } * (0.1 * random.draw()).exp() * 3e-9;
+            let seconds_per_byte = if arm == 0 { 1.2 } else { 1.0 } * (0.1 * random.draw()).exp() * 3e-9;
             let period = Period {
                 number,
                 arm: arm as u8,
                 unix_s: 100.0 * (number + 1) as f64,
                 duration_s: 90.0,
-                processor_s: acked_bytes as f64 * of_a_byte,
+                processor_s: acked_bytes as f64 * seconds_per_byte,
                 acked_bytes,
             };
             ledger.add_period(&period);
-            // One in which nothing was delivered says nothing.
+            // A period without delivered data is ignored.
             ledger.add_period(&Period { acked_bytes: 0, ..period });
             counted[arm] += 1;
-            let said = ledger.contrast(0, Metric::Processor, Statistic::Mean, 0.05);
-            assert_eq!(said.is_some(), counted.iter().all(|n| *n >= FEWEST_UNITS), "{counted:?}");
+            let contrast = ledger.contrast(0, Metric::Processor, Statistic::Mean, 0.05);
+            assert_eq!(contrast.is_some(), counted.iter().all(|n| *n >= MIN_UNITS), "{counted:?}");
         }
         let c = ledger.contrast(0, Metric::Processor, Statistic::Mean, 0.05).unwrap();
-        assert!(c.is_sure() && c.low < 1.2_f64.ln() && 1.2_f64.ln() < c.high, "{c:?}");
+        assert!(c.is_significant() && c.low < 1.2_f64.ln() && 1.2_f64.ln() < c.high, "{c:?}");
         assert!((c.control.exp() / 3.0 - 1.0).abs() < 0.03, "{c:?}");
         assert!(Metric::Processor.level(c.control).ends_with(" s/GB"));
-        assert!(!ledger.same(Metric::Processor, 0.05).unwrap().is_sure());
+        assert!(!ledger.control_halves(Metric::Processor, 0.05).unwrap().is_significant());
 
         let by_connection = tests::plan("connection", &["bbr=50%", "cubic=50%"]);
         let mut ledger = Ledger::new(&by_connection);
@@ -575,7 +581,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_opens_in_the_wash_out_is_left_out() {
+    fn connections_opened_in_a_wash_out_are_excluded() {
         let plan = plan("time=100s,wash-out=20s", &["bbr=50%", "cubic=50%"]);
         let mut ledger = Ledger::new(&plan);
         for second in 0..100 {

@@ -1,71 +1,71 @@
-//! The file of a split: JSON, a line for what was asked, for each connection that closed, and for what happened meanwhile.
+//! File format of an experiment: JSON lines for the plan, each closed connection, and events.
 
 use crate::{Outcome, Plan, SplitError};
 use fullpipe_units::Fraction;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 
-/// The name and version of the form.
+/// Name and version of the format.
 pub const SCHEMA: &str = "fullpipe/split/1";
-/// No line is as long, bytes.
-pub const MOST_LINE: u64 = 64 * 1024;
+/// Maximum line length in bytes.
+pub const MAX_LINE_BYTES: u64 = 64 * 1024;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Line {
-    /// The first: what was asked.
+    /// The first line: the plan.
     Plan {
         /// [`SCHEMA`].
         schema: String,
-        /// What was asked.
+        /// The plan.
         plan: Plan,
     },
     /// A connection closed.
     Connection(Outcome),
-    /// From here on the shares are others.
+    /// The shares changed.
     Shares {
-        /// Counted from 0; the outcomes of connections that opened under them have it, too.
+        /// Number of the change, from 0; outcomes refer to it.
         generation: u64,
-        /// By arm.
+        /// Shares by arm.
         shares: Vec<Fraction>,
-        /// When, seconds since 1970.
+        /// Unix time, seconds.
         unix_s: f64,
-        /// By whom and why.
+        /// Cause of the change.
         why: String,
     },
-    /// A period of `--by time` is over.
+    /// A period of `--by time` ended.
     Period(Period),
-    /// What was counted so far.
+    /// Counters so far.
     Counts(Counts),
-    /// The last.
+    /// The last line.
     End {
-        /// When, seconds since 1970.
+        /// Unix time, seconds.
         unix_s: f64,
-        /// Why.
+        /// Cause of the end.
         why: String,
     },
 }
 
-/// What the whole machine did in a period of `--by time`, from the end of its wash-out on.
+/// Activity of the whole host in a period of `--by time`, after its wash-out.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Period {
-    /// Counted from the split's beginning.
+    /// Number of the period, from the start of the experiment.
     pub number: u64,
-    /// The arm whose turn it was.
+    /// Arm of the period.
     pub arm: u8,
-    /// When it was over, seconds since 1970.
+    /// End of the period, Unix seconds.
     pub unix_s: f64,
-    /// How long what follows was counted.
+    /// Duration of counting, seconds.
     pub duration_s: f64,
-    /// What all processors worked, interrupts included (`/proc/stat`), seconds.
+    /// CPU time of all CPUs, with interrupts (`/proc/stat`), seconds.
     pub processor_s: f64,
-    /// Bytes that were acknowledged to connections of the split that closed in it, of whatever arm.
+    /// Bytes acknowledged on connections of the experiment that closed in the period, in any arm.
     pub acked_bytes: u64,
 }
 
 impl Period {
-    /// What is wrong with it, of so many arms.
+    /// Validates the period, given the number of arms.
     fn check(&self, arms: usize) -> Result<(), String> {
         if usize::from(self.arm) >= arms {
             return Err(format!("arm {} of {arms}", self.arm));
@@ -79,46 +79,46 @@ impl Period {
     }
 }
 
-/// What the program in the kernel counted since it began.
+/// Counters of the eBPF program since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// When this was, seconds since 1970.
+    /// Unix time, seconds.
     pub unix_s: f64,
-    /// Connections that were given each arm.
+    /// Connections assigned to each arm.
     pub opened: Vec<u64>,
-    /// Of these, those that closed.
+    /// Closed connections among these.
     pub closed: Vec<u64>,
-    /// Bytes that were acknowledged to those that closed, SYN and FIN counted in.
+    /// Bytes acknowledged on closed connections, including SYN and FIN.
     pub acked_bytes: Vec<u64>,
-    /// Payload that those sent again, bytes.
+    /// Payload retransmitted on closed connections, bytes.
     pub resent_bytes: Vec<u64>,
-    /// Segments that those sent again.
+    /// Segments retransmitted on closed connections.
     pub resent_segments: Vec<u64>,
-    /// Connections that the kernel refused the arm's controller: they are in no arm.
+    /// Connections for which the kernel refused the arm's controller: they are in no arm.
     pub refused: Vec<u64>,
-    /// Left alone because their program had chosen a controller.
+    /// Left alone because the program had set a controller.
     pub program_chose: u64,
-    /// Left alone because their route names one.
+    /// Left alone because the route sets a controller.
     pub route_chose: u64,
-    /// Those that no arm has a share of.
+    /// Connections outside all shares.
     pub outside: u64,
-    /// Those that were not asked for: of other local ports or ends.
+    /// Connections excluded by port or filter.
     pub other_ports: u64,
-    /// Those that opened while nobody renewed the lease.
+    /// Connections opened while the lease had expired.
     pub lapsed: u64,
-    /// Closed, but not recorded, because the ring was full.
+    /// Closed connections not recorded because the ring buffer was full.
     pub lost: u64,
 }
 
-/// Writes the lines of a split.
+/// Writer for experiment files.
 #[derive(Debug)]
 pub struct Writer<W: Write>(W);
 
 impl<W: Write> Writer<W> {
-    /// Begins with the plan.
+    /// Starts a file with its plan.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When writing fails.
     pub fn new(to: W, plan: &Plan) -> io::Result<Self> {
         let mut writer = Writer(to);
         writer.write(&Line::Plan { schema: SCHEMA.to_owned(), plan: plan.clone() })?;
@@ -128,81 +128,81 @@ impl<W: Write> Writer<W> {
     /// Writes a line.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When writing fails.
     pub fn write(&mut self, line: &Line) -> io::Result<()> {
         serde_json::to_writer(&mut self.0, line)?;
         self.0.write_all(b"\n")
     }
 
-    /// Hands everything on.
+    /// Flushes buffered lines.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// When writing fails.
     pub fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
 }
 
-/// The next line with what ends it; no more of one that is longer than [`MOST_LINE`] than tells that. None: the end.
+/// The next line with its line break, truncated shortly after [`MAX_LINE_BYTES`]. `None` at the end.
 pub(crate) fn next_line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
-    from.take(MOST_LINE + 1).read_until(b'\n', &mut bytes)?;
+    from.take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut bytes)?;
     Ok((!bytes.is_empty()).then_some(bytes))
 }
 
-/// Reads the lines of a split after the first. The last line may be torn, where its writer was killed: it is left out, and
-/// [`Reader::is_torn`] says so.
+/// Reader for experiment files: iterates over the lines after the plan. An incomplete last line, left by a killed writer,
+/// is skipped and reported by [`Reader::is_truncated`].
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,
     plan: Plan,
     line: u64,
-    torn: bool,
-    over: bool,
+    truncated: bool,
+    done: bool,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads the first line.
+    /// Opens a file and reads its plan.
     ///
     /// # Errors
-    /// When it is not that of a split, or of a form that is not known here.
+    /// When the first line is not a plan, or of an unknown format version.
     pub fn new(from: R) -> Result<Self, SplitError> {
-        let nothing = || SplitError::File { line: 1, reason: "no file of a split: it is empty".to_owned() };
+        let empty = || SplitError::File { line: 1, reason: "the file is empty".to_owned() };
         let placeholder = Plan {
             arms: crate::Arms::parse(["a=50%", "b=50%"])?,
             control: "a".to_owned(),
-            by: crate::By::Connection,
+            by: crate::AssignBy::Connection,
             seed: 0,
-            least: fullpipe_units::Bytes(0),
+            min_transfer: fullpipe_units::Bytes(0),
             ports: Vec::new(),
-            only: String::new(),
+            condition: String::new(),
             cgroup: String::new(),
             guard: crate::Guard::off(),
             began_unix_s: 0.0,
         };
-        let mut reader = Reader { from, plan: placeholder, line: 0, torn: false, over: false };
-        match reader.read()?.ok_or_else(nothing)? {
+        let mut reader = Reader { from, plan: placeholder, line: 0, truncated: false, done: false };
+        match reader.read()?.ok_or_else(empty)? {
             Line::Plan { schema, plan } => {
                 let wrong = |reason: String| SplitError::File { line: 1, reason };
                 if schema != SCHEMA {
-                    return Err(wrong(format!("the form {schema:?} is not known; {SCHEMA} is")));
+                    return Err(wrong(format!("unknown format {schema:?}, expected {SCHEMA}")));
                 }
                 plan.check().map_err(|e| wrong(e.to_string()))?;
                 reader.plan = plan;
                 Ok(reader)
             }
-            _ => Err(SplitError::File { line: 1, reason: "a split begins with its plan".to_owned() }),
+            _ => Err(SplitError::File { line: 1, reason: "expected the plan of an experiment".to_owned() }),
         }
     }
 
-    /// What was asked.
+    /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Whether the last line was cut off.
-    pub fn is_torn(&self) -> bool {
-        self.torn
+    /// Whether the last line was incomplete.
+    pub fn is_truncated(&self) -> bool {
+        self.truncated
     }
 
     fn read(&mut self) -> Result<Option<Line>, SplitError> {
@@ -211,11 +211,11 @@ impl<R: BufRead> Reader<R> {
         let wrong = |reason: String| SplitError::File { line, reason };
         let next = next_line(&mut self.from).map_err(|e| wrong(format!("cannot be read: {e}")))?;
         let Some(text) = next else { return Ok(None) };
-        if text.len() as u64 > MOST_LINE {
-            return Err(wrong(format!("longer than {MOST_LINE} bytes")));
+        if text.len() as u64 > MAX_LINE_BYTES {
+            return Err(wrong(format!("longer than {MAX_LINE_BYTES} bytes")));
         }
         if text.last() != Some(&b'\n') {
-            self.torn = true;
+            self.truncated = true;
             return Ok(None);
         }
         serde_json::from_slice(&text).map(Some).map_err(|e| wrong(e.to_string()))
@@ -226,7 +226,7 @@ impl<R: BufRead> Reader<R> {
         let wrong = |reason: String| Err(SplitError::File { line: self.line, reason });
         let arms = self.plan.arms.all().len();
         match &line {
-            Line::Plan { .. } => return wrong("a second plan".to_owned()),
+            Line::Plan { .. } => return wrong("duplicate plan".to_owned()),
             Line::Connection(outcome) => {
                 if let Err(reason) = outcome.check(arms) {
                     return wrong(reason);
@@ -238,10 +238,10 @@ impl<R: BufRead> Reader<R> {
                 }
             }
             Line::Shares { shares, .. } if shares.len() != arms => {
-                return wrong(format!("{} shares of {arms} arms", shares.len()));
+                return wrong(format!("{} shares for {arms} arms", shares.len()));
             }
             Line::Counts(counts) if [&counts.opened, &counts.closed].iter().any(|all| all.len() != arms) => {
-                return wrong(format!("counts that are not of {arms} arms"));
+                return wrong(format!("counts do not match {arms} arms"));
             }
             Line::Shares { .. } | Line::Counts(_) | Line::End { .. } => {}
         }
@@ -253,11 +253,11 @@ impl<R: BufRead> Iterator for Reader<R> {
     type Item = Result<Line, SplitError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.over {
+        if self.done {
             return None;
         }
         let next = self.checked().transpose();
-        self.over = !matches!(next, Some(Ok(_)));
+        self.done = !matches!(next, Some(Ok(_)));
         next
     }
 }
@@ -300,56 +300,56 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn files_round_trip() {
         let file = file();
         let mut reader = Reader::new(&file[..]).unwrap();
         assert_eq!(reader.plan(), &plan("client-prefix/24,/56", &["bbr=10%", "cubic=90%"]));
         let read: Vec<Line> = reader.by_ref().map(Result::unwrap).collect();
         assert_eq!(read, lines());
-        assert!(!reader.is_torn());
+        assert!(!reader.is_truncated());
     }
 
     #[test]
-    fn a_file_that_was_cut_off_is_read_as_far_as_it_goes() {
+    fn a_truncated_file_is_read_up_to_its_last_complete_line() {
         let file = file();
         let cut = &file[..file.len() - 20];
         let mut reader = Reader::new(cut).unwrap();
         assert_eq!(reader.by_ref().map(Result::unwrap).count(), 4);
-        assert!(reader.is_torn());
+        assert!(reader.is_truncated());
     }
 
     #[test]
-    fn what_is_no_split_is_refused_with_its_line() {
-        let told = |file: &[u8]| match Reader::new(file) {
+    fn invalid_files_are_refused_with_a_line_number() {
+        let error = |file: &[u8]| match Reader::new(file) {
             Err(e) => e.to_string(),
             Ok(reader) => reader.filter_map(Result::err).map(|e| e.to_string()).collect(),
         };
-        assert!(told(b"").contains("empty"));
-        assert!(told(b"{}\n").starts_with("line 1"));
+        assert!(error(b"").contains("empty"));
+        assert!(error(b"{}\n").starts_with("line 1"));
         let text = String::from_utf8(file()).unwrap();
-        let with = |from: &str, to: &str| told(text.replacen(from, to, 1).as_bytes());
+        let with = |from: &str, to: &str| error(text.replacen(from, to, 1).as_bytes());
         assert!(with("split/1", "split/9").contains("split/9"));
         assert!(with("\"arm\":1", "\"arm\":2").contains("line 2: arm 2 of 2"));
         assert!(with("\"processor_s\":12.34", "\"processor_s\":-1").contains("line 4: processor_s is -1"));
         assert!(with("\"number\":3,\"arm\":1", "\"number\":3,\"arm\":2").contains("line 4: arm 2 of 2"));
         assert!(with("\"duration_s\":1.0", "\"duration_s\":-1.0").contains("duration_s"));
         assert!(with("\"control\":\"cubic\"", "\"control\":\"reno\"").contains("reno"));
-        assert!(with("[\"0%\",\"100%\"]", "[\"0%\"]").contains("line 3: 1 shares of 2"));
-        assert!(told(&vec![b'x'; 70_000]).contains("longer"));
+        assert!(with("[\"0%\",\"100%\"]", "[\"0%\"]").contains("line 3: 1 shares for 2"));
+        assert!(error(&vec![b'x'; 70_000]).contains("longer"));
     }
 
     proptest::proptest! {
-        /// What the fuzz target asks of more bytes: refused, or reported.
+        /// As the fuzz target: any file is refused or reported.
         #[test]
-        fn no_file_is_too_strange_to_be_refused_or_reported(
+        fn any_file_is_refused_or_reported(
             changes in proptest::collection::vec((0usize..4096, 0u8..=255, 0u8..3), 0..12),
         ) {
             let mut file = file();
-            for (place, byte, how) in changes {
+            for (place, byte, kind) in changes {
                 let place = place % file.len();
-                match how {
+                match kind {
                     0 => file[place] = byte,
-                    // Digits make other numbers, longer ones among them.
+                    // Inserted digits change numbers.
                     1 => file.insert(place, b'0' + byte % 10),
                     _ => drop(file.remove(place)),
                 }
@@ -357,9 +357,9 @@ mod tests {
             if let Ok(mut reader) = Reader::new(&file[..]) {
                 let plan = reader.plan().clone();
                 let lines: Vec<_> = reader.by_ref().filter_map(Result::ok).collect();
-                let report = crate::Report::of(&plan, lines.into_iter().map(Ok::<_, SplitError>)).unwrap();
-                let told = crate::terminal(&report);
-                proptest::prop_assert!(told.contains(&plan.control));
+                let report = crate::Report::from_lines(&plan, lines.into_iter().map(Ok::<_, SplitError>)).unwrap();
+                let text = crate::terminal(&report);
+                proptest::prop_assert!(text.contains(&plan.control));
                 serde_json::to_string(&report).unwrap();
             }
         }

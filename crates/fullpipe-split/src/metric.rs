@@ -1,14 +1,14 @@
-//! What is compared.
+//! Compared metrics.
 
 use crate::{Comparison, Outcome};
 use serde::{Deserialize, Serialize};
 
-/// A figure that a connection has. All but [`Metric::Retransmitted`] are compared on a logarithmic scale: they are spread over
-/// decades, and differences are ratios.
+/// A metric of a connection. All except [`Metric::Retransmitted`] are compared on a logarithmic scale: they span decades,
+/// and differences become ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
-    /// Payload delivered in the time in which there was some to deliver, of transfers.
+    /// Payload delivered per busy time, of transfers.
     Goodput,
     /// Time until 100 kB were delivered.
     #[serde(rename = "deliver-100kB")]
@@ -19,18 +19,18 @@ pub enum Metric {
     /// Time until 10 MB were delivered.
     #[serde(rename = "deliver-10MB")]
     Deliver10MB,
-    /// The mean of the smoothed RTT, of all connections that have samples.
+    /// Mean smoothed RTT, of connections with samples.
     Rtt,
-    /// The mean RTT over the least one, of transfers: time in queues.
+    /// Mean RTT relative to the minimum RTT, of transfers: queueing.
     Queueing,
-    /// The share of sent bytes that were sent again, of transfers.
+    /// Retransmitted share of the bytes sent, of transfers.
     Retransmitted,
-    /// Processor time of the whole machine for a gigabyte that it delivered, of periods (`--by time`); of no single connection.
+    /// CPU time of the host per gigabyte delivered, of periods (`--by time`); not per connection.
     Processor,
 }
 
 impl Metric {
-    /// All of them, in the order in which they are told.
+    /// All metrics, in report order.
     pub const ALL: [Metric; 8] = [
         Metric::Goodput,
         Metric::Deliver100kB,
@@ -42,7 +42,7 @@ impl Metric {
         Metric::Processor,
     ];
 
-    /// Its name in files and on the command line.
+    /// Name in files and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Goodput => "goodput",
@@ -56,19 +56,20 @@ impl Metric {
         }
     }
 
-    /// Whether more of it is better.
+    /// Whether larger is better.
     pub fn more_is_better(self) -> bool {
         self == Metric::Goodput
     }
 
-    /// How it is compared: [`Metric::of`] gives natural logarithms, or shares.
+    /// How it is compared: [`Metric::value`] returns natural logarithms, or shares.
     pub fn comparison(self) -> Comparison {
         if self == Metric::Retransmitted { Comparison::Difference } else { Comparison::Ratio }
     }
 
-    /// A connection's figure on the scale on which it is compared, if it has one; `least` is what makes a transfer of it.
-    pub fn of(self, o: &Outcome, least: u64) -> Option<f64> {
-        let is_transfer = o.delivered_bytes >= least.max(1);
+    /// The value of a connection on the scale of comparison, if any; connections that delivered at least `min_transfer`
+    /// bytes count as transfers.
+    pub fn value(self, o: &Outcome, min_transfer: u64) -> Option<f64> {
+        let is_transfer = o.delivered_bytes >= min_transfer.max(1);
         let log = |x: f64| (x > 0.0 && x.is_finite()).then(|| x.ln());
         match self {
             Metric::Goodput if is_transfer => log(8.0 * o.delivered_bytes as f64 / o.busy_s),
@@ -84,9 +85,9 @@ impl Metric {
         }
     }
 
-    /// A level on its scale as people read it.
+    /// Formats a level on its scale.
     pub fn level(self, value: f64) -> String {
-        let three = |x: f64| {
+        let three_digits = |x: f64| {
             let digits = if x >= 99.95 {
                 0
             } else if x >= 9.995 {
@@ -104,16 +105,20 @@ impl Metric {
                     b if b >= 1e6 => ("Mbit/s", 1e6),
                     _ => ("kbit/s", 1e3),
                 };
-                format!("{} {unit}", three(bits / size))
+                format!("{} {unit}", three_digits(bits / size))
             }
             Metric::Deliver100kB | Metric::Deliver1MB | Metric::Deliver10MB => {
                 let s = value.exp();
-                if s < 1.0 { format!("{} ms", three(s * 1e3)) } else { format!("{} s", three(s)) }
+                if s < 1.0 {
+                    format!("{} ms", three_digits(s * 1e3))
+                } else {
+                    format!("{} s", three_digits(s))
+                }
             }
-            Metric::Rtt => format!("{} ms", three(value.exp())),
+            Metric::Rtt => format!("{} ms", three_digits(value.exp())),
             Metric::Queueing => format!("×{:.2}", value.exp()),
             Metric::Retransmitted => format!("{:.2} %", value * 100.0),
-            Metric::Processor => format!("{} s/GB", three(value.exp())),
+            Metric::Processor => format!("{} s/GB", three_digits(value.exp())),
         }
     }
 }
@@ -130,22 +135,22 @@ mod tests {
     use crate::outcome::example;
 
     #[test]
-    fn figures_are_what_they_are_called() {
+    fn metrics_have_their_defined_values() {
         let o = example(0, "198.51.100.1:5000");
-        let of = |metric: Metric| metric.of(&o, 100_000).unwrap();
-        assert_eq!(Metric::Goodput.level(of(Metric::Goodput)), "8.00 Mbit/s");
-        assert_eq!(Metric::Rtt.level(of(Metric::Rtt)), "50.0 ms");
-        assert_eq!(Metric::Queueing.level(of(Metric::Queueing)), "×1.25");
-        assert_eq!(Metric::Retransmitted.level(of(Metric::Retransmitted)), "0.99 %");
-        assert_eq!(Metric::Deliver100kB.level(of(Metric::Deliver100kB)), "200 ms");
-        assert_eq!(Metric::Deliver10MB.of(&o, 0), None);
+        let value = |metric: Metric| metric.value(&o, 100_000).unwrap();
+        assert_eq!(Metric::Goodput.level(value(Metric::Goodput)), "8.00 Mbit/s");
+        assert_eq!(Metric::Rtt.level(value(Metric::Rtt)), "50.0 ms");
+        assert_eq!(Metric::Queueing.level(value(Metric::Queueing)), "×1.25");
+        assert_eq!(Metric::Retransmitted.level(value(Metric::Retransmitted)), "0.99 %");
+        assert_eq!(Metric::Deliver100kB.level(value(Metric::Deliver100kB)), "200 ms");
+        assert_eq!(Metric::Deliver10MB.value(&o, 0), None);
         for metric in [Metric::Goodput, Metric::Queueing, Metric::Retransmitted, Metric::Processor] {
-            assert_eq!(metric.of(&o, 2_000_000), None, "{metric}: no transfer");
+            assert_eq!(metric.value(&o, 2_000_000), None, "{metric}: not a transfer");
         }
     }
 
     #[test]
-    fn names_are_those_of_files() {
+    fn names_match_serialised_names() {
         for metric in Metric::ALL {
             assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
         }

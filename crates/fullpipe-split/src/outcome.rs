@@ -1,69 +1,69 @@
-//! What a connection came to.
+//! Outcome of a connection.
 
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
-/// A connection of one arm that closed. What is not known is left out.
+/// A closed connection of one arm. Unknown values are omitted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The place of its arm among the plan's.
+    /// Index of its arm in the plan.
     pub arm: u8,
-    /// Of the shares when it opened.
+    /// Generation of the shares when it opened.
     pub generation: u64,
-    /// The kernel's lasting name for the socket.
+    /// Socket cookie (`SO_COOKIE`).
     pub cookie: u64,
-    /// When it opened, seconds since 1970.
+    /// Time of opening, Unix seconds.
     pub opened_unix_s: f64,
-    /// From its opening until the kernel was done with it, s.
+    /// Time from opening to closing, s.
     pub duration_s: f64,
-    /// This host's end.
+    /// Local address and port.
     pub local: SocketAddr,
-    /// The other end.
+    /// Remote address and port.
     pub remote: SocketAddr,
-    /// Whether this host opened it.
+    /// Whether this host opened it (active open).
     pub active: bool,
-    /// Payload that the peer acknowledged, bytes.
+    /// Payload acknowledged by the peer, bytes.
     pub delivered_bytes: u64,
-    /// Bytes that came in, in order; the peer's FIN counts for one.
+    /// Bytes received in order, including the peer's FIN.
     pub received_bytes: u64,
-    /// Payload sent, what was sent again counted in, bytes.
+    /// Payload sent, with retransmissions, bytes.
     pub sent_bytes: u64,
-    /// Payload that was sent again, bytes.
+    /// Payload retransmitted, bytes.
     pub resent_bytes: u64,
-    /// Segments with data, those sent again counted in.
+    /// Data segments sent, with retransmissions.
     pub segments: u64,
-    /// Segments that were sent again.
+    /// Segments retransmitted.
     pub resent_segments: u64,
-    /// Time in which there was something to send or to be acknowledged, s (`tcpi_busy_time`).
+    /// Time with data queued or outstanding, s (`tcpi_busy_time`).
     pub busy_s: f64,
     /// Mean of the smoothed RTT over the samples of the first 10 MB, ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
-    /// The least RTT of its last minutes, ms.
+    /// Minimum RTT of its last minutes, ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_rtt_ms: Option<f64>,
-    /// From the opening until 100 kB were acknowledged, s.
+    /// Time from opening until 100 kB were acknowledged, s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver_100kb_s: Option<f64>,
-    /// Until 1 MB was, s.
+    /// Time until 1 MB was acknowledged, s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver_1mb_s: Option<f64>,
-    /// Until 10 MB were, s.
+    /// Time until 10 MB were acknowledged, s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deliver_10mb_s: Option<f64>,
-    /// The controller it closed with, where that is not its arm's: its program chose one later.
+    /// Controller at closing, if it differs from the arm's: the program changed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chose: Option<String>,
-    /// Whether it ended by an error, such as a reset.
+    /// Whether it ended with an error, such as a reset.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
 }
 
 impl Outcome {
-    /// What it must be beyond its form: times and counts that can be.
+    /// Validates times and the arm.
     ///
     /// # Errors
-    /// With what is wrong.
+    /// A description of the invalid field.
     pub fn check(&self, arms: usize) -> Result<(), String> {
         if usize::from(self.arm) >= arms {
             return Err(format!("arm {} of {arms}", self.arm));
@@ -79,16 +79,16 @@ impl Outcome {
             ("deliver_10mb_s", self.deliver_10mb_s),
         ];
         for (name, time) in times {
-            // The year 5138 is far enough.
+            // Up to the year 5138.
             if time.is_some_and(|time| !(0.0..=1e11).contains(&time)) {
-                return Err(format!("{name} is no time: {}", time.unwrap_or(f64::NAN)));
+                return Err(format!("{name} is not a valid time: {}", time.unwrap_or(f64::NAN)));
             }
         }
         Ok(())
     }
 }
 
-/// A connection for tests: 1 MB in a second over 40 ms.
+/// A connection for tests: 1 MB in one second over 40 ms.
 #[cfg(test)]
 pub(crate) fn example(arm: u8, remote: &str) -> Outcome {
     Outcome {

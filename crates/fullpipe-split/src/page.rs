@@ -1,21 +1,22 @@
-//! A report as the body of a page: markup without scripts, which says the same as the terminal and draws the intervals.
+//! A report as the body of an HTML page: markup without scripts, with the contents of the terminal report and charts of the
+//! intervals.
 
 use crate::rows::{ARM, Row, arms};
 use crate::{Comparison, Report};
 use fullpipe_report::escape_html;
 use std::fmt::Write;
 
-/// The body of the page.
+/// Renders the body of the page.
 pub fn page(report: &Report) -> String {
     let mut out = String::new();
     let plan = &report.plan;
     let _ = write!(out, "<p class=\"verdict\">{}</p>", escape_html(&report.verdict));
-    list(&mut out, "troubles", "What cannot be concluded", &report.cautions);
+    list(&mut out, "troubles", "Limitations", &report.warnings);
     table_of_arms(&mut out, report);
     if !report.effects.is_empty() {
         let _ = write!(
             out,
-            "<h2>Against {}</h2><p class=\"hint\">Intervals of 95 % that hold at all looks together.</p>",
+            "<h2>Compared with {}</h2><p class=\"hint\">Always-valid 95 % confidence intervals.</p>",
             escape_html(&plan.control)
         );
         table(&mut out, &Row::all(&report.effects), &plan.control);
@@ -23,36 +24,36 @@ pub fn page(report: &Report) -> String {
     if let Some(joined) = report.joined.as_ref().filter(|joined| !joined.figures.is_empty()) {
         let _ = write!(
             out,
-            "<h2>From the joined log</h2><p class=\"hint\">{} lines, {} connections of the split. Whether more is better only \
-             the application knows.</p>",
+            "<h2>From the joined log</h2><p class=\"hint\">{} lines, {} connections of the experiment. Whether more is better \
+             depends on the application.</p>",
             joined.rows, joined.connections
         );
         for figure in &joined.figures {
             if figure.effects.is_empty() {
                 let (name, values) = (escape_html(&figure.name), figure.values);
-                let _ = write!(out, "<p>{name}: {values} values are too little to say.</p>");
+                let _ = write!(out, "<p>{name}: not enough data ({values} values).</p>");
             }
-            table(&mut out, &Row::all_of(figure), &plan.control);
+            table(&mut out, &Row::from_joined(figure), &plan.control);
         }
     }
     for group in &report.groups {
         let _ = write!(
             out,
-            "<h2>{}</h2><p class=\"hint\">{} connections; 95 % for all groups together.</p>",
+            "<h2>{}</h2><p class=\"hint\">{} connections; simultaneous 95 % intervals for all groups.</p>",
             escape_html(&group.name),
             group.connections
         );
         if group.effects.is_empty() {
-            out += "<p>Too little to say.</p>";
+            out += "<p>Not enough data.</p>";
         }
         table(&mut out, &Row::all(&group.effects), &plan.control);
     }
     for simulated in &report.simulated {
         let _ = write!(
             out,
-            "<h2>Where arms meet</h2><p>{} against {}, simulated for {}: what a split of each share shows, and what whole \
-             roll-outs bring (×{:.2}).</p><div class=\"scroll\"><table><thead><tr><th scope=\"col\">share of {0}</th>\
-             <th scope=\"col\">goodput ratio of the split</th><th scope=\"col\">off by</th></tr></thead><tbody>",
+            "<h2>Bias at shared bottlenecks</h2><p>{} compared with {}, simulated for {}: result of an experiment for \
+             each share; a full roll-out gives ×{:.2}.</p><div class=\"scroll\"><table><thead><tr><th scope=\"col\">share of {0}</th>\
+             <th scope=\"col\">goodput ratio of the experiment</th><th scope=\"col\">bias</th></tr></thead><tbody>",
             escape_html(&simulated.arm),
             escape_html(&plan.control),
             escape_html(&simulated.path),
@@ -69,9 +70,9 @@ pub fn page(report: &Report) -> String {
         }
         out += "</tbody></table></div>";
     }
-    list(&mut out, "found", "What was found", &report.found);
-    list(&mut out, "events", "Meanwhile", &report.events);
-    asked(&mut out, report);
+    list(&mut out, "found", "Findings", &report.findings);
+    list(&mut out, "events", "Events", &report.events);
+    plan_and_checks(&mut out, report);
     out
 }
 
@@ -107,26 +108,27 @@ fn table_of_arms(out: &mut String, report: &Report) {
     out.push_str("</tbody></table></div>");
 }
 
-/// A row's place, low end and high end, all of the same scale.
-fn drawn(row: &Row<'_>) -> [f64; 3] {
-    // A point of a share is drawn as ten percent of anything else.
+/// Estimate, lower and upper bound of a row, on a common scale.
+fn chart_values(row: &Row<'_>) -> [f64; 3] {
+    // One percentage point is drawn like ten percent.
     let scale = if row.comparison == Comparison::Ratio { 1.0 } else { 10.0 };
-    let of = row.estimate;
-    [of.difference, of.low.unwrap_or(f64::NEG_INFINITY), of.high.unwrap_or(f64::INFINITY)].map(|x| x * scale)
+    let estimate = row.estimate;
+    [estimate.difference, estimate.low.unwrap_or(f64::NEG_INFINITY), estimate.high.unwrap_or(f64::INFINITY)]
+        .map(|x| x * scale)
 }
 
-/// A table for each arm, all with one scale; what was found before what it was found from, for narrow screens.
+/// A table for each arm, all with one scale; results come before levels, for narrow screens.
 fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
-    // What is beyond the scale ends at its edge.
-    let widest = rows.iter().flat_map(drawn).filter(|x| x.is_finite()).map(f64::abs);
-    let most = widest.fold(0.05_f64, f64::max).min(2.0);
+    // Values beyond the scale end at its edge.
+    let widest = rows.iter().flat_map(chart_values).filter(|x| x.is_finite()).map(f64::abs);
+    let max = widest.fold(0.05_f64, f64::max).min(2.0);
     let control = escape_html(control);
-    for of in rows.chunk_by(|a, b| a.estimate.arm == b.estimate.arm) {
-        let arm = escape_html(&of[0].estimate.arm);
-        head(out, &[&*arm, "difference", "less … more", "", "95 %", &arm, &control]);
-        for row in of {
-            let found = row.verdict();
-            let class = match found {
+    for arm_rows in rows.chunk_by(|a, b| a.estimate.arm == b.estimate.arm) {
+        let arm = escape_html(&arm_rows[0].estimate.arm);
+        head(out, &[&*arm, "difference", "interval", "", "95 %", &arm, &control]);
+        for row in arm_rows {
+            let verdict = row.verdict();
+            let class = match verdict {
                 "better" => " class=\"good\"",
                 "worse" => " class=\"bad\"",
                 _ => "",
@@ -134,11 +136,11 @@ fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
             let [low, high] = row.interval();
             let _ = write!(
                 out,
-                "<tr><th scope=\"row\">{}</th><td>{}</td><td{class}>{}</td><td{class}>{found}</td><td>{} … {}</td>\
+                "<tr><th scope=\"row\">{}</th><td>{}</td><td{class}>{}</td><td{class}>{verdict}</td><td>{} … {}</td>\
                  <td>{}</td><td>{}</td></tr>",
                 escape_html(&row.name),
                 row.difference(),
-                bar(drawn(row), most),
+                bar(chart_values(row), max),
                 low,
                 high,
                 escape_html(&row.estimate.level),
@@ -149,10 +151,10 @@ fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
     }
 }
 
-/// An interval around its place, on a scale with nothing in its middle.
-fn bar([place, low, high]: [f64; 3], most: f64) -> String {
+/// An interval with its estimate, on a scale centred on zero.
+fn bar([estimate, low, high]: [f64; 3], max: f64) -> String {
     const HALF: f64 = 55.0;
-    let x = |value: f64| HALF * (1.0 + (value / most).clamp(-1.0, 1.0)) + 5.0;
+    let x = |value: f64| HALF * (1.0 + (value / max).clamp(-1.0, 1.0)) + 5.0;
     format!(
         "<svg width=\"120\" height=\"16\" viewBox=\"0 0 120 16\" role=\"img\" aria-label=\"interval\">\
          <line x1=\"60\" x2=\"60\" y1=\"0\" y2=\"16\" style=\"stroke:var(--faint);stroke-width:1\"/>\
@@ -160,29 +162,29 @@ fn bar([place, low, high]: [f64; 3], most: f64) -> String {
          <circle cx=\"{:.1}\" cy=\"8\" r=\"4\" style=\"fill:currentColor\"/></svg>",
         x(low),
         x(high),
-        x(place)
+        x(estimate)
     )
 }
 
-/// What was asked, and the checks.
-fn asked(out: &mut String, report: &Report) {
+/// The plan and the checks.
+fn plan_and_checks(out: &mut String, report: &Report) {
     let plan = &report.plan;
     let shares: Vec<String> =
         plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
     let mut facts = vec![
         ("arms", shares.join(", ")),
-        ("assigned", plan.by.to_string()),
+        ("assignment", plan.by.to_string()),
         ("seed", plan.seed.to_string()),
         ("control group", plan.cgroup.clone()),
-        ("where", plan.only.clone()),
-        ("transfers", format!("from {} on", plan.least)),
+        ("filter", plan.condition.clone()),
+        ("transfers", format!("at least {}", plan.min_transfer)),
         ("guard", plan.guard.to_string()),
-        ("shares as asked", format!("p = {:.3}", report.sample_ratio_p)),
-        ("the control against itself", report.same_arm_p.map_or("–".to_owned(), |p| format!("p = {p:.3}"))),
-        ("met another arm", report.met_share.map_or("–".to_owned(), |met| format!("{:.1} %", met * 100.0))),
+        ("sample ratio", format!("p = {:.3}", report.sample_ratio_p)),
+        ("A/A test of the control", report.aa_p.map_or("–".to_owned(), |p| format!("p = {p:.3}"))),
+        ("overlap of arms", report.overlap_share.map_or("–".to_owned(), |o| format!("{:.1} %", o * 100.0))),
     ];
     facts.retain(|(_, text)| !text.is_empty());
-    out.push_str("<h2>What was asked, and checks</h2><dl>");
+    out.push_str("<h2>Plan and checks</h2><dl>");
     for (name, text) in facts {
         let _ = write!(out, "<dt>{name}</dt><dd>{}</dd>", escape_html(&text));
     }

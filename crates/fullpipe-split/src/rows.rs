@@ -1,9 +1,9 @@
-//! What the tables of a report hold, for whoever draws them.
+//! Rows of the report tables, independent of their rendering.
 
 use crate::effect::UNCLEAR;
 use crate::{Comparison, Effect, Estimate, JoinedFigure, Metric, Report, Statistic};
 
-/// A row of a table of differences.
+/// A row of the table of differences.
 pub(crate) struct Row<'a> {
     pub name: String,
     pub estimate: &'a Estimate,
@@ -11,15 +11,15 @@ pub(crate) struct Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    pub fn of(effect: &'a Effect) -> Self {
+    pub fn from_effect(effect: &'a Effect) -> Self {
         Row::new(effect.metric.name(), &effect.estimate, effect.metric.comparison())
     }
 
     pub fn all(effects: &'a [Effect]) -> Vec<Self> {
-        effects.iter().map(Row::of).collect()
+        effects.iter().map(Row::from_effect).collect()
     }
 
-    pub fn all_of(figure: &'a JoinedFigure) -> Vec<Self> {
+    pub fn from_joined(figure: &'a JoinedFigure) -> Vec<Self> {
         figure.effects.iter().map(|estimate| Row::new(&figure.name, estimate, figure.comparison)).collect()
     }
 
@@ -35,36 +35,27 @@ impl<'a> Row<'a> {
         self.comparison.difference(self.estimate.difference)
     }
 
-    /// The ends of the interval.
+    /// Bounds of the interval, formatted.
     pub fn interval(&self) -> [String; 2] {
         let (low, high) = (self.estimate.low, self.estimate.high);
         [low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY)]
             .map(|end| self.comparison.difference(end))
     }
 
-    /// What is sure; empty where nothing is.
+    /// Verdict; empty if not significant.
     pub fn verdict(&self) -> &'static str {
         if self.estimate.verdict == UNCLEAR { "" } else { self.estimate.verdict }
     }
 }
 
-/// What is told of each arm.
-pub(crate) const ARM: [&str; 9] = [
-    "share",
-    "connections",
-    "units",
-    "transfers",
-    "delivered",
-    "sent again",
-    "goodput p50",
-    "RTT p50",
-    "RTT p95",
-];
+/// Headings of the table of arms.
+pub(crate) const ARM: [&str; 9] =
+    ["share", "connections", "units", "transfers", "delivered", "retr", "goodput p50", "RTT p50", "RTT p95"];
 
-/// The arms by name, each with [`ARM`].
+/// Arms by name, with cells for [`ARM`].
 pub(crate) fn arms(report: &Report) -> Vec<(String, [String; 9])> {
     let level = |metric: Metric, x: Option<f64>| x.map_or("–".to_owned(), |x| metric.level(x.ln()));
-    let of = |(arm, share): (&crate::ArmReport, fullpipe_units::Fraction)| {
+    let row = |(arm, share): (&crate::ArmReport, fullpipe_units::Fraction)| {
         let name = format!("{}{}", arm.label, if arm.is_control { " (control)" } else { "" });
         let cells = [
             share.to_string(),
@@ -79,7 +70,7 @@ pub(crate) fn arms(report: &Report) -> Vec<(String, [String; 9])> {
         ];
         (name, cells)
     };
-    report.arms.iter().zip(report.plan.arms.shares()).map(of).collect()
+    report.arms.iter().zip(report.plan.arms.shares()).map(row).collect()
 }
 
 fn bytes(n: u64) -> String {

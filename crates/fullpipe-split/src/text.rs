@@ -1,10 +1,10 @@
-//! A report for a terminal.
+//! A report as terminal text.
 
 use crate::Report;
 use crate::rows::{ARM, Row, arms};
 use std::fmt::Write;
 
-/// The report as text.
+/// Renders the report as text.
 pub fn terminal(report: &Report) -> String {
     let mut out = String::new();
     let plan = &report.plan;
@@ -12,13 +12,13 @@ pub fn terminal(report: &Report) -> String {
         plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
     let _ = writeln!(
         out,
-        "{}, by {}, seed {}, of {}{}; transfers from {} on; guard {}",
+        "{}, by {}, seed {}, control group {}{}; transfers of at least {}; guard {}",
         arms.join(", "),
         plan.by,
         plan.seed,
         plan.cgroup,
-        if plan.only.is_empty() { String::new() } else { format!(", where {}", plan.only) },
-        plan.least,
+        if plan.condition.is_empty() { String::new() } else { format!(", where {}", plan.condition) },
+        plan.min_transfer,
         plan.guard
     );
     for event in &report.events {
@@ -27,52 +27,52 @@ pub fn terminal(report: &Report) -> String {
     out.push('\n');
     table_of_arms(&mut out, report);
     if !report.effects.is_empty() {
-        let _ = writeln!(out, "\nagainst {} (95 % at all looks together)", plan.control);
+        let _ = writeln!(out, "\ncompared with {} (always-valid 95 % intervals)", plan.control);
         table(&mut out, &Row::all(&report.effects), &plan.control);
     }
     for group in &report.groups {
         let _ = writeln!(
             out,
-            "\n{}: {} connections (95 % for all groups together)",
+            "\n{}: {} connections (simultaneous 95 % intervals for all groups)",
             group.name, group.connections
         );
         if group.effects.is_empty() {
-            out += "too little to say\n";
+            out += "not enough data\n";
         }
         table(&mut out, &Row::all(&group.effects), &plan.control);
     }
     if let Some(joined) = &report.joined {
         let _ = writeln!(
             out,
-            "\nfrom the joined log: {} lines, {} connections of the split (95 % at all looks together)",
+            "\nfrom the joined log: {} lines, {} connections of the experiment (always-valid 95 % intervals)",
             joined.rows, joined.connections
         );
         for figure in &joined.figures {
             if figure.effects.is_empty() {
-                let _ = writeln!(out, "{}: {} values are too little to say", figure.name, figure.values);
+                let _ = writeln!(out, "{}: not enough data ({} values)", figure.name, figure.values);
             }
-            table(&mut out, &Row::all_of(figure), &plan.control);
+            table(&mut out, &Row::from_joined(figure), &plan.control);
         }
     }
     let _ = writeln!(
         out,
-        "\nchecks: shares as asked p = {:.2}; the control against itself p = {}",
+        "\nchecks: sample ratio p = {:.2}; A/A test of the control p = {}",
         report.sample_ratio_p,
-        report.same_arm_p.map_or("-".to_owned(), |p| format!("{p:.2}"))
+        report.aa_p.map_or("-".to_owned(), |p| format!("{p:.2}"))
     );
     if !report.verdict.is_empty() {
         let _ = writeln!(out, "\n{}", report.verdict);
     }
-    for said in &report.found {
-        let _ = writeln!(out, "* {said}");
+    for finding in &report.findings {
+        let _ = writeln!(out, "* {finding}");
     }
-    for said in &report.cautions {
-        let _ = writeln!(out, "! {said}");
+    for warning in &report.warnings {
+        let _ = writeln!(out, "! {warning}");
     }
     out
 }
 
-/// Columns of a terminal.
+/// Width in columns.
 const WIDTH: usize = 80;
 
 /// The arms side by side, as many as fit.
@@ -99,9 +99,9 @@ fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
         *out += line.trim_end();
         out.push('\n');
     };
-    for of in rows.chunk_by(|a, b| a.estimate.arm == b.estimate.arm) {
-        line(["", &of[0].estimate.arm, control, "change", "from", "to", ""]);
-        for row in of {
+    for arm_rows in rows.chunk_by(|a, b| a.estimate.arm == b.estimate.arm) {
+        line(["", &arm_rows[0].estimate.arm, control, "change", "from", "to", ""]);
+        for row in arm_rows {
             let (difference, [low, high]) = (row.difference(), row.interval());
             let (arm, control) = (&row.estimate.level, &row.estimate.control_level);
             line([&row.name, arm, control, &difference, &low, &high, row.verdict()]);

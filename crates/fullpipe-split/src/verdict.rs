@@ -1,64 +1,65 @@
-//! The verdict: what was found, how sure it is, and what cannot be concluded.
+//! Verdict, findings and limitations as text.
 
 use crate::rows::Row;
 use crate::{Counts, Effect, Joined, Report, Statistic};
 
-/// Below it, what should not be is: a mismatch of the sample ratio, halves of one arm that differ.
-const BROKEN: f64 = 0.001;
-/// A share of connections that meet another arm's from which on the bias is told.
-pub(crate) const SHARED: f64 = 0.05;
+/// p-value below which the sample-ratio test or A/A test fails.
+const FAILED: f64 = 0.001;
+/// Share of overlapping connections above which bias is reported.
+pub(crate) const MAX_OVERLAP: f64 = 0.05;
 
-/// An arm's differences in the mean.
+/// Effects of an arm on means.
 fn means<'a>(report: &'a Report, arm: &str) -> Vec<&'a Effect> {
-    let is_it = |e: &&Effect| e.estimate.arm == arm && e.estimate.statistic == Statistic::Mean;
-    report.effects.iter().filter(is_it).collect()
+    let matches = |e: &&Effect| e.estimate.arm == arm && e.estimate.statistic == Statistic::Mean;
+    report.effects.iter().filter(matches).collect()
 }
 
-/// What is sure of each arm, or between what its main figures lie.
-pub(crate) fn found(report: &Report) -> Vec<String> {
+/// Effects of each arm on means, with intervals.
+pub(crate) fn findings(report: &Report) -> Vec<String> {
     let plan = &report.plan;
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for arm in plan.arms.all().iter().filter(|arm| arm.label != plan.control) {
-        let of = means(report, &arm.label);
-        if of.is_empty() {
-            told.push(format!(
-                "{} against {}: too little has closed to say anything",
+        let effects = means(report, &arm.label);
+        if effects.is_empty() {
+            lines.push(format!(
+                "{} vs {}: not enough data, too few connections have closed",
                 arm.label, plan.control
             ));
         }
-        for effect in of {
-            let row = Row::of(effect);
-            let between = row.interval().join(" … ");
-            let said = match row.verdict() {
-                "" => format!("no difference is sure ({between})"),
-                verdict => format!("{} ({between}): {verdict}", row.difference()),
+        for effect in effects {
+            let row = Row::from_effect(effect);
+            let interval = row.interval().join(" … ");
+            let result = match row.verdict() {
+                "" => format!("no significant difference ({interval})"),
+                verdict => format!("{} ({interval}): {verdict}", row.difference()),
             };
-            told.push(format!("{} against {}, {}: {said}", arm.label, plan.control, effect.metric));
+            lines.push(format!("{} vs {}, {}: {result}", arm.label, plan.control, effect.metric));
         }
     }
-    told
+    lines
 }
 
-/// All of it in a sentence or two: of each arm what is better and what is worse, and whether that may be believed.
+/// One or two sentences: what is better and worse in each arm, and whether the result is valid.
 pub(crate) fn verdict(report: &Report) -> String {
     let plan = &report.plan;
-    if report.sample_ratio_p < BROKEN {
-        return "The arms did not get the shares that they were to get: until that is explained nothing here can be \
-                believed."
+    if report.sample_ratio_p < FAILED {
+        return "Sample ratio mismatch: the arms did not receive their shares, so the results are invalid until the cause is \
+                known."
             .to_owned();
     }
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for arm in plan.arms.all().iter().filter(|arm| arm.label != plan.control) {
-        let of = means(report, &arm.label);
-        let words = |verdict: &str| -> Vec<String> {
-            let all = of.iter().filter(|effect| effect.estimate.verdict == verdict);
-            all.map(|effect| format!("{} ({})", effect.metric, Row::of(effect).difference())).collect()
+        let effects = means(report, &arm.label);
+        let metrics = |verdict: &str| -> Vec<String> {
+            let all = effects.iter().filter(|effect| effect.estimate.verdict == verdict);
+            all.map(|effect| format!("{} ({})", effect.metric, Row::from_effect(effect).difference()))
+                .collect()
         };
-        let (better, worse) = (words("better"), words("worse"));
+        let (better, worse) = (metrics("better"), metrics("worse"));
         let (label, control) = (&arm.label, &plan.control);
-        told.push(match (of.is_empty(), better.is_empty(), worse.is_empty()) {
-            (true, ..) => format!("{label} against {control}: too little has closed to say anything."),
-            (_, true, true) => format!("No difference between {label} and {control} is sure."),
+        lines.push(match (effects.is_empty(), better.is_empty(), worse.is_empty()) {
+            (true, ..) => format!("{label} vs {control}: not enough data, too few connections have closed."),
+            (_, true, true) => format!("No significant difference between {label} and {control}."),
             (_, false, true) => format!("{label} is better than {control} in {}.", better.join(", ")),
             (_, true, false) => format!("{label} is worse than {control} in {}.", worse.join(", ")),
             (_, false, false) => format!(
@@ -68,123 +69,125 @@ pub(crate) fn verdict(report: &Report) -> String {
             ),
         });
     }
-    if report.is_shared() {
-        told.push("Arms met at clients: a roll-out may bring something else.".to_owned());
+    if report.has_overlap() {
+        lines.push("Arms overlapped at clients: a full roll-out may differ.".to_owned());
     }
-    told.join(" ")
+    lines.join(" ")
 }
 
-/// A file may say anything.
+/// Saturating, since files may contain any numbers.
 fn sum(all: &[u64]) -> u64 {
     all.iter().fold(0, |sum, n| sum.saturating_add(*n))
 }
 
-/// What a reader must know before believing the rest.
-pub(crate) fn cautions(report: &Report, ended: bool) -> Vec<String> {
-    let mut told = of_the_assignment(report);
-    told.extend(report.counts.iter().flat_map(of_the_kernel));
+/// Limitations of the results.
+pub(crate) fn warnings(report: &Report, ended: bool) -> Vec<String> {
+    let mut lines = assignment_warnings(report);
+    lines.extend(report.counts.iter().flat_map(kernel_warnings));
     if !ended {
-        told.push("the file has no end: the split still runs, or its owner was killed".to_owned());
+        lines.push(
+            "the file has no end: the experiment is still running, or its process was killed".to_owned(),
+        );
     }
-    told.extend(report.joined.iter().flat_map(of_the_log));
-    told.extend(of_meetings(report));
-    told
+    lines.extend(report.joined.iter().flat_map(log_warnings));
+    lines.extend(overlap_warnings(report));
+    lines
 }
 
-/// Whether chance did what it should.
-fn of_the_assignment(report: &Report) -> Vec<String> {
-    let mut told = Vec::new();
-    if report.sample_ratio_p < BROKEN {
-        told.push(format!(
-            "the arms did not get what they were to get (p = {:.1e}): believe no effect until that is explained; arms whose \
-             connections do not close, or are not transfers, are counted less",
+/// Failed tests of the assignment.
+fn assignment_warnings(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    if report.sample_ratio_p < FAILED {
+        lines.push(format!(
+            "sample ratio mismatch (p = {:.1e}): effects are invalid until the cause is known; connections that do not \
+             close, or are not transfers, are undercounted",
             report.sample_ratio_p
         ));
     }
-    if report.same_arm_p.is_some_and(|p| p < BROKEN) {
-        told.push(
-            "the control differs from itself in two halves made by chance: connections of what is assigned as one are not \
-             alike; assign larger units (--by client-prefix/16,/48)"
+    if report.aa_p.is_some_and(|p| p < FAILED) {
+        lines.push(
+            "the A/A test of the control failed: connections within a unit are correlated; assign larger units (--by \
+             client-prefix/16,/48)"
                 .to_owned(),
         );
     }
-    told
+    lines
 }
 
-/// What the program in the kernel counted of connections that are in no figure.
-fn of_the_kernel(counts: &Counts) -> Vec<String> {
+/// Connections counted by the eBPF program that are not in the results.
+fn kernel_warnings(counts: &Counts) -> Vec<String> {
     let refused = sum(&counts.refused);
     let left = counts.program_chose.saturating_add(counts.route_chose);
     let opened = sum(&counts.opened);
     let open = opened.saturating_sub(sum(&counts.closed));
     let all = [
         (counts.lost > 0).then(|| {
-            format!("{} connections closed unrecorded, because nobody emptied the ring in time", counts.lost)
+            format!("{} closed connections were not recorded: the ring buffer was full", counts.lost)
         }),
         (refused > 0).then(|| {
-            format!("the kernel refused the arm's controller to {refused} connections; they are in no arm")
+            format!("the kernel refused the arm's controller for {refused} connections; they are in no arm")
         }),
         (counts.lapsed > 0).then(|| {
             format!(
-                "{} connections opened while the owner did not renew its lease; they are in no arm",
+                "{} connections opened while the lease had expired; they are in no arm",
                 counts.lapsed
             )
         }),
         (left > 0).then(|| {
             format!(
-                "{left} connections were left alone: of {} the program chose the controller, of {} the route",
+                "{left} connections were left alone: the controller was set by the program for {}, by the route for {}",
                 counts.program_chose, counts.route_chose
             )
         }),
         (open > opened / 20).then(|| {
             format!(
-                "{open} of {opened} connections have not closed and are in no figure; a slow arm's close later"
+                "{open} of {opened} connections have not closed and are not in the results; those of a slow arm close later"
             )
         }),
     ];
     all.into_iter().flatten().collect()
 }
 
-/// What could not be taken from the log that was joined.
-fn of_the_log(joined: &Joined) -> Vec<String> {
-    let mut told = Vec::new();
-    if joined.bad > 0 {
-        told.push(format!(
-            "{} line{} of the joined log could not be read: {}{}",
-            joined.bad,
-            if joined.bad == 1 { "" } else { "s" },
-            joined.troubles.join("; "),
-            if joined.bad > joined.troubles.len() as u64 { "; …" } else { "" }
+/// Problems of the joined log.
+fn log_warnings(joined: &Joined) -> Vec<String> {
+    let mut lines = Vec::new();
+    if joined.invalid > 0 {
+        lines.push(format!(
+            "{} invalid line{} in the joined log: {}{}",
+            joined.invalid,
+            if joined.invalid == 1 { "" } else { "s" },
+            joined.errors.join("; "),
+            if joined.invalid > joined.errors.len() as u64 { "; …" } else { "" }
         ));
     }
     if joined.others > joined.connections {
-        told.push(format!(
-            "{} of {} connections in the joined log are not in the split: is it of the same time and host, and the \
-             cookie that of the accepted socket (SO_COOKIE)?",
+        lines.push(format!(
+            "{} of {} connections in the joined log are not in the experiment: check that it is from the same time and \
+             host, and that the cookie is that of the accepted socket (SO_COOKIE)",
             joined.others,
             joined.others.saturating_add(joined.connections)
         ));
     }
-    told.extend(joined.left_out.iter().map(|left| format!("not compared: {left}")));
-    told
+    lines.extend(joined.not_compared.iter().map(|column| format!("not compared: {column}")));
+    lines
 }
 
-/// Where an arm did not have its connections for itself.
-fn of_meetings(report: &Report) -> Vec<String> {
-    let mut told = Vec::new();
-    if let Some(met) = report.met_share.filter(|met| *met > SHARED) {
-        told.push(format!(
-            "{:.0} % of connections were open together with one of another arm from the same client: where they meet at a \
-             bottleneck one takes from the other, and the difference is not that of a whole roll-out; --by client-prefix or \
-             --by time has less of that",
-            met * 100.0
+/// Interference between arms.
+fn overlap_warnings(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(share) = report.overlap_share.filter(|share| *share > MAX_OVERLAP) {
+        lines.push(format!(
+            "{:.0} % of connections were open at the same time as one of another arm from the same client: at a shared \
+             bottleneck one arm takes bandwidth from the other, so a full roll-out may differ; --by client-prefix or \
+             --by time reduces this",
+            share * 100.0
         ));
     }
-    let chose: u64 = report.arms.iter().map(|arm| arm.chose_later).sum();
-    if chose > 0 {
-        told.push(format!(
-            "{chose} connections got another controller after they opened; they count for the arm they opened in"
+    let changed: u64 = report.arms.iter().map(|arm| arm.changed_controller).sum();
+    if changed > 0 {
+        lines.push(format!(
+            "{changed} connections changed their controller after opening; they count for their original arm"
         ));
     }
-    told
+    lines
 }

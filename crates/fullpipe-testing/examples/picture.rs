@@ -1,23 +1,23 @@
-//! A picture of a page as a browser shows it: `picture URL WIDTH light|dark FILE.png [SCRIPT]`. SCRIPT is an expression, which may be a
-//! promise, that is waited for first.
+//! Screenshot of a page in a browser: `picture URL WIDTH light|dark FILE.png [SCRIPT]`. SCRIPT is an expression that is
+//! evaluated first; it may be a promise.
 
-use fullpipe_testing::{View, visit};
+use fullpipe_testing::View;
 use std::path::Path;
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [url, width, ground, file, script @ ..] = &args[..] else {
+    let [url, width, scheme, file, script @ ..] = &args[..] else {
         eprintln!("picture URL WIDTH light|dark FILE.png [SCRIPT]");
         std::process::exit(2);
     };
     let width = width.parse().expect("WIDTH is a number of points");
-    let view = View { width, height: 900, dark: ground == "dark", picture: Some(Path::new(file)) };
-    // Fonts and plots that wait for the page's first frame.
+    let view = View { width, height: 900, dark: scheme == "dark", picture: Some(Path::new(file)) };
+    // Wait for fonts and plots.
     let wait = "new Promise((done) => setTimeout(done, 1000))";
-    let visited = visit(url, script.first().map_or(wait, String::as_str), view);
-    let Some(visited) = visited else { std::process::exit(3) };
-    eprintln!("{file}: {}", visited.value);
-    for complaint in visited.complaints {
-        eprintln!("{complaint}");
+    let visit = fullpipe_testing::visit(url, script.first().map_or(wait, String::as_str), view);
+    let Some(visit) = visit else { std::process::exit(3) };
+    eprintln!("{file}: {}", visit.value);
+    for error in visit.errors {
+        eprintln!("{error}");
     }
 }

@@ -3,33 +3,32 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// What a browser made of a page.
-pub struct Browsed {
+/// A page after its scripts ran.
+pub struct BrowserOutput {
     /// The document after all scripts.
     pub dom: String,
-    /// What the browser logged, the page's own complaints among it.
+    /// The browser's log, including errors of the page.
     pub log: String,
 }
 
-impl Browsed {
-    /// The note that the reader left as `data-t-NAME` at the root element.
+impl BrowserOutput {
+    /// The note `data-t-NAME` that the test script left at the root element.
     ///
     /// # Panics
-    /// When there is none.
+    /// If it is missing.
     pub fn note(&self, name: &str) -> &str {
         let start = format!("data-t-{name}=\"");
-        let from =
-            self.dom.find(&start).unwrap_or_else(|| panic!("no note `{name}` in {}", self.beginning()));
+        let from = self.dom.find(&start).unwrap_or_else(|| panic!("no note `{name}` in {}", self.excerpt()));
         self.dom[from + start.len()..].split('"').next().unwrap_or_default()
     }
 
-    /// The first few hundred characters: where a page writes down its errors.
-    pub fn beginning(&self) -> String {
+    /// The first 600 characters, where pages show their errors.
+    pub fn excerpt(&self) -> String {
         self.dom.chars().take(600).collect()
     }
 }
 
-/// The browser that there is, or that the test is skipped.
+/// The name of the installed browser; otherwise prints that the test is skipped.
 pub(crate) fn chromium() -> Option<&'static str> {
     let browser = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
         let found = Command::new(name).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -42,17 +41,17 @@ pub(crate) fn chromium() -> Option<&'static str> {
     browser
 }
 
-/// Opens `page` in Chromium, in a window of `size` points, with `reader` as its last script: one that works the page as a reader
-/// would and leaves notes at the root element. `None` where there is no Chromium, outside CI.
+/// Opens `page` in Chromium, in a window of `size` points, with `script` as its last script, which operates the page as a
+/// user would and leaves notes at the root element. `None` without Chromium, except in CI.
 ///
 /// # Panics
-/// When the browser does not come to an end, or in CI is not there.
-pub fn browse(page: &str, reader: &str, size: (u32, u32)) -> Option<Browsed> {
+/// When the browser times out, or in CI without Chromium.
+pub fn browse(page: &str, script: &str, size: (u32, u32)) -> Option<BrowserOutput> {
     let browser = chromium()?;
     let (before, after) = page.rsplit_once("</body>").expect("a page has a body");
     let dir = tempfile::tempdir().unwrap();
     let [file, dom, log] = ["page.html", "dom", "log"].map(|name| dir.path().join(name));
-    std::fs::write(&file, format!("{before}<script>{reader}</script></body>{after}")).unwrap();
+    std::fs::write(&file, format!("{before}<script>{script}</script></body>{after}")).unwrap();
     let mut child = Command::new(browser)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"])
@@ -74,7 +73,7 @@ pub fn browse(page: &str, reader: &str, size: (u32, u32)) -> Option<Browsed> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Some(Browsed { dom: read(&dom), log: read(&log) })
+    Some(BrowserOutput { dom: read(&dom), log: read(&log) })
 }
 
 fn read(path: &Path) -> String {

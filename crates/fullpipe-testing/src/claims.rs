@@ -1,168 +1,173 @@
-//! Attempts to show a claim, and what they decide.
+//! Claims about timing, checked by repeated attempts.
 
 use crate::machine::Machine;
 use serde_json::Value;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// One attempt to show a claim.
+/// One attempt to check a claim.
 pub struct Attempt {
-    /// Why what was seen may be the machine's doing; empty if nothing speaks for that.
-    pub doubts: Vec<String>,
-    /// What is not as claimed; empty if all is.
-    pub wrong: Vec<String>,
+    /// Reasons why the machine may have disturbed the attempt; empty if undisturbed.
+    pub disturbances: Vec<String>,
+    /// Failed assertions; empty if the claim holds.
+    pub failures: Vec<String>,
 }
 
 impl Attempt {
-    /// What `claim` asserts; what it panics with is what is wrong.
-    pub fn of(doubts: Vec<String>, claim: impl FnOnce()) -> Attempt {
-        let wrong = catch_unwind(AssertUnwindSafe(claim)).err().map(|panic| said(&*panic));
-        Attempt { doubts, wrong: wrong.into_iter().collect() }
+    /// Runs the assertions of `claim`; a panic is a failure.
+    pub fn run(disturbances: Vec<String>, claim: impl FnOnce()) -> Attempt {
+        let failure = catch_unwind(AssertUnwindSafe(claim)).err().map(|panic| panic_message(&*panic));
+        Attempt { disturbances, failures: failure.into_iter().collect() }
     }
 }
 
-fn said(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("see above").to_owned()
 }
 
-/// What decides.
+/// Number of attempts that decide.
 struct Rule {
-    /// So many attempts without doubts that were wrong: it is not so.
-    wrong: usize,
-    /// So many with doubts: it cannot be shown.
-    doubted: usize,
+    /// Failed undisturbed attempts that refute the claim.
+    failed: usize,
+    /// Failed disturbed attempts after which the claim is not shown.
+    disturbed: usize,
 }
 
 impl Rule {
-    /// Where the processors are known to be taken, another doubted attempt would be like the first.
-    fn here(wrong: usize, doubted: usize) -> Rule {
-        Rule { wrong, doubted: if crate::processors_are_taken() { 1 } else { doubted } }
+    /// On a host known to be busy, a single disturbed attempt is enough.
+    fn for_this_host(failed: usize, disturbed: usize) -> Rule {
+        Rule { failed, disturbed: if crate::host_is_busy() { 1 } else { disturbed } }
     }
 }
 
-/// What came out.
+/// Result of checking a claim.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Shown,
-    /// There is nothing to try it on.
-    Untried,
-    NotSo(Vec<Vec<String>>),
+    /// The attempt was not possible.
+    Skipped,
+    Refuted(Vec<Vec<String>>),
     NotShown(Vec<String>),
 }
 
 fn judge(claim: &str, rule: &Rule, mut attempt: impl FnMut() -> Option<Attempt>) -> Verdict {
-    let (mut failures, mut doubted) = (Vec::new(), 0);
+    let (mut refutations, mut disturbed) = (Vec::new(), 0);
     loop {
-        let Some(Attempt { doubts, wrong }) = attempt() else { return Verdict::Untried };
-        if wrong.is_empty() {
+        let Some(Attempt { disturbances, failures }) = attempt() else { return Verdict::Skipped };
+        if failures.is_empty() {
             return Verdict::Shown;
         }
-        println!("{claim}: {wrong:#?}, {doubts:?}");
-        if doubts.is_empty() {
-            failures.push(wrong);
-            if failures.len() == rule.wrong {
-                return Verdict::NotSo(failures);
+        println!("{claim}: {failures:#?}, {disturbances:?}");
+        if disturbances.is_empty() {
+            refutations.push(failures);
+            if refutations.len() == rule.failed {
+                return Verdict::Refuted(refutations);
             }
         } else {
-            doubted += 1;
-            if doubted == rule.doubted {
-                return Verdict::NotShown(doubts);
+            disturbed += 1;
+            if disturbed == rule.disturbed {
+                return Verdict::NotShown(disturbances);
             }
         }
     }
 }
 
-fn tell(claim: &str, verdict: Verdict) {
+fn report(claim: &str, verdict: Verdict) {
     match verdict {
-        Verdict::Shown | Verdict::Untried => {}
-        Verdict::NotSo(failures) => {
-            panic!("{claim}: not so in {} attempts without doubts: {failures:#?}", failures.len())
+        Verdict::Shown | Verdict::Skipped => {}
+        Verdict::Refuted(failures) => {
+            panic!("{claim}: failed in {} undisturbed attempts: {failures:#?}", failures.len())
         }
-        Verdict::NotShown(doubts) => println!("NOT SHOWN: {claim}: {}", doubts.join("; ")),
+        Verdict::NotShown(disturbances) => println!("NOT SHOWN: {claim}: {}", disturbances.join("; ")),
     }
 }
 
-/// Tries until all is as claimed. What two attempts without doubts do not show is not so: one may be the error that a 95 % confidence
-/// interval has by definition, or a moment that no audit sees. What a busy machine cannot show is said on a line that `./x test` counts,
-/// and neither passes nor fails. `None` ends it: there is nothing to try it on.
-pub fn shows(claim: &str, mut attempt: impl FnMut() -> Option<Attempt>) {
-    let watched = || {
-        let machine = Machine::watch();
-        let mut made = attempt()?;
-        made.doubts.extend(machine.doubts());
-        Some(made)
+/// Repeats `attempt` until the claim holds. Two failed undisturbed attempts refute it: a single one may be the error inherent
+/// in a 95 % confidence interval, or an undetected disturbance. On a busy machine, the claim may be not shown, which is printed
+/// on a line that `./x test` counts, and neither passes nor fails. `None` skips it.
+pub fn check_claim(claim: &str, mut attempt: impl FnMut() -> Option<Attempt>) {
+    let monitored = || {
+        let machine = Machine::start();
+        let mut outcome = attempt()?;
+        outcome.disturbances.extend(machine.disturbances());
+        Some(outcome)
     };
-    tell(claim, judge(claim, &Rule::here(2, 2), watched));
+    report(claim, judge(claim, &Rule::for_this_host(2, 2), monitored));
 }
 
-/// Something short against the clock, which the processors' other work disturbs more than an audit can tell: one of several attempts
-/// has to come out right. What five without doubts do not show is not so.
-pub fn comes_right(claim: &str, mut measure: impl FnMut() -> Result<(), String>) {
-    let watched = || {
-        let machine = Machine::watch();
-        let wrong = measure().err().into_iter().collect();
-        Some(Attempt { doubts: machine.doubts(), wrong })
+/// Checks a short timing that other load disturbs more than an audit can detect: one of several attempts must succeed. Five
+/// failed undisturbed attempts refute it.
+pub fn check_repeatedly(claim: &str, mut measure: impl FnMut() -> Result<(), String>) {
+    let monitored = || {
+        let machine = Machine::start();
+        let failures = measure().err().into_iter().collect();
+        Some(Attempt { disturbances: machine.disturbances(), failures })
     };
-    tell(claim, judge(claim, &Rule::here(5, 5), watched));
+    report(claim, judge(claim, &Rule::for_this_host(5, 5), monitored));
 }
 
-/// Why a run, as its recording in JSON has it, is not valid.
-pub fn doubts(run: &Value) -> Vec<String> {
+/// Why a run is invalid, from its JSON recording.
+pub fn invalid_reasons(run: &Value) -> Vec<String> {
     let because = run["invalid_because"].as_array().into_iter().flatten();
     because.map(|why| format!("{}: {}", run["label"], why)).collect()
 }
 
-/// Those of `checks` that do not hold, in words.
-pub fn failed<const N: usize>(checks: [(bool, String); N]) -> Vec<String> {
-    checks.into_iter().filter_map(|(holds, said)| (!holds).then_some(said)).collect()
+/// Descriptions of the failed checks.
+pub fn failed_checks<const N: usize>(checks: [(bool, String); N]) -> Vec<String> {
+    checks.into_iter().filter_map(|(holds, text)| (!holds).then_some(text)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const RULE: Rule = Rule { wrong: 2, doubted: 3 };
+    const RULE: Rule = Rule { failed: 2, disturbed: 3 };
 
-    /// What comes of attempts given as (doubted, wrong), and how many were made.
-    fn of(attempts: &[(bool, bool)]) -> (Verdict, usize) {
-        let words = |is: bool| is.then(|| "so".to_owned()).into_iter().collect();
+    /// The verdict on attempts given as (disturbed, failed), and their number.
+    fn verdict_on(attempts: &[(bool, bool)]) -> (Verdict, usize) {
+        let reasons = |is: bool| is.then(|| "so".to_owned()).into_iter().collect();
         let mut rest = attempts.iter();
         let verdict = judge("a claim", &RULE, || {
-            let (doubted, wrong) = *rest.next()?;
-            Some(Attempt { doubts: words(doubted), wrong: words(wrong) })
+            let (disturbed, failed) = *rest.next()?;
+            Some(Attempt { disturbances: reasons(disturbed), failures: reasons(failed) })
         });
         (verdict, attempts.len() - rest.len())
     }
 
     #[test]
-    fn one_attempt_that_comes_right_is_enough_even_a_doubted_one() {
-        assert_eq!(of(&[(false, true), (true, true), (true, false), (false, true)]), (Verdict::Shown, 3));
+    fn one_successful_attempt_is_enough_even_if_disturbed() {
+        assert_eq!(
+            verdict_on(&[(false, true), (true, true), (true, false), (false, true)]),
+            (Verdict::Shown, 3)
+        );
     }
 
     #[test]
-    fn what_is_wrong_twice_without_doubts_is_not_so() {
-        let (verdict, made) = of(&[(false, true), (true, true), (true, true), (false, true), (false, false)]);
-        assert!(matches!(verdict, Verdict::NotSo(failures) if failures.len() == 2));
+    fn two_undisturbed_failures_refute_a_claim() {
+        let (verdict, made) =
+            verdict_on(&[(false, true), (true, true), (true, true), (false, true), (false, false)]);
+        assert!(matches!(verdict, Verdict::Refuted(failures) if failures.len() == 2));
         assert_eq!(made, 4);
-        let not_so = Verdict::NotSo(vec![Vec::new()]);
-        assert!(catch_unwind(|| tell("a claim", not_so)).is_err());
+        let refuted = Verdict::Refuted(vec![Vec::new()]);
+        assert!(catch_unwind(|| report("a claim", refuted)).is_err());
     }
 
     #[test]
-    fn doubted_attempts_fail_nothing() {
-        let (verdict, made) = of(&[(true, true), (false, true), (true, true), (true, true), (false, true)]);
+    fn disturbed_attempts_do_not_fail() {
+        let (verdict, made) =
+            verdict_on(&[(true, true), (false, true), (true, true), (true, true), (false, true)]);
         assert_eq!((verdict, made), (Verdict::NotShown(vec!["so".to_owned()]), 4));
-        assert_eq!(of(&[]), (Verdict::Untried, 0));
+        assert_eq!(verdict_on(&[]), (Verdict::Skipped, 0));
     }
 
     #[test]
-    fn what_a_claim_panics_with_is_what_is_wrong() {
+    fn panics_are_failures() {
         let number = 7;
         assert_eq!(
-            Attempt::of(Vec::new(), || assert!(number < 7, "{number} is not less")).wrong,
+            Attempt::run(Vec::new(), || assert!(number < 7, "{number} is not less")).failures,
             ["7 is not less"]
         );
-        assert!(Attempt::of(Vec::new(), || ()).wrong.is_empty());
+        assert!(Attempt::run(Vec::new(), || ()).failures.is_empty());
     }
 }

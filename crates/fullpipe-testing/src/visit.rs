@@ -1,4 +1,4 @@
-//! Pages of a server in a real browser, in real time: what a file in virtual time ([`crate::browse`]) cannot show.
+//! Pages of a server in a real browser in real time, unlike files in virtual time ([`crate::browse`]).
 
 use crate::browser::chromium;
 use serde_json::{Value, json};
@@ -9,74 +9,74 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long a page may take for all that a test asks of it.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Timeout for a page.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// How a page is looked at.
+/// Browser window and colour scheme.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
-    /// Points across.
+    /// Width in points.
     pub width: u32,
-    /// Points down; a picture is as long as the page.
+    /// Height in points; a picture contains the whole page.
     pub height: u32,
     /// Whether the system prefers dark pages.
     pub dark: bool,
-    /// Where to leave a picture (PNG) of it in the end.
+    /// Path for a final screenshot (PNG).
     pub picture: Option<&'a Path>,
 }
 
-/// What came of a visit.
+/// Result of a visit.
 #[derive(Clone, Debug)]
-pub struct Visited {
-    /// What the reader's promise came to.
+pub struct Visit {
+    /// The value of the script.
     pub value: Value,
-    /// Errors that the page threw or the browser logged.
-    pub complaints: Vec<String>,
+    /// Errors thrown by the page or logged by the browser.
+    pub errors: Vec<String>,
 }
 
-/// Opens `url` in Chromium and waits for what `reader` comes to, an expression that may be a promise. `None` where there is no
-/// Chromium, outside CI.
+/// Opens `url` in Chromium and evaluates `script`, an expression that may be a promise. `None` without Chromium, except in
+/// CI.
 ///
 /// # Panics
-/// When the browser or the page does not come to an end, or in CI is not there.
-pub fn visit(url: &str, reader: &str, view: View<'_>) -> Option<Visited> {
+/// When the browser or page times out, or in CI without Chromium.
+pub fn visit(url: &str, script: &str, view: View<'_>) -> Option<Visit> {
     let mut browser = Browser::start(chromium()?);
-    let target = browser.ask(None, "Target.createTarget", &json!({"url": "about:blank"}));
+    let target = browser.call(None, "Target.createTarget", &json!({"url": "about:blank"}));
     let attach = json!({"targetId": target["targetId"], "flatten": true});
-    let session = browser.ask(None, "Target.attachToTarget", &attach)["sessionId"].clone();
+    let session = browser.call(None, "Target.attachToTarget", &attach)["sessionId"].clone();
     let page = session.as_str().expect("a session");
     for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
-        browser.ask(Some(page), domain, &json!({}));
+        browser.call(Some(page), domain, &json!({}));
     }
     let View { width, height, dark, picture } = view;
     let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
-    browser.ask(Some(page), "Emulation.setDeviceMetricsOverride", &metrics);
+    browser.call(Some(page), "Emulation.setDeviceMetricsOverride", &metrics);
     let scheme =
         json!({"features": [{"name": "prefers-color-scheme", "value": if dark { "dark" } else { "light" }}]});
-    browser.ask(Some(page), "Emulation.setEmulatedMedia", &scheme);
-    browser.ask(Some(page), "Page.navigate", &json!({"url": url}));
+    browser.call(Some(page), "Emulation.setEmulatedMedia", &scheme);
+    browser.call(Some(page), "Page.navigate", &json!({"url": url}));
     browser.wait("the page to load", |message| message["method"] == "Page.loadEventFired");
-    let evaluate = json!({"expression": reader, "awaitPromise": true, "returnByValue": true});
-    let answer = browser.ask(Some(page), "Runtime.evaluate", &evaluate);
-    assert!(answer["exceptionDetails"].is_null(), "{answer:#}");
+    let evaluate = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
+    let reply = browser.call(Some(page), "Runtime.evaluate", &evaluate);
+    assert!(reply["exceptionDetails"].is_null(), "{reply:#}");
     if let Some(picture) = picture {
         let shot = json!({"format": "png", "captureBeyondViewport": true});
-        let shot = browser.ask(Some(page), "Page.captureScreenshot", &shot);
+        let shot = browser.call(Some(page), "Page.captureScreenshot", &shot);
         let png = base64(shot["data"].as_str().expect("a picture"));
         std::fs::write(picture, png).unwrap();
     }
-    Some(Visited { value: answer["result"]["value"].clone(), complaints: browser.complaints.clone() })
+    Some(Visit { value: reply["result"]["value"].clone(), errors: browser.errors.clone() })
 }
 
-/// Chromium with its protocol for tools on descriptors 3 and 4: messages in JSON, each ended by a zero byte.
+/// Chromium with the DevTools protocol on descriptors 3 and 4: JSON messages, each terminated by a zero byte.
 struct Browser {
     child: Child,
     to: File,
     from: Receiver<Value>,
-    asked: u64,
-    complaints: Vec<String>,
+    requests: u64,
+    errors: Vec<String>,
     deadline: Instant,
-    /// Pipes and profile, for as long as it runs.
+    /// Directory of pipes and profile.
     _dir: tempfile::TempDir,
 }
 
@@ -86,7 +86,7 @@ impl Browser {
         let [to, from, log] = ["to", "from", "log"].map(|name| dir.path().join(name));
         let open = |path: &Path| {
             nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-            // Opened both ways a pipe waits for nobody.
+            // Opened for reading and writing, a FIFO does not block.
             File::options().read(true).write(true).open(path).unwrap()
         };
         let (to_file, from_file) = (open(&to), open(&from));
@@ -103,7 +103,7 @@ impl Browser {
             .stderr(File::create(log).unwrap())
             .spawn()
             .unwrap();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         std::thread::spawn(move || {
             let mut messages = BufReader::new(from_file);
             let mut message = Vec::new();
@@ -111,7 +111,7 @@ impl Browser {
                 message.pop();
                 let Ok(value) = serde_json::from_slice(&message) else { break };
                 message.clear();
-                if tell.send(value).is_err() {
+                if sender.send(value).is_err() {
                     break;
                 }
             }
@@ -119,18 +119,18 @@ impl Browser {
         Browser {
             child,
             to: to_file,
-            from: told,
-            asked: 0,
-            complaints: Vec::new(),
-            deadline: Instant::now() + PATIENCE,
+            from: receiver,
+            requests: 0,
+            errors: Vec::new(),
+            deadline: Instant::now() + PAGE_TIMEOUT,
             _dir: dir,
         }
     }
 
-    /// Asks and waits for the answer.
-    fn ask(&mut self, session: Option<&str>, method: &str, params: &Value) -> Value {
-        self.asked += 1;
-        let id = self.asked;
+    /// Sends a command and waits for its result.
+    fn call(&mut self, session: Option<&str>, method: &str, params: &Value) -> Value {
+        self.requests += 1;
+        let id = self.requests;
         let mut message = json!({"id": id, "method": method, "params": params});
         if let Some(session) = session {
             message["sessionId"] = session.into();
@@ -138,27 +138,29 @@ impl Browser {
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
         self.to.write_all(&bytes).unwrap();
-        let answer = self.wait(method, |message| message["id"] == id);
-        assert!(answer["error"].is_null(), "{method}: {answer}");
-        answer["result"].clone()
+        let reply = self.wait(method, |message| message["id"] == id);
+        assert!(reply["error"].is_null(), "{method}: {reply}");
+        reply["result"].clone()
     }
 
-    /// The next message that `is` it; complaints among the others are kept.
-    fn wait(&mut self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    /// The next message that matches; errors among the others are collected.
+    fn wait(&mut self, description: &str, matches: impl Fn(&Value) -> bool) -> Value {
         loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
-            let message =
-                self.from.recv_timeout(left).unwrap_or_else(|_| panic!("the browser did not finish: {what}"));
+            let message = self
+                .from
+                .recv_timeout(left)
+                .unwrap_or_else(|_| panic!("the browser did not finish: {description}"));
             match message["method"].as_str() {
                 Some("Runtime.exceptionThrown") => {
-                    self.complaints.push(message["params"]["exceptionDetails"].to_string());
+                    self.errors.push(message["params"]["exceptionDetails"].to_string());
                 }
                 Some("Log.entryAdded") if message["params"]["entry"]["level"] == "error" => {
-                    self.complaints.push(message["params"]["entry"].to_string());
+                    self.errors.push(message["params"]["entry"].to_string());
                 }
                 _ => {}
             }
-            if is(&message) {
+            if matches(&message) {
                 return message;
             }
         }
@@ -172,7 +174,7 @@ impl Drop for Browser {
     }
 }
 
-/// The bytes of what the browser wrote (RFC 4648 section 4).
+/// Decodes base64 (RFC 4648 section 4).
 fn base64(text: &str) -> Vec<u8> {
     let value = |c: u8| match c {
         b'A'..=b'Z' => c - b'A',
@@ -194,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_are_read_from_base64() {
+    fn base64_is_decoded() {
         for (text, bytes) in
             [("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYmFy", "foobar"), ("", "")]
         {

@@ -816,7 +816,7 @@ fn not_covered(records: &[Record]) -> Vec<String> {
         records.iter().filter(|record| record.mode_after() == 2).map(Record::cycle_after).collect();
     // TCP_CA_Recovery and cong_control, by their numbers.
     let recovering = records.iter().filter(|record| record.tcp.ca_state == 3 && record.op == 1).count();
-    fullpipe_testing::failed([
+    fullpipe_testing::failed_checks([
         (phases == (0..8).collect(), format!("phases of ProbeBW: {phases:?}")),
         (recovering >= 100, format!("{recovering} ACKs in recovery")),
         (records.len() >= 2_000, format!("{} callbacks", records.len())),
@@ -829,7 +829,7 @@ fn not_covered_perturbed(records: &[Record]) -> Vec<String> {
     // Startup, and ProbeRTT long before its ten seconds. (Drain may begin and end within one callback.)
     let [startup, probe_rtt] =
         [0, 3].map(|mode| records.iter().filter(|record| record.mode_after() == mode).count());
-    fullpipe_testing::failed([
+    fullpipe_testing::failed_checks([
         (records.len() >= 1_000, format!("{} callbacks", records.len())),
         (startup >= 10, format!("{startup} callbacks left in Startup")),
         (probe_rtt >= 10, format!("{probe_rtt} callbacks left in ProbeRTT")),

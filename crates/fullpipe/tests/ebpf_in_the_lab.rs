@@ -4,7 +4,7 @@
 mod loading;
 mod program;
 
-use fullpipe_testing::{Attempt, doubts, failed, shows};
+use fullpipe_testing::{Attempt, check_claim, failed_checks, invalid_reasons};
 use loading::can_load;
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -76,7 +76,7 @@ fn the_model_of_bbr3_and_bbr1_is_recorded() {
     let mut args = vec!["race", "bbr3", "fp_bbr1", "--duration", "12s"];
     args.extend(PATH);
     let start: [&[&str]; 2] = [&["Startup", "Drain", "ProbeBW_"], &["Startup", "Drain", "ProbeBW"]];
-    shows("what bbr3 and fp_bbr1 believe is what the path is", || {
+    check_claim("what bbr3 and fp_bbr1 believe is what the path is", || {
         let runs = runs(&args);
         let notes = runs[0]["health"]["notes"].to_string();
         assert!(notes.contains("bbr3 runs as the kernel's fp_bbr3"), "{notes}");
@@ -84,11 +84,11 @@ fn the_model_of_bbr3_and_bbr1_is_recorded() {
             runs.iter().zip(start).flat_map(|(run, start)| wrong_estimates(run, start)).collect();
         let up = runs[0]["flows"][0]["states"].as_array().unwrap();
         let up = up.iter().filter(|s| s["state"] == "ProbeBW_UP").count();
-        wrong.extend(failed([
+        wrong.extend(failed_checks([
             (states(&runs[0]).contains(&"ProbeRTT"), "v3 looks for the minimum every 5 s".into()),
             (up >= 2, format!("v3 probes every 2 to 3 s, and once again after ProbeRTT: {up}")),
         ]));
-        Some(Attempt { doubts: runs.iter().flat_map(doubts).collect(), wrong })
+        Some(Attempt { disturbances: runs.iter().flat_map(invalid_reasons).collect(), failures: wrong })
     });
 }
 
@@ -106,7 +106,7 @@ fn wrong_estimates(run: &Value, start: &[&str]) -> Vec<String> {
     let min_rtt = column(run, "min_rtt_ms").into_iter().fold(f64::INFINITY, f64::min);
     let gains = column(run, "pacing_gain");
     let rounds = column(run, "rounds").last().copied().unwrap_or_default();
-    failed([
+    failed_checks([
         (begins, format!("{states:?} do not begin with {start:?}")),
         ((18e6..=20.5e6).contains(&believed), format!("bw {believed}, at most {:?}", settled.last())),
         ((40.0..44.0).contains(&min_rtt), format!("min_rtt {min_rtt}")),
@@ -132,17 +132,17 @@ fn ecn_marks_bound_the_inflight_of_bbr3() {
                     queue = { kind = 'codel', ecn = true, limit = '4000p' }\n[[flow]]\ncc = 'bbr3'\necn = \
                     true\n";
     std::fs::write(&file, scenario).unwrap();
-    shows("CoDel's marks bound what bbr3 has in flight", || {
+    check_claim("CoDel's marks bound what bbr3 has in flight", || {
         let runs = runs(&["run", file.to_str().unwrap()]);
         let run = &runs[0];
         let lost = run["summary"]["packets_lost"].as_u64().unwrap();
         let bounds =
             ["inflight_shortterm_bytes", "inflight_longterm_bytes"].map(|name| column(run, name).len());
-        let wrong = failed([
+        let wrong = failed_checks([
             (lost == 0, format!("{lost} packets were lost")),
             (bounds.iter().sum::<usize>() > 0, "no bound in 8 s of marks".into()),
         ]);
-        Some(Attempt { doubts: doubts(run), wrong })
+        Some(Attempt { disturbances: invalid_reasons(run), failures: wrong })
     });
 }
 
@@ -175,12 +175,12 @@ fn a_trained_controller_steers_kernel_sockets_as_in_the_simulator() {
     let simulated = settled(&results["runs"][0]);
     assert!((1.45..1.6).contains(&simulated), "{simulated} bandwidth-delay products");
 
-    shows("a trained controller has the window in the kernel that it has in the simulator", || {
+    check_claim("a trained controller has the window in the kernel that it has in the simulator", || {
         let runs = runs(&["run", file.to_str().unwrap()]);
         let run = &runs[0];
         assert_eq!(run["flows"][0]["cc"], "policy:steady.json");
         let (window, goodput) = (settled(run), run["summary"]["goodput_bps"].as_f64().unwrap());
-        let wrong = failed([
+        let wrong = failed_checks([
             // Late and compressed ACKs make the maximum delivery rate of a step exceed the path's.
             (
                 (1.4..2.0).contains(&window),
@@ -188,7 +188,7 @@ fn a_trained_controller_steers_kernel_sockets_as_in_the_simulator() {
             ),
             (goodput > 18e6, format!("a window above the product carried {goodput}")),
         ]);
-        Some(Attempt { doubts: doubts(run), wrong })
+        Some(Attempt { disturbances: invalid_reasons(run), failures: wrong })
     });
 }
 
@@ -207,17 +207,17 @@ fn a_trained_controller_sets_the_kernels_pacing_rate() {
     std::fs::write(directory.path().join("slow.json"), SLOW).unwrap();
     // Ten packets per round trip of 40 ms are 2.9 Mbit/s, unpaced.
     let paced = 5.0 * 1448.0 * 8.0 / 0.04;
-    shows("a trained controller's pacing rate holds a socket back that its window does not", || {
+    check_claim("a trained controller's pacing rate holds a socket back that its window does not", || {
         let runs = runs(&["run", file.to_str().unwrap()]);
         let (run, rates) = (&runs[0], column(&runs[0], "pacing_bps"));
         let goodput = run["summary"]["goodput_bps"].as_f64().unwrap();
         let last = rates.last().copied().unwrap_or(f64::NAN);
-        let wrong = failed([
+        let wrong = failed_checks([
             ((0.6..1.1).contains(&(goodput / paced)), format!("{goodput} bit/s where {paced} are asked for")),
             // Measured RTTs are slightly longer than the path's.
             ((0.7..1.05).contains(&(last / paced)), format!("the kernel paces at {last}, not at {paced}")),
         ]);
-        Some(Attempt { doubts: doubts(run), wrong })
+        Some(Attempt { disturbances: invalid_reasons(run), failures: wrong })
     });
 }
 
@@ -229,14 +229,14 @@ fn loaded_controllers_race_beside_the_kernels_own() {
     args.extend(names);
     args.extend(["--duration", "3s"]);
     args.extend(PATH);
-    shows("each controller carries what a path without loss allows", || {
+    check_claim("each controller carries what a path without loss allows", || {
         let runs = runs(&args);
         assert_eq!(runs.iter().map(|r| r["label"].as_str().unwrap()).collect::<Vec<_>>(), names);
         assert!(runs.iter().all(|run| run["engine"] == "lab"));
         let carried = |run: &Value| run["summary"]["goodput_bps"].as_f64().unwrap();
         let slow = runs.iter().filter(|run| carried(run) < 10e6);
         let wrong = slow.map(|run| format!("{} carried {}", run["label"], carried(run))).collect();
-        Some(Attempt { doubts: runs.iter().flat_map(doubts).collect(), wrong })
+        Some(Attempt { disturbances: runs.iter().flat_map(invalid_reasons).collect(), failures: wrong })
     });
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit for all figures: a third more than they need on idle processors.
 fn budget() -> Duration {
-    Duration::from_secs(if fullpipe_testing::processors_are_taken() { 180 } else { 540 })
+    Duration::from_secs(if fullpipe_testing::host_is_busy() { 180 } else { 540 })
 }
 
 /// Time limit for figures that run together: 1.5 times what they need, so that repeated runs do not

@@ -7,7 +7,7 @@ mod moving;
 mod program;
 
 use fullpipe_experiment::recording::{Recording, Results};
-use fullpipe_testing::{Attempt, failed, shows};
+use fullpipe_testing::{Attempt, check_claim, failed_checks};
 use loading::can_load;
 use moving::{Move, Moved, Mover, Ours, When, arrival, goodput};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -316,7 +316,10 @@ impl Case {
         let Moved { recording, done } = moving::run(&self.scenario(), 1, Some(planned), &NAMES);
         let doubts = recording.invalid_because.clone();
         let Some(done) = done else {
-            return Attempt { doubts, wrong: vec![format!("{self:?}: it was never in that state")] };
+            return Attempt {
+                disturbances: doubts,
+                failures: vec![format!("{self:?}: it was never in that state")],
+            };
         };
         // An idle connection has moved once it resumes sending.
         let at = if self.when == When::Idle { 6.0 } else { arrival(&recording, done.acked) };
@@ -324,7 +327,7 @@ impl Case {
         let carried = goodput(&recording, at + from, at + to);
         println!("{self:?}: moved at {at:.3} s, then {carried:.2} Mbit/s; {usual:.2} otherwise; {doubts:?}");
         let paces = |name: &str| name.contains("bbr");
-        let wrong = failed([
+        let wrong = failed_checks([
             (
                 carried >= 0.97 * usual,
                 format!("{self:?}: it carries {carried:.2} Mbit/s, {usual:.2} otherwise"),
@@ -332,7 +335,7 @@ impl Case {
             (done.was_paced == paces(self.from), format!("{self:?}: pacing was {}", done.was_paced)),
             (done.is_paced == paces(self.to), format!("{self:?}: pacing is {}", done.is_paced)),
         ]);
-        Attempt { doubts, wrong }
+        Attempt { disturbances: doubts, failures: wrong }
     }
 }
 
@@ -375,19 +378,20 @@ fn a_moved_socket_reaches_the_goodput_of_an_unmoved_one() {
     for path in Path::ALL {
         let (from, to) = path.counted();
         let simulated = goodput(&simulate(&path.plain("bbr3"), 1), from, to);
-        shows(&format!("the kernel's v3 carries what the simulator's does, {path:?}"), || {
+        check_claim(&format!("the kernel's v3 carries what the simulator's does, {path:?}"), || {
             let Moved { recording, .. } = moving::run(&path.plain(V3), 1, None, &NAMES);
             let carried = goodput(&recording, from, to);
             println!("{path:?}: simulated {simulated:.2} Mbit/s, in the kernel {carried:.2}");
             let is_close = (carried / simulated - 1.0).abs() <= 0.03;
-            let wrong = failed([(is_close, format!("{path:?}: {carried} Mbit/s, simulated {simulated}"))]);
-            Some(Attempt { doubts: recording.invalid_because, wrong })
+            let wrong =
+                failed_checks([(is_close, format!("{path:?}: {carried} Mbit/s, simulated {simulated}"))]);
+            Some(Attempt { disturbances: recording.invalid_because, failures: wrong })
         });
     }
     // All cases are checked before the test fails.
     let outcomes = side_by_side(&Case::all(), |case| {
         let place = kinds.iter().position(|kind| *kind == (case.to, case.path)).unwrap();
-        catch_unwind(|| shows(&format!("{case:?}"), || Some(case.attempt(usual[place])))).is_err()
+        catch_unwind(|| check_claim(&format!("{case:?}"), || Some(case.attempt(usual[place])))).is_err()
     });
     let wrong: Vec<_> = Case::all().into_iter().zip(outcomes).filter(|(_, wrong)| *wrong).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
@@ -443,15 +447,17 @@ impl Lossy {
 fn sockets_moved_to_bbr3_on_lossy_paths_reach_usual_goodput() {
     let Some(_turn) = turn() else { return };
     let _ours = Ours::load("fpv");
-    shows("sockets moved to BBR v3 carry at 1 % loss what others do", || {
+    check_claim("sockets moved to BBR v3 carry at 1 % loss what others do", || {
         let seen = Lossy::run("1%", 1..=8);
         let (ratio, error) = seen.ratio();
         println!("{:?} Mbit/s moved, {:?} not: {ratio:.3} ± {error:.3}", seen.moved, seen.began);
         let few = (seen.moved.len().min(seen.began.len()) < 6).then(|| seen.doubts.join("; "));
         // Single runs differ by 5 %: the test detects a ratio that is off by more than 3 %.
-        let wrong =
-            failed([(ratio + 2.0 * error >= 0.97, format!("{ratio:.3} ± {error:.3} of what others carry"))]);
-        Some(Attempt { doubts: few.into_iter().collect(), wrong })
+        let wrong = failed_checks([(
+            ratio + 2.0 * error >= 0.97,
+            format!("{ratio:.3} ± {error:.3} of what others carry"),
+        )]);
+        Some(Attempt { disturbances: few.into_iter().collect(), failures: wrong })
     });
 }
 

@@ -3,7 +3,7 @@
 mod lab;
 mod program;
 
-use fullpipe_testing::{Attempt, failed, shows};
+use fullpipe_testing::{Attempt, check_claim, failed_checks};
 use program::{fullpipe, output_within};
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -47,10 +47,10 @@ fn shows_in_json(
     client: &str,
     wrong: impl Fn(&Value) -> Vec<String>,
 ) {
-    shows(claim, || {
+    check_claim(claim, || {
         let output = in_the_lab(path, before_serving, client)?;
         let json: Value = serde_json::from_str(&stdout(&output)).unwrap();
-        Some(Attempt { doubts: doubts(&output), wrong: wrong(&json) })
+        Some(Attempt { disturbances: doubts(&output), failures: wrong(&json) })
     });
 }
 
@@ -60,7 +60,7 @@ fn bbr_is_significantly_faster_than_cubic_at_one_percent_loss() {
     let path = ["--rate", "100mbit", "--rtt", "100ms", "--loss", "1%"];
     shows_in_json("bbr is faster than cubic at 1 % loss", &path, "", &client, |json| {
         let verdict = &json["verdicts"][0];
-        failed([
+        failed_checks([
             (verdict["kind"] == "faster", format!("{verdict:#}")),
             (verdict["ratio"]["low"].as_f64().unwrap() > 1.0, format!("{verdict:#}")),
             (verdict["words"].as_str().unwrap().starts_with("bbr is "), format!("{verdict:#}")),
@@ -88,7 +88,7 @@ fn advice_for_a_lossy_path_is_the_exact_command() {
         } else {
             advice["kind"] == "blocked" && text("text").contains("cannot be enabled here")
         };
-        failed([
+        failed_checks([
             (json["schema"] == "fullpipe/advise/1", format!("{json:#}")),
             (json["comparison"]["baseline"] == "reno", format!("{json:#}")),
             (json["doctor"]["findings"].as_array().is_some_and(|f| f.len() > 10), format!("{json:#}")),
@@ -109,7 +109,7 @@ fn no_relevant_difference_on_a_clean_short_path() {
     shows_in_json("bbr and cubic are alike on a clean short path", &path, "", &client, |json| {
         let verdict = &json["verdicts"][0];
         let words = verdict["words"].as_str().unwrap();
-        failed([
+        failed_checks([
             (verdict["kind"] == "same", format!("{verdict:#}")),
             (words.contains("no difference worth switching for"), words.to_owned()),
         ])
@@ -120,7 +120,7 @@ fn no_relevant_difference_on_a_clean_short_path() {
 fn a_small_receive_buffer_is_diagnosed_with_its_size() {
     let client = format!("{FULLPIPE} diagnose {SERVER} -t 3 -C cubic");
     let shrink = "echo 4096 65536 131072 > /proc/sys/net/ipv4/tcp_rmem;";
-    shows("a small receive buffer is found", || {
+    check_claim("a small receive buffer is found", || {
         let output = in_the_lab(&["--rate", "100mbit", "--rtt", "60ms"], shrink, &client)?;
         let text = stdout(&output);
         // 8 streams use 8 windows; the rate at 60 ms needs a larger buffer than the given 131072
@@ -128,7 +128,7 @@ fn a_small_receive_buffer_is_diagnosed_with_its_size() {
         let needed = text.split("third value of at least ").nth(1).map_or("", |rest| rest);
         let needed: u64 =
             needed.split(|c: char| !c.is_ascii_digit()).next().and_then(|n| n.parse().ok()).unwrap_or(0);
-        let wrong = failed([
+        let wrong = failed_checks([
             (text.contains("limited by the receiver's window"), text.clone()),
             (
                 text.contains("net.ipv4.tcp_rmem is 4096 65536 131072"),
@@ -136,7 +136,7 @@ fn a_small_receive_buffer_is_diagnosed_with_its_size() {
             ),
             ((400_000..4_000_000).contains(&needed), format!("{needed} is needed: {text}")),
         ]);
-        Some(Attempt { doubts: doubts(&output), wrong })
+        Some(Attempt { disturbances: doubts(&output), failures: wrong })
     });
 }
 
@@ -144,7 +144,7 @@ fn a_small_receive_buffer_is_diagnosed_with_its_size() {
 fn diagnose_distinguishes_a_full_path_from_lossy_congestion_control() {
     let client = format!("{FULLPIPE} diagnose {SERVER} -t 3 -C cubic --json");
     let limit = |limit: &'static str| {
-        move |json: &Value| failed([(json["limit"] == limit, format!("not by {limit}: {json:#}"))])
+        move |json: &Value| failed_checks([(json["limit"] == limit, format!("not by {limit}: {json:#}"))])
     };
     let path = ["--rate", "20mbit", "--rtt", "20ms", "--buffer", "100ms"];
     shows_in_json("a full path is found", &path, "", &client, limit("path"));
@@ -161,7 +161,7 @@ fn reverse_tests_report_the_sending_socket() {
         assert_eq!(stream["fullpipe"]["controller"], "reno", "{stream:#}");
         let latency = &json["fullpipe"]["latency"];
         assert_eq!(latency["source"], "probes");
-        failed([
+        failed_checks([
             (stream["rtt"].as_f64().unwrap() >= 40_000.0, format!("{stream:#}")),
             (stream["snd_cwnd"].as_f64().unwrap() > 50_000.0, format!("{stream:#}")),
             ((0.040..0.080).contains(&latency["idle"].as_f64().unwrap()), format!("{latency:#}")),
@@ -185,7 +185,7 @@ fn wget_curl_and_get_agree_within_three_percent() {
          {FULLPIPE} get --discard --json '{url}'"
     );
     let path = ["--rate", "40mbit", "--rtt", "6ms", "--buffer", "60ms"];
-    shows("wget, curl and get agree", || {
+    check_claim("wget, curl and get agree", || {
         let output = in_the_lab(&path, "", &client)?;
         let text = stdout(&output);
         let mut lines = text.splitn(3, '\n');
@@ -198,7 +198,7 @@ fn wget_curl_and_get_agree_within_three_percent() {
         let ours = json["bits_per_second"].as_f64().unwrap();
         // wget prints three digits.
         let agree = [curl, wget].iter().all(|theirs| (ours / theirs - 1.0).abs() < 0.03);
-        let wrong = failed([(agree, format!("curl {curl}, wget {wget}, get {ours}"))]);
-        Some(Attempt { doubts: doubts(&output), wrong })
+        let wrong = failed_checks([(agree, format!("curl {curl}, wget {wget}, get {ours}"))]);
+        Some(Attempt { disturbances: doubts(&output), failures: wrong })
     });
 }

@@ -8,7 +8,7 @@ mod sites;
 use fullpipe_mesh::record::{History, Outcome, Pair, TransferError};
 use fullpipe_mesh::simulate::SimulatedMesh;
 use fullpipe_mesh::store::Store;
-use fullpipe_testing::{Attempt, shows};
+use fullpipe_testing::{Attempt, check_claim};
 use fullpipe_units::Span;
 use hub::{Hub, Way, address};
 use program::{fullpipe, output_within, tied};
@@ -162,9 +162,9 @@ type Round = [(usize, usize); 4];
 
 /// Runs the mesh for a number of periods, and then the pairs of each round alone on their paths.
 fn compare(periods: usize, period_s: usize, rounds: &[Round]) {
-    shows("eight sites, each path as it is alone", || {
+    check_claim("eight sites, each path as it is alone", || {
         let hub = Hub::new(SITES.len(), way)?;
-        Some(Attempt::of(Vec::new(), || {
+        Some(Attempt::run(Vec::new(), || {
             // 28 slots: at 8 Mbit/s a transfer takes about 0.6 s, most take half of that.
             let mut mesh = Mesh::at(&SITES, address, &format!("period = '{period_s}s'\nsize = '512k'"));
             mesh.patience = Duration::from_secs(900);

@@ -6,7 +6,7 @@
 mod lab;
 mod program;
 
-use fullpipe_testing::{Attempt, doubts, failed, shows};
+use fullpipe_testing::{Attempt, check_claim, failed_checks, invalid_reasons};
 use program::{fullpipe, output_within, tied};
 use serde_json::Value;
 use std::fs;
@@ -84,14 +84,14 @@ fn a_simulated_timeout_is_as_late_as_the_kernels() {
         least >= exact + tick / 2.0 && most <= exact + 250.0 / 7.0 + 2.0 * tick,
         "{exact}: {on_the_wheel:?}"
     );
-    shows("a time-out by the kernel's ticks", || {
+    check_claim("a time-out by the kernel's ticks", || {
         let run = run("lab", &last_lost(""))?;
         let got = completed(&run);
         // Emulator and end points may be late as well, but never early.
         let wrong = format!("{got:.1} ms; exactly {exact:.1}, by ticks {least:.1} to {most:.1}");
         Some(Attempt {
-            doubts: doubts(&run),
-            wrong: failed([((least - 1.0..most + 20.0).contains(&got), wrong)]),
+            disturbances: invalid_reasons(&run),
+            failures: failed_checks([((least - 1.0..most + 20.0).contains(&got), wrong)]),
         })
     });
 }
@@ -106,14 +106,14 @@ fn windows_start_and_grow_as_in_the_lab() {
         let ends = format!("auto_tuning = true\nreceive_buffer = '32MiB'\nfirst_receive_buffer = '{first}'");
         let exact = completed(&run("sim", &last_lost(&format!("{ends}\ntso = true"))).unwrap());
         assert!((525.0..529.0).contains(&exact), "{first}: {exact} ms");
-        shows(&format!("a window from a buffer of {first}"), || {
+        check_claim(&format!("a window from a buffer of {first}"), || {
             let run = run("lab", &last_lost(&ends))?;
             let got = completed(&run);
             // Timer ticks delay a probe 63 ticks ahead by up to eight more, and the end points may
             // be late.
             Some(Attempt {
-                doubts: doubts(&run),
-                wrong: failed([(
+                disturbances: invalid_reasons(&run),
+                failures: failed_checks([(
                     (exact - 1.0..exact + 60.0).contains(&got),
                     format!("{got:.1} of {exact:.1} ms"),
                 )]),
@@ -132,15 +132,15 @@ fn one_processor_is_enough_for_a_lab() {
     let first = allowed.split(|c: char| !c.is_ascii_digit()).next().unwrap();
     let scenario =
         "duration = '3s'\nwarmup = '1s'\n[path]\nrate = '20mbit'\nrtt = '20ms'\n[[flow]]\ncc = 'bbr'\n";
-    shows("a lab on one processor", || {
+    check_claim("a lab on one processor", || {
         let mut command = Command::new("taskset");
         command.args(["-c", first]).arg(program::path());
         tied(&mut command).stdin(Stdio::null());
         let run = run_by(command, "lab", scenario)?;
         let got = mbit(&run);
         Some(Attempt {
-            doubts: doubts(&run),
-            wrong: failed([((18.0..19.4).contains(&got), format!("{got} of 19.3 Mbit/s"))]),
+            disturbances: invalid_reasons(&run),
+            failures: failed_checks([((18.0..19.4).contains(&got), format!("{got} of 19.3 Mbit/s"))]),
         })
     });
 }
@@ -163,12 +163,15 @@ fn both_engines_agree_with_linux_buffer_accounting() {
     for (what, simulated, real, expected, apart) in cases {
         let sim = mbit(&run("sim", &simulated).expect("the simulator is everywhere"));
         assert!(expected.contains(&sim), "{what}: {sim} Mbit/s");
-        shows(&format!("a buffer {what}"), || {
+        check_claim(&format!("a buffer {what}"), || {
             let run = run("lab", &real)?;
             let got = mbit(&run) / sim - 1.0;
             Some(Attempt {
-                doubts: doubts(&run),
-                wrong: failed([(apart.contains(&got), format!("the lab carries {got:+.3} of {sim}"))]),
+                disturbances: invalid_reasons(&run),
+                failures: failed_checks([(
+                    apart.contains(&got),
+                    format!("the lab carries {got:+.3} of {sim}"),
+                )]),
             })
         });
     }

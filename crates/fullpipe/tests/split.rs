@@ -182,7 +182,7 @@ fn read(file: &Path) -> (Plan, Vec<Line>, bool) {
     let mut reader = Reader::new(BufReader::new(std::fs::File::open(file).unwrap())).unwrap();
     let plan = reader.plan().clone();
     let lines = reader.by_ref().map(Result::unwrap).collect();
-    (plan, lines, reader.is_torn())
+    (plan, lines, reader.is_truncated())
 }
 
 fn outcomes(lines: &[Line]) -> Vec<Outcome> {
@@ -672,7 +672,7 @@ fn asked_for() {
     assert!(client.wait().unwrap().success());
     split.wait_for(60);
     let (_, _, plan, lines) = split.stop();
-    assert_eq!(plan.only, filter);
+    assert_eq!(plan.condition, filter);
     let default = controller_of_namespace();
     for (remote, name) in &given {
         let SocketAddr::V4(v4) = remote else { panic!("{remote}") };
@@ -1134,7 +1134,7 @@ fn turns() {
         // In the first second of a period, the previous arm may still be active: hence the
         // wash-out.
         if let Some((number, false)) = plan.period(outcome.opened_unix_s) {
-            let turn = fullpipe_split::pick(&cuts, assigner.hash_of_period(number));
+            let turn = fullpipe_split::pick(&cuts, assigner.hash_period(number));
             assert_eq!(turn, Some(usize::from(outcome.arm)), "period {number}: {outcome:?}");
             seen[usize::from(outcome.arm)] += 1;
         }
@@ -1152,7 +1152,7 @@ fn turns() {
     assert!(periods.len() >= 3, "{periods:?}");
     for (before, period) in std::iter::once(None).chain(periods.iter().map(Some)).zip(&periods) {
         assert!(before.is_none_or(|before| before.number < period.number), "{periods:?}");
-        let turn = fullpipe_split::pick(&cuts, assigner.hash_of_period(period.number));
+        let turn = fullpipe_split::pick(&cuts, assigner.hash_period(period.number));
         assert_eq!(turn, Some(usize::from(period.arm)), "{period:?}");
         // Some ticks of each processor may be counted late.
         let most = (period.duration_s + 0.5) * processors as f64;
@@ -1191,7 +1191,7 @@ fn same() {
             if number % 20 == 19 {
                 for (metric, differs) in [Metric::Goodput, Metric::Rtt].into_iter().zip(&mut differs) {
                     let contrast = ledger.contrast(0, metric, Statistic::Mean, 0.05);
-                    *differs |= contrast.is_some_and(|contrast| contrast.is_sure());
+                    *differs |= contrast.is_some_and(|contrast| contrast.is_significant());
                 }
             }
         }
@@ -1255,9 +1255,9 @@ fn shared_file(directory: &Path) -> PathBuf {
         control: "cubic".to_owned(),
         by: "connection".parse().unwrap(),
         seed: 1,
-        least: "100kB".parse().unwrap(),
+        min_transfer: "100kB".parse().unwrap(),
         ports: Vec::new(),
-        only: String::new(),
+        condition: String::new(),
         cgroup: "/".to_owned(),
         guard: fullpipe_split::Guard::off(),
         began_unix_s: 0.0,
@@ -1295,10 +1295,10 @@ fn split_report_writes_a_page_joins_a_log_and_estimates_bias() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["joined"]["figures"][0]["effects"][0]["verdict"], "less", "{}", report["joined"]);
-    let cautions = report["cautions"].to_string();
-    assert!(cautions.contains("line 602: cookie is no number"), "{cautions}");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("line 602: invalid socket cookie"), "{warnings}");
     // With equal numbers in a shallow buffer, BBR takes several times its share.
-    assert!(cautions.contains("simulated for 10 long transfers"), "{cautions}");
+    assert!(warnings.contains("simulated for 10 long transfers"), "{warnings}");
     let bias = report["simulated"][0]["bias"]["points"][0]["bias"].as_f64().unwrap();
     assert!(bias > 1.5, "{bias}");
     // Kept for inspection if pictures are requested.
@@ -1307,7 +1307,9 @@ fn split_report_writes_a_page_joins_a_log_and_estimates_bias() {
     }
     let page = std::fs::read_to_string(page).unwrap();
     assert!(
-        page.starts_with("<!doctype html>") && page.contains("ttfb_ms") && page.contains("Where arms meet")
+        page.starts_with("<!doctype html>")
+            && page.contains("ttfb_ms")
+            && page.contains("Bias at shared bottlenecks")
     );
     // A log of another host is rejected with its place.
     std::fs::write(&log, "id,ttfb_ms\n1,2\n").unwrap();
@@ -1315,7 +1317,7 @@ fn split_report_writes_a_page_joins_a_log_and_estimates_bias() {
         program::fullpipe().args(["split", "report", "--join"]).arg(&log).arg(&file).output().unwrap();
     let reported = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(2) && reported.contains("no column is called `cookie`"),
+        output.status.code() == Some(2) && reported.contains("no column is named `cookie`"),
         "{reported}"
     );
 }

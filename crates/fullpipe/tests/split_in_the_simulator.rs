@@ -37,9 +37,9 @@ fn plan(by: &str, seed: u64) -> Plan {
         control: "b".to_owned(),
         by: by.parse().unwrap(),
         seed,
-        least: "100kB".parse().unwrap(),
+        min_transfer: "100kB".parse().unwrap(),
         ports: Vec::new(),
-        only: String::new(),
+        condition: String::new(),
         cgroup: "/".to_owned(),
         guard: Guard::default(),
         began_unix_s: 0.0,
@@ -98,7 +98,7 @@ fn outcome(run: &Recording, flow: usize, remote: SocketAddr) -> Option<Outcome> 
 }
 
 fn differs(ledger: &Ledger, metric: Metric) -> bool {
-    ledger.contrast(0, metric, Statistic::Mean, 0.05).is_some_and(|contrast| contrast.is_sure())
+    ledger.contrast(0, metric, Statistic::Mean, 0.05).is_some_and(|contrast| contrast.is_significant())
 }
 
 const METRICS: [Metric; 3] = [Metric::Goodput, Metric::Rtt, Metric::Retransmitted];

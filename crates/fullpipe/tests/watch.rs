@@ -11,7 +11,7 @@ mod schema;
 mod space;
 
 use busy::Busy;
-use fullpipe_testing::comes_right;
+use fullpipe_testing::check_repeatedly;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -36,7 +36,7 @@ fn a_sample_has_rates_limits_and_owners() {
     assert!(text.contains("application") && text.contains(&format!("({})", std::process::id())), "{text}");
 
     // A machine that stalls for the whole time sends nothing.
-    comes_right("a connection that sends", || {
+    check_repeatedly("a connection that sends", || {
         let output = watch(&[&filter, "--json", "--interval", "200ms", "--for", "3s"]);
         let lines = output.stdout.split(|b| *b == b'\n').filter(|l| !l.is_empty());
         let looks: Vec<Value> = lines.map(|l| serde_json::from_slice(l).unwrap()).collect();

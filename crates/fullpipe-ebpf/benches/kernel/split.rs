@@ -7,7 +7,7 @@ use fullpipe_ebpf::Error;
 use fullpipe_ebpf::split::{
     ConnectionFilter, Setup, SplitConfig, SplitInfo, SplitProgram, Table, root_group,
 };
-use fullpipe_split::{Assigner, By, cuts};
+use fullpipe_split::{Assigner, AssignBy, cuts};
 use fullpipe_units::Fraction;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt,
@@ -125,7 +125,7 @@ fn round(listener: &TcpListener, first: &AtomicU64, meanwhile: impl FnOnce(&dyn 
 }
 
 fn start(group: &Group) -> SplitProgram {
-    let by = By::Connection;
+    let by = AssignBy::Connection;
     let assigner = Assigner::new(1, by);
     let half = Fraction::from_billionths(500_000_000);
     let arms: Vec<_> = cuts(&[half, half]).into_iter().zip([Some("reno"), Some("cubic")]).collect();

@@ -249,7 +249,7 @@ pub fn arm_for(setup: &Setup, local: SocketAddr, remote: SocketAddr, table: &Tab
 mod tests {
     use super::*;
     use crate::split::filter::Step;
-    use fullpipe_split::{Assigner, By, cuts, pick};
+    use fullpipe_split::{Assigner, AssignBy, cuts, pick};
     use proptest::prelude::*;
 
     #[test]
@@ -267,18 +267,18 @@ mod tests {
         }
     }
 
-    fn both(seed: u64, by: By, local: SocketAddr, remote: SocketAddr, shares: [u32; 3]) {
+    fn both(seed: u64, by: AssignBy, local: SocketAddr, remote: SocketAddr, shares: [u32; 3]) {
         let assigner = Assigner::new(seed, by);
         let number = match by {
-            By::Connection => 0,
-            By::ClientPrefix { .. } => 1,
-            By::Time { .. } => 2,
+            AssignBy::Connection => 0,
+            AssignBy::ClientPrefix { .. } => 1,
+            AssignBy::Time { .. } => 2,
         };
         let setup = Setup::new(assigner.key(), assigner.masks(), number, &[]);
         let cuts = cuts(&shares.map(fullpipe_units::Fraction::from_billionths));
         let arms: Vec<_> = cuts.iter().map(|cut| (*cut, Some("reno"))).collect();
         let (hash, arm) = arm_for(&setup, local, remote, &Table::new(0, &arms));
-        if !matches!(by, By::Time { .. }) {
+        if !matches!(by, AssignBy::Time { .. }) {
             assert_eq!(hash, assigner.hash(local, remote));
         }
         assert_eq!(arm, pick(&cuts, hash));
@@ -292,9 +292,9 @@ mod tests {
     /// specification of SipHash-2-4.
     #[test]
     fn known_connections_have_known_hashes() {
-        let assigner = Assigner::new(7, By::Connection);
+        let assigner = Assigner::new(7, AssignBy::Connection);
         let of = |by: &str, remote: &str| {
-            let by: By = by.parse().unwrap();
+            let by: AssignBy = by.parse().unwrap();
             both(7, by, "192.0.2.1:443".parse().unwrap(), remote.parse().unwrap(), [300_000_000; 3]);
             Assigner::new(7, by).hash("192.0.2.1:443".parse().unwrap(), remote.parse().unwrap())
         };
@@ -320,7 +320,7 @@ mod tests {
             shares in [0u32..500_000_000, 0u32..400_000_000, 0u32..100_000_000],
         ) {
             let ip = |n: u128| if v4 { IpAddr::V4((n as u32).into()) } else { IpAddr::V6(n.into()) };
-            let by = if by == 0 { By::Connection } else { By::ClientPrefix { v4: bits.0, v6: bits.1 } };
+            let by = if by == 0 { AssignBy::Connection } else { AssignBy::ClientPrefix { v4: bits.0, v6: bits.1 } };
             both(seed, by, SocketAddr::new(ip(local), ports[0]), SocketAddr::new(ip(remote), ports[1]), shares);
         }
     }

@@ -110,7 +110,8 @@ impl Connection {
             setsockopt(&socket, sockopt::SndBuf, &((bytes / 2) as usize)).map_err(socket_error)?;
         }
         if self.spec.paced {
-            socket::set_max_pacing_rate(&socket, ANY_RATE).map_err(|e| LabError::failed("SO_MAX_PACING_RATE", e))?;
+            socket::set_max_pacing_rate(&socket, ANY_RATE)
+                .map_err(|e| LabError::failed("SO_MAX_PACING_RATE", e))?;
         }
         socket::set_notsent_lowat(&socket, start_options.unsent)
             .map_err(|e| LabError::failed("TCP_NOTSENT_LOWAT", e))?;

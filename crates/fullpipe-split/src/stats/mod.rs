@@ -1,7 +1,7 @@
-//! What can be concluded, at any moment, from what has been seen: pure functions of numbers and seeds.
+//! Sequential statistics: pure functions of numbers and seeds.
 //!
-//! The intervals are asymptotic confidence sequences: their error holds over all moments at which somebody looks, not for
-//! each look alone, so that a running experiment may be watched and stopped when it is clear.
+//! Intervals are asymptotic confidence sequences: their error probability holds over all times at which they are checked
+//! together, so that a running experiment may be monitored and stopped early.
 
 mod normal;
 mod power;

@@ -3,15 +3,15 @@
 use rand_core::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-/// The probability of a standard normal number of at most `z`.
+/// Cumulative distribution function of the standard normal distribution.
 pub fn cumulative(z: f64) -> f64 {
     libm::erfc(-z / std::f64::consts::SQRT_2) / 2.0
 }
 
-/// The number that a standard normal one is at most with probability `p`: [`cumulative`] turned round by bisection.
+/// Quantile function: the inverse of [`cumulative`], by bisection.
 pub fn quantile(p: f64) -> f64 {
     let (mut low, mut high) = (-40.0, 40.0);
-    // Each step halves 80: after 60 nothing is left of it in 53 bits.
+    // 60 bisections of an interval of 80 reach the precision of f64.
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
         if cumulative(middle) < p { low = middle } else { high = middle }
@@ -19,22 +19,22 @@ pub fn quantile(p: f64) -> f64 {
     f64::midpoint(low, high)
 }
 
-/// Standard normal numbers of a seed (Box and Muller 1958).
+/// Seeded standard normal random numbers (Box and Muller 1958).
 #[derive(Debug)]
 pub struct Normal(Pcg64Mcg);
 
 impl Normal {
-    /// Those of `seed`.
+    /// A generator with `seed`.
     pub fn new(seed: u64) -> Self {
         Normal(Pcg64Mcg::seed_from_u64(seed))
     }
 
-    /// A number between 0, left out, and 1.
+    /// A uniform number in (0, 1].
     pub fn uniform(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) as f64 + 1.0) / (1u64 << 53) as f64
     }
 
-    /// The next.
+    /// The next normal number.
     pub fn draw(&mut self) -> f64 {
         let (a, b) = (self.uniform(), self.uniform());
         libm::sqrt(-2.0 * libm::log(a)) * libm::cos(std::f64::consts::TAU * b)
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_quantiles_are_those_of_tables() {
+    fn quantiles_match_tables() {
         for (p, z) in
             [(0.5, 0.0), (0.8, 0.841_621_233_6), (0.975, 1.959_963_984_5), (0.001, -3.090_232_306_2)]
         {
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_normal() {
+    fn random_numbers_are_normal() {
         let mut normal = Normal::new(3);
         let n = 100_000;
         let all: Vec<f64> = (0..n).map(|_| normal.draw()).collect();

@@ -1,49 +1,48 @@
-//! How much is needed to see an effect, before anything runs.
+//! Sample-size calculation.
 
 use super::normal::Normal;
 use super::sequence::half_width;
 
-/// A comparison of two arms.
+/// Design of a comparison of two arms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Design {
     /// Standard deviation of an observation.
     pub deviation: f64,
-    /// By how much the variance of a mean is larger than of as many independent observations: 1 where each is assigned for
-    /// itself.
+    /// Variance inflation of a mean due to units (design effect); 1 without units.
     pub inflation: f64,
-    /// The shares of what is observed that the two arms get.
+    /// Shares of the two arms.
     pub shares: [f64; 2],
-    /// Of the confidence sequence.
+    /// Error probability of the confidence sequence.
     pub alpha: f64,
-    /// Of the confidence sequence: the effect for which it is narrow.
+    /// Effect size for which the confidence sequence is narrowest.
     pub scale: f64,
 }
 
-/// Paths that are followed: a power of 80 % is then known to 0.8 points.
+/// Simulated paths: a power of 80 % then has a standard error of 0.8 points.
 const PATHS: usize = 2500;
-/// How much more has been observed from one look to the next.
+/// Growth of the sample between checks.
 const STEP: f64 = 1.02;
-/// No experiment is planned that needs more observations.
-const MOST: f64 = 1e12;
+/// Maximum sample size.
+const MAX_SAMPLES: f64 = 1e12;
 
 impl Design {
-    /// The variance of the estimated difference after `n` observations in all, arms outside the two counted in.
+    /// Variance of the estimated difference after `n` observations in total, including other arms.
     pub fn variance(&self, n: f64) -> f64 {
         let each = self.deviation * self.deviation * self.inflation / n;
         each / self.shares[0] + each / self.shares[1]
     }
 
-    /// After how many observations the interval leaves no effect out for the first time, for each of many paths of a
-    /// Brownian motion with the effect as its drift (the joint distribution of an efficient estimate over looks: Jennison
-    /// and Turnbull, *Group Sequential Methods*, 2000, §3.1); sorted, infinite where it does not.
+    /// Sample sizes at which the interval first excludes zero, for simulated paths of a Brownian motion with the effect as
+    /// drift (the joint distribution of sequential estimates: Jennison and Turnbull, *Group Sequential Methods*, 2000,
+    /// §3.1); sorted, infinite if it never does.
     fn crossings(&self, effect: f64, first: f64) -> Vec<f64> {
         let mut normal = Normal::new(0x5eed);
-        // Twice what one look would need for a power of 99.99 %, and the log of the mixture: nearly all have crossed.
+        // Twice what one look would need for a power of 99.99 %, and the log of the mixture: nearly all have violation.
         let last = (first * 2.0).max(40.0 * self.variance(1.0) / (effect * effect)).max(100.0) * 4.0;
         let mut times = vec![f64::INFINITY; PATHS];
         for time in &mut times {
             let (mut n, mut information, mut sum) = (first.max(2.0), 0.0, 0.0);
-            while n < last.min(MOST) {
+            while n < last.min(MAX_SAMPLES) {
                 let variance = self.variance(n);
                 let more = 1.0 / variance - information;
                 sum += effect * more + more.max(0.0).sqrt() * normal.draw();
@@ -59,8 +58,8 @@ impl Design {
         times
     }
 
-    /// How many observations are needed, arms outside the two counted in, to see an effect with probability `power`; looking
-    /// begins at `first`. None where it is not to be had.
+    /// Observations needed, including other arms, to detect an effect with probability `power`, with checks from `first` on.
+    /// `None` if impossible.
     pub fn needed(&self, effect: f64, power: f64, first: u64) -> Option<u64> {
         let usable = effect != 0.0 && effect.is_finite() && (0.0..1.0).contains(&power);
         let sound = self.deviation > 0.0 && self.shares.iter().all(|share| *share > 0.0);
@@ -72,7 +71,7 @@ impl Design {
         time.is_finite().then_some(time.ceil() as u64)
     }
 
-    /// With which probability an effect is seen within `n` observations.
+    /// Probability of detecting an effect within `n` observations.
     pub fn power(&self, effect: f64, n: u64, first: u64) -> f64 {
         let times = self.crossings(effect.abs(), first as f64);
         times.partition_point(|time| *time <= n as f64) as f64 / PATHS as f64
@@ -87,7 +86,7 @@ mod tests {
         Design { deviation: 0.5, inflation: 1.0, shares: [0.5, 0.5], alpha: 0.05, scale: 0.1 };
 
     #[test]
-    fn always_valid_costs_more_than_one_look_and_less_than_three_times_as_much() {
+    fn always_valid_needs_one_to_three_times_the_fixed_sample() {
         for effect in [0.05, 0.1, 0.2] {
             let needed = EVEN.needed(effect, 0.8, 200).unwrap() as f64;
             // Two-sided z-test at 5 % with 80 % power: (1.96 + 0.84)² V(1) / effect².
@@ -99,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn more_of_what_makes_it_hard_needs_more() {
+    fn harder_designs_need_more_observations() {
         let needed = |design: Design, effect| design.needed(effect, 0.8, 200).unwrap();
         let all = needed(EVEN, 0.1);
         assert!(needed(EVEN, 0.05) > 3 * all);

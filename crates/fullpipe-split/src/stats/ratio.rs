@@ -1,15 +1,14 @@
-//! Whether as many came into each arm as should have: a sample ratio that does not match says that assignment, recording or
-//! analysis treats the arms differently, and that no effect may be believed.
+//! Sample-ratio test: a mismatch means that assignment, recording or analysis treats the arms differently, which invalidates
+//! all effects.
 
-/// A p-value for counts against shares that may be looked at at any time: one over the Bayes factor of a Dirichlet mixture
-/// (Lindon and Malek, *Anytime-valid inference for multinomial count data*, NeurIPS 2022, eq. 5), multiplied over rounds that
-/// each had shares of their own. Shares that are not positive, and arms that nothing can come into, are left out.
+/// Always-valid p-value of counts given shares: the reciprocal of the Bayes factor of a Dirichlet mixture (Lindon and Malek, *Anytime-valid inference for multinomial count data*, NeurIPS 2022, eq. 5), multiplied over rounds with
+/// different shares. Non-positive shares and their arms are ignored.
 pub fn ratio_p_value<'a>(rounds: impl IntoIterator<Item = (&'a [u64], &'a [f64])>) -> f64 {
     let log: f64 = rounds.into_iter().map(|(counts, shares)| log_factor(counts, shares)).sum();
     (-log).exp().min(1.0)
 }
 
-/// How strong a deviation the mixture expects: about as strong as among this many draws.
+/// Concentration of the mixture: deviations as expected among this many draws.
 const CONCENTRATION: f64 = 1000.0;
 
 fn log_factor(counts: &[u64], shares: &[f64]) -> f64 {
@@ -38,7 +37,7 @@ mod tests {
     use crate::stats::Normal;
 
     #[test]
-    fn a_ratio_that_does_not_match_is_found_and_one_that_does_is_not() {
+    fn mismatches_are_detected() {
         let p = |counts: &[u64], shares: &[f64]| ratio_p_value([(counts, shares)]);
         assert!(p(&[5000, 5010], &[0.5, 0.5]) > 0.5);
         assert!(p(&[821_588, 815_482], &[0.5, 0.5]) < 0.001, "a mismatch of 0.19 points among 1.6 million");
@@ -47,11 +46,11 @@ mod tests {
         assert_eq!(p(&[], &[]), 1.0);
         assert_eq!(p(&[7, 0], &[0.5, 0.0]), 1.0);
         let rounds: [(&[u64], &[f64]); 2] = [(&[950, 1050], &[0.5, 0.5]), (&[190, 1810], &[0.05, 0.95])];
-        assert!(ratio_p_value(rounds) < 0.01, "together they say it");
+        assert!(ratio_p_value(rounds) < 0.01, "significant together");
     }
 
     #[test]
-    fn looked_at_after_each_arrival_it_is_wrong_in_fewer_than_five_of_a_hundred() {
+    fn continuous_checks_have_at_most_5_percent_false_positives() {
         let wrong = (0..300)
             .filter(|seed| {
                 let mut random = Normal::new(*seed);

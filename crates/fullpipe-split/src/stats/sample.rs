@@ -1,4 +1,4 @@
-//! Sums over connections, kept by the unit that was assigned, from which means and quantiles come with their variance.
+//! Samples grouped by unit, with variances of means and quantiles.
 
 use crate::stats::sequence::half_width;
 use std::collections::BTreeMap;
@@ -12,23 +12,23 @@ impl Histogram {
         *self.0.entry(bucket).or_default() += 1;
     }
 
-    /// How many are in buckets up to this.
+    /// Count in buckets up to and including `bucket`.
     fn up_to(&self, bucket: i32) -> u64 {
         self.0.range(..=bucket).map(|(_, n)| n).sum()
     }
 
-    /// The place of a quantile, within its bucket as if its numbers were spread evenly; none outside 0 to 1.
+    /// A quantile, interpolated linearly within its bucket; `None` outside 0 to 1.
     fn quantile(&self, q: f64, width: f64) -> Option<f64> {
         let total: u64 = self.0.values().sum();
         if total == 0 || !(0.0..=1.0).contains(&q) {
             return None;
         }
-        let wanted = q * total as f64;
+        let rank = q * total as f64;
         let mut below = 0.0;
         for (bucket, n) in &self.0 {
             let n = *n as f64;
-            if below + n >= wanted {
-                return Some((f64::from(*bucket) + ((wanted - below) / n).clamp(0.0, 1.0)) * width);
+            if below + n >= rank {
+                return Some((f64::from(*bucket) + ((rank - below) / n).clamp(0.0, 1.0)) * width);
             }
             below += n;
         }
@@ -36,7 +36,7 @@ impl Histogram {
     }
 }
 
-/// What is kept of a unit: a client's prefix, a period.
+/// Sums of a unit: a client prefix or period.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Unit {
     n: u64,
@@ -44,14 +44,14 @@ struct Unit {
     histogram: Histogram,
 }
 
-/// A mean and how sure it is.
+/// A mean with its variance.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mean {
-    /// Of all observations.
+    /// Mean of all observations.
     pub mean: f64,
-    /// Of the mean, between units.
+    /// Variance of the mean, between units.
     pub variance: f64,
-    /// How many units it rests on.
+    /// Number of units.
     pub units: u64,
 }
 
@@ -63,12 +63,12 @@ pub struct Sample {
     sum: f64,
     squares: f64,
     histogram: Histogram,
-    /// Where more than single observations were assigned.
+    /// Sums by unit, if units have several observations.
     units: Option<BTreeMap<u64, Unit>>,
 }
 
 impl Sample {
-    /// An empty one, with buckets of `width`; `in_units` when observations came into the arm in groups.
+    /// An empty sample with buckets of `width`; `in_units` if observations are assigned in groups.
     pub fn new(width: f64, in_units: bool) -> Self {
         Sample {
             width,
@@ -95,23 +95,23 @@ impl Sample {
         }
     }
 
-    /// How many observations there are.
+    /// Number of observations.
     pub fn len(&self) -> u64 {
         self.n
     }
 
-    /// Whether there are none.
+    /// Whether it has no observations.
     pub fn is_empty(&self) -> bool {
         self.n == 0
     }
 
-    /// On how many units it rests.
+    /// Number of units.
     pub fn units(&self) -> u64 {
         self.units.as_ref().map_or(self.n, |units| units.len() as u64)
     }
 
     /// The mean. With units, a ratio of sums whose variance is that of the units' residuals (the delta method: Deng, Knoblich
-    /// and Lu, *Applying the delta method in metric analytics*, KDD 2018, §3). None of fewer than two units.
+    /// and Lu, *Applying the delta method in metric analytics*, KDD 2018, §3). `None` for fewer than two units.
     pub fn mean(&self) -> Option<Mean> {
         let units = self.units();
         if units < 2 {
@@ -120,15 +120,15 @@ impl Sample {
         let (n, k) = (self.n as f64, units as f64);
         let mean = self.sum / n;
         let squares = match &self.units {
-            // The sum of squares around the mean, without the cancellation that a mean far from zero brings.
+            // The sum of squares around the mean.
             None => (self.squares - n * mean * mean).max(0.0),
             Some(units) => units.values().map(|unit| (unit.sum - mean * unit.n as f64).powi(2)).sum(),
         };
         Some(Mean { mean, variance: squares / (n * n) * k / (k - 1.0), units })
     }
 
-    /// The standard deviation of single observations, and by how much the variance of their mean is larger than that of as
-    /// many independent ones. None of fewer than two, or where all are the same.
+    /// Standard deviation of single observations, and the design effect (variance inflation of the mean). `None` for fewer
+    /// than two observations, or without variance.
     pub fn spread(&self) -> Option<(f64, f64)> {
         let n = self.n as f64;
         let mean = self.mean()?;
@@ -141,10 +141,10 @@ impl Sample {
         self.histogram.quantile(q, self.width)
     }
 
-    /// A quantile with an always-valid interval: that of the share of observations below it, turned round (Woodruff,
-    /// *Confidence intervals for medians and other position measures*, JASA 1952). Ends that the observations do not reach
-    /// are infinite.
-    pub fn quantile_within(&self, q: f64, alpha: f64) -> Option<[f64; 3]> {
+    /// A quantile with an always-valid interval, by inverting that of the share of observations below it (Woodruff,
+    /// *Confidence intervals for medians and other position measures*, JASA 1952). Bounds beyond the
+    /// observations are infinite.
+    pub fn quantile_interval(&self, q: f64, alpha: f64) -> Option<[f64; 3]> {
         let units = self.units();
         let estimate = self.quantile(q).filter(|_| units >= 2)?;
         let (n, k) = (self.n as f64, units as f64);
@@ -157,9 +157,8 @@ impl Sample {
                 units.values().map(|unit| residual(unit).powi(2)).sum::<f64>() / (n * n) * k / (k - 1.0)
             }
         };
-        // An effect of a tenth of a standard deviation, as of the logarithms themselves.
+        // Scale: an effect of a tenth of a standard deviation.
         let half = half_width(variance, 0.1 * (q * (1.0 - q)).sqrt(), alpha);
-        // As many observations as that again may sit in the bucket itself.
         Some([
             self.quantile(q - half).unwrap_or(f64::NEG_INFINITY),
             estimate,
@@ -174,7 +173,7 @@ mod tests {
     use crate::stats::Normal;
 
     #[test]
-    fn a_mean_of_single_observations_is_the_textbooks() {
+    fn variance_of_a_mean_matches_the_textbook() {
         let mut sample = Sample::new(0.01, false);
         [1.0, 2.0, 3.0, 6.0].into_iter().enumerate().for_each(|(i, x)| sample.add(x, i as u64));
         let mean = sample.mean().unwrap();
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_groups_is_as_sure_as_its_groups() {
+    fn grouped_observations_have_the_variance_of_groups() {
         // Ten clients of a hundred connections each, which differ by client only.
         let mut sample = Sample::new(0.01, true);
         let mut alone = Sample::new(0.01, false);
@@ -210,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_those_of_the_numbers_to_a_bucket() {
+    fn quantiles_are_exact_to_a_bucket() {
         let mut normal = Normal::new(5);
         let mut numbers: Vec<f64> = (0..20_000).map(|_| 3.0 + normal.draw()).collect();
         let mut sample = Sample::new(0.01, false);
         numbers.iter().for_each(|x| sample.add(*x, 0));
         numbers.sort_by(f64::total_cmp);
         for q in [0.05, 0.5, 0.95] {
-            let [low, estimate, high] = sample.quantile_within(q, 0.05).unwrap();
+            let [low, estimate, high] = sample.quantile_interval(q, 0.05).unwrap();
             let exact = numbers[(q * 20_000.0) as usize];
             assert!((estimate - exact).abs() < 0.011, "{q}: {estimate} {exact}");
             assert!(low < estimate && estimate < high && high - low < 0.2, "{low} {high}");
@@ -225,6 +224,6 @@ mod tests {
         assert_eq!(Sample::new(0.01, false).quantile(0.5), None);
         let mut few = Sample::new(0.01, false);
         (0..10).for_each(|x| few.add(f64::from(x), 0));
-        assert_eq!(few.quantile_within(0.95, 0.05).unwrap()[2], f64::INFINITY);
+        assert_eq!(few.quantile_interval(0.95, 0.05).unwrap()[2], f64::INFINITY);
     }
 }

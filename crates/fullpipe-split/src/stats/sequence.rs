@@ -5,22 +5,21 @@
 //! limit theory and asymptotic confidence sequences*, Annals of Statistics 2024; two-sided normal mixture of Howard, Ramdas,
 //! McAuliffe and Sekhon, Annals of Statistics 2021, eq. 14).
 
-/// No mean of figures is known better: sums of very many leave a few units of the tenth digit.
-const NOISE: f64 = 1e-18;
+/// Minimum variance, from rounding in large sums.
+const MIN_VARIANCE: f64 = 1e-18;
 
-/// Half the width of the interval around an estimate of variance `variance`, such that intervals of this kind contain the
-/// truth at all moments together with probability 1 − `alpha`. It is narrowest for effects of about `scale`; it holds for
-/// any.
+/// Half-width of the interval around an estimate with this variance, such that the intervals at all times together contain
+/// the true value with probability 1 − `alpha`. It is narrowest for effects of about `scale`, but valid for any.
 pub fn half_width(variance: f64, scale: f64, alpha: f64) -> f64 {
-    let variance = variance.max(NOISE);
+    let variance = variance.max(MIN_VARIANCE);
     let prior = scale * scale;
     let sum = variance + prior;
     (2.0 * variance * sum / prior * ((1.0 / alpha).ln() + 0.5 * (sum / variance).ln())).sqrt()
 }
 
-/// One over the mixture likelihood ratio against no effect: a p-value that may be looked at at any time.
+/// Always-valid p-value: the reciprocal of the mixture likelihood ratio against no effect.
 pub fn p_value(estimate: f64, variance: f64, scale: f64) -> f64 {
-    let variance = variance.max(NOISE);
+    let variance = variance.max(MIN_VARIANCE);
     let prior = scale * scale;
     let sum = variance + prior;
     let log = 0.5 * (variance / sum).ln() + prior * estimate * estimate / (2.0 * variance * sum);
@@ -33,22 +32,22 @@ mod tests {
     use crate::stats::Normal;
 
     #[test]
-    fn the_interval_leaves_nothing_out_when_the_p_value_says_so() {
+    fn interval_and_p_value_agree() {
         for variance in [1e-4, 1e-3, 0.01, 1.0] {
             let half = half_width(variance, 0.1, 0.05);
             assert!((p_value(half, variance, 0.1) - 0.05).abs() < 1e-9);
-            // It is wider than for one look, and not by much more than twice.
+            // Wider than a fixed-sample interval, but not much more than twice.
             let once = 1.96 * variance.sqrt();
             assert!(half > once && (half < 3.0 * once || variance == 1.0), "{variance}: {half} {once}");
         }
-        // Where all are the same, they differ by what adding up leaves, and by nothing else.
+        // Without variance, only rounding errors remain.
         assert!(half_width(0.0, 0.1, 0.05) < 1e-8);
         assert_eq!((p_value(1e-13, 0.0, 0.1), p_value(0.1, 0.0, 0.1)), (1.0, 0.0));
     }
 
-    /// What peeking does to an interval that is made for one look, and does not do to this.
+    /// Repeated checks inflate the error of fixed-sample intervals, but not of these.
     #[test]
-    fn looking_after_each_number_is_allowed() {
+    fn continuous_checks_are_valid() {
         let (mut always, mut once) = (0, 0);
         for seed in 0..400 {
             let mut normal = Normal::new(seed);

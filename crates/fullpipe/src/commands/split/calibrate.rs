@@ -168,7 +168,7 @@ fn level(run: &Recording, cc: &str) -> Option<Level> {
             (s.goodput_bps, s.rtt_ms.p50.unwrap_or_default(), s.packets_retransmitted, s.packets_sent)
         })
         .collect();
-    Level::of(&flows)
+    Level::from_connections(&flows)
 }
 
 impl Args {
@@ -260,7 +260,7 @@ impl Args {
         for &engine in engines {
             let of_engine: Vec<Bias> =
                 repeats.iter().filter(|(by, _)| *by == engine).map(|(_, bias)| bias.clone()).collect();
-            let bias = Bias::of_repeats(&of_engine).ok_or_else(|| {
+            let bias = Bias::from_repeats(&of_engine).ok_or_else(|| {
                 Failure::Check("no repeat in the lab is valid: the machine was busy".to_owned())
             })?;
             biases.push((engine, bias));

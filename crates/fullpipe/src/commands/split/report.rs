@@ -58,9 +58,9 @@ impl Args {
         let mut reader = Reader::new(BufReader::new(file)).map_err(|e| in_file(&e))?;
         let plan = reader.plan().clone();
         plan.check().map_err(usage)?;
-        let mut report =
-            Report::with(&plan, &mut reader, log.as_ref()).map_err(|e: SplitError| in_file(&e))?;
-        if report.is_shared() && !self.no_simulation {
+        let mut report = Report::from_lines_with_log(&plan, &mut reader, log.as_ref())
+            .map_err(|e: SplitError| in_file(&e))?;
+        if report.has_overlap() && !self.no_simulation {
             for simulated in simulate(&report) {
                 report.add_simulated(simulated);
             }
@@ -95,7 +95,7 @@ fn simulated_name(controller: &str) -> &str {
 /// simulator lacks.
 fn simulate(report: &Report) -> Vec<Simulated> {
     let plan = &report.plan;
-    let place = plan.control_place();
+    let place = plan.control_index();
     let known = vocabulary(&[Engine::Sim]);
     let name = |place: usize| {
         let name = simulated_name(plan.arms.all()[place].controller.as_deref()?);
@@ -103,7 +103,7 @@ fn simulate(report: &Report) -> Vec<Simulated> {
     };
     let control = &report.arms[place];
     let (Some(goodput), Some(rtt_ms), Some(control_name)) =
-        (control.goodput_p50_bps, control.least_rtt_p50_ms, name(place))
+        (control.goodput_p50_bps, control.min_rtt_p50_ms, name(place))
     else {
         return Vec::new();
     };

@@ -4,7 +4,7 @@ use fullpipe_ebpf::Error;
 use fullpipe_ebpf::split::{CgroupState, Closed, Counts as Raw, SplitProgram, Table};
 use fullpipe_kernel::facts::{self, CpuTimes};
 use fullpipe_split::{
-    Arms, Assigner, By, Counts, Crossed, Ledger, Line, Outcome, Period, Plan, Writer, cuts, pick,
+    Arms, AssignBy, Assigner, Counts, Ledger, Line, Outcome, Period, Plan, Violation, Writer, cuts, pick,
 };
 use fullpipe_units::Fraction;
 use nix::time::{ClockId, clock_gettime};
@@ -47,7 +47,7 @@ pub struct Session<W: Write> {
     ledger: Ledger,
     writer: Writer<W>,
     clocks: Clocks,
-    crossed: Option<String>,
+    violation: Option<String>,
     /// Whether the control group is gone and has not been created again.
     is_gone: bool,
     plan: Plan,
@@ -111,7 +111,7 @@ impl<W: Write> Session<W> {
             ledger: Ledger::new(&plan),
             writer,
             clocks: Clocks::now(),
-            crossed: None,
+            violation: None,
             is_gone: false,
             plan,
         }
@@ -138,7 +138,7 @@ impl<W: Write> Session<W> {
 
     /// The arm of a period; none if the period is outside the experiment.
     fn turn(&self, period: u64) -> Option<usize> {
-        pick(&cuts(&self.shares), self.assigner.hash_of_period(period))
+        pick(&cuts(&self.shares), self.assigner.hash_period(period))
     }
 
     /// Runs until `asked` is true, or for a time. Returns the reason if the guard stopped it.
@@ -175,7 +175,7 @@ impl<W: Write> Session<W> {
                 self.count(running)?;
                 self.judge(running)?;
             }
-            if let By::Time { .. } = self.plan.by {
+            if let AssignBy::Time { .. } = self.plan.by {
                 let now = unix_s();
                 if self.plan.period(now).map(|(number, _)| number) != self.period {
                     self.finish_period(running)?;
@@ -195,7 +195,7 @@ impl<W: Write> Session<W> {
         let why = why.unwrap_or("ended").to_owned();
         self.writer.write(&Line::End { unix_s: unix_s(), why })?;
         self.writer.flush()?;
-        Ok(self.crossed.take())
+        Ok(self.violation.take())
     }
 
     /// Starts to measure a period once its wash-out is over.
@@ -254,7 +254,7 @@ impl<W: Write> Session<W> {
             .take(self.shares.len())
             .map(|billionths| Fraction::from_billionths(*billionths))
             .collect();
-        if self.crossed.is_some() {
+        if self.violation.is_some() {
             eprintln!("ignoring the requested shares: the guard has stopped this split");
             return Ok(());
         }
@@ -274,7 +274,7 @@ impl<W: Write> Session<W> {
         self.shares.clone_from(&shares);
         let table = self.table(now);
         running.set_shares(&table)?;
-        self.ledger.reshare(self.generation, &shares);
+        self.ledger.set_shares(self.generation, &shares);
         let texts: Vec<String> = self
             .arms
             .all()
@@ -295,32 +295,32 @@ impl<W: Write> Session<W> {
 
     /// Moves new connections to the control arm once another arm is worse than a bound allows.
     fn judge(&mut self, running: &SplitProgram) -> Result<(), SessionError> {
-        if self.crossed.is_some() {
+        if self.violation.is_some() {
             return Ok(());
         }
-        let Some(crossed) = self.plan.guard.judge(&self.ledger) else { return Ok(()) };
-        let why = self.guard_text(&crossed);
-        let control = self.plan.control_place();
+        let Some(violation) = self.plan.guard.check(&self.ledger) else { return Ok(()) };
+        let why = self.guard_text(&violation);
+        let control = self.plan.control_index();
         let all =
             (0..self.shares.len()).map(|place| if place == control { Fraction::ONE } else { Fraction::ZERO });
         self.reshare(running, all.collect(), &why)?;
-        self.crossed = Some(why);
+        self.violation = Some(why);
         Ok(())
     }
 
-    fn guard_text(&self, crossed: &Crossed) -> String {
-        let metric = crossed.bound.metric;
+    fn guard_text(&self, violation: &Violation) -> String {
+        let metric = violation.bound.metric;
         let difference = |value| metric.comparison().difference(value);
         format!(
             "the guard {} is violated: {} has {}, {} of {}; difference {} ({} … {})",
-            crossed.bound,
-            self.arms.all()[crossed.arm].label,
-            metric.level(crossed.contrast.arm),
-            metric.level(crossed.contrast.control),
+            violation.bound,
+            self.arms.all()[violation.arm].label,
+            metric.level(violation.contrast.arm),
+            metric.level(violation.contrast.control),
             self.plan.control,
-            difference(crossed.contrast.difference),
-            difference(crossed.contrast.low),
-            difference(crossed.contrast.high),
+            difference(violation.contrast.difference),
+            difference(violation.contrast.low),
+            difference(violation.contrast.high),
         )
     }
 

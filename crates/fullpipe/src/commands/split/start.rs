@@ -11,7 +11,7 @@ use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine, Process};
 use fullpipe_host::journal::Store;
 use fullpipe_kernel::{facts, signals};
-use fullpipe_split::{Arms, Assigner, By, Guard, Plan, Writer};
+use fullpipe_split::{Arms, AssignBy, Assigner, Guard, Plan, Writer};
 use fullpipe_units::{Bytes, Span};
 use std::fs::{File, OpenOptions};
 use std::io::BufWriter;
@@ -29,7 +29,7 @@ pub struct Args {
     arms: Vec<String>,
     /// Unit of assignment: connection, client-prefix/24,/56, or time=10m (the whole host in turns)
     #[arg(long, value_name = "UNIT", default_value = "client-prefix/24,/56")]
-    by: By,
+    by: AssignBy,
     /// Directory of the control group whose connections are divided [default: the whole machine]
     #[arg(long, value_name = "PATH", conflicts_with = "unit")]
     cgroup: Option<PathBuf>,
@@ -109,12 +109,12 @@ impl Args {
             self.out.display()
         );
         let limit = self.length.map(Duration::from);
-        let crossed = session.run(&running, limit, &|| stop.load(Relaxed)).map_err(|e| match e {
+        let violation = session.run(&running, limit, &|| stop.load(Relaxed)).map_err(|e| match e {
             super::session::SessionError::Kernel(e) => failure(e),
             super::session::SessionError::File(e) => self.cannot_write(e),
         })?;
         eprintln!("`fullpipe split report {}` shows the results", self.out.display());
-        match crossed {
+        match violation {
             Some(why) => Err(Failure::Check(why)),
             None => Ok(()),
         }
@@ -126,9 +126,9 @@ impl Args {
             seed: self.seed.unwrap_or(began.as_nanos() as u64),
             arms,
             by: self.by,
-            least: self.least,
+            min_transfer: self.least,
             ports: self.ports.clone(),
-            only: filter,
+            condition: filter,
             cgroup: cgroup.display().to_string(),
             guard: self.guard.clone(),
             began_unix_s: began.as_secs_f64(),
@@ -248,11 +248,11 @@ impl Drop for JournalEntry {
 }
 
 /// The unit of assignment as a number for the BPF program.
-fn number(by: By) -> u32 {
+fn number(by: AssignBy) -> u32 {
     match by {
-        By::Connection => 0,
-        By::ClientPrefix { .. } => 1,
-        By::Time { .. } => 2,
+        AssignBy::Connection => 0,
+        AssignBy::ClientPrefix { .. } => 1,
+        AssignBy::Time { .. } => 2,
     }
 }
 

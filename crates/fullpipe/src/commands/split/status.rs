@@ -182,7 +182,7 @@ impl ChangeArgs {
         let before = read(&split)?;
         let arm = |arm: &ArmShare| Arm { label: arm.label.clone(), controller: None, share: arm.share };
         let arms: Vec<Arm> = before.arms.iter().map(arm).collect();
-        let arms = Arms::try_from(arms).and_then(|arms| arms.changed(&self.shares)).map_err(usage)?;
+        let arms = Arms::try_from(arms).and_then(|arms| arms.with_shares(&self.shares)).map_err(usage)?;
         let shares: Vec<u32> = arms.shares().iter().map(|share| share.as_billionths()).collect();
         split.request_shares(&shares).map_err(failure)?;
         let began = Instant::now();
