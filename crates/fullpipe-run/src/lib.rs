@@ -34,6 +34,8 @@
 #[cfg(feature = "lab")]
 pub mod agreement;
 mod batch;
+#[cfg(feature = "ebpf")]
+pub mod ebpf;
 mod engine;
 mod error;
 mod files;
