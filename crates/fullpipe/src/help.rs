@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// Headings of the command list and the commands below each, most used first.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Simulate and prove", &["race", "run", "report", "lab", "figure", "conformance"]),
+    ("Simulate and prove", &["race", "run", "report", "playground", "lab", "figure", "conformance"]),
     (
         "Deploy to a host",
         &["advise", "doctor", "plan", "apply", "confirm", "revert", "status", "verify", "cc", "kernel"],

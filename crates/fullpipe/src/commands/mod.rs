@@ -25,6 +25,7 @@ mod kernel;
 pub mod lab;
 mod man;
 mod plan;
+mod playground;
 #[cfg(feature = "mesh")]
 mod probe;
 mod race;
@@ -95,6 +96,7 @@ pub enum Command {
     #[cfg(all(feature = "ebpf", feature = "live"))]
     Records(records::Args),
     Report(report::Args),
+    Playground(playground::Args),
     Schema(schema::Args),
     SelfTest(self_test::Args),
     Completions(completions::Args),
@@ -143,6 +145,7 @@ impl Command {
             #[cfg(all(feature = "ebpf", feature = "live"))]
             Command::Records(args) => args.run(),
             Command::Report(args) => args.run(),
+            Command::Playground(args) => args.run(),
             Command::Schema(args) => args.run(),
             Command::SelfTest(args) => args.run(),
             Command::Completions(args) => args.run(),
