@@ -12,6 +12,7 @@ mod overrides;
 pub use assignment::{Assignment, Dialect, glob_matches, normalise, parse};
 pub use modules::{ModuleEntry, modules_at_boot};
 
+use crate::facts::distribution;
 use crate::host::View;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -32,8 +33,10 @@ pub enum Program {
     Tuned,
     /// tuned applying /etc and /run again after its profile (`reapply_sysctl`).
     TunedReapply,
-    /// A start-up script that calls sysctl.
+    /// A start-up script, cron's `@reboot` or interfaces(5) that calls sysctl.
     Script,
+    /// An enabled systemd unit that calls sysctl.
+    Service,
     /// fullpipe's own unit, which loads an eBPF controller and makes it the default.
     Unit,
 }
@@ -49,6 +52,7 @@ impl Program {
             Program::Tuned => "tuned",
             Program::TunedReapply => "tuned (applying sysctl files again)",
             Program::Script => "start-up script",
+            Program::Service => "systemd unit",
             Program::Unit => "fullpipe's unit",
         }
     }
@@ -68,26 +72,47 @@ fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -
         Program::Ufw => overrides::ufw(view),
         Program::Tuned => overrides::tuned(view),
         Program::TunedReapply => directories::tuned_reapply(view, only),
-        Program::Script => overrides::scripts(view),
+        Program::Script => {
+            let mut all = overrides::scripts(view);
+            all.extend(overrides::commands(view).into_iter().filter(|one| one.program == program));
+            all
+        }
+        Program::Service => {
+            let mut all = overrides::commands(view);
+            all.retain(|one| one.program == program);
+            all
+        }
         Program::Unit => overrides::units(view),
+    }
+}
+
+/// Whether systemd-sysctl reads the files: by process 1, for an image by /sbin/init, else by the program. On NixOS
+/// the program is in /nix/store.
+fn has_systemd_sysctl(view: &dyn View) -> bool {
+    const OTHERS: [&str; 7] = ["runit", "openrc-init", "s6-svscan", "busybox", "procd", "dinit", "shepherd"];
+    let installed =
+        ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"].iter().any(|p| view.exists(p));
+    match view.text("/proc/1/comm").as_deref() {
+        Some("systemd") => true,
+        Some(init) if OTHERS.contains(&init) => false,
+        _ => installed || distribution(view, "ID").as_deref() == Some("nixos"),
     }
 }
 
 /// The programs that set sysctls on this host at boot, in order.
 pub fn programs(view: &dyn View) -> Vec<Program> {
     let mut found = vec![Program::CommandLine];
-    let systemd =
-        ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"].iter().any(|p| view.exists(p));
-    found.push(if systemd { Program::Systemd } else { Program::Procps });
+    found.push(if has_systemd_sysctl(view) { Program::Systemd } else { Program::Procps });
     if overrides::ufw_file(view).is_some() {
         found.push(Program::Ufw);
     }
-    if overrides::tuned_profile(view).is_some() {
+    if !overrides::tuned_profiles(view).is_empty() {
         found.push(Program::Tuned);
         if overrides::tuned_reapplies(view) {
             found.push(Program::TunedReapply);
         }
     }
+    found.push(Program::Service);
     found.push(Program::Script);
     found.push(Program::Unit);
     found
@@ -102,16 +127,49 @@ pub fn winner(
     key: &str,
     accepts: &dyn Fn(&str) -> bool,
 ) -> Option<Assignment> {
+    predict(view, programs, key, accepts).line
+}
+
+/// Prediction of a sysctl's value after boot.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Prediction {
+    /// The last line with an accepted value.
+    pub line: Option<Assignment>,
+    /// Later lines whose value is computed at boot (`$CC`), which may override it.
+    pub unresolved: Vec<Assignment>,
+}
+
+/// As [`winner`], with the lines that may override it.
+pub fn predict(
+    view: &dyn View,
+    programs: &[Program],
+    key: &str,
+    accepts: &dyn Fn(&str) -> bool,
+) -> Prediction {
     let key = normalise(key);
-    let mut decided = None;
+    let mut prediction = Prediction::default();
     for &program in programs {
         for assignment in assignments(view, program, Some(&key)) {
-            if assignment.sets(&key) && accepts(&assignment.value) {
-                decided = Some(assignment);
+            if !assignment.sets(&key) {
+                continue;
+            }
+            if assignment.is_unresolved() {
+                prediction.unresolved.push(assignment.clone());
+            }
+            if accepts(&assignment.value) {
+                if !assignment.is_unresolved() {
+                    prediction.unresolved.clear();
+                }
+                prediction.line = Some(assignment);
             }
         }
     }
-    decided
+    prediction
+}
+
+/// Places of lines that do not set `key` because of non-ASCII blanks around it.
+pub fn odd_blanks(view: &dyn View, key: &str) -> Vec<String> {
+    directories::odd_blanks(view, &normalise(key))
 }
 
 /// Every line of this host's boot configuration that sets `key`, effective or not, each once.

@@ -4,11 +4,13 @@ mod kernel;
 mod scope;
 
 pub use fullpipe_kernel::facts::{Config, Version};
-pub use kernel::{ModuleIndex, Presence};
+pub use kernel::{ModuleIndex, NextKernel, Presence};
 pub use scope::Scope;
 
 use crate::host::{Host, Identity, View};
+use crate::kernel::{installed, loader::Loader};
 use crate::net::{CongestionRoute, QdiscNode, TcpSocket};
+use std::collections::BTreeMap;
 
 /// Facts shared by checks, planner and status, read once.
 pub struct Facts {
@@ -30,6 +32,10 @@ pub struct Facts {
     pub config: Option<Config>,
     /// Which modules are on disk or built in.
     pub modules: ModuleIndex,
+    /// The kernel of the next boot, if it is not the running one.
+    pub next_kernel: Option<NextKernel>,
+    /// Modules that cannot be loaded, with the reason.
+    pub blocked: BTreeMap<String, String>,
     /// Queueing disciplines, or why they could not be read.
     pub qdiscs: Result<Vec<QdiscNode>, String>,
     /// Routes with a controller, or why they could not be read.
@@ -43,6 +49,19 @@ pub fn distribution(view: &dyn View, key: &str) -> Option<String> {
     let text = view.content("/etc/os-release")?;
     let value = |line: &str| Some(line.strip_prefix(key)?.strip_prefix('=')?.trim_matches('"').to_owned());
     text.lines().find_map(value)
+}
+
+/// The default kernel of the boot loader, if it is not the running one. A container or a namespace boots none.
+fn next_kernel(host: &dyn Host, identity: &Identity) -> Option<NextKernel> {
+    let scope = Scope::detect(host, identity);
+    if !identity.running || scope.container.is_some() || !scope.initial_network || !scope.boots {
+        return None;
+    }
+    let loader = Loader::find(host)?;
+    let kernels = installed::all(host);
+    let default = loader.default_of(host, &kernels)?;
+    let is_known = kernels.iter().any(|kernel| kernel.running && kernel.image.is_some());
+    (is_known && !default.running).then(|| NextKernel::read(host, &default.release))
 }
 
 impl Facts {
@@ -70,6 +89,8 @@ impl Facts {
             default_qdisc: host.sysctl("net.core.default_qdisc"),
             config: kernel::config(host, &release),
             modules: ModuleIndex::read(host, &release),
+            next_kernel: next_kernel(host, &identity),
+            blocked: kernel::blocked_modules(host),
             qdiscs: host.qdiscs().map_err(|e| e.to_string()),
             routes: host.congestion_routes().map_err(|e| e.to_string()),
             sockets: host.sockets().map_err(|e| e.to_string()),
@@ -92,12 +113,39 @@ impl Facts {
                     self.identity.running,
                 )
             }),
+            Presence::Loadable(_) if self.blocked.contains_key(&format!("tcp_{name}")) => {
+                Presence::Missing(self.blocked[&format!("tcp_{name}")].clone())
+            }
             found => found,
         }
     }
 
+    /// Whether the kernel of the next boot has this controller.
+    pub fn controller_at_boot(&self, name: &str) -> Presence {
+        let module = format!("tcp_{name}");
+        match (&self.next_kernel, self.blocked.get(&module)) {
+            (Some(kernel), _) => kernel.controller(name),
+            (None, Some(place)) if self.modules.is_module(&module) => Presence::Missing(place.clone()),
+            (None, _) => self.controller(name),
+        }
+    }
+
+    /// Why the next boot cannot use this controller, if that is known.
+    pub fn obstacle_at_boot(&self, name: &str) -> Option<String> {
+        let Presence::Missing(from) = self.controller_at_boot(name) else { return None };
+        Some(match &self.next_kernel {
+            Some(kernel) => {
+                format!("the boot loader's default is Linux {}, which has no {name} ({from})", kernel.release)
+            }
+            None => format!("the next boot has no {name} ({from})"),
+        })
+    }
+
     /// Whether the kernel has this queueing discipline.
     pub fn qdisc(&self, kind: &str) -> Presence {
+        if !kind.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_') {
+            return Presence::Missing("not a valid name".into());
+        }
         let used = self.qdiscs.as_ref().is_ok_and(|all| all.iter().any(|q| q.kind == kind));
         if used || self.default_qdisc.as_deref() == Some(kind) {
             return Presence::Ready("in use".into());

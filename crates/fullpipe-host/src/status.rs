@@ -107,12 +107,16 @@ impl Drift {
     /// Checks that no newer file overrides the plan at the next boot.
     fn check_boot(&mut self, journal: &Journal, line: &Assignment) {
         let wanted = &journal.plan.controller;
-        let lasts = journal.trial.is_none() && journal.phase == Phase::Applied && journal.plan.lasts();
-        if lasts && line.value != *wanted {
+        if drift_matters(journal) && line.value != *wanted {
             let text = format!("next boot: should set {wanted}, but {} sets {}", line.place(), line.value);
             self.lines.push(text);
         }
     }
+}
+
+/// Whether the journal's apply concerns the next boot.
+fn drift_matters(journal: &Journal) -> bool {
+    journal.trial.is_none() && journal.phase == Phase::Applied && journal.plan.lasts()
 }
 
 /// State of an unconfirmed trial.
@@ -248,11 +252,23 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let journal = store.load(host)?.filter(|j| !j.plan.is_empty());
     let journal = journal.as_ref();
     let mut drift = journal.map(|journal| Drift::detect(journal, host)).unwrap_or_default();
-    let takes = |value: &str| !matches!(facts.controller(value), Presence::Missing(_));
+    let takes = |value: &str| !matches!(facts.controller_at_boot(value), Presence::Missing(_));
     let key = "net.ipv4.tcp_congestion_control";
-    let boot_line = boot::winner(host, &boot::programs(host), key, &takes);
+    let prediction = boot::predict(host, &boot::programs(host), key, &takes);
+    let boot_line = prediction.line;
     if let (Some(journal), Some(line), true) = (journal, &boot_line, facts.scope.boots) {
         drift.check_boot(journal, line);
+    }
+    if let Some(journal) = journal.filter(|journal| facts.scope.boots && drift_matters(journal)) {
+        drift.lines.extend(facts.obstacle_at_boot(&journal.plan.controller));
+        let may_override = |line: &Assignment| {
+            format!(
+                "{} may override the next boot: the value {} is computed at boot",
+                line.place(),
+                line.value
+            )
+        };
+        drift.lines.extend(prediction.unresolved.last().map(may_override));
     }
     let boot = match &boot_line {
         Some(line) => format!("{} ({})", line.value, line.place()),

@@ -188,7 +188,7 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
         return skipped("a canary lasts until the restart");
     }
     if !facts.scope.boots {
-        return skipped("nothing reads boot files here");
+        return skipped(&format!("no program reads boot files here ({})", facts.scope.describe()));
     }
     let files = plan_state(host, journal, "boot", |change| matches!(change, Change::File { .. }));
     if files.outcome != Outcome::Passed {
@@ -209,8 +209,21 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
             false => Check::new("boot", Outcome::Failed, format!("nothing loads {wanted} at boot")),
         };
     }
-    let takes = |value: &str| !matches!(facts.controller(value), Presence::Missing(_));
-    match boot::winner(host, &boot::programs(host), KEY, &takes) {
+    if let Some(obstacle) = facts.obstacle_at_boot(wanted) {
+        return Check::new("boot", Outcome::Failed, obstacle);
+    }
+    let takes = |value: &str| !matches!(facts.controller_at_boot(value), Presence::Missing(_));
+    let prediction = boot::predict(host, &boot::programs(host), KEY, &takes);
+    if let Some(line) = prediction.unresolved.last() {
+        let text = format!(
+            "{} ({}) may override the next boot: the value {} is computed at boot",
+            line.place(),
+            line.program.name(),
+            line.value
+        );
+        return Check::new("boot", Outcome::Unknown, text);
+    }
+    match prediction.line {
         Some(line) if line.value == *wanted => {
             Check::new("boot", Outcome::Passed, format!("the next boot sets {wanted} ({})", line.place()))
         }

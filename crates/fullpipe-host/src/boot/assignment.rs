@@ -26,6 +26,11 @@ impl Assignment {
         self.key == key || (is_glob(&self.key) && glob_matches(&self.key, key))
     }
 
+    /// Whether a shell or tuned computes the value at boot.
+    pub fn is_unresolved(&self) -> bool {
+        self.value.contains(['$', '`'])
+    }
+
     /// `file:line`.
     pub fn place(&self) -> String {
         if self.line == 0 { self.file.clone() } else { format!("{}:{}", self.file, self.line) }
@@ -69,6 +74,9 @@ pub fn normalise(key: &str) -> String {
     let parts: Vec<&str> = swapped.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
     parts.join("/")
 }
+
+/// The blanks that systemd-sysctl, procps and busybox strip. A no-break space belongs to the key or the value.
+pub(super) const BLANKS: [char; 6] = [' ', '\t', '\r', '\n', '\x0b', '\x0c'];
 
 /// Whether the key contains glob characters.
 pub fn is_glob(key: &str) -> bool {
@@ -147,7 +155,7 @@ fn in_set(set: &[u8], c: u8) -> bool {
 
 /// Reads one line.
 pub fn parse_line(line: &str, dialect: Dialect) -> Line {
-    let line = line.trim_matches([' ', '\t', '\r', '\n']);
+    let line = line.trim_matches(BLANKS);
     if line.is_empty() || line.starts_with(['#', ';']) {
         return Line::Nothing;
     }
@@ -156,10 +164,10 @@ pub fn parse_line(line: &str, dialect: Dialect) -> Line {
         None => (false, line),
     };
     match rest.split_once('=') {
-        None if tolerant => Line::Exclude { key: normalise(rest.trim()) },
+        None if tolerant => Line::Exclude { key: normalise(rest.trim_matches(BLANKS)) },
         None => Line::Nothing,
         Some((key, value)) => {
-            let (key, value) = (normalise(key.trim()), value.trim());
+            let (key, value) = (normalise(key.trim_matches(BLANKS)), value.trim_matches(BLANKS));
             if key.is_empty() || (value.is_empty() && dialect == Dialect::Procps) {
                 return Line::Nothing;
             }
@@ -210,6 +218,15 @@ mod tests {
         );
         assert_eq!(parse_line("a.b =", Dialect::Procps), Line::Nothing);
         assert_ne!(parse_line("a.b =", Dialect::Systemd), Line::Nothing);
+    }
+
+    #[test]
+    fn only_ascii_blanks_are_stripped() {
+        for blank in ['\u{a0}', '\u{3000}'] {
+            let line = format!("a.b{blank}={blank}1");
+            let set = Line::Set { key: format!("a/b{blank}"), value: format!("{blank}1"), tolerant: false };
+            assert_eq!(parse_line(&line, Dialect::Systemd), set);
+        }
     }
 
     #[test]

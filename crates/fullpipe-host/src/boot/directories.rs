@@ -1,6 +1,6 @@
 //! sysctl.d: its directories and the programs that read them.
 
-use super::assignment::{Assignment, Dialect, Line, is_glob, parse_line};
+use super::assignment::{Assignment, BLANKS, Dialect, Line, is_glob, normalise, parse_line};
 use super::{Program, glob_matches};
 use crate::host::{Node, View};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -54,6 +54,25 @@ fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect, only
     let text = String::from_utf8_lossy(&content);
     let lines = text.split('\n').enumerate().filter(|(_, line)| may(line));
     lines.filter_map(|(i, line)| entry((i + 1, parse_line(line, dialect)))).collect()
+}
+
+/// Places of lines that would set `key` if their key had no non-ASCII blanks.
+pub(super) fn odd_blanks(view: &dyn View, key: &str) -> Vec<String> {
+    let mut paths = files(view, &DIRECTORIES, true);
+    paths.push("/etc/sysctl.conf".into());
+    let is_odd = |line: &str| {
+        let name = line.split_once('=').map_or("", |(name, _)| name);
+        let (seen, read) = (normalise(name.trim()), normalise(name.trim_matches(BLANKS)));
+        seen == key && read != key
+    };
+    let mut places = Vec::new();
+    for path in paths.iter().filter_map(|path| view.resolve(path).ok()) {
+        let text = view.content(&path).unwrap_or_default();
+        let odd = text.lines().enumerate().filter(|(_, line)| !line.is_ascii() && is_odd(line));
+        places.extend(odd.map(|(number, _)| format!("{path}:{}", number + 1)));
+    }
+    places.dedup();
+    places
 }
 
 /// Every setting that systemd-sysctl reads, before it keeps only the last for each key.

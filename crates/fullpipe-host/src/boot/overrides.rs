@@ -4,7 +4,7 @@ use super::Program;
 use super::assignment::{Assignment, Dialect, Line, normalise, parse};
 use crate::host::View;
 use crate::plan::{CONTROLLER, boot_files, unit};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 /// `sysctl.net.ipv4.tcp_congestion_control=bbr` (kernel-parameters, since 5.8).
 pub(super) fn command_line(view: &dyn View) -> Vec<Assignment> {
@@ -61,15 +61,18 @@ pub(super) fn ufw(view: &dyn View) -> Vec<Assignment> {
         .collect()
 }
 
-/// The file of tuned's active profile, if tuned starts at boot.
-pub(super) fn tuned_profile(view: &dyn View) -> Option<String> {
+/// The files of tuned's active profiles, in the order in which it merges them, if tuned starts at boot.
+pub(super) fn tuned_profiles(view: &dyn View) -> Vec<String> {
     let enabled =
         ["/etc/systemd/system/multi-user.target.wants/tuned.service", "/etc/runlevels/default/tuned"]
             .iter()
             .any(|link| view.stat(link).is_ok());
-    let names = view.text("/etc/tuned/active_profile")?;
-    let last = names.split_ascii_whitespace().next_back()?.to_owned();
-    enabled.then(|| profile_file(view, &last)).flatten()
+    if !enabled {
+        return Vec::new();
+    }
+    let named = ["/etc/tuned/active_profile", "/etc/tuned/post_loaded_profile"];
+    let names = named.iter().filter_map(|path| view.text(path)).collect::<Vec<_>>().join(" ");
+    names.split_ascii_whitespace().take(PROFILES).filter_map(|name| profile_file(view, name)).collect()
 }
 
 fn profile_file(view: &dyn View, name: &str) -> Option<String> {
@@ -85,19 +88,54 @@ pub(super) fn tuned_reapplies(view: &dyn View) -> bool {
         .is_none_or(|v| !["0", "false", "no"].contains(&v.to_lowercase().as_str()))
 }
 
+/// The settings of all active profiles. Where several set one key, tuned keeps the last (merger.py).
 pub(super) fn tuned(view: &dyn View) -> Vec<Assignment> {
-    let mut all = Vec::new();
-    if let Some(file) = tuned_profile(view) {
-        profile(view, &file, &mut HashSet::new(), &mut all);
+    let (mut all, mut variables, mut seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
+    for file in tuned_profiles(view) {
+        profile(view, &file, &mut seen, &mut all, &mut variables);
+    }
+    for assignment in &mut all {
+        assignment.value = resolve_variables(&assignment.value, &variables);
     }
     all
+}
+
+/// Replaces `${name}` by the variables of tuned's profiles, and strips quotes. Functions (`${f:…}`) stay.
+fn resolve_variables(value: &str, variables: &BTreeMap<String, String>) -> String {
+    const MAX_DEPTH: usize = 8;
+    const MAX_LENGTH: usize = 4096;
+    let mut value = value.to_owned();
+    for _ in 0..MAX_DEPTH {
+        let before = value.clone();
+        for (name, text) in variables {
+            if value.len() < MAX_LENGTH {
+                value = value.replace(&format!("${{{name}}}"), text);
+            }
+        }
+        if value == before {
+            break;
+        }
+    }
+    unquoted(&value).to_owned()
+}
+
+fn unquoted(value: &str) -> &str {
+    let value = value.trim();
+    let quoted = |quote| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    quoted('"').or_else(|| quoted('\'')).unwrap_or(value)
 }
 
 /// Most profiles that are read; tuned's own include three or four.
 const PROFILES: usize = 32;
 
 /// The `[sysctl]` section of a profile after its included profiles, each read once, as in tuned.
-fn profile(view: &dyn View, file: &str, seen: &mut HashSet<String>, all: &mut Vec<Assignment>) {
+fn profile(
+    view: &dyn View,
+    file: &str,
+    seen: &mut HashSet<String>,
+    all: &mut Vec<Assignment>,
+    variables: &mut BTreeMap<String, String>,
+) {
     if seen.len() >= PROFILES || !seen.insert(file.to_owned()) {
         return;
     }
@@ -118,9 +156,12 @@ fn profile(view: &dyn View, file: &str, seen: &mut HashSet<String>, all: &mut Ve
                 let names = value.split([',', ' ', ';']).filter(|n| !n.is_empty());
                 for name in names.take(PROFILES) {
                     if let Some(included) = profile_file(view, name) {
-                        profile(view, &included, seen, all);
+                        profile(view, &included, seen, all, variables);
                     }
                 }
+            }
+            "variables" => {
+                variables.insert(key.to_owned(), unquoted(value).to_owned());
             }
             "sysctl" => own.push(Assignment {
                 key: normalise(key),
@@ -136,18 +177,136 @@ fn profile(view: &dyn View, file: &str, seen: &mut HashSet<String>, all: &mut Ve
     all.extend(own);
 }
 
-const SCRIPTS: [&str; 4] = ["/etc/rc.local", "/etc/rc.d/rc.local", "/etc/local.d", "/etc/network/if-up.d"];
+/// Scripts that run at boot or when a device comes up: rc.local, OpenRC's local, ifupdown, NetworkManager,
+/// networkd-dispatcher.
+const SCRIPTS: [&str; 9] = [
+    "/etc/rc.local",
+    "/etc/rc.d/rc.local",
+    "/etc/local.d",
+    "/etc/network/if-pre-up.d",
+    "/etc/network/if-up.d",
+    "/etc/NetworkManager/dispatcher.d",
+    "/etc/networkd-dispatcher/configured.d",
+    "/etc/networkd-dispatcher/routable.d",
+    "/usr/lib/networkd-dispatcher/routable.d",
+];
+
+/// Files with commands in some lines: cron's `@reboot`, interfaces(5), wsl.conf.
+const COMMAND_FILES: [&str; 8] = [
+    "/etc/crontab",
+    "/etc/cron.d",
+    "/var/spool/cron/crontabs/root",
+    "/var/spool/cron/root",
+    "/etc/crontabs/root",
+    "/etc/network/interfaces",
+    "/etc/network/interfaces.d",
+    "/etc/wsl.conf",
+];
+
+/// Directories of systemd units, those of higher priority first.
+const UNITS: [&str; 4] =
+    ["/etc/systemd/system", "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"];
+
+/// Most units that are read.
+const MAX_UNITS: usize = 1024;
+
+/// The files at these paths, or in these directories.
+fn expand(view: &dyn View, paths: &[&str]) -> Vec<String> {
+    let mut files = Vec::new();
+    for path in paths {
+        match view.list(path) {
+            Ok(names) => files.extend(names.iter().map(|name| format!("{path}/{name}"))),
+            Err(_) => files.push((*path).to_owned()),
+        }
+    }
+    files
+}
+
+/// Settings in commands of enabled units, cron's `@reboot`, interfaces(5) and wsl.conf.
+pub(super) fn commands(view: &dyn View) -> Vec<Assignment> {
+    let mut all = Vec::new();
+    for file in enabled_units(view) {
+        let is_start = |key: &str| ["ExecStartPre", "ExecStart", "ExecStartPost"].contains(&key);
+        let command = |line: &str| {
+            let (key, value) = line.split_once('=')?;
+            let value = value.trim_start_matches(['-', '@', ':', '+', '!', '|']);
+            is_start(key.trim()).then(|| value.to_owned())
+        };
+        read_commands(view, &file, Program::Service, &command, &mut all);
+    }
+    let command = |line: &str| {
+        let line = line.trim();
+        let after = |word: &str| Some(line.strip_prefix(word)?.trim_start().to_owned());
+        let wsl = || Some(after("command")?.strip_prefix('=')?.trim().trim_matches('"').to_owned());
+        ["@reboot", "pre-up", "up", "post-up"].iter().find_map(|word| after(word)).or_else(wsl)
+    };
+    for file in expand(view, &COMMAND_FILES) {
+        if let Ok(file) = view.resolve(&file) {
+            read_commands(view, &file, Program::Script, &command, &mut all);
+        }
+    }
+    all
+}
+
+fn read_commands(
+    view: &dyn View,
+    file: &str,
+    program: Program,
+    command: &dyn Fn(&str) -> Option<String>,
+    all: &mut Vec<Assignment>,
+) {
+    let text = view.content(file).unwrap_or_default();
+    for (number, line) in text.lines().enumerate() {
+        let Some(command) = command(line) else { continue };
+        for (key, value) in settings_in(view, &command) {
+            let (file, line) = (file.to_owned(), number + 1);
+            all.push(Assignment { key, value, file, line, tolerant: true, program });
+        }
+    }
+}
+
+/// Files of the units that are enabled by a link in a `.wants` or `.requires` directory, with their drop-ins,
+/// without fullpipe's own.
+fn enabled_units(view: &dyn View) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for directory in UNITS {
+        let wants = view.list(directory).unwrap_or_default().into_iter();
+        for wants in wants.filter(|name| name.ends_with(".wants") || name.ends_with(".requires")) {
+            names.extend(view.list(&format!("{directory}/{wants}")).unwrap_or_default());
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    names.retain(|name| name.ends_with(".service") && !is_own(name));
+    let mut files = Vec::new();
+    for name in names.iter().take(MAX_UNITS) {
+        // An instance `a@b.service` is made from the template `a@.service`.
+        let template = name.split_once('@').map(|(base, _)| format!("{base}@.service"));
+        let candidates = [Some(name.clone()), template];
+        let places = candidates.iter().flatten().flat_map(|name| {
+            UNITS.iter().filter_map(move |directory| view.resolve(&format!("{directory}/{name}")).ok())
+        });
+        files.extend(places.into_iter().find(|path| view.stat(path).is_ok()));
+        for directory in UNITS {
+            let drop_ins = format!("{directory}/{name}.d");
+            let confs = view.list(&drop_ins).unwrap_or_default().into_iter();
+            files.extend(
+                confs.filter(|conf| conf.ends_with(".conf")).map(|conf| format!("{drop_ins}/{conf}")),
+            );
+        }
+    }
+    files
+}
+
+/// Whether a unit is one that fullpipe writes for eBPF controllers.
+fn is_own(name: &str) -> bool {
+    name == boot_files::UNIT || (name.starts_with("fullpipe-cc-") && name.ends_with(".service"))
+}
 
 /// Lines of start-up scripts that set a sysctl (`sysctl -w key=value`) or write to /proc/sys. Scripts are not
 /// executed: conditional lines count as if the condition were true.
 pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
-    let mut files = Vec::new();
-    for path in SCRIPTS {
-        match view.list(path) {
-            Ok(names) => files.extend(names.iter().map(|n| format!("{path}/{n}"))),
-            Err(_) => files.push(path.to_owned()),
-        }
-    }
+    let files = expand(view, &SCRIPTS);
     let mut all = Vec::new();
     let mut seen = HashSet::new();
     for file in files {
@@ -159,7 +318,7 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
         }
         let text = view.content(&file).unwrap_or_default();
         for (i, line) in text.lines().enumerate() {
-            if let Some((key, value)) = script_setting(line.trim()) {
+            for (key, value) in settings_in(view, line) {
                 all.push(Assignment {
                     key,
                     value,
@@ -178,11 +337,8 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
 /// Defaults set by the enabled units that fullpipe wrote for eBPF controllers.
 pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
     let wants = "/etc/systemd/system/multi-user.target.wants";
-    let ours = |name: &String| {
-        *name == boot_files::UNIT || (name.starts_with("fullpipe-cc-") && name.ends_with(".service"))
-    };
     let mut all = Vec::new();
-    for name in view.list(wants).unwrap_or_default().into_iter().filter(ours) {
+    for name in view.list(wants).unwrap_or_default().into_iter().filter(|name| is_own(name)) {
         let Ok(file) = view.resolve(&format!("{wants}/{name}")) else { continue };
         let text = view.content(&file).unwrap_or_default();
         for (i, line) in text.lines().enumerate() {
@@ -195,6 +351,43 @@ pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
                 let program = Program::Unit;
                 all.push(Assignment { key, value, file, line: i + 1, tolerant: true, program });
             }
+        }
+    }
+    all
+}
+
+/// The settings of a command line, of which `;` and `&&` may separate several: `sysctl -w KEY=VALUE…`, `sysctl -p
+/// FILE`, or writes to /proc/sys.
+fn settings_in(view: &dyn View, line: &str) -> Vec<(String, String)> {
+    let line = line.trim();
+    if line.starts_with('#') || !(line.contains("sysctl") || line.contains("/proc/sys/")) {
+        return Vec::new();
+    }
+    let mut all = Vec::new();
+    for command in line.split("&&").flat_map(|part| part.split(';')) {
+        let command = command.trim().trim_matches(['"', '\'']);
+        let words: Vec<&str> = command.split_ascii_whitespace().collect();
+        let is_sysctl = |word: &&str| unquoted(word) == "sysctl" || word.ends_with("/sysctl");
+        let Some(at) = words.iter().position(|word| is_sysctl(&word.trim_start_matches(['"', '\'']))) else {
+            all.extend(script_setting(command));
+            continue;
+        };
+        let loads = words[at..].iter().any(|word| word.starts_with("-p") || word.starts_with("--load"));
+        for word in words[at + 1..].iter().filter(|word| !word.starts_with('-')) {
+            if let (true, Ok(file)) = (loads && word.starts_with('/'), view.resolve(unquoted(word))) {
+                let lines = parse(&view.read(&file).unwrap_or_default(), Dialect::Procps);
+                all.extend(lines.into_iter().filter_map(|(_, line)| match line {
+                    Line::Set { key, value, .. } => Some((key, value)),
+                    _ => None,
+                }));
+            } else if word.matches('=').count() == 1 && !word.ends_with('=') {
+                let (key, value) = word.split_once('=').unwrap_or_default();
+                let trim = |text: &str| text.trim_matches(['"', '\'']).to_owned();
+                all.push((normalise(&trim(key)), trim(value)));
+            }
+        }
+        if all.is_empty() {
+            all.extend(script_setting(command));
         }
     }
     all

@@ -5,6 +5,18 @@ use crate::boot::{self, Assignment};
 use crate::facts::Presence;
 
 pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
+    if context.facts.scope.wsl {
+        findings.push(
+            Finding::new("boot-value", Group::Boot, Verdict::Warn, "no program reads boot files here")
+                .read("/proc/1/comm", context.host.text("/proc/1/comm").unwrap_or_default())
+                .why("WSL's own init reads no sysctl files", "wsl.conf(5), WSL documentation")
+                .advice(format!(
+                    "add `systemd=true` under `[boot]` in /etc/wsl.conf, or \
+                     `kernelCommandLine = sysctl.net.ipv4.tcp_congestion_control={}` under `[wsl2]` in .wslconfig",
+                    context.question.controller
+                )),
+        );
+    }
     if !context.facts.scope.boots {
         return;
     }
@@ -31,7 +43,7 @@ fn controller(context: &Context) -> Finding {
     const KEY: &str = "net.ipv4.tcp_congestion_control";
     let wanted = &context.question.controller;
     let takes = |value: &str| {
-        !matches!(context.facts.controller(value), Presence::Missing(_) | Presence::Unknown)
+        !matches!(context.facts.controller_at_boot(value), Presence::Missing(_) | Presence::Unknown)
             || value == "cubic"
             || value == "reno"
     };
@@ -46,6 +58,23 @@ fn controller(context: &Context) -> Finding {
             _ => finding.read("sysctl files", "none sets the controller"),
         }
     };
+    let obstacle = context.facts.obstacle_at_boot(wanted);
+    let is_available = matches!(context.facts.controller(wanted), Presence::Ready(_) | Presence::Loadable(_));
+    if let Some(obstacle) = obstacle.filter(|_| is_available) {
+        return finding(Verdict::Fail, obstacle).advice(format!(
+            "{} lists the kernels: make one with {wanted} the boot loader's default",
+            context.command("kernel status")
+        ));
+    }
+    let odd = boot::odd_blanks(context.host, KEY);
+    if !odd.is_empty() && decides.as_ref().is_none_or(|line| line.value != *wanted) {
+        let state = format!("{} sets nothing: non-ASCII blanks around the key", odd.join(", "));
+        return finding(Verdict::Warn, state).advice(format!("replace these blanks, or use {plan}"));
+    }
+    if let Some(line) = last.as_ref().filter(|l| l.is_unresolved()) {
+        let state = format!("{} sets `{}`, which is computed at boot", line.place(), line.value);
+        return finding(Verdict::Unknown, state).advice(format!("check {}", line.place()));
+    }
     if let Some(line) = last.as_ref().filter(|l| !takes(&l.value)) {
         let state =
             format!("{} sets `{}` at boot, which the kernel rejects silently", line.place(), line.value);
@@ -57,8 +86,12 @@ fn controller(context: &Context) -> Finding {
         });
     }
     // Linux and all distributions build cubic in as the default, unless the configuration says otherwise.
-    let own = kernel.filter(|k| !k.is_empty() && k != "n").unwrap_or_else(|| "cubic".into());
     let live = context.facts.default.as_deref();
+    let registered =
+        |name: &str| context.facts.available.is_empty() || context.facts.available.iter().any(|c| c == name);
+    // The built-in default is registered; without it the default is what the kernel chose by itself.
+    let builtin = if registered("cubic") { "cubic" } else { live.unwrap_or("cubic") };
+    let own = kernel.filter(|k| !k.is_empty() && k != "n").unwrap_or_else(|| builtin.to_owned());
     let by = decides
         .as_ref()
         .map_or_else(|| "the kernel's built-in default, as no file sets one".to_owned(), Assignment::place);
@@ -103,7 +136,11 @@ fn qdisc(context: &Context) -> Option<Finding> {
                 Verdict::Warn,
                 format!("{} sets `{}` at boot, which this kernel does not have", line.place(), line.value),
             )
-            .advice(format!("correct or remove {}", line.place())),
+            .advice(if line.value.contains(['#', ';']) {
+                format!("a comment cannot follow a value: correct {}", line.place())
+            } else {
+                format!("correct or remove {}", line.place())
+            }),
         );
     }
     Some(match (decides, live) {

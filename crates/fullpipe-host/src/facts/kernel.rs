@@ -2,7 +2,7 @@
 
 use crate::host::View;
 use fullpipe_kernel::facts::Config;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether the kernel has a feature, and the evidence.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,6 +30,83 @@ pub(super) fn configured(config: &Config, name: &str, listed: bool) -> Presence 
         "y" if !listed => Presence::Ready(from),
         "m" => Presence::Loadable(from),
         _ => Presence::Missing(from),
+    }
+}
+
+/// Modules that modprobe refuses to load, with the place that says so: `install NAME /bin/false` in modprobe.d(5)
+/// and `module_blacklist=` on the kernel command line. `blacklist` only disables aliases, and the kernel requests
+/// controllers by the module's name (tcp_cong.c).
+pub(super) fn blocked_modules(view: &dyn View) -> BTreeMap<String, String> {
+    const DIRECTORIES: [&str; 5] = [
+        "/etc/modprobe.d",
+        "/run/modprobe.d",
+        "/usr/local/lib/modprobe.d",
+        "/usr/lib/modprobe.d",
+        "/lib/modprobe.d",
+    ];
+    const REFUSALS: [&str; 6] =
+        ["/bin/false", "/usr/bin/false", "/bin/true", "/usr/bin/true", "false", "true"];
+    let mut files: BTreeMap<String, String> = BTreeMap::new();
+    for directory in DIRECTORIES {
+        for name in view.list(directory).unwrap_or_default().into_iter().filter(|n| n.ends_with(".conf")) {
+            let path = format!("{directory}/{name}");
+            files.entry(name).or_insert(path);
+        }
+    }
+    let mut blocked = BTreeMap::new();
+    for file in files.values() {
+        let text = view.content(file).unwrap_or_default();
+        for (number, line) in text.lines().enumerate() {
+            let words: Vec<&str> = line.split_ascii_whitespace().collect();
+            if let ["install", module, command, ..] = words[..]
+                && REFUSALS.contains(&command)
+            {
+                let place = format!("`install` in {file}:{}", number + 1);
+                blocked.entry(module.replace('-', "_")).or_insert(place);
+            }
+        }
+    }
+    let command_line = view.text("/proc/cmdline").unwrap_or_default();
+    let lists =
+        command_line.split_ascii_whitespace().filter_map(|word| word.strip_prefix("module_blacklist="));
+    for module in lists.flat_map(|list| list.split(',')) {
+        blocked.insert(module.replace('-', "_"), "module_blacklist= on the kernel command line".into());
+    }
+    blocked
+}
+
+/// The default kernel of the boot loader, if it is not the running one.
+#[derive(Clone, Debug)]
+pub struct NextKernel {
+    /// Its release.
+    pub release: String,
+    config: Option<Config>,
+    modules: ModuleIndex,
+}
+
+impl NextKernel {
+    pub(super) fn read(view: &dyn View, release: &str) -> NextKernel {
+        // /proc/config.gz belongs to the running kernel.
+        let paths = Config::paths(release);
+        let config = paths
+            .iter()
+            .filter(|path| !path.starts_with("/proc/"))
+            .find_map(|path| Config::parse(path, &view.read(path).ok()?));
+        let modules = ModuleIndex { loaded: BTreeSet::new(), ..ModuleIndex::read(view, release) };
+        NextKernel { release: release.to_owned(), config, modules }
+    }
+
+    /// Whether it has a controller.
+    pub fn controller(&self, name: &str) -> Presence {
+        if name == "reno" {
+            return Presence::Ready("part of every kernel".into());
+        }
+        match self.modules.find(&format!("tcp_{name}")) {
+            Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |config| {
+                configured(config, &format!("CONFIG_TCP_CONG_{}", name.to_uppercase()), false)
+            }),
+            found => found,
+        }
     }
 }
 

@@ -16,6 +16,8 @@ pub struct Scope {
     pub boots: bool,
     /// Whether /proc/sys cannot be written.
     pub read_only: bool,
+    /// WSL whose process 1 is not systemd: its init reads no boot files.
+    pub wsl: bool,
     /// An image without a running kernel.
     pub image: bool,
     /// The network namespace: boot ID and cookie. Before Linux 5.14 the inode of /proc/self/ns/net, which
@@ -34,6 +36,8 @@ impl Scope {
             uid_map.is_empty() || uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
         let container = container(host);
         let init = host.text("/proc/1/comm").unwrap_or_default();
+        let wsl =
+            identity.running && identity.release.to_lowercase().contains("microsoft") && init != "systemd";
         let inits = ["systemd", "init", "openrc-init", "runit", "s6-svscan", "busybox"];
         let known_init = inits.contains(&init.as_str());
         let link = |path: &str| match host.stat(path).ok()?.node {
@@ -45,8 +49,9 @@ impl Scope {
         // A namespace that shares the host's files must not write the host's boot files.
         let borrowed = matches!((link("/proc/1/ns/net"), &own), (Some(init), Some(own)) if init != *own);
         let boots = !identity.running
-            || (!borrowed && initial_network && (container.is_none() || known_init))
-            || (!borrowed && container.is_some() && known_init);
+            || !wsl
+                && ((!borrowed && initial_network && (container.is_none() || known_init))
+                    || (!borrowed && container.is_some() && known_init));
         let mounts = host.text("/proc/self/mounts").unwrap_or_default();
         let read_only = mounts.lines().any(|line| {
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -63,6 +68,7 @@ impl Scope {
             container,
             boots,
             read_only,
+            wsl,
             image: !identity.running,
             namespace,
         }
@@ -72,6 +78,9 @@ impl Scope {
     pub fn describe(&self) -> String {
         if self.image {
             return "an image, not a running host: only its boot files can change".into();
+        }
+        if self.wsl {
+            return "WSL without systemd, whose init reads no boot files".into();
         }
         let network = if self.initial_network {
             "the host's network namespace"

@@ -232,6 +232,18 @@ fn summary(host: &dyn Host, status: &Status) -> String {
         .kernels
         .iter()
         .find(|kernel| !kernel.running && needed.iter().all(|option| kernel.has(option) == Some(true)));
+    let default = status.boots.as_ref().and_then(|boots| boots.default.as_ref());
+    let default = status.kernels.iter().find(|kernel| !kernel.running && Some(&kernel.release) == default);
+    if let Some(default) = default.filter(|kernel| kernel.has(OPTIONS[0]) == Some(false) && lacks.is_empty())
+    {
+        return format!(
+            "the next boot uses Linux {}, the default of {}, which lacks {}; the running Linux {} has it: make it the default",
+            default.release,
+            status.boots.as_ref().map_or("the boot loader", |boots| boots.loader),
+            OPTIONS[0],
+            status.running
+        );
+    }
     match (&lacks[..], other) {
         ([], _) => "the running kernel has all options: another is not needed".into(),
         (lacks, Some(kernel)) => format!(

@@ -231,15 +231,15 @@ impl BootFiles {
     fn disable_line(&mut self, host: &dyn Host, line: &Assignment, sysctl: &BootSysctl) -> Result<()> {
         let editable = line.line > 0
             && line.file.starts_with("/etc/")
-            && line.program != Program::Script
-            && !matches!(line.program, Program::Tuned | Program::Unit);
+            && !matches!(line.program, Program::Script | Program::Service | Program::Tuned | Program::Unit);
         if !editable {
             let way_out = match line.program {
                 Program::Tuned => {
                     "change or switch the profile (`tuned-adm profile …`), or set `reapply_sysctl = 1` in \
                      /etc/tuned/tuned-main.conf"
                 }
-                Program::Script => "remove the line from the script",
+                Program::Script => "remove the line",
+                Program::Service => "remove the line from the unit, or disable the unit",
                 Program::Unit => "remove the unit with `fullpipe cc unload`",
                 Program::CommandLine => {
                     "remove it from the kernel command line in the boot loader's configuration"

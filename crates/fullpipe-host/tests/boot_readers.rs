@@ -1,0 +1,285 @@
+//! Which program sets a sysctl at the next boot, on small models of hosts: `verify` confirms only what is known.
+
+use fullpipe_host::checks::{self, Question, Verdict};
+use fullpipe_host::host::{Directory, Model};
+use fullpipe_host::journal::Store;
+use fullpipe_host::plan::{self, Request};
+use fullpipe_host::verify::{self, Outcome};
+use fullpipe_host::{Error, apply, kernel, status};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+const RELEASE: &str = "6.1.0";
+const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
+
+struct Host {
+    root: tempfile::TempDir,
+}
+
+impl Host {
+    /// A host with systemd, cubic as the default and bbr as a module.
+    fn new() -> Host {
+        let host = Host { root: tempfile::tempdir().unwrap() };
+        host.kernel(RELEASE, &["tcp_bbr", "sch_fq"], "");
+        host.write(
+            &format!("lib/modules/{RELEASE}/modules.dep"),
+            "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n",
+        );
+        host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic");
+        host.sysctl("net.ipv4.tcp_allowed_congestion_control", "reno cubic");
+        host.sysctl(CONTROLLER, "cubic");
+        host.sysctl("net.ipv4.tcp_mem", "188319\t251094\t376638");
+        host.sysctl("net.core.default_qdisc", "fq_codel");
+        host.write("proc/1/comm", "systemd\n");
+        host.write("usr/lib/systemd/systemd-sysctl", "");
+        for directory in ["etc/sysctl.d", "etc/modules-load.d", "etc/systemd/system", "run", "sys/module"] {
+            fs::create_dir_all(host.root.path().join(directory)).unwrap();
+        }
+        fs::create_dir_all(host.root.path().join("var/lib")).unwrap();
+        host
+    }
+
+    /// Another running kernel.
+    fn kernel(&self, release: &str, loadable: &[&str], refusing: &str) {
+        let refusing: Vec<&str> = refusing.split_ascii_whitespace().collect();
+        self.write(
+            "kernel.json",
+            &format!(
+                r#"{{"release": "{release}", "loadable": {loadable:?}, "refusing": {refusing:?},
+                "qdisc_kinds": ["fq_codel"], "devices": {{"eth0": 1}},
+                "qdiscs": [{{"device": "eth0", "kind": "fq_codel", "handle": 0, "parent": 4294967295}}]}}"#
+            ),
+        );
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn sysctl(&self, name: &str, value: &str) {
+        self.write(&format!("proc/sys/{}", name.replace('.', "/")), &format!("{value}\n"));
+    }
+
+    /// Enables a unit with these lines.
+    fn unit(&self, name: &str, lines: &str) {
+        self.write(&format!("etc/systemd/system/{name}"), &format!("[Service]\n{lines}\n"));
+        let wants = self.root.path().join("etc/systemd/system/multi-user.target.wants");
+        fs::create_dir_all(&wants).unwrap();
+        symlink(format!("/etc/systemd/system/{name}"), wants.join(name)).unwrap();
+    }
+
+    fn profile(&self, active: &str, profiles: &[(&str, &str)]) {
+        self.write("etc/tuned/active_profile", &format!("{active}\n"));
+        self.write("etc/tuned/tuned-main.conf", "reapply_sysctl = 0\n");
+        for (name, text) in profiles {
+            self.write(&format!("etc/tuned/{name}/tuned.conf"), text);
+        }
+        self.unit("tuned.service", "ExecStart=/usr/sbin/tuned");
+    }
+
+    fn model(&self) -> Model<Directory> {
+        Model::new(Directory::new(self.root.path()))
+    }
+
+    fn store() -> Store {
+        Store::at("/var/lib/fullpipe")
+    }
+
+    fn apply(&self) -> Result<(), Error> {
+        let options = apply::Options::default();
+        apply::apply(&self.model(), &Host::store(), &Request::new("bbr"), &options).map(drop)
+    }
+
+    /// Outcome and text of verify's check of the next boot.
+    fn next_boot(&self) -> (Outcome, String) {
+        let verified = verify::verify(&self.model(), &Host::store(), verify::Question::default()).unwrap();
+        let check = verified.checks.into_iter().find(|check| check.id == "boot").unwrap();
+        (check.outcome, check.observed)
+    }
+
+    fn finding(&self, id: &str) -> Option<checks::Finding> {
+        let question = Question { controller: "bbr".into(), path: None };
+        checks::examine(&self.model(), &question).findings.into_iter().find(|finding| finding.id == id)
+    }
+
+    fn refused(&self) -> String {
+        plan::make(&self.model(), &Request::new("bbr"), "/usr/bin/fullpipe").unwrap_err().to_string()
+    }
+}
+
+#[test]
+fn a_line_with_non_ascii_blanks_sets_nothing() {
+    let host = Host::new();
+    host.write("etc/sysctl.d/50-pasted.conf", &format!("{CONTROLLER}\u{a0}=\u{a0}bbr\n"));
+    let finding = host.finding("boot-value").unwrap();
+    assert!(finding.verdict == Verdict::Warn && finding.state.contains("50-pasted.conf:1"), "{finding:?}");
+    host.apply().unwrap();
+    assert!(host.root.path().join("etc/sysctl.d/99-zz-fullpipe.conf").exists(), "its own line is written");
+    assert_eq!(host.next_boot().0, Outcome::Passed);
+}
+
+#[test]
+fn every_active_profile_of_tuned_counts() {
+    let quiet = ("quiet", "[main]\nsummary=q\n");
+    let net = ("net", "[sysctl]\nnet.ipv4.tcp_congestion_control=cubic\n");
+    let host = Host::new();
+    host.profile("net quiet", &[quiet, net]);
+    assert!(host.refused().contains("/etc/tuned/net/tuned.conf"), "{}", host.refused());
+    let later = Host::new();
+    later.apply().unwrap();
+    later.profile("net quiet", &[quiet, net]);
+    let (outcome, text) = later.next_boot();
+    assert!(outcome == Outcome::Failed && text.contains("cubic"), "{text}");
+    assert!(!status::status(&later.model(), &Host::store()).unwrap().consistent);
+}
+
+#[test]
+fn variables_of_tuned_are_resolved_and_functions_are_not() {
+    let host = Host::new();
+    let text = "[variables]\ncc=cubic\n[sysctl]\nnet.ipv4.tcp_congestion_control=\"${cc}\"\n";
+    host.profile("site", &[("site", text)]);
+    let finding = host.finding("boot-value").unwrap();
+    assert!(finding.state.contains("cubic (/etc/tuned/site/tuned.conf:4)"), "{finding:?}");
+    let other = Host::new();
+    other.apply().unwrap();
+    other.profile("site", &[("site", "[sysctl]\nnet.ipv4.tcp_congestion_control=${f:exec:cc}\n")]);
+    let (outcome, text) = other.next_boot();
+    assert!(outcome == Outcome::Unknown && text.contains("may override"), "{text}");
+    assert!(!status::status(&other.model(), &Host::store()).unwrap().consistent);
+}
+
+#[test]
+fn an_enabled_unit_that_sets_the_controller_is_found() {
+    for line in [
+        "ExecStart=/sbin/sysctl -w net.core.default_qdisc=fq net.ipv4.tcp_congestion_control=cubic",
+        "ExecStartPost=-/bin/sh -c 'sleep 1; sysctl -q net.ipv4.tcp_congestion_control=cubic'",
+        "ExecStart=/usr/sbin/sysctl -p /etc/site.conf",
+    ] {
+        let host = Host::new();
+        host.apply().unwrap();
+        host.write("etc/site.conf", "net.ipv4.tcp_congestion_control = cubic\n");
+        assert_eq!(host.next_boot().0, Outcome::Passed);
+        host.unit("force-cc.service", line);
+        let (outcome, text) = host.next_boot();
+        assert!(outcome == Outcome::Failed && text.contains("force-cc.service:2"), "{line}: {text}");
+    }
+    let host = Host::new();
+    host.unit("cc.service", "ExecStart=/bin/sh -c 'sysctl -w net.ipv4.tcp_congestion_control=$CC'");
+    assert!(host.refused().contains("cc.service:2"), "{}", host.refused());
+}
+
+#[test]
+fn commands_of_cron_and_interfaces_are_found() {
+    for (path, line) in [
+        ("etc/cron.d/cc", "@reboot root /sbin/sysctl -w net.ipv4.tcp_congestion_control=cubic"),
+        ("etc/network/interfaces", "    post-up sysctl -w net.ipv4.tcp_congestion_control=cubic"),
+    ] {
+        let host = Host::new();
+        host.apply().unwrap();
+        host.write(path, &format!("# a comment\n{line}\n"));
+        let (outcome, text) = host.next_boot();
+        assert!(outcome == Outcome::Failed && text.contains(&format!("/{path}:2")), "{text}");
+    }
+}
+
+#[test]
+fn wsl_without_systemd_reads_no_boot_files() {
+    let host = Host::new();
+    let release = "5.15.153.1-microsoft-standard-WSL2";
+    host.kernel(release, &["tcp_bbr"], "");
+    host.write(&format!("lib/modules/{release}/modules.dep"), "kernel/net/ipv4/tcp_bbr.ko:\n");
+    host.write("proc/1/comm", "init\n");
+    host.write("etc/sysctl.d/99-bbr.conf", &format!("{CONTROLLER}=bbr\n"));
+    let finding = host.finding("boot-value").unwrap();
+    assert_eq!(
+        (finding.verdict, finding.state.as_str()),
+        (Verdict::Warn, "no program reads boot files here")
+    );
+    let advice = finding.advice.unwrap();
+    assert!(advice.contains("systemd=true") && advice.contains(".wslconfig"), "{advice}");
+    host.apply().unwrap();
+    assert_eq!(host.next_boot().0, Outcome::Skipped, "the next boot is not claimed");
+}
+
+#[test]
+fn sysctl_conf_is_not_read_on_nixos() {
+    let host = Host::new();
+    fs::remove_file(host.root.path().join("usr/lib/systemd/systemd-sysctl")).unwrap();
+    host.write("etc/os-release", "ID=nixos\n");
+    host.write("etc/sysctl.d/60-nixos.conf", &format!("{CONTROLLER} = cubic\n"));
+    host.write("etc/sysctl.conf", &format!("{CONTROLLER} = bbr\n"));
+    let finding = host.finding("boot-value").unwrap();
+    assert!(finding.state.contains("cubic (/etc/sysctl.d/60-nixos.conf:1)"), "{finding:?}");
+}
+
+/// A host whose boot loader's default is an older kernel without bbr.
+fn with_old_default(host: &Host) {
+    const OLD: &str = "3.10.0";
+    host.write(&format!("boot/config-{OLD}"), "CONFIG_TCP_CONG_BBR=n\nCONFIG_NET_SCH_FQ=m\n");
+    host.write(&format!("boot/config-{RELEASE}"), "CONFIG_TCP_CONG_BBR=m\nCONFIG_NET_SCH_FQ=m\n");
+    host.write(&format!("lib/modules/{OLD}/modules.dep"), "kernel/net/ipv4/tcp_hybla.ko:\n");
+    let mut menu = "set default=\"${saved_entry}\"\n".to_owned();
+    for release in [RELEASE, OLD] {
+        host.write(&format!("boot/vmlinuz-{release}"), "");
+        menu += &format!("menuentry 'Linux {release}' {{\n linux /vmlinuz-{release} root=/dev/sda1\n}}\n");
+    }
+    host.write("boot/grub2/grub.cfg", &menu);
+    host.write("boot/grub2/grubenv", "# GRUB Environment Block\nsaved_entry=Linux 3.10.0\n");
+}
+
+#[test]
+fn a_default_kernel_without_the_controller_fails() {
+    let host = Host::new();
+    host.apply().unwrap();
+    assert_eq!(host.next_boot().0, Outcome::Passed);
+    with_old_default(&host);
+    let (outcome, text) = host.next_boot();
+    assert!(outcome == Outcome::Failed && text.contains("Linux 3.10.0"), "{text}");
+    let finding = host.finding("boot-value").unwrap();
+    assert!(finding.verdict == Verdict::Fail && finding.state.contains("Linux 3.10.0"), "{finding:?}");
+    let state = status::status(&host.model(), &Host::store()).unwrap();
+    assert!(!state.consistent && state.drift.iter().any(|line| line.contains("Linux 3.10.0")), "{state:?}");
+    let kernels = kernel::status::status(&host.model(), &Host::store()).unwrap();
+    assert!(kernels.summary.contains("the next boot uses Linux 3.10.0"), "{}", kernels.summary);
+    let fresh = Host::new();
+    with_old_default(&fresh);
+    assert!(fresh.refused().contains("--live-only"), "{}", fresh.refused());
+    let live = Request { live_only: true, ..Request::new("bbr") };
+    assert!(plan::make(&fresh.model(), &live, "/usr/bin/fullpipe").is_ok());
+}
+
+#[test]
+fn a_module_that_modprobe_refuses_is_not_available() {
+    let host = Host::new();
+    host.write("etc/modprobe.d/hardening.conf", "blacklist tcp_bbr\ninstall tcp-bbr /bin/false\n");
+    let finding = host.finding("controller").unwrap();
+    assert_eq!(finding.verdict, Verdict::Fail);
+    assert!(host.refused().contains("/etc/modprobe.d/hardening.conf:2"), "{}", host.refused());
+    let listed = Host::new();
+    listed.apply().unwrap();
+    listed.write("proc/cmdline", "root=/dev/sda1 module_blacklist=floppy,tcp_bbr\n");
+    let (outcome, text) = listed.next_boot();
+    assert!(outcome == Outcome::Failed && text.contains("module_blacklist="), "{text}");
+}
+
+#[test]
+fn a_comment_behind_the_qdisc_makes_the_value_invalid() {
+    let host = Host::new();
+    host.write("etc/sysctl.d/12-bbr.conf", "net.core.default_qdisc=fq      #must add this line\n");
+    let finding = host.finding("boot-qdisc").unwrap();
+    let advice = finding.advice.clone().unwrap_or_default();
+    assert!(finding.verdict == Verdict::Warn && advice.contains("comment cannot follow"), "{finding:?}");
+}
+
+#[test]
+fn a_default_that_is_not_registered_is_not_cubic() {
+    let host = Host::new();
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno");
+    host.sysctl("net.ipv4.tcp_allowed_congestion_control", "reno");
+    host.sysctl(CONTROLLER, "reno");
+    let finding = host.finding("boot-value").unwrap();
+    assert!(finding.state.starts_with("after a restart the default is reno"), "{finding:?}");
+}
