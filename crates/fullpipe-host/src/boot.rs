@@ -86,7 +86,8 @@ fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -
     }
 }
 
-/// Whether systemd-sysctl reads the files: by process 1, for an image by /sbin/init, else by the program. On NixOS
+/// Whether systemd-sysctl reads the files: by process 1, for an image by /sbin/init, else by the program. On
+/// NixOS
 /// the program is in /nix/store.
 fn has_systemd_sysctl(view: &dyn View) -> bool {
     const OTHERS: [&str; 7] = ["runit", "openrc-init", "s6-svscan", "busybox", "procd", "dinit", "shepherd"];

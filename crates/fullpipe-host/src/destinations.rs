@@ -163,7 +163,7 @@ mod tests {
         for (bad, said) in [
             ("192.0.2.7/24", "the network is 192.0.2.0/24"),
             ("2001:db8::1/64", "the network is 2001:db8::/64"),
-            ("example.org", "not a prefix"),
+            ("example.org", "invalid prefix"),
         ] {
             assert!(whole(bad).unwrap_err().text().contains(said), "{bad}");
         }

@@ -178,7 +178,8 @@ proptest! {
                 }
             }
             Err(Error::Check(text)) => {
-                prop_assert!(text.contains("changed since fullpipe applied them") && text.contains("now:"), "{}", text);
+                prop_assert!(text.contains("changed since fullpipe applied \
+                    them") && text.contains("now:"), "{}", text);
                 assert_same(&snapshot(&host), &edited, &format!("{name}: a refusal touched something"));
                 let twin = Model::new(host.files().copy());
                 let keep = revert::Options { keep_changed: true, ..Default::default() };

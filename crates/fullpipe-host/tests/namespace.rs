@@ -448,10 +448,10 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
     assert_same(&everything(), &before.1, "");
 
     for (prefix, said) in [
-        ("192.0.2.1/32", "this host's own"),
+        ("192.0.2.1/32", "local address of this host"),
         ("192.0.2.7/24", "the network is 192.0.2.0/24"),
         ("2001:db8:9::/48", "no route"),
-        ("example.org", "not a prefix"),
+        ("example.org", "invalid prefix"),
     ] {
         let error = destinations::apply(&host, &store(), &towards(&["198.51.100.0/24", prefix])).unwrap_err();
         assert!(error.text().contains(said), "{prefix}: {error}");

@@ -75,7 +75,8 @@ pub fn normalise(key: &str) -> String {
     parts.join("/")
 }
 
-/// The blanks that systemd-sysctl, procps and busybox strip. A no-break space belongs to the key or the value.
+/// The blanks that systemd-sysctl, procps and busybox strip. A no-break space belongs to the key or the
+/// value.
 pub(super) const BLANKS: [char; 6] = [' ', '\t', '\r', '\n', '\x0b', '\x0c'];
 
 /// Whether the key contains glob characters.

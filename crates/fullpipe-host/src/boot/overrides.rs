@@ -356,7 +356,8 @@ pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
     all
 }
 
-/// The settings of a command line, of which `;` and `&&` may separate several: `sysctl -w KEY=VALUE…`, `sysctl -p
+/// The settings of a command line, of which `;` and `&&` may separate several: `sysctl -w KEY=VALUE…`,
+/// `sysctl -p
 /// FILE`, or writes to /proc/sys.
 fn settings_in(view: &dyn View, line: &str) -> Vec<(String, String)> {
     let line = line.trim();

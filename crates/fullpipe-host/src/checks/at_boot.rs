@@ -12,7 +12,8 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
                 .why("WSL's own init reads no sysctl files", "wsl.conf(5), WSL documentation")
                 .advice(format!(
                     "add `systemd=true` under `[boot]` in /etc/wsl.conf, or \
-                     `kernelCommandLine = sysctl.net.ipv4.tcp_congestion_control={}` under `[wsl2]` in .wslconfig",
+                     `kernelCommandLine = sysctl.net.ipv4.tcp_congestion_control={}` under `[wsl2]` in \
+                     .wslconfig",
                     context.question.controller
                 )),
         );

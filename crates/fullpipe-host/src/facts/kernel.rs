@@ -33,8 +33,10 @@ pub(super) fn configured(config: &Config, name: &str, listed: bool) -> Presence 
     }
 }
 
-/// Modules that modprobe refuses to load, with the place that says so: `install NAME /bin/false` in modprobe.d(5)
-/// and `module_blacklist=` on the kernel command line. `blacklist` only disables aliases, and the kernel requests
+/// Modules that modprobe refuses to load, with the place that says so: `install NAME /bin/false` in
+/// modprobe.d(5)
+/// and `module_blacklist=` on the kernel command line. `blacklist` only disables aliases, and the kernel
+/// requests
 /// controllers by the module's name (tcp_cong.c).
 pub(super) fn blocked_modules(view: &dyn View) -> BTreeMap<String, String> {
     const DIRECTORIES: [&str; 5] = [

@@ -237,7 +237,8 @@ fn summary(host: &dyn Host, status: &Status) -> String {
     if let Some(default) = default.filter(|kernel| kernel.has(OPTIONS[0]) == Some(false) && lacks.is_empty())
     {
         return format!(
-            "the next boot uses Linux {}, the default of {}, which lacks {}; the running Linux {} has it: make it the default",
+            "the next boot uses Linux {}, the default of {}, which lacks {}; the running Linux {} has it: \
+             make it the default",
             default.release,
             status.boots.as_ref().map_or("the boot loader", |boots| boots.loader),
             OPTIONS[0],

@@ -84,7 +84,8 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     } else {
         if let Some(obstacle) = facts.obstacle_at_boot(&controller).filter(|_| !is_ebpf(&controller)) {
             return Err(Error::check(format_args!(
-                "{obstacle}, so the change would not survive a restart: make a kernel with {controller} the default \
+                "{obstacle}, so the change would not survive a restart: make a kernel with {controller} the \
+                 default \
                  first ({} lists the kernels), or use --live-only",
                 facts.identity.command("kernel status")
             )));
