@@ -1,24 +1,24 @@
-//! A chapter as HTML.
+//! Converts a chapter to HTML.
 
 use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html::push_html};
 
-/// The prose of a chapter, from its second heading on. Its picture, commands and tables are left out: the page has them itself. Links to the
-/// chapter of another figure lead to where `on_page` says it is on the same page; where they would leave the page for a file, their text stays.
+/// The prose of a chapter from its second heading on, without pictures, commands and tables. Links to the chapter of another
+/// figure become links within the page if `on_page` has it; of links to other files only the text remains.
 pub(crate) fn html(markdown: &str, on_page: &dyn Fn(&str) -> bool) -> String {
     let mut prose: Vec<Event> = Vec::new();
-    let mut left_out = 0;
+    let mut omitted = 0;
     let mut links = Vec::new();
     let is_second =
         |event: &Event| matches!(event, Event::Start(Tag::Heading { level: HeadingLevel::H2, .. }));
     for event in Parser::new_ext(markdown, Options::ENABLE_TABLES).skip_while(|event| !is_second(event)) {
         match event {
-            Event::Start(Tag::Table(_) | Tag::CodeBlock(_) | Tag::Image { .. }) => left_out += 1,
-            Event::End(TagEnd::Table | TagEnd::CodeBlock | TagEnd::Image) => left_out -= 1,
-            _ if left_out > 0 => {}
+            Event::Start(Tag::Table(_) | Tag::CodeBlock(_) | Tag::Image { .. }) => omitted += 1,
+            Event::End(TagEnd::Table | TagEnd::CodeBlock | TagEnd::Image) => omitted -= 1,
+            _ if omitted > 0 => {}
             Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
                 let other = dest_url.strip_suffix(".md").filter(|id| on_page(id)).map(|id| format!("#{id}"));
                 let target = match other {
-                    Some(there) => Some(CowStr::from(there)),
+                    Some(anchor) => Some(CowStr::from(anchor)),
                     None => dest_url.starts_with("https://").then_some(dest_url),
                 };
                 links.push(target.is_some());
@@ -28,7 +28,7 @@ pub(crate) fn html(markdown: &str, on_page: &dyn Fn(&str) -> bool) -> String {
             }
             Event::End(TagEnd::Link) => prose.extend(links.pop().filter(|kept| *kept).map(|_| event)),
             Event::Start(Tag::Heading { id, classes, attrs, .. }) => {
-                drop_empty_heading(&mut prose);
+                remove_empty_heading(&mut prose);
                 prose.push(Event::Start(Tag::Heading { level: HeadingLevel::H3, id, classes, attrs }));
             }
             Event::End(TagEnd::Heading(_)) => prose.push(Event::End(TagEnd::Heading(HeadingLevel::H3))),
@@ -37,20 +37,20 @@ pub(crate) fn html(markdown: &str, on_page: &dyn Fn(&str) -> bool) -> String {
             Event::Start(Tag::Emphasis) => prose.push(Event::InlineHtml("<i>".into())),
             Event::End(TagEnd::Emphasis) => prose.push(Event::InlineHtml("</i>".into())),
             Event::SoftBreak | Event::HardBreak => prose.push(Event::Text(" ".into())),
-            // What looks like markup is text here.
+            // Markup in a chapter is shown as text.
             Event::Html(text) | Event::InlineHtml(text) => prose.push(Event::Text(text)),
             other => prose.push(other),
         }
     }
-    drop_empty_heading(&mut prose);
+    remove_empty_heading(&mut prose);
     let mut out = String::new();
     push_html(&mut out, prose.into_iter());
     out.retain(|c| c != '\n');
     out
 }
 
-/// Takes away a heading under which nothing is left.
-fn drop_empty_heading(prose: &mut Vec<Event>) {
+/// Removes a heading without text below it.
+fn remove_empty_heading(prose: &mut Vec<Event>) {
     if matches!(prose.last(), Some(Event::End(TagEnd::Heading(_)))) {
         let begins = prose.iter().rposition(|event| matches!(event, Event::Start(Tag::Heading { .. })));
         prose.truncate(begins.unwrap_or(0));
@@ -63,7 +63,7 @@ mod tests {
     use crate::FIGURES;
 
     #[test]
-    fn prose_lists_and_marks_become_markup_and_nothing_else_does() {
+    fn only_prose_lists_and_emphasis_become_markup() {
         let text = "# x: y\n\nintro\n\n## What\n- one <a>\n  more `x*y`\n- **two** of *three*\n\n## Why\nA 2 * 3, see [fig8](fig8.md),\n\
                     [there](../there.md) and [web](https://example.org/?a&b).\n\n## Table\n| a |\n|---|\n";
         assert_eq!(
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn no_chapter_has_markdown_that_is_shown_as_it_is_written() {
+    fn chapters_leave_no_markdown_in_the_html() {
         for figure in FIGURES {
             let html = html(figure.chapter, &|_| false);
             assert!(html.contains("<h3>What to look at</h3><ul>") && html.contains("<h3>Why</h3>"), "{html}");

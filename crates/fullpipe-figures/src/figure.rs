@@ -1,4 +1,4 @@
-//! A published result, and what became of it here.
+//! A published result and its reproduction.
 
 use crate::figures::FIGURES;
 use fullpipe_cc::CONTROLLERS;
@@ -8,86 +8,87 @@ use fullpipe_report::picture::Picture;
 
 /// A published figure or table.
 pub struct Figure {
-    /// What it is asked for by (`fig8`).
+    /// Identifier (`fig8`).
     pub id: &'static str,
-    /// What it shows, in a line.
+    /// Title, one line.
     pub title: &'static str,
     /// Where it was published.
     pub source: &'static str,
-    /// What the reader should know of how it is made here: assumptions, and what differs.
+    /// Assumptions of the reproduction, and differences from the original.
     pub about: &'static str,
-    /// What the picture shows as published, and where in the source it is; or that no number was published, and what was.
+    /// The published values in the picture and their place in the source, or a remark that no number was published.
     pub published: &'static str,
-    /// Its scenario: file name and text.
+    /// File name of the scenario.
     pub file: &'static str,
     /// The text of the file.
     pub text: &'static str,
-    /// The chapter that explains it, as Markdown.
+    /// The explaining chapter, as Markdown.
     pub chapter: &'static str,
-    /// What a file cannot say of its runs: populations of paths, settings of one controller, combinations left out.
+    /// Changes to the runs that the file cannot express: populations of paths, settings of one controller, omitted
+    /// combinations.
     pub(crate) revise: Option<fn(Vec<Case>) -> Vec<Case>>,
-    /// Holds the runs against what was published.
+    /// Compares the runs with the published result.
     pub(crate) judge: fn(&Runs) -> Outcome,
-    /// Whether kernel TCP in the lab can show it too.
+    /// Whether it can be reproduced with kernel TCP in the lab.
     pub in_lab: bool,
-    /// Fewer, shorter or smaller runs that still show every claim, for figures that take many minutes: in real time, or simulated if the lab cannot
-    /// make them.
+    /// Fewer, shorter or smaller runs that still show every claim, for figures that take many minutes in the lab or, if the
+    /// lab cannot run them, in the simulator.
     pub(crate) short: Option<fn(Vec<Case>) -> Vec<Case>>,
 }
 
-/// What a figure's runs came to.
+/// The result of the runs of a figure.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
-    /// Claim by claim.
+    /// One finding per claim.
     pub findings: Vec<Finding>,
-    /// The plot, drawn like the published one.
+    /// The plot, in the style of the published one.
     pub picture: Picture,
-    /// What the reader should know of this result: reasons of differences, tables of figures.
+    /// Remarks: reasons for differences, tables of values.
     pub notes: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether all claims were seen.
+    /// Whether all claims hold.
     pub fn passed(&self) -> bool {
         self.findings.iter().all(|f| f.passed)
     }
 
-    /// How all claims together compare with what was published.
+    /// The worst agreement of all claims.
     pub fn agreement(&self) -> Agreement {
         self.findings.iter().map(Finding::agreement).max().unwrap_or(Agreement::AsPublished)
     }
 }
 
-/// One claim.
+/// A claim and its measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finding {
-    /// What is claimed.
+    /// The claim.
     pub claim: String,
-    /// What was published, in words.
+    /// The published value or statement.
     pub published: String,
-    /// What was measured here.
+    /// The measured value.
     pub measured: String,
-    /// What counts as seen.
+    /// The bound within which the claim holds.
     pub bound: String,
-    /// Whether it was.
+    /// Whether the claim holds.
     pub passed: bool,
-    /// What differs from what was published although the claim was seen, and why; none if nothing does that a reader would miss.
+    /// A relevant difference from the published result although the claim holds, with its reason.
     pub differs: Option<String>,
 }
 
-/// How what was measured compares with what was published.
+/// Agreement of a measurement with the published result.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Agreement {
-    /// The claim was seen, and the figures are near.
+    /// The claim holds, with similar values.
     AsPublished,
-    /// The claim was seen, and something beside it differs, for a reason that is told.
+    /// The claim holds, with an explained difference.
     Differs,
-    /// The claim was not seen.
+    /// The claim does not hold.
     NotSeen,
 }
 
 impl Agreement {
-    /// As a line begins with.
+    /// Symbol at the start of a line.
     pub fn symbol(self) -> &'static str {
         match self {
             Agreement::AsPublished => "✓",
@@ -96,16 +97,16 @@ impl Agreement {
         }
     }
 
-    /// In words.
+    /// Description.
     pub fn description(self) -> &'static str {
         match self {
             Agreement::AsPublished => "as published",
-            Agreement::Differs => "differs, and why",
-            Agreement::NotSeen => "not seen",
+            Agreement::Differs => "differs (explained)",
+            Agreement::NotSeen => "not reproduced",
         }
     }
 
-    /// As JSON and style sheets name it.
+    /// Name in JSON and style sheets.
     pub fn name(self) -> &'static str {
         match self {
             Agreement::AsPublished => "as_published",
@@ -116,7 +117,7 @@ impl Agreement {
 }
 
 impl Finding {
-    /// A claim that holds if `passed`.
+    /// A finding without differences.
     pub fn new(
         claim: impl Into<String>,
         published: impl Into<String>,
@@ -134,12 +135,12 @@ impl Finding {
         }
     }
 
-    /// The same, with what `differs` from the published figures, and why, if `so`.
-    pub(crate) fn differing(self, so: bool, differs: &str) -> Self {
-        Finding { differs: so.then(|| differs.to_owned()), ..self }
+    /// Adds an explained difference if `condition` holds.
+    pub(crate) fn differing(self, condition: bool, differs: &str) -> Self {
+        Finding { differs: condition.then(|| differs.to_owned()), ..self }
     }
 
-    /// How the claim compares with what was published.
+    /// Agreement with the published result.
     pub fn agreement(&self) -> Agreement {
         match (self.passed, &self.differs) {
             (false, _) => Agreement::NotSeen,
@@ -149,16 +150,16 @@ impl Finding {
     }
 }
 
-/// The runs of a figure in the order of its cases.
+/// The runs of a figure, in the order of its cases.
 pub struct Runs {
-    /// What ran them.
+    /// The engine.
     pub source: Source,
-    /// Each case with what was recorded of it.
+    /// Each case with its recording.
     pub runs: Vec<(Case, Recording)>,
 }
 
 impl Runs {
-    /// Recordings of runs with these swept values, in order.
+    /// Runs with this value of a swept parameter, in order.
     pub fn with_value<'a>(
         &'a self,
         key: &'a str,
@@ -167,7 +168,7 @@ impl Runs {
         self.runs.iter().filter(move |(case, _)| case.value(key) == Some(value))
     }
 
-    /// Recordings of runs of this controller, in order.
+    /// Runs of this controller, in order.
     pub fn for_controller<'a>(&'a self, cc: &'a str) -> impl Iterator<Item = &'a (Case, Recording)> + 'a {
         self.runs.iter().filter(move |(case, _)| case.scenario.cc() == cc)
     }
@@ -179,13 +180,14 @@ impl Runs {
 }
 
 impl Figure {
-    /// The runs that make it.
+    /// The runs of the figure.
     ///
     /// # Errors
-    /// A mistake in the scenario file.
+    /// The scenario file is invalid.
     pub fn cases(&self) -> Result<Vec<Case>, ScenarioError> {
         let names = CONTROLLERS.iter().map(|c| c.name);
-        let no_files = |name: &str| Err(format!("`{name}`: a figure's scenario stands alone"));
+        let no_files =
+            |name: &str| Err(format!("`{name}`: the scenario of a figure cannot refer to other files"));
         let cases = scenario::parse(self.file, self.text, &Vocabulary::new(names), &no_files)?;
         Ok(match self.revise {
             Some(revise) => revise(cases),
@@ -193,39 +195,38 @@ impl Figure {
         })
     }
 
-    /// Fewer or shorter runs than [`cases`](Self::cases), where there is such a form of it.
+    /// Fewer or shorter runs than [`cases`](Self::cases); `None` if the figure has no short form.
     ///
     /// # Errors
-    /// A mistake in the scenario file.
+    /// The scenario file is invalid.
     pub fn short_cases(&self) -> Result<Option<Vec<Case>>, ScenarioError> {
         let Some(shorten) = self.short else { return Ok(None) };
         Ok(Some(shorten(self.cases()?)))
     }
 
-    /// Whether its own runs take minutes of simulation: made beside others, it is made short.
+    /// Whether the simulation takes minutes: together with other figures, the short form is used.
     pub fn is_long(&self) -> bool {
         self.short.is_some() && !self.in_lab
     }
 
-    /// The runs that make it where all figures are made, each within seconds.
+    /// The runs for reproducing all figures, each within seconds.
     ///
     /// # Errors
-    /// A mistake in the scenario file.
+    /// The scenario file is invalid.
     pub fn brief_cases(&self) -> Result<Vec<Case>, ScenarioError> {
         let short = if self.is_long() { self.short_cases()? } else { None };
         short.map_or_else(|| self.cases(), Ok)
     }
 
-    /// Holds the runs of [`cases`](Self::cases), or of [`short_cases`](Self::short_cases), against what was
-    /// published.
+    /// Compares the runs of [`cases`](Self::cases) or [`short_cases`](Self::short_cases) with the published result.
     pub fn judge(&self, runs: &Runs) -> Outcome {
         let mut outcome = (self.judge)(runs);
         outcome.picture.footer = format!("Published: {}", self.published);
         outcome
     }
 
-    /// The chapter as it can stand beside the figure's picture and scenario, outside the repository: links that lead out of its
-    /// folder have only their text left.
+    /// The chapter for use outside the repository, next to the picture and the scenario: of links to other folders only the
+    /// text remains.
     pub fn standalone_chapter(&self) -> String {
         let mut text = String::new();
         let mut rest = self.chapter;
@@ -236,7 +237,7 @@ impl Figure {
                 text += before;
                 text += &format!("]({}.toml)", self.id);
             } else {
-                // From `[text](../elsewhere)` the text.
+                // Keep the text of `[text](../elsewhere)`.
                 let open = before.rfind('[').unwrap_or(before.len());
                 text += &before[..open];
                 text += before.get(open + 1..).unwrap_or_default();
@@ -247,13 +248,13 @@ impl Figure {
     }
 }
 
-/// The figure `id`.
+/// Finds a figure by its identifier.
 pub fn find(id: &str) -> Option<&'static Figure> {
     FIGURES.iter().find(|f| f.id.eq_ignore_ascii_case(id))
 }
 
-/// The ids of all figures, for messages about one that is not there.
+/// The error message for an unknown identifier, with all existing ones.
 pub fn unknown_figure(id: &str) -> String {
     let ids: Vec<&str> = FIGURES.iter().map(|f| f.id).collect();
-    format!("no figure `{id}`; there are: {}, all", ids.join(", "))
+    format!("no figure `{id}`; use one of {}, all", ids.join(", "))
 }

@@ -1,7 +1,7 @@
-//! The published results on BBR: each a scenario file, a check, and a plot drawn like the original.
+//! Published BBR results: each with a scenario file, a check, and a plot in the style of the original.
 //!
-//! A [`Figure`] knows its scenarios and what must be seen in them; an engine runs them; the
-//! [`Outcome`] says for each claim what was published, what was measured here, and whether it holds.
+//! A [`Figure`] contains its scenarios and claims; an engine runs the scenarios; the [`Outcome`] has for each claim the
+//! published value, the measured value, and whether the claim holds.
 //!
 //! ```
 //! use fullpipe_figures::{FIGURES, find};

@@ -1,28 +1,27 @@
-//! All figures on one page: what was published, what was measured, whether it agrees, and the plot.
+//! All figures on one page: published and measured values, agreement, and plots.
 
 use crate::{Agreement, Figure, Finding, Outcome, chapter};
 use fullpipe_experiment::recording::Source;
 use fullpipe_report::escape_html;
 use std::fmt::Write;
 
-/// How many of `results` agree with what was published, and how the others do not: `16 of 18 as published; 2 differ, and why is said`.
+/// Counts the results by agreement: `16 of 18 as published; 2 differ (explained)`.
 pub fn tally<'a>(results: impl IntoIterator<Item = &'a Outcome>) -> String {
     let all: Vec<Agreement> = results.into_iter().map(Outcome::agreement).collect();
-    let count = |what: Agreement| all.iter().filter(|a| **a == what).count();
+    let count = |agreement: Agreement| all.iter().filter(|a| **a == agreement).count();
     let mut text = format!("{} of {} as published", count(Agreement::AsPublished), all.len());
     match count(Agreement::Differs) {
         0 => {}
-        1 => text += "; 1 differs, and why is said",
-        n => text += &format!("; {n} differ, and why is said"),
+        1 => text += "; 1 differs (explained)",
+        n => text += &format!("; {n} differ (explained)"),
     }
     match count(Agreement::NotSeen) {
         0 => text,
-        n => text + &format!("; {n} not seen"),
+        n => text + &format!("; {n} not reproduced"),
     }
 }
 
-/// One self-contained HTML page, with each figure's chapter and scenario: it may be moved and sent alone. `command` says how to make it
-/// again.
+/// A self-contained HTML page with the chapter and the scenario of each figure. `command` reproduces it.
 pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -30,10 +29,10 @@ pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> S
         out,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>The published results on BBR, measured again</title>\n<style>{STYLE}</style></head><body>\n\
-         <header><h1>The published results on BBR, measured again</h1>\
+         <title>Published BBR results, reproduced</title>\n<style>{STYLE}</style></head><body>\n\
+         <header><h1>Published BBR results, reproduced</h1>\
          <p class=\"lead\">{}, in {}.</p>\
-         <p class=\"how\">Made by <code>{}</code></p></header>\n<nav>",
+         <p class=\"how\">Reproduce with <code>{}</code></p></header>\n<nav>",
         tally(results.iter().map(|(_, outcome)| *outcome)),
         match source {
             Source::Sim => "the simulator",
@@ -66,7 +65,7 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, on_page: &dyn F
         "<section id=\"{id}\"><h2>{title} <span class=\"verdict {class}\">{mark} {verdict}</span></h2>\
          <p class=\"source\">{source}</p>\
          <p>{about}</p>\n<figure tabindex=\"0\">{svg}</figure>\n\
-         <div class=\"scroll\"><table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>counts as seen</th></tr></thead><tbody>\n",
+         <div class=\"scroll\"><table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>bound</th></tr></thead><tbody>\n",
         id = figure.id,
         title = escape_html(figure.title),
         class = class(outcome),
@@ -74,7 +73,7 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, on_page: &dyn F
         verdict = agreement.description(),
         source = escape_html(figure.source),
         about = escape_html(figure.about),
-        svg = with_own_ids(&outcome.picture.svg(), figure.id),
+        svg = prefix_ids(&outcome.picture.svg(), figure.id),
     );
     for f in &outcome.findings {
         let Finding { claim, published, measured, bound, differs, .. } = f;
@@ -99,20 +98,20 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, on_page: &dyn F
     let _ = write!(
         out,
         "<details><summary>What to look at, and why</summary>{}</details>\n\
-         <details><summary>The scenario: <code>{}</code></summary><pre>{}</pre></details>\n</section>\n",
+         <details><summary>Scenario: <code>{}</code></summary><pre>{}</pre></details>\n</section>\n",
         chapter::html(figure.chapter, on_page),
         escape_html(figure.file),
-        lines(figure.text)
+        escape_lines(figure.text)
     );
 }
 
-/// Text whose line breaks count.
-fn lines(text: &str) -> String {
+/// Escapes text and keeps its line breaks.
+fn escape_lines(text: &str) -> String {
     text.lines().map(escape_html).collect::<Vec<_>>().join("\n")
 }
 
-/// Several pictures share the page, and with it one space of ids: each picture's get its figure's name.
-fn with_own_ids(svg: &str, figure: &str) -> String {
+/// Prefixes the ids of a picture with the figure, as all pictures of a page share one namespace.
+fn prefix_ids(svg: &str, figure: &str) -> String {
     svg.replace("id=\"", &format!("id=\"{figure}-"))
         .replace("url(#", &format!("url(#{figure}-"))
         .replace("href=\"#", &format!("href=\"#{figure}-"))
@@ -151,7 +150,7 @@ mod tests {
     use fullpipe_report::picture::{Curve, Panel, Picture};
 
     #[test]
-    fn the_page_says_what_held_and_what_did_not_and_escapes_what_it_is_given() {
+    fn page_shows_agreement_and_escapes_text() {
         let outcome = |passed| Outcome {
             findings: vec![Finding::new("a <claim>", "p", "m", "b", passed)],
             picture: Picture {
@@ -166,19 +165,19 @@ mod tests {
         let (first, second) = (outcome(true), outcome(false));
         let results = [(&FIGURES[0], &first), (&FIGURES[1], &second)];
         let html = page(&results, Source::Sim, "fullpipe figure <all>");
-        assert!(html.contains("1 of 2 as published; 1 not seen"));
+        assert!(html.contains("1 of 2 as published; 1 not reproduced"));
         assert!(
             html.contains("a &lt;claim&gt;")
                 && html.contains("figure &lt;all&gt;")
                 && !html.contains("<claim>")
         );
-        // What it leads to is on it: it may be looked at anywhere.
+        // Links within the page have a target.
         for link in html.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()) {
-            let there = link.strip_prefix('#').is_some_and(|id| html.contains(&format!(" id=\"{id}\"")));
-            assert!(there || link.starts_with("https://"), "{link}");
+            let is_on_page = link.strip_prefix('#').is_some_and(|id| html.contains(&format!(" id=\"{id}\"")));
+            assert!(is_on_page || link.starts_with("https://"), "{link}");
         }
         assert!(html.contains("<h3>Why</h3>") && html.contains("[[flow]]\ncc = "), "chapter and scenario");
-        // No id twice, or a picture would be clipped like its neighbour.
+        // Ids are unique, or a picture would use the clip path of another.
         let mut ids: Vec<&str> =
             html.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
         let count = ids.len();
@@ -189,17 +188,17 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_a_verdict_of_its_own_with_its_reason() {
+    fn difference_is_shown_with_its_reason() {
         let finding = Finding::new("c", "30×", "274×", "≥ 5×", true).differing(true, "the path is <unknown>");
         let outcome = Outcome { findings: vec![finding], picture: Picture::default(), notes: Vec::new() };
         assert_eq!(outcome.agreement(), Agreement::Differs);
         let html = page(&[(&FIGURES[0], &outcome)], Source::Sim, "fullpipe figure x");
-        assert!(html.contains("0 of 1 as published; 1 differs, and why is said"), "{html}");
-        assert!(html.contains("≠ differs, and why") && html.contains("the path is &lt;unknown&gt;"));
+        assert!(html.contains("0 of 1 as published; 1 differs (explained)"), "{html}");
+        assert!(html.contains("≠ differs (explained)") && html.contains("the path is &lt;unknown&gt;"));
     }
 
     #[test]
-    fn chapters_beside_the_page_lead_nowhere_that_is_not_there() {
+    fn standalone_chapters_have_no_dead_links() {
         for figure in FIGURES {
             let text = figure.standalone_chapter();
             assert!(text.starts_with(&format!("# {}", figure.id)), "{text}");

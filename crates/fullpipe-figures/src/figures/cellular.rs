@@ -39,7 +39,7 @@ fn judge(runs: &Runs) -> Outcome {
         })
         .collect();
     let during = (0.0, 30.0);
-    let panel = |title: &str, shown: Quantity| shown.panel(title, during, shown.of_each(runs, during));
+    let panel = |title: &str, shown: Quantity| shown.panel(title, during, shown.curves(runs, during));
     let picture = Picture {
         title: "§6.1: a link that grants what is asked for".into(),
         subtitle: "A sender that never queues is never granted more than it sends; BBR's probes ask.".into(),

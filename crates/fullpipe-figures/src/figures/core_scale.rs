@@ -1,7 +1,7 @@
 //! Thousands of flows on a core link, and tens at the edge.
 
 use super::{chapter, n, scenario};
-use crate::view::{dotted, least, mean, median, most, published, published_line};
+use crate::view::{dotted, max, mean, median, min, published, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Variation, column, jain};
@@ -23,33 +23,33 @@ pub(super) const FIGURE: Figure = Figure {
     file: "scenarios/figures/core-scale.toml",
     text: scenario!("core-scale"),
     chapter: chapter!("core-scale"),
-    revise: Some(everywhere),
+    revise: Some(core_and_edge),
     judge,
     in_lab: false,
-    short: Some(a_tenth),
+    short: Some(short_form),
 };
 
-/// The core's rate and number of flows over the edge's.
-const EDGE: u32 = 100;
-/// The core's over those of the short form.
-const SHORT: u32 = 10;
+/// Ratio of rate and flows between core and edge.
+const EDGE_PART: u32 = 100;
+/// Ratio of rate and flows between the core and its short form.
+const SHORT_PART: u32 = 10;
 
-/// Round trips of BBR's flows, and whom one flow of it meets.
+/// RTTs of the BBR flows, and the controllers that a single BBR flow competes with.
 const RTTS: [&str; 2] = ["20ms", "100ms"];
 const CROWDS: [&str; 2] = ["reno", "cubic"];
 
-/// What a run has beside its controller and number of flows.
+/// Parameters of a run besides its controller and number of flows.
 const LINK: &str = "link";
 const RTT: &str = "rtt";
 const ACKS: &str = "acks";
 const CROWD: &str = "crowd";
 
-/// How long the one flow among many is watched, and from when it counts: it grows by a quarter in a cycle of eight round trips.
-const CROWD_LASTS: Span = Span::from_secs(120);
-const CROWD_COUNTS: Span = Span::from_secs(90);
+/// Duration and warm-up of the run with a single BBR flow among many: it grows by a quarter per cycle of eight round trips.
+const CROWD_DURATION: Span = Span::from_secs(120);
+const CROWD_WARMUP: Span = Span::from_secs(90);
 
-/// A `part`-th of the link and of its flows, which start within the same time.
-fn part_of(case: &Case, part: u32) -> Case {
+/// A case with one `part`-th of the rate and the flows, which start within the same time.
+fn scaled(case: &Case, part: u32) -> Case {
     let mut case = case.clone();
     let link = &mut case.scenario.path.forward[0];
     link.rate = link.rate.map(|rate| Rate::from_bits_per_sec(rate.as_bits_per_sec() / u64::from(part)));
@@ -64,8 +64,8 @@ fn part_of(case: &Case, part: u32) -> Case {
     case
 }
 
-/// The core's cases, and each at the edge.
-fn everywhere(cases: Vec<Case>) -> Vec<Case> {
+/// All cases in the core and at the edge.
+fn core_and_edge(cases: Vec<Case>) -> Vec<Case> {
     let mut core = Vec::new();
     for case in cases {
         let with = |key: &str, value: &str, change: &dyn Fn(&mut Case)| {
@@ -93,8 +93,8 @@ fn everywhere(cases: Vec<Case>) -> Vec<Case> {
             for one in ["bbr", "bbr3"] {
                 core.push(with(CROWD, one, &|case| {
                     let s = &mut case.scenario;
-                    s.duration = CROWD_LASTS;
-                    s.warmup = CROWD_COUNTS;
+                    s.duration = CROWD_DURATION;
+                    s.warmup = CROWD_WARMUP;
                     s.flows[0].count -= 1;
                     s.flows.push(FlowSpec::bulk(one));
                 }));
@@ -105,18 +105,19 @@ fn everywhere(cases: Vec<Case>) -> Vec<Case> {
         case.varied.push(Variation::new(LINK, link));
         case
     };
-    let edge: Vec<Case> = core.iter().map(|case| on("edge", part_of(case, EDGE))).collect();
+    let edge: Vec<Case> = core.iter().map(|case| on("edge", scaled(case, EDGE_PART))).collect();
     core.into_iter().map(|case| on("core", case)).chain(edge).collect()
 }
 
-/// A tenth of the core; the edge as it is.
-fn a_tenth(cases: Vec<Case>) -> Vec<Case> {
-    let shorter = |case: Case| if case.value(LINK) == Some("core") { part_of(&case, SHORT) } else { case };
+/// The core scaled to a tenth; the edge unchanged.
+fn short_form(cases: Vec<Case>) -> Vec<Case> {
+    let shorter =
+        |case: Case| if case.value(LINK) == Some("core") { scaled(&case, SHORT_PART) } else { case };
     cases.into_iter().map(shorter).collect()
 }
 
-/// Runs of one kind of flows on one of the links, by how many they were.
-fn those<'a>(
+/// Runs of a controller on a link with this value of a parameter.
+fn select<'a>(
     runs: &'a Runs,
     cc: &'a str,
     link: &'a str,
@@ -127,7 +128,7 @@ fn those<'a>(
     runs.for_controller(cc).filter(|(case, _)| wanted(case)).collect()
 }
 
-/// A figure of each of these runs over its number of flows.
+/// A value of each run over its number of flows.
 fn by_flows(runs: &[&(Case, Recording)], of: impl Fn(&Case, &Recording) -> f64) -> Vec<(f64, f64)> {
     runs.iter().map(|(case, run)| (run.flows.len() as f64, of(case, run))).collect()
 }
@@ -136,14 +137,14 @@ fn goodputs(run: &Recording) -> Vec<f64> {
     run.flows.iter().map(|f| f.summary.goodput_bps).collect()
 }
 
-/// What the middle flow and the largest have of a fair share.
-fn middle_and_largest(run: &Recording) -> (f64, f64) {
+/// Goodput of the median and the largest flow, relative to a fair share.
+fn median_and_largest(run: &Recording) -> (f64, f64) {
     let all = goodputs(run);
     let fair = mean(&all);
-    (median(&all) / fair, most(&all) / fair)
+    (median(&all) / fair, max(&all) / fair)
 }
 
-/// How often the flow reduced its window after the warm-up: once for each recovery and each time-out.
+/// Number of window reductions after the warm-up: one per recovery and timeout.
 fn halvings(case: &Case, flow: &FlowRecording) -> f64 {
     let from = case.scenario.warmup.as_secs_f64();
     let reduces = |kind| matches!(kind, EventKind::RecoveryEntered | EventKind::RetransmissionTimeout);
@@ -154,8 +155,8 @@ fn losses(_: &Case, flow: &FlowRecording) -> f64 {
     flow.summary.packets_lost as f64
 }
 
-/// Mathis et al.: a flow carries C · segment / (RTT · √p). C as it fits all flows best, and by how much the middle one is off with it,
-/// where p is the share of packets with what `of` counts.
+/// Fits C in the law of Mathis et al., goodput = C · segment / (RTT · √p), over all flows, and returns it with the median
+/// relative error. p is the share of packets counted by `count`.
 fn mathis(case: &Case, run: &Recording, of: impl Fn(&Case, &FlowRecording) -> f64) -> (f64, f64) {
     let points = run.flows.iter().filter_map(|flow| {
         let rtt = flow.summary.rtt_ms.p50? / 1e3;
@@ -171,19 +172,19 @@ fn mathis(case: &Case, run: &Recording, of: impl Fn(&Case, &FlowRecording) -> f6
     (c, median(&off))
 }
 
-/// Losses of all flows to a halving of one.
-fn losses_to_a_halving(case: &Case, run: &Recording) -> f64 {
+/// Losses per window reduction.
+fn losses_per_halving(case: &Case, run: &Recording) -> f64 {
     let halvings: f64 = run.flows.iter().map(|flow| halvings(case, flow)).sum();
     run.summary.packets_lost as f64 / halvings
 }
 
-/// What the one flow has of all, in percent.
+/// Share of the single flow in percent.
 fn share_of_one(run: &Recording) -> f64 {
     let all = goodputs(run);
     100.0 * all.last().copied().unwrap_or(f64::NAN) / all.iter().sum::<f64>()
 }
 
-/// Values as a sentence lists them: `0.93, 0.96 and 0.97`.
+/// Formats values as `0.93, 0.96 and 0.97`.
 fn list(points: &[(f64, f64)], digits: usize) -> String {
     let values: Vec<String> = points.iter().map(|(_, v)| format!("{v:.digits$}")).collect();
     match values.as_slice() {
@@ -193,7 +194,7 @@ fn list(points: &[(f64, f64)], digits: usize) -> String {
     }
 }
 
-/// What `of` says of NewReno with single ACKs and with bunches of them, in the core and at the edge.
+/// A value of the NewReno runs with single and with bunched ACKs, in the core and at the edge.
 struct NewReno {
     core: Vec<(f64, f64)>,
     edge: Vec<(f64, f64)>,
@@ -203,7 +204,7 @@ struct NewReno {
 
 impl NewReno {
     fn new(runs: &Runs, of: impl Fn(&Case, &Recording) -> f64) -> Self {
-        let those = |link, key, value| by_flows(&those(runs, "reno", link, key, value), &of);
+        let those = |link, key, value| by_flows(&select(runs, "reno", link, key, value), &of);
         NewReno {
             core: those("core", RTT, "20ms"),
             edge: those("edge", RTT, "20ms"),
@@ -220,31 +221,32 @@ impl NewReno {
             .collect()
     }
 
-    /// The edge's and the core's, with single ACKs and in bunches.
-    fn in_words(&self, digits: usize) -> String {
+    /// All values as text.
+    fn text(&self, digits: usize) -> String {
         let [edge, core, edge_bunched, core_bunched] =
             [&self.edge, &self.core, &self.edge_bunched, &self.core_bunched]
                 .map(|points| list(points, digits));
         format!("edge {edge}, core {core}; ACKs in bunches: edge {edge_bunched}, core {core_bunched}")
     }
 
-    /// As curves: the edge and the core are not joined, bunches are dashed.
+    /// Curves: edge and core are not connected, bunched ACKs are dashed.
     fn curves(&self, colour: [u8; 3], what: &str) -> [Curve; 2] {
-        let bunched = Curve { dash: 1, ..apart(what, colour, &self.edge_bunched, &self.core_bunched) };
-        [apart(what, colour, &self.edge, &self.core), bunched]
+        let bunched =
+            Curve { dash: 1, ..edge_and_core(what, colour, &self.edge_bunched, &self.core_bunched) };
+        [edge_and_core(what, colour, &self.edge, &self.core), bunched]
     }
 }
 
-/// The edge's and the core's points as one curve with a gap.
-fn apart(label: &str, colour: [u8; 3], edge: &[(f64, f64)], core: &[(f64, f64)]) -> Curve {
+/// The points of edge and core as one curve with a gap.
+fn edge_and_core(label: &str, colour: [u8; 3], edge: &[(f64, f64)], core: &[(f64, f64)]) -> Curve {
     let gap = [(f64::NAN, f64::NAN)];
     let points = edge.iter().chain(&gap).chain(core).copied();
     Curve { colour, ..dotted(label, points.collect()) }
 }
 
-/// The most over the least.
+/// Ratio of maximum to minimum.
 fn spread(values: &[f64]) -> f64 {
-    most(values) / least(values)
+    max(values) / min(values)
 }
 
 fn values(points: &[(f64, f64)]) -> Vec<f64> {
@@ -252,27 +254,27 @@ fn values(points: &[(f64, f64)]) -> Vec<f64> {
 }
 
 fn judge(runs: &Runs) -> Outcome {
-    let findings = [alike(runs), halving(runs), one_among_many(runs)].concat();
+    let findings = [fairness(runs), mathis_law(runs), one_among_many(runs)].concat();
     Outcome { findings, picture: picture(runs), notes: notes(runs) }
 }
 
 /// Jain's index of these runs over their number of flows.
 fn index(runs: &Runs, cc: &str, link: &str, rtt: &str) -> Vec<(f64, f64)> {
-    by_flows(&those(runs, cc, link, RTT, rtt), |_, run| jain(&goodputs(run)))
+    by_flows(&select(runs, cc, link, RTT, rtt), |_, run| jain(&goodputs(run)))
 }
 
-/// Who shares fairly with its like.
-fn alike(runs: &Runs) -> Vec<Finding> {
+/// Fairness among flows of the same controller.
+fn fairness(runs: &Runs) -> Vec<Finding> {
     let [reno, cubic] = ["reno", "cubic"].map(|cc| index(runs, cc, "core", "20ms"));
     let both = |cc: &str, link: &str| RTTS.map(|rtt| index(runs, cc, link, rtt));
-    let worst = |cc: &str, link: &str| least(&values(&both(cc, link).concat()));
+    let worst = |cc: &str, link: &str| min(&values(&both(cc, link).concat()));
     let in_words = |cc: &str, link: &str| {
         let [near, far] = both(cc, link).map(|points| list(&points, 2));
         format!("{near} at 20 ms, {far} at 100 ms")
     };
-    let loss_based = least(&values(&[reno.clone(), cubic.clone()].concat()));
+    let loss_based = min(&values(&[reno.clone(), cubic.clone()].concat()));
     let few = index(runs, "bbr", "edge", "20ms").first().map_or(f64::NAN, |p| p.1);
-    let middle = |rtt| by_flows(&those(runs, "bbr3", "core", RTT, rtt), |_, run| middle_and_largest(run).0);
+    let middle = |rtt| by_flows(&select(runs, "bbr3", "core", RTT, rtt), |_, run| median_and_largest(run).0);
     let [near, far] = RTTS.map(middle);
     vec![
         Finding::new(
@@ -320,14 +322,14 @@ fn alike(runs: &Runs) -> Vec<Finding> {
                 in_words("bbr3", "core")
             ),
             "the middle flow ≥ 0.7",
-            least(&values(&[near, far].concat())) >= 0.7,
+            min(&values(&[near, far].concat())) >= 0.7,
         ),
     ]
 }
 
-/// What NewReno's throughput follows.
-fn halving(runs: &Runs) -> Vec<Finding> {
-    let ratio = NewReno::new(runs, losses_to_a_halving);
+/// What determines the throughput of NewReno.
+fn mathis_law(runs: &Runs) -> Vec<Finding> {
+    let ratio = NewReno::new(runs, losses_per_halving);
     let c_of_losses = NewReno::new(runs, |case, run| mathis(case, run, losses).0).all();
     let c_of_halvings = NewReno::new(runs, |case, run| mathis(case, run, halvings).0).all();
     let off_by_losses = NewReno::new(runs, |case, run| 100.0 * mathis(case, run, losses).1).core;
@@ -337,14 +339,14 @@ fn halving(runs: &Runs) -> Vec<Finding> {
     let [core, edge, core_bunched, edge_bunched] =
         [&ratio.core, &ratio.edge, &ratio.core_bunched, &ratio.edge_bunched]
             .map(|points| mean(&values(points)));
-    let range_text = |values: &[f64]| format!("{:.2} to {:.2}", least(values), most(values));
+    let range_text = |values: &[f64]| format!("{:.2} to {:.2}", min(values), max(values));
     vec![
         Finding::new(
             "more than one loss comes to a halving, and in the core more than at the edge",
             "1.7 at the edge, 6 to 9 in the core (1.9 to 2.3 and 2.6 to 4.2 in the repetition)",
-            ratio.in_words(1),
+            ratio.text(1),
             "≥ 1.3 everywhere; in bunches 1.3 times as many in the core",
-            least(&ratio.all()) >= 1.3 && core_bunched >= 1.3 * edge_bunched,
+            min(&ratio.all()) >= 1.3 && core_bunched >= 1.3 * edge_bunched,
         )
         .differing(
             core < 1.3 * edge,
@@ -363,7 +365,7 @@ fn halving(runs: &Runs) -> Vec<Finding> {
             "the middle flow is off by 1.0 to 1.3 %, by losses 3.8 to 12 % (the repetition)",
             format!("off by {} %, by losses {} %", list(&off_by_halvings, 1), list(&off_by_losses, 1)),
             "≥ 1.5 times as closely at each number of flows",
-            least(&closer) >= 1.5,
+            min(&closer) >= 1.5,
         ),
     ]
 }
@@ -397,7 +399,7 @@ fn one_among_many(runs: &Runs) -> Vec<Finding> {
             v1.iter().all(|share| (4.0..=60.0).contains(share)) && fairs.iter().all(|times| *times >= 10.0),
         )
         .differing(
-            least(&v1) < 15.0,
+            min(&v1) < 15.0,
             "among thousands it has to grow a thousandfold, and among 4999 of CUBIC it still does after 120 s",
         ),
         Finding::new(
@@ -432,7 +434,7 @@ fn picture(runs: &Runs) -> Picture {
     };
     let fair = |rtt: &str, ccs: &[&str], repeated: [(f64, f64); 6]| {
         let of = |cc: &&str| {
-            apart(
+            edge_and_core(
                 cc,
                 controller_colour(cc).light,
                 &index(runs, cc, "edge", rtt),
@@ -452,14 +454,14 @@ fn picture(runs: &Runs) -> Picture {
     let constant = |of: fn(&Case, &FlowRecording) -> f64, colour, what| {
         NewReno::new(runs, move |case, run| mathis(case, run, of).0).curves(colour, what)
     };
-    let of_losses_told = Curve { colour: OF_LOSSES, ..published("reno", REPEATED_C_OF_LOSSES) };
+    let published_losses = Curve { colour: OF_LOSSES, ..published("reno", REPEATED_C_OF_LOSSES) };
     let constants = Panel {
         title: "NewReno: C in Mathis' law (dashed: ACKs in bunches)".into(),
         x: flows(),
         y: Axis::linear("C").with_range(0.0, 3.5),
         curves: (constant(losses, OF_LOSSES, "C by losses").into_iter())
             .chain(constant(halvings, controller_colour("reno").light, "C by halvings"))
-            .chain([of_losses_told, published("reno", REPEATED_C_OF_HALVINGS)])
+            .chain([published_losses, published("reno", REPEATED_C_OF_HALVINGS)])
             .collect(),
         marks: vec![],
     };
@@ -472,7 +474,7 @@ fn picture(runs: &Runs) -> Picture {
             fair("20ms", &["reno", "cubic", "bbr", "bbr3"], REPEATED_INDEX[0]),
             fair("100ms", &["bbr", "bbr3"], REPEATED_INDEX[1]),
             constants,
-            one_panel(runs),
+            single_flow_panel(runs),
         ],
         columns: 2,
         panel_height: 330,
@@ -480,8 +482,8 @@ fn picture(runs: &Runs) -> Picture {
     }
 }
 
-/// How the one flow grows among the many.
-fn one_panel(runs: &Runs) -> Panel {
+/// Growth of a single flow among many.
+fn single_flow_panel(runs: &Runs) -> Panel {
     let lines = ["bbr", "bbr3"].into_iter().flat_map(|one| {
         CROWDS.iter().enumerate().filter_map(move |(dash, crowd)| {
             let run = among(runs, one, crowd, "core")?;
@@ -496,9 +498,9 @@ fn one_panel(runs: &Runs) -> Panel {
     let others = among(runs, "bbr", "reno", "core").map_or(0, |run| run.flows.len() - 1);
     Panel {
         title: format!("One flow among {others} of NewReno (dashed: of CUBIC)"),
-        x: Axis::linear("seconds").with_range(0.0, CROWD_LASTS.as_secs_f64()),
+        x: Axis::linear("seconds").with_range(0.0, CROWD_DURATION.as_secs_f64()),
         y: Axis::log("% of the link").with_range(0.01, 100.0),
-        curves: [published_line("bbr", [(0.0, 40.0), (CROWD_LASTS.as_secs_f64(), 40.0)])]
+        curves: [published_line("bbr", [(0.0, 40.0), (CROWD_DURATION.as_secs_f64(), 40.0)])]
             .into_iter()
             .chain(lines)
             .collect(),
@@ -506,17 +508,17 @@ fn one_panel(runs: &Runs) -> Panel {
     }
 }
 
-/// Whose the unlike shares are: among thousands a single flow can make an index.
+/// Median and largest shares: among thousands, a single flow can dominate the index.
 fn notes(runs: &Runs) -> Vec<String> {
     let kinds = ["bbr", "bbr3"].into_iter().flat_map(|cc| RTTS.map(|rtt| (cc, rtt)));
-    let said = kinds.map(|(cc, rtt)| {
-        let each = those(runs, cc, "core", RTT, rtt).into_iter().map(|(_, run)| {
-            let (middle, largest) = middle_and_largest(run);
+    let texts = kinds.map(|(cc, rtt)| {
+        let each = select(runs, cc, "core", RTT, rtt).into_iter().map(|(_, run)| {
+            let (middle, largest) = median_and_largest(run);
             format!("{} and {} of {}", n(middle), n(largest), run.flows.len())
         });
         let each: Vec<String> = each.collect();
         format!("{cc} at {}: {}", rtt.replace("ms", " ms"), each.join(", "))
     });
-    let said: Vec<String> = said.collect();
-    vec![format!("The middle flow and the largest have, in fair shares: {}.", said.join("; "))]
+    let texts: Vec<String> = texts.collect();
+    vec![format!("The middle flow and the largest have, in fair shares: {}.", texts.join("; "))]
 }

@@ -9,7 +9,7 @@ pub(super) const FIGURE: Figure = Figure {
     id: "fig1",
     title: "Delivery rate and round-trip time against inflight",
     source: PAPER,
-    about: "A sender with a constant window instead of a controller; a run for each point.",
+    about: "A sender with a constant window instead of a controller; one run per point.",
     published: "the paper's lines RTprop, BtlBw and their slopes 1 / BtlBw and 1 / RTprop (Figure 1), with the values of this path.",
     file: "scenarios/figures/fig1.toml",
     text: scenario!("fig1"),
@@ -28,7 +28,7 @@ struct Point {
     loss: f64,
 }
 
-/// The path as the paper's lines have it.
+/// The path model of the paper.
 struct Model {
     /// BtlBw in Mbit/s.
     limit: f64,
@@ -40,7 +40,7 @@ struct Model {
 }
 
 impl Model {
-    fn of(runs: &Runs) -> Self {
+    fn new(runs: &Runs) -> Self {
         let facts = runs.runs.first().map(|(_, r)| r.path.clone()).unwrap_or_default();
         let mtu = runs.runs.first().map_or(1500.0, |(c, _)| f64::from(c.scenario.mtu));
         let bdp = facts.bdp_bytes.unwrap_or(0) as f64 / mtu;
@@ -53,14 +53,14 @@ impl Model {
     }
 }
 
-/// Lines through the points, and where they meet: the kinks, in packets.
+/// Lines fitted to the points, and their intersections (kinks) in packets.
 struct Lines {
-    /// How well a line fits the rate below the BDP, and the round-trip time above it.
+    /// R² of the rate below the BDP and of the RTT above it.
     rate_r2: f64,
     rtt_r2: f64,
     /// The highest rate.
     top: f64,
-    /// The highest round-trip time below the BDP, over RTprop.
+    /// The highest RTT below the BDP, relative to RTprop.
     flat: f64,
     rate_kink: f64,
     rtt_kink: f64,
@@ -70,9 +70,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// Below the first kink the rate is proportional to the window, above it the RTT is: the kink is where the two lines
-    /// meet the flat parts.
-    fn through(points: &[Point], model: &Model) -> Self {
+    /// Below the kink the rate grows with the window, above it the RTT. The kink is where these lines meet the flat parts.
+    fn fit(points: &[Point], model: &Model) -> Self {
         let Model { base, bdp, full, .. } = *model;
         let rising = points.iter().filter(|p| p.window < 0.9 * bdp);
         let (rate_slope, rate_start, rate_r2) =
@@ -93,7 +92,7 @@ impl Lines {
         }
     }
 
-    /// Where loss begins.
+    /// The window at which losses begin.
     fn loss_kink(&self) -> f64 {
         (self.last_clean + self.first_lossy) / 2.0
     }
@@ -189,7 +188,7 @@ fn judge(runs: &Runs) -> Outcome {
             }
         })
         .collect();
-    let model = Model::of(runs);
-    let findings = findings(&model, &Lines::through(&points, &model));
+    let model = Model::new(runs);
+    let findings = findings(&model, &Lines::fit(&points, &model));
     Outcome { findings, picture: picture(&points, &model), notes: Vec::new() }
 }

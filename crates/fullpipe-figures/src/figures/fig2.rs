@@ -1,7 +1,7 @@
 //! Figure 2: gain cycling in steady state.
 
-use super::{PAPER, PROBE_ADDS, chapter, left_by_a_probe, n, scenario, spare_packets};
-use crate::view::{INFLIGHT, MBIT, Quantity, RTT, bottleneck, mean, median, most, published_line};
+use super::{PAPER, PROBE_PACKETS, chapter, lab_tolerance_packets, n, queue_after_probe, scenario};
+use crate::view::{INFLIGHT, MBIT, Quantity, RTT, bottleneck, max, mean, median, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{FlowRecording, Recording, Source, column};
 use fullpipe_report::controller_colour;
@@ -26,7 +26,7 @@ pub(super) const FIGURE: Figure = Figure {
 
 const PACING_GAIN: Quantity = Quantity::new(column::PACING_GAIN, "", 1.0);
 
-/// When the gain was above one, from the gain's own column.
+/// Intervals with a gain above one.
 fn probes(flow: &FlowRecording) -> Vec<(f64, f64)> {
     let mut probes: Vec<(f64, f64)> = Vec::new();
     for (t, gain) in flow.series.points(column::PACING_GAIN, 4.0, 9.0) {
@@ -46,18 +46,18 @@ fn cycles(run: &Recording, source: Source) -> [Finding; 4] {
     let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN);
     let probes = probes(flow);
     let queued = |from: f64, to: f64| bottleneck(run).map(|q| q.values(column::QUEUE_BYTES, from, to));
-    let bumps = probes.iter().filter_map(|(a, b)| Some(most(&queued(*a, b + 0.06)?) / bdp));
-    let bump = most(&bumps.collect::<Vec<f64>>());
+    let bumps = probes.iter().filter_map(|(a, b)| Some(max(&queued(*a, b + 0.06)?) / bdp));
+    let bump = max(&bumps.collect::<Vec<f64>>());
     let after = probes
         .iter()
         .filter(|(_, b)| b + 0.2 < 9.0)
         .filter_map(|(_, b)| Some(median(&queued(b + 0.1, b + 0.2)?) / bdp));
-    let after = most(&after.collect::<Vec<f64>>());
-    // Of fifteen probes the highest, which the kernel ends at the first ACK that shows enough in flight: the quantum of
-    // two packets that left since is on top.
+    let after = max(&after.collect::<Vec<f64>>());
+    // The highest of fifteen probes. The kernel ends a probe at the first ACK that shows enough inflight; the quantum of two
+    // packets sent since then is added.
     let quantum = if source == Source::Lab { 2.0 } else { 0.0 };
-    let above = PROBE_ADDS + spare_packets(source) + quantum;
-    let left = left_by_a_probe(source).unwrap_or(7.0);
+    let above = PROBE_PACKETS + lab_tolerance_packets(source) + quantum;
+    let left = queue_after_probe(source).unwrap_or(7.0);
     let bw = mean(&flow.series.values(column::BW_BPS, 4.0, 9.0));
     [
         Finding::new(
@@ -96,16 +96,17 @@ fn cycles(run: &Recording, source: Source) -> [Finding; 4] {
     ]
 }
 
-/// A line across at the BDP.
+/// A horizontal line at the BDP.
 fn bdp_across(run: &Recording) -> Mark {
     Mark::Horizontal { y: run.path.bdp_bytes.unwrap_or(0) as f64 * 1e-3, label: "BDP".into() }
 }
 
-/// The published 700 ms of BBR v1, with what was published.
+/// 700 ms of BBR v1 as in the paper, with the published values.
 fn cycle_panels(run: &Recording) -> Vec<Panel> {
     let during = (6.0, 6.7);
     let level = |y: f64| published_line("bbr", [(during.0, y), (during.1, y)]);
-    let measured = |shown: Quantity| Curve { label: "BBR v1".to_owned(), ..shown.of(&run.flows[0], during) };
+    let measured =
+        |shown: Quantity| Curve { label: "BBR v1".to_owned(), ..shown.curve(&run.flows[0], during) };
     let panel = |title: &str, shown: Quantity, curves: Vec<Curve>| {
         shown.panel(format!("{title} (BBR v1)"), during, curves)
     };
@@ -114,7 +115,7 @@ fn cycle_panels(run: &Recording) -> Vec<Panel> {
         dash: 1,
         colour: controller_colour("cubic").light,
         label: "its maximum of ten rounds, BtlBw".to_owned(),
-        ..Quantity::new(column::BW_BPS, "Mbit/s", MBIT).of(&run.flows[0], during)
+        ..Quantity::new(column::BW_BPS, "Mbit/s", MBIT).curve(&run.flows[0], during)
     };
     let gains = [1.25, 1.0, 0.75].map(level).into_iter().chain([measured(PACING_GAIN)]).collect();
     vec![
@@ -132,8 +133,8 @@ fn cycle_panels(run: &Recording) -> Vec<Panel> {
     ]
 }
 
-/// How often BBR v3 probes.
-fn rare(probes: usize) -> Finding {
+/// The probing interval of BBR v3.
+fn probing_interval(probes: usize) -> Finding {
     Finding::new(
         "BBR v3 probes every two to three seconds, or every 62 to 63 rounds",
         "(draft: § Time Scale for Bandwidth Probing)",
@@ -143,11 +144,11 @@ fn rare(probes: usize) -> Finding {
     )
 }
 
-/// BBR v3 around the probe that begins at `begun`.
+/// BBR v3 around the probe that starts at `begun`.
 fn probe_panels(run: &Recording, begun: f64) -> [Panel; 2] {
     let during = (begun - 0.15, begun + 0.55);
     let panel = |title: &str, shown: Quantity, mark: Mark| {
-        let measured = Curve { label: "BBR v3".to_owned(), ..shown.of(&run.flows[0], during) };
+        let measured = Curve { label: "BBR v3".to_owned(), ..shown.curve(&run.flows[0], during) };
         let title = format!("{title} (BBR v3, around a probe)");
         Panel { marks: vec![mark], ..shown.panel(title, during, [measured]) }
     };
@@ -166,7 +167,7 @@ fn judge(runs: &Runs) -> Outcome {
     }
     if let Some(run) = runs.first("bbr3") {
         let probes = run.flows[0].state_intervals(9.0, |s| s == "ProbeBW_UP");
-        findings.push(rare(probes.len()));
+        findings.push(probing_interval(probes.len()));
         panels.extend(probe_panels(run, probes.iter().find(|(a, _)| *a > 2.0).map_or(4.0, |probe| probe.0)));
     }
     let picture = Picture {

@@ -22,8 +22,8 @@ pub(super) const FIGURE: Figure = Figure {
     short: None,
 };
 
-/// What is asked of one of BBR's versions after a step: what was published, and the most seconds, with a reason.
-struct Asked {
+/// The expectations for one BBR version after a rate step: published value, maximum seconds, and reason.
+struct Expected {
     cc: &'static str,
     name: &'static str,
     found: (&'static str, f64, &'static str),
@@ -31,18 +31,18 @@ struct Asked {
     drained: f64,
 }
 
-const ASKED: [Asked; 2] = [
-    Asked {
+const EXPECTED: [Expected; 2] = [
+    Expected {
         cc: "bbr",
         name: "BBR v1",
         // Three cycles of eight round trips, the RTT a little above 40 ms, and the wait for the next probe.
         found: ("three cycles of 1.25", 4.0 * 8.0 * 0.045, "≤ 1.44 s: four cycles of 8 RTT"),
         lowered: ("about 2 s in the figure", 3.0, "ten rounds of a filled queue"),
-        // Above a BDP the phases of 1.25 and 0.75 cancel out: what drains is the pacing margin of 1 %, as far
-        // as the filter's error leaves it, and at the latest ProbeRTT, ten seconds after the last.
+        // Above a BDP the phases of 1.25 and 0.75 cancel out. The queue drains by the pacing margin of 1 %, as far as the
+        // error of the filter leaves it, and at the latest by ProbeRTT ten seconds after the last one.
         drained: 10.5,
     },
-    Asked {
+    Expected {
         cc: "bbr3",
         name: "BBR v3",
         found: ("(not published)", 6.5, "≤ 6.5 s: two waits of up to 3 s and a probe"),
@@ -55,7 +55,7 @@ const ASKED: [Asked; 2] = [
     },
 ];
 
-/// Seconds from a step of the rate to what it leads to; NaN for what did not come.
+/// Seconds from a rate step to each reaction; NaN if it did not occur.
 struct Reaction {
     /// To an estimate of nearly twice the rate.
     found: f64,
@@ -66,7 +66,7 @@ struct Reaction {
 }
 
 impl Reaction {
-    fn of(run: &Recording) -> Self {
+    fn new(run: &Recording) -> Self {
         let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN);
         let bdp = run.path.bdp_bytes.unwrap_or(1) as f64;
         let first = |from: f64, to: f64, is: &dyn Fn(f64) -> bool| {
@@ -88,8 +88,8 @@ impl Reaction {
     }
 }
 
-fn findings(asked: &Asked, reaction: &Reaction) -> [Finding; 3] {
-    let Asked { name, found, lowered, drained, .. } = asked;
+fn findings(expected: &Expected, reaction: &Reaction) -> [Finding; 3] {
+    let Expected { name, found, lowered, drained, .. } = expected;
     [
         Finding::new(
             format!("{name} finds twice the rate"),
@@ -115,17 +115,22 @@ fn findings(asked: &Asked, reaction: &Reaction) -> [Finding; 3] {
     ]
 }
 
-/// Inflight and RTT around both steps, with what was published of BBR v1.
-fn panels(asked: &Asked, run: &Recording) -> Vec<Panel> {
-    // Three times a quarter more are twice as much, but for a fiftieth.
+/// Inflight and RTT around both steps, with the published values of BBR v1.
+fn panels(expected: &Expected, run: &Recording) -> Vec<Panel> {
+    // Three increases by a quarter are about twice the rate.
     let bdp = run.path.bdp_bytes.unwrap_or(1) as f64;
     let cycles = (0..=3).map(|n| (20.0 + 0.32 * f64::from(n), bdp * 1e-3 * 1.25f64.powi(n)));
     let inflight: Vec<(f64, f64)> = cycles.chain([(42.0, bdp * 1e-3)]).collect();
-    let panel = |title: &str, shown: Quantity, (from, to): (f64, f64), told: &[(f64, f64)]| {
-        let told: Vec<(f64, f64)> = told.iter().copied().filter(|p| (from..=to).contains(&p.0)).collect();
-        let told = (asked.cc == "bbr" && !told.is_empty()).then(|| published("bbr", told));
-        let measured = shown.of(&run.flows[0], (from, to));
-        shown.panel(format!("{title} ({})", asked.name), (from, to), [measured].into_iter().chain(told))
+    let panel = |title: &str, shown: Quantity, (from, to): (f64, f64), reference: &[(f64, f64)]| {
+        let reference: Vec<(f64, f64)> =
+            reference.iter().copied().filter(|p| (from..=to).contains(&p.0)).collect();
+        let reference = (expected.cc == "bbr" && !reference.is_empty()).then(|| published("bbr", reference));
+        let measured = shown.curve(&run.flows[0], (from, to));
+        shown.panel(
+            format!("{title} ({})", expected.name),
+            (from, to),
+            [measured].into_iter().chain(reference),
+        )
     };
     let (up, down) = ((19.5, 22.0), (39.5, 50.0));
     vec![
@@ -137,9 +142,10 @@ fn panels(asked: &Asked, run: &Recording) -> Vec<Panel> {
 }
 
 fn judge(runs: &Runs) -> Outcome {
-    let asked = ASKED.iter().filter_map(|asked| Some((asked, runs.first(asked.cc)?)));
-    let findings = asked.clone().flat_map(|(asked, run)| findings(asked, &Reaction::of(run))).collect();
-    let panels = asked.flat_map(|(asked, run)| panels(asked, run)).collect();
+    let expected = EXPECTED.iter().filter_map(|expected| Some((expected, runs.first(expected.cc)?)));
+    let findings =
+        expected.clone().flat_map(|(expected, run)| findings(expected, &Reaction::new(run))).collect();
+    let panels = expected.flat_map(|(expected, run)| panels(expected, run)).collect();
     let picture = Picture {
         title: "Figure 3: the bandwidth doubles at 20 s and halves at 40 s".into(),
         subtitle: "Up: each probe raises inflight by a quarter and finds it delivered. Down: more is in flight than \

@@ -1,7 +1,7 @@
 //! Figure 4: the first second of BBR and CUBIC.
 
-use super::{PAPER, VERSIONS, chapter, left_by_a_probe, n, scenario};
-use crate::view::{INFLIGHT, Quantity, RTT, median, most, published};
+use super::{PAPER, VERSIONS, chapter, n, queue_after_probe, scenario};
+use crate::view::{INFLIGHT, Quantity, RTT, max, median, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Mark, Panel, Picture};
@@ -25,7 +25,7 @@ pub(super) const FIGURE: Figure = Figure {
 
 fn judge(runs: &Runs) -> Outcome {
     let mut findings = Vec::new();
-    let settled = left_by_a_probe(runs.source).map_or(48.0, |packets| 40.0 + 1.2 * packets);
+    let settled = queue_after_probe(runs.source).map_or(48.0, |packets| 40.0 + 1.2 * packets);
     let rtt = |cc: &str, from: f64, to: f64| {
         runs.first(cc).map(|r| r.flows[0].series.values(column::RTT_MS, from, to)).unwrap_or_default()
     };
@@ -33,7 +33,7 @@ fn judge(runs: &Runs) -> Outcome {
         if runs.first(cc).is_none() {
             continue;
         }
-        let (peak, after) = (most(&rtt(cc, 0.0, 1.0)), median(&rtt(cc, 0.9, 1.2)));
+        let (peak, after) = (max(&rtt(cc, 0.0, 1.0)), median(&rtt(cc, 0.9, 1.2)));
         findings.push(Finding::new(
             format!("{name} fills the pipe, then drains the queue of its startup within the first second"),
             "RTT back at 40 ms before 1 s",
@@ -66,13 +66,16 @@ fn judge(runs: &Runs) -> Outcome {
         "0.7 to 1.4",
         (0.7..=1.4).contains(&ratio),
     ));
-    // What was published to be there after a second is also what a line is named after.
-    let panel = |title: &str, shown: Quantity, told: Option<(f64, &str)>| {
+    // The published value after a second is also drawn as a labelled line.
+    let panel = |title: &str, shown: Quantity, reference: Option<(f64, &str)>| {
         let during = (0.0, 1.2);
-        let published = told.map(|(y, _)| published("bbr", [(1.0, y)]));
+        let published = reference.map(|(y, _)| published("bbr", [(1.0, y)]));
         Panel {
-            marks: told.iter().map(|(y, label)| Mark::Horizontal { y: *y, label: (*label).into() }).collect(),
-            ..shown.panel(title, during, shown.of_each(runs, during).chain(published))
+            marks: reference
+                .iter()
+                .map(|(y, label)| Mark::Horizontal { y: *y, label: (*label).into() })
+                .collect(),
+            ..shown.panel(title, during, shown.curves(runs, during).chain(published))
         }
     };
     let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(0) as f64 * 1e-3;

@@ -1,7 +1,7 @@
 //! Figure 5: the first eight seconds of BBR and CUBIC.
 
-use super::{PAPER, VERSIONS, chapter, left_by_a_probe, n, scenario, spare_packets};
-use crate::view::{INFLIGHT, RTT, bottleneck, least, median, most, published_line, quantile};
+use super::{PAPER, VERSIONS, chapter, lab_tolerance_packets, n, queue_after_probe, scenario};
+use crate::view::{INFLIGHT, RTT, bottleneck, max, median, min, published_line, quantile};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::column;
@@ -12,8 +12,8 @@ pub(super) const FIGURE: Figure = Figure {
     id: "fig5",
     title: "The first eight seconds of BBR and CUBIC",
     source: PAPER,
-    about: "CUBIC with classic slow start, as in fig4. The plot shows eight seconds, the check looks at twelve, so \
-            that CUBIC has been through more than one of its cycles.",
+    about: "CUBIC with classic slow start, as in fig4. The plot shows eight seconds, the check uses twelve, so \
+            that CUBIC completes more than one of its cycles.",
     published: "CUBIC's queue between 70 and 100 % of the buffer, BBR's round-trip time at 40 ms (Figure 5 and its text), here with the buffer of \
                 this path. Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig5.toml",
@@ -33,8 +33,8 @@ pub(super) fn without_hystart(mut cases: Vec<Case>) -> Vec<Case> {
     cases
 }
 
-/// How much of the buffer is filled while the run of `cc` goes on.
-fn filled(runs: &Runs, cc: &str, from: f64, to: f64) -> Option<Vec<f64>> {
+/// Filled share of the buffer during the run of `cc`.
+fn buffer_fill(runs: &Runs, cc: &str, from: f64, to: f64) -> Option<Vec<f64>> {
     let run = runs.first(cc)?;
     let buffer = run.path.buffer_bytes? as f64;
     let values = bottleneck(run)?.values(column::QUEUE_BYTES, from, to);
@@ -42,37 +42,37 @@ fn filled(runs: &Runs, cc: &str, from: f64, to: f64) -> Option<Vec<f64>> {
 }
 
 fn judge(runs: &Runs) -> Outcome {
-    let mut findings = vec![a_full_buffer(&filled(runs, "cubic", 3.0, 12.0).unwrap_or_default())];
-    findings.extend(VERSIONS.iter().filter_map(|version| hardly_a_queue(runs, *version)));
+    let mut findings = vec![full_buffer_finding(&buffer_fill(runs, "cubic", 3.0, 12.0).unwrap_or_default())];
+    findings.extend(VERSIONS.iter().filter_map(|version| small_queue_finding(runs, *version)));
     Outcome { findings, picture: picture(runs), notes: Vec::new() }
 }
 
-/// What CUBIC's queue does, in shares of the buffer.
-fn a_full_buffer(cubic: &[f64]) -> Finding {
+/// Checks CUBIC's queue, in shares of the buffer.
+fn full_buffer_finding(cubic: &[f64]) -> Finding {
     Finding::new(
         "CUBIC cycles between about 70 % of the pipe and a full buffer",
         "70 % to 100 %",
         format!(
             "queue from {} % to {} % of the buffer, median {} %",
-            n(least(cubic) * 100.0),
-            n(most(cubic) * 100.0),
+            n(min(cubic) * 100.0),
+            n(max(cubic) * 100.0),
             n(median(cubic) * 100.0)
         ),
         "full at the top (≥ 95 %); never below 10 %; median ≥ 50 %",
-        most(cubic) >= 0.95 && least(cubic) >= 0.1 && median(cubic) >= 0.5,
+        max(cubic) >= 0.95 && min(cubic) >= 0.1 && median(cubic) >= 0.5,
     )
 }
 
-/// What the queue of one of BBR's versions does, if it was run.
-fn hardly_a_queue(runs: &Runs, (cc, name): (&str, &str)) -> Option<Finding> {
+/// Checks the queue of one BBR version, if it was run.
+fn small_queue_finding(runs: &Runs, (cc, name): (&str, &str)) -> Option<Finding> {
     let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(1) as f64;
-    let spare = spare_packets(runs.source) * 1500.0 / bdp;
+    let spare = lab_tolerance_packets(runs.source) * 1500.0 / bdp;
     // In BDPs: the buffer is two.
-    let q: Vec<f64> = filled(runs, cc, 2.0, 12.0)?.into_iter().map(|v| 2.0 * v).collect();
+    let q: Vec<f64> = buffer_fill(runs, cc, 2.0, 12.0)?.into_iter().map(|v| 2.0 * v).collect();
     // v3's probe ends when the bandwidth has not grown for three rounds. Four or five of them in ten seconds take
     // a fifth to a quarter of the time, so the 90th percentile lies among their own queues.
     let (settled, probing, why) = if cc == "bbr" {
-        let left = left_by_a_probe(runs.source).map_or(0.2, |packets| packets * 1500.0 / bdp);
+        let left = queue_after_probe(runs.source).map_or(0.2, |packets| packets * 1500.0 / bdp);
         (left, 0.6 + spare, "a probe of 1.25")
     } else {
         (0.2 + spare, 1.0, "a probe holds up to a BDP for half a second, once in two to three seconds")
@@ -93,15 +93,15 @@ fn picture(runs: &Runs) -> Picture {
     let full_ms =
         runs.runs.first().and_then(|(_, r)| Some(r.path.buffer_bytes? as f64 * 8e3 / r.path.rate_bps?));
     let level = |cc: &str, y: f64| published_line(cc, [(1.0, y), (8.0, y)]);
-    let mut told = vec![level("bbr", 40.0)];
-    told.extend(
+    let mut reference = vec![level("bbr", 40.0)];
+    reference.extend(
         full_ms.into_iter().flat_map(|full| [0.7, 1.0].map(|part| level("cubic", 40.0 + part * full))),
     );
     let rtt = Panel {
         marks: vec![Mark::Horizontal { y: 40.0, label: "RTprop".into() }],
-        ..RTT.panel("Round-trip time", during, told.into_iter().chain(RTT.of_each(runs, during)))
+        ..RTT.panel("Round-trip time", during, reference.into_iter().chain(RTT.curves(runs, during)))
     };
-    let inflight = INFLIGHT.panel("Inflight", during, INFLIGHT.of_each(runs, during));
+    let inflight = INFLIGHT.panel("Inflight", during, INFLIGHT.curves(runs, during));
     Picture {
         title: "Figure 5: the first eight seconds on 10 Mbit/s, 40 ms".into(),
         subtitle: "CUBIC's losses cut its window, but the queue never empties: every packet waits. BBR holds inflight \

@@ -1,7 +1,7 @@
 //! Figure 6: five BBR flows share a link.
 
 use super::{PAPER, VERSIONS, chapter, n, scenario};
-use crate::view::{MBIT, least, mean, most, published_line};
+use crate::view::{MBIT, max, mean, min, published_line};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{Recording, column, jain};
 use fullpipe_report::controller_colour;
@@ -22,8 +22,8 @@ pub(super) const FIGURE: Figure = Figure {
     short: None,
 };
 
-/// The most flows that are in ProbeRTT at one time from `from` on.
-fn most_in_probe_rtt(run: &Recording, from: f64) -> usize {
+/// Maximum number of flows that are in ProbeRTT at the same time, from `from` on.
+fn max_flows_in_probe_rtt(run: &Recording, from: f64) -> usize {
     let dips: Vec<Vec<(f64, f64)>> =
         run.flows.iter().map(|f| f.state_intervals(50.0, |s| s == "ProbeRTT")).collect();
     let starts = dips.iter().flatten().map(|d| d.0).filter(|t| *t > from);
@@ -39,7 +39,7 @@ fn judge(runs: &Runs) -> Outcome {
     for (cc, name) in VERSIONS {
         let Some(run) = runs.first(cc) else { continue };
         findings.push(shares(run, cc));
-        let together = most_in_probe_rtt(run, 20.0);
+        let together = max_flows_in_probe_rtt(run, 20.0);
         findings.push(Finding::new(
             format!("{name}: their ProbeRTT dips synchronise"),
             "dips coincide",
@@ -47,7 +47,7 @@ fn judge(runs: &Runs) -> Outcome {
             "≥ 4",
             together >= 4,
         ));
-        // Of v3 there is nothing to hold it against.
+        // There is no published value for v3.
         let fair = run.path.goodput_limit_bps.filter(|_| cc == "bbr");
         panels.push(throughputs(run, name, fair.map(|limit| limit * MBIT / run.flows.len() as f64)));
     }
@@ -64,7 +64,7 @@ fn judge(runs: &Runs) -> Outcome {
     Outcome { findings, picture, notes: Vec::new() }
 }
 
-/// Whether the flows share the link as those of `cc` should.
+/// Checks how the flows share the link.
 fn shares(run: &Recording, cc: &str) -> Finding {
     let shares: Vec<f64> =
         run.flows.iter().map(|f| mean(&f.series.values(column::GOODPUT_BPS, 30.0, 50.0))).collect();
@@ -82,9 +82,9 @@ fn shares(run: &Recording, cc: &str) -> Finding {
             index >= 0.95,
         );
     }
-    // v3's need minutes; what holds within this figure's time is that none goes short.
+    // Flows of v3 need minutes to converge; within this time, check that none starves.
     let fair = mean(&shares);
-    let (smallest, largest) = (least(&shares) / fair, most(&shares) / fair);
+    let (smallest, largest) = (min(&shares) / fair, max(&shares) / fair);
     Finding::new(
         "no BBR v3 flow starves, and none takes all",
         "(not published)",
@@ -94,11 +94,11 @@ fn shares(run: &Recording, cc: &str) -> Finding {
     )
 }
 
-/// Each flow's throughput, and the published share of each.
+/// The throughput of each flow, and the published share.
 fn throughputs(run: &Recording, name: &str, fair: Option<f64>) -> Panel {
     let five = ["bbr", "cubic", "reno", "hybla", "fixed"].map(|cc| controller_colour(cc).light);
     let measured = run.flows.iter().zip(five).zip(1..).map(|((f, colour), nth)| {
-        // A second's mean: the published plot is as smooth.
+        // Mean over half a second, as smooth as the published plot.
         let bins = (0..100).map(|i| {
             let t = f64::from(i) * 0.5;
             (t + 0.25, mean(&f.series.values(column::GOODPUT_BPS, t, t + 0.5)) * MBIT)

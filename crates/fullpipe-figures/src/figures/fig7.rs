@@ -33,13 +33,13 @@ pub(super) const FIGURE: Figure = Figure {
 
 const PATHS: u32 = 24;
 
-/// A number between `low` and `high`, evenly spread by its logarithm.
+/// A log-uniform number between `low` and `high`.
 fn log_uniform(rng: &mut Pcg32, low: f64, high: f64) -> f64 {
     let u = f64::from(rng.next_u32()) / 4_294_967_296.0;
     low * (high / low).powf(u)
 }
 
-/// Each case on each of the paths; the key `buffers` says whether the receive buffer was raised.
+/// Each case on each path; the key `buffers` is the receive buffer.
 fn paths(cases: Vec<Case>) -> Vec<Case> {
     let mut rng = Pcg32::seed_from_u64(7);
     let mut all = Vec::new();
@@ -99,7 +99,7 @@ fn judge(runs: &Runs) -> Outcome {
     let small = gains(runs, "bbr", "8 MB");
     let raised = gains(runs, "bbr", "512 MB");
     let v3 = gains(runs, "bbr3", "8 MB");
-    let (top, top_raised) = (crate::view::most(&small), crate::view::most(&raised));
+    let (top, top_raised) = (crate::view::max(&small), crate::view::max(&raised));
     let not_worse = small.iter().filter(|g| **g >= 0.9).count();
     let findings = vec![
         Finding::new(

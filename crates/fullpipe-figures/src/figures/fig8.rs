@@ -24,8 +24,7 @@ pub(super) const FIGURE: Figure = Figure {
     short: Some(shorter),
 };
 
-/// The loss rates that the claims are about, for as long as it takes to see them; the start is left out, of which a
-/// short run has more than its share.
+/// The loss rates of the claims, in shorter runs without the start-up phase.
 fn shorter(mut cases: Vec<Case>) -> Vec<Case> {
     cases.retain(|case| {
         let loss = case.value("path.loss");
@@ -52,7 +51,7 @@ fn curve_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// The same as [`curve_of`] over the time that the flows were in ProbeBW.
+/// Like [`curve_of`], over the time in ProbeBW.
 fn steady_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
     let rate = |run: &Recording| {
         let flow = &run.flows[0];
@@ -71,24 +70,24 @@ fn steady_of(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
 }
 
 /// Goodput in bit/s by loss rate.
-struct Carried {
+struct GoodputByLoss {
     bbr: Vec<(f64, f64)>,
-    /// BBR's while it was in ProbeBW.
+    /// BBR in ProbeBW only.
     steady: Vec<(f64, f64)>,
     cubic: Vec<(f64, f64)>,
     v3: Vec<(f64, f64)>,
-    /// What the path carries without loss.
+    /// Goodput limit without loss.
     limit: f64,
 }
 
-/// The value at the loss rate `p`, NaN if there was no such run.
+/// The value at the loss rate `p`; NaN without such a run.
 fn at(points: &[(f64, f64)], p: f64) -> f64 {
     points.iter().find(|(x, _)| *x == p).map_or(f64::NAN, |(_, y)| *y)
 }
 
-impl Carried {
-    fn of(runs: &Runs) -> Self {
-        Carried {
+impl GoodputByLoss {
+    fn new(runs: &Runs) -> Self {
+        GoodputByLoss {
             bbr: curve_of(runs, "bbr"),
             steady: steady_of(runs, "bbr"),
             cubic: curve_of(runs, "cubic"),
@@ -97,13 +96,13 @@ impl Carried {
         }
     }
 
-    /// Of what can arrive, how much is missing at worst up to the loss rate `to`.
+    /// Largest shortfall from rate × (1 − loss) up to the loss rate `to`.
     fn shortfall(&self, points: &[(f64, f64)], to: f64) -> f64 {
         let within = points.iter().filter(|(p, _)| *p <= to);
         within.map(|(p, y)| 1.0 - y / (self.limit * (1.0 - p))).fold(f64::NAN, f64::max)
     }
 
-    /// What BBR carried at these loss rates, for a sentence.
+    /// Goodput of BBR at these loss rates, as text.
     fn listed(&self, losses: &[f64]) -> String {
         let known = losses.iter().map(|p| (p, at(&self.bbr, *p))).filter(|(_, y)| y.is_finite());
         known
@@ -177,7 +176,7 @@ impl Carried {
         ]
     }
 
-    /// What BBR v3 should do, if it was run.
+    /// Checks BBR v3, if it was run.
     fn v3_finding(&self) -> Option<Finding> {
         let v3 = &self.v3;
         (!v3.is_empty()).then(|| {
@@ -235,9 +234,9 @@ const NOTE: &str = "Why not exactly rate × (1 − loss): BBR's bandwidth estima
      round of packet conservation. Over the whole run ProbeRTT takes another 3 % (0.3 s in 10 s) and startup 2 %.";
 
 fn judge(runs: &Runs) -> Outcome {
-    let carried = Carried::of(runs);
-    let mut findings = carried.bbr_findings();
-    findings.extend(carried.cubic_findings());
-    findings.extend(carried.v3_finding());
-    Outcome { findings, picture: carried.picture(), notes: vec![NOTE.to_owned()] }
+    let goodputs = GoodputByLoss::new(runs);
+    let mut findings = goodputs.bbr_findings();
+    findings.extend(goodputs.cubic_findings());
+    findings.extend(goodputs.v3_finding());
+    Outcome { findings, picture: goodputs.picture(), notes: vec![NOTE.to_owned()] }
 }

@@ -31,7 +31,7 @@ pub(super) const FIGURE: Figure = Figure {
 };
 
 const PATHS: u32 = 40;
-/// The first so many are 2.5G.
+/// Number of 2.5G paths; these come first.
 const CELLULAR: u32 = 8;
 
 fn paths(cases: Vec<Case>) -> Vec<Case> {
@@ -64,7 +64,7 @@ fn paths(cases: Vec<Case>) -> Vec<Case> {
     all
 }
 
-/// Reduction of the median RTT against CUBIC's, path by path.
+/// Reduction of the median RTT compared with CUBIC, per path.
 fn reductions(runs: &Runs, cc: &str, ids: impl Iterator<Item = u32>) -> Vec<f64> {
     ids.filter_map(|i| {
         let path = i.to_string();
@@ -107,10 +107,10 @@ fn judge(runs: &Runs) -> Outcome {
         .into_iter()
         .map(|cc| Curve::distribution(cc, controller_colour(cc).light, &rtts(cc)))
         .collect();
-    // The 2.5G paths are the slowest: the middle of theirs lies so far below the end of all.
+    // The 2.5G paths are the slowest: their median as a quantile of all paths.
     let middle = 1.0 - f64::from(CELLULAR) / f64::from(PATHS) / 2.0;
-    let less = |share: f64, by: f64| (quantile(&rtts("cubic"), share) * (1.0 - by), share * 100.0);
-    curves.push(published("bbr", [less(0.5, 0.53), less(middle, 0.8)]));
+    let reduced = |share: f64, by: f64| (quantile(&rtts("cubic"), share) * (1.0 - by), share * 100.0);
+    curves.push(published("bbr", [reduced(0.5, 0.53), reduced(middle, 0.8)]));
     let picture = Picture {
         title: "Figure 9: median round-trip time of video-like flows, path by path".into(),
         subtitle: "Distribution over the paths. With megabytes of buffer in front of a slow link, whoever fills the \

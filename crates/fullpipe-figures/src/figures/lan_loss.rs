@@ -17,15 +17,15 @@ pub(super) const FIGURE: Figure = Figure {
     file: "scenarios/figures/lan-loss.toml",
     text: scenario!("lan-loss"),
     chapter: chapter!("lan-loss"),
-    revise: Some(those_compared),
+    revise: Some(relevant_cases),
     judge,
     in_lab: true,
     short: None,
 };
 
-/// Without loss the packets' size is of no interest, and those of 1500 bytes are more than two processors can carry in
-/// the lab.
-fn those_compared(mut cases: Vec<Case>) -> Vec<Case> {
+/// Without loss the packet size does not matter, and with 1500 bytes the rate exceeds what the lab can emulate on two
+/// processors.
+fn relevant_cases(mut cases: Vec<Case>) -> Vec<Case> {
     cases.retain(|case| case.value("mtu") != Some("1500") || case.value("path.loss") != Some("0%"));
     cases
 }
@@ -43,27 +43,27 @@ fn judge(runs: &Runs) -> Outcome {
         let rate = |cc| n(goodput(cc, mtu, loss) * MBIT);
         format!("CUBIC {}, BBR {} Mbit/s", rate("cubic"), rate("bbr"))
     };
-    // CUBIC's share hangs on the kernel's tick (its setting `hz`): in the simulator BBR carries 6.7 times as much with
-    // 1000 ticks a second, and 2.1 times as much with 250.
+    // CUBIC's goodput depends on the kernel's tick (its setting `hz`): in the simulator BBR has 6.7 times as much with
+    // 1000 ticks per second, and 2.1 times as much with 250.
     let ticks = runs.runs.first().and_then(|(_, run)| run.provenance.ticks).unwrap_or(1000);
-    let least = if ticks >= 1000 { 5.0 } else { 2.0 };
+    let min_ratio = if ticks >= 1000 { 5.0 } else { 2.0 };
     // The lab's ends share the processors with the emulator, and pacing costs CPU time: on two of them BBR carried 0.88
     // to 1.03 of what CUBIC did in five runs.
-    let apart = if runs.source == Source::Lab { 0.2 } else { 0.1 };
+    let tolerance = if runs.source == Source::Lab { 0.2 } else { 0.1 };
     let findings = vec![
         Finding::new(
             "without loss there is nothing to choose",
             "CUBIC 909 MB/s, BBR 913 MB/s",
             both("9000", "0%"),
-            format!("within {:.0} % of each other", apart * 100.0),
-            (ratio("9000", "0%") - 1.0).abs() <= apart,
+            format!("within {:.0} % of each other", tolerance * 100.0),
+            (ratio("9000", "0%") - 1.0).abs() <= tolerance,
         ),
         Finding::new(
             "with 1 % loss BBR carries several times what CUBIC does",
             "CUBIC 142 MB/s, BBR 896 MB/s: 6.3×",
             format!("{}: {}×", both("9000", "1%"), n(ratio("9000", "1%"))),
-            format!("≥ {least}× (for CUBIC with {ticks} ticks a second)"),
-            ratio("9000", "1%") >= least,
+            format!("≥ {min_ratio}× (for CUBIC with {ticks} ticks a second)"),
+            ratio("9000", "1%") >= min_ratio,
         ),
         Finding::new(
             "and more so without jumbo frames: more packets, more losses",
@@ -76,14 +76,14 @@ fn judge(runs: &Runs) -> Outcome {
     let goodput = Quantity::new(column::GOODPUT_BPS, "Gbit/s", 1e-9);
     let during = (0.0, 5.0);
     // MB/s as they were published.
-    let panel = |mtu, loss, told: &[(&str, f64)]| {
-        let told = told.iter().map(|(cc, rate)| published_line(cc, [0.0, 5.0].map(|t| (t, rate * 8e-3))));
+    let panel = |mtu, loss, rates: &[(&str, f64)]| {
+        let lines = rates.iter().map(|(cc, rate)| published_line(cc, [0.0, 5.0].map(|t| (t, rate * 8e-3))));
         let measured = ["bbr", "cubic", "bbr3"]
             .iter()
-            .filter_map(|cc| Some(goodput.of(&run(runs, cc, mtu, loss)?.flows[0], during)));
+            .filter_map(|cc| Some(goodput.curve(&run(runs, cc, mtu, loss)?.flows[0], during)));
         Panel {
             y: Axis::linear("Gbit/s").with_range(0.0, 10.0),
-            ..goodput.panel(format!("{loss} loss, MTU {mtu}"), during, told.chain(measured))
+            ..goodput.panel(format!("{loss} loss, MTU {mtu}"), during, lines.chain(measured))
         }
     };
     let picture = Picture {

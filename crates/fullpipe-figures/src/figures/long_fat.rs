@@ -52,9 +52,9 @@ fn judge(runs: &Runs) -> Outcome {
         ),
     ];
     let panel =
-        |title: &str, shown: Quantity, to: f64| shown.panel(title, (0.0, to), shown.of_each(runs, (0.0, to)));
-    let told = [("bbr", 64.2), ("hybla", 78.0)].map(|(cc, rate)| published(cc, [(20.0, rate)]));
-    // What was published are means of the whole time: so these are of the time until then.
+        |title: &str, shown: Quantity, to: f64| shown.panel(title, (0.0, to), shown.curves(runs, (0.0, to)));
+    let reference = [("bbr", 64.2), ("hybla", 78.0)].map(|(cc, rate)| published(cc, [(20.0, rate)]));
+    // The published values are means of the whole time, so plot the mean so far.
     let delivered =
         panel("Mean goodput so far", Quantity::new(column::DELIVERED_BYTES, "Mbit/s", 8.0 * MBIT), 20.0);
     let so_far = delivered.curves.iter().cloned().map(|curve| Curve {
@@ -66,7 +66,7 @@ fn judge(runs: &Runs) -> Outcome {
             .collect(),
         ..curve
     });
-    let so_far = Panel { curves: so_far.chain(told).collect(), ..delivered };
+    let so_far = Panel { curves: so_far.chain(reference).collect(), ..delivered };
     let picture = Picture {
         title: "20 s over 90 Mbit/s, 250 ms".into(),
         subtitle: "Hybla grows as fast as a flow of 25 ms would; the others wait a quarter of a second for each round.".into(),

@@ -1,4 +1,4 @@
-//! One file a figure; a line here makes it known.
+//! One file per figure, registered in [`FIGURES`].
 
 mod aggregation;
 mod cellular;
@@ -27,10 +27,10 @@ use fullpipe_experiment::recording::Source;
 /// "BBR: Congestion-Based Congestion Control", Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson, CACM 60(2), 2017.
 const PAPER: &str = "Cardwell et al., CACM 60(2), 2017";
 
-/// BBR's versions, by the controller's name and in words.
+/// Controller names and titles of the BBR versions.
 const VERSIONS: [(&str, &str); 2] = [("bbr", "BBR v1"), ("bbr3", "BBR v3")];
 
-/// All figures, in the order of the paper, then the operators' measurements.
+/// All figures: those of the paper in order, then the operators' measurements.
 pub static FIGURES: &[Figure] = &[
     fig1::FIGURE,
     fig2::FIGURE,
@@ -53,7 +53,7 @@ pub static FIGURES: &[Figure] = &[
     core_scale::FIGURE,
 ];
 
-/// The scenario file of a figure: its name and text, and its `about`.
+/// The text of the scenario file of a figure.
 macro_rules! scenario {
     ($name:literal) => {
         include_str!(concat!("../../scenarios/", $name, ".toml"))
@@ -69,26 +69,26 @@ macro_rules! chapter {
 }
 use chapter;
 
-/// Packets of 1500 bytes by which a BBR flow of some tens of packets may queue more in the lab than simulated. An
-/// ACK of the kernel covers one packet or two, so single rate samples come out 1 or 2 % high, and BBR believes the
-/// highest of ten rounds: that eats the pacing margin of 1 % which otherwise drains the queue between two probes,
-/// and lifts what is rounded to pairs of packets by one pair.
-fn spare_packets(source: Source) -> f64 {
+/// Additional queue in packets of 1500 bytes that is allowed in the lab for a BBR flow with some tens of packets in flight.
+/// An ACK of the kernel covers one or two packets, so that single rate samples are 1 or 2 % high, and BBR uses the maximum
+/// of ten rounds. That consumes the pacing margin of 1 % that drains the queue between probes, and raises values rounded
+/// to pairs of packets by a pair.
+fn lab_tolerance_packets(source: Source) -> f64 {
     if source == Source::Lab { 2.0 } else { 0.0 }
 }
 
-/// Packets of 1500 bytes that a probe of BBR v1 may leave queued in real time. There the phase after it more often ends
-/// when its round trip is over than by what is in flight: it has then taken a quarter BDP away and left all that
-/// the probe added beyond. In the simulator each figure has a bound of its own.
-fn left_by_a_probe(source: Source) -> Option<f64> {
-    (source == Source::Lab).then(|| PROBE_ADDS + spare_packets(source))
+/// Queue in packets of 1500 bytes that a probe of BBR v1 may leave in the lab. There the drain phase often ends after a round
+/// trip rather than by inflight: it has drained a quarter BDP and left the rest of what the probe added. For the
+/// simulator, each figure has its own bound.
+fn queue_after_probe(source: Source) -> Option<f64> {
+    (source == Source::Lab).then(|| PROBE_PACKETS + lab_tolerance_packets(source))
 }
 
 /// Packets that a probe adds beyond a quarter BDP: three send quanta, two packets and rounding
 /// (`bbr_quantization_budget`).
-const PROBE_ADDS: f64 = 9.0;
+const PROBE_PACKETS: f64 = 9.0;
 
-/// A number for a sentence: three significant digits.
+/// Formats a number with three significant digits.
 fn n(x: f64) -> String {
     if x.is_finite() { significant(x, 3) } else { "nothing".to_owned() }
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_s_scenario_reads_and_its_id_is_its_own() {
+    fn every_scenario_parses_and_ids_are_unique() {
         for (i, figure) in FIGURES.iter().enumerate() {
             let cases = figure.cases().unwrap_or_else(|e| panic!("{e}"));
             assert!(!cases.is_empty(), "{}", figure.id);

@@ -45,7 +45,7 @@ fn judge(runs: &Runs) -> Outcome {
     }
     let panel = |title: &str, shown: Quantity| {
         let during = (0.0, 40.0);
-        shown.panel(title, during, shown.of_each(runs, during))
+        shown.panel(title, during, shown.curves(runs, during))
     };
     let pacing = Panel {
         y: Axis::log("Mbit/s").with_range(5.0, 110.0),

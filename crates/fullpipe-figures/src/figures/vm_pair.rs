@@ -11,7 +11,7 @@ pub(super) const FIGURE: Figure = Figure {
     title: "Two virtual machines",
     source: "operators' measurement (iperf3 10 s between two VMs)",
     about: "The published hosts are not described beyond that: here the virtual switch has a buffer of 0.7 BDP and \
-            0.003 % of random loss. What counts is the order, and what it costs in retransmissions.",
+            0.003 % of random loss. The claim is the order, and the cost in retransmissions.",
     published: "on the new kernel CUBIC 2.07 Gbit/s and 3970 retransmissions, BBR 2.65 Gbit/s and 120610, over the whole 10 s. Of BBR v3 nothing.",
     file: "scenarios/figures/vm-pair.toml",
     text: scenario!("vm-pair"),
@@ -22,14 +22,14 @@ pub(super) const FIGURE: Figure = Figure {
     short: None,
 };
 
-/// BBR's retransmissions over CUBIC's.
+/// Published ratio of BBR's retransmissions to CUBIC's.
 const PUBLISHED_RETRANSMITS: f64 = 120_610.0 / 3970.0;
 
 fn judge(runs: &Runs) -> Outcome {
-    let of =
+    let figures =
         |cc: &str| runs.first(cc).map(|r| (r.summary.goodput_bps, r.summary.packets_retransmitted as f64));
     let (bbr, cubic) =
-        (of("bbr").unwrap_or((f64::NAN, f64::NAN)), of("cubic").unwrap_or((f64::NAN, f64::NAN)));
+        (figures("bbr").unwrap_or((f64::NAN, f64::NAN)), figures("cubic").unwrap_or((f64::NAN, f64::NAN)));
     let findings = vec![
         Finding::new(
             "BBR carries more than CUBIC",
@@ -51,9 +51,9 @@ fn judge(runs: &Runs) -> Outcome {
              sends a packet or two for each ACK, where the kernel's bursts overflow a shallow buffer",
         ),
     ];
-    let panel = |title: &str, shown: Quantity, told: [Curve; 2]| {
+    let panel = |title: &str, shown: Quantity, reference: [Curve; 2]| {
         let during = (0.0, 10.0);
-        shown.panel(title, during, told.into_iter().chain(shown.of_each(runs, during)))
+        shown.panel(title, during, reference.into_iter().chain(shown.curves(runs, during)))
     };
     let mean = |(cc, rate)| published_line(cc, [(0.0, rate), (10.0, rate)]);
     let retransmits = [("cubic", 3.970), ("bbr", 120.610)].map(|(cc, n)| published(cc, [(10.0, n)]));

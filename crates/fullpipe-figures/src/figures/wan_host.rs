@@ -10,7 +10,7 @@ pub(super) const FIGURE: Figure = Figure {
     id: "wan-host",
     title: "iperf between two clouds, before and after",
     source: "operators' measurements",
-    about: "Three paths with light random loss; none of the published ones is described beyond its figures.",
+    about: "Three paths with light random loss; the published paths are not described.",
     published: "from CUBIC to BBR 7.15 to 35.0, 250 to 800, and 30 to 40 to about 100 Mbit/s (drawn at 35), each on a path that is not described. Of BBR v3 \
                 nothing.",
     file: "scenarios/figures/wan-host.toml",
@@ -26,25 +26,25 @@ fn judge(runs: &Runs) -> Outcome {
     let goodputs =
         |cc: &str| runs.for_controller(cc).map(|(_, r)| r.summary.goodput_bps).collect::<Vec<f64>>();
     let (cubic, bbr, v3) = (goodputs("cubic"), goodputs("bbr"), goodputs("bbr3"));
-    let told = [
+    let reference = [
         ("between two clouds", "7.15 → 35.0 Mbit/s: 4.9×", 2.5),
         ("hosts on 1 Gbit/s", "250 → 800 Mbit/s: 3.2×", 1.8),
         ("a VPN", "30–40 → about 100 Mbit/s: 2.9×", 1.8),
     ];
-    let findings = told
+    let findings = reference
         .iter()
         .zip(cubic.iter().zip(&bbr))
-        .map(|((name, published, least), (before, after))| {
+        .map(|((name, published, min_ratio), (before, after))| {
             Finding::new(
                 format!("{name}: BBR is several times faster"),
                 *published,
                 format!("{} → {} Mbit/s: {}×", n(before * MBIT), n(after * MBIT), n(after / before)),
-                format!("≥ {least}×"),
-                after / before >= *least,
+                format!("≥ {min_ratio}×"),
+                after / before >= *min_ratio,
             )
         })
         .collect();
-    // Three paths have no order: dots beside each other, and no line between.
+    // Paths have no order: dots side by side without a connecting line.
     let beside = |aside: f64, values: &[f64]| -> Vec<(f64, f64)> {
         values.iter().enumerate().map(|(i, v)| (i as f64 + aside, *v)).collect()
     };
