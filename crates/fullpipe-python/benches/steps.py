@@ -10,7 +10,7 @@ def steps(rate, rtt, packets):
     """Steps and simulated packets a second of processor time: the best of five episodes."""
     scenario = {"duration": "60s", "path": {"rate": rate, "rtt": rtt, "buffer": "1bdp"}, "flow": [{"cc": "agent"}]}
     # The window's place between 2 and `most` packets.
-    env = PathEnv(scenario, action="cwnd", most=packets)
+    env = PathEnv(scenario, action="cwnd", max_window=packets)
     action = numpy.ones(1, numpy.float32)
     best = (0.0, 0.0)
     for seed in range(5):

@@ -1,4 +1,4 @@
-//! A controller whose window and rate somebody else sets, between two steps of an episode.
+//! A controller whose window and pacing rate are set from outside between two steps of an episode.
 
 use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{
@@ -7,29 +7,29 @@ use fullpipe_cc::{
 use fullpipe_policy::{MAX_WINDOW, MIN_WINDOW, StepTotals};
 use std::any::Any;
 
-/// What it is told to do, and what it has seen since it was last asked. The run owns it: between two steps its episode
-/// reaches in, while packets move nothing is shared.
+/// The window and pacing rate of a flow, and its measurements since the last step. The run owns it; the episode accesses it
+/// between steps only.
 #[derive(Debug)]
 pub struct Agent {
     /// Congestion window in bytes.
     pub cwnd: u64,
-    /// None for as fast as the window allows.
+    /// Pacing rate in bit/s; `None` sends as fast as the window allows.
     pub pacing: Option<Rate>,
     pub smss: u32,
-    /// Since the last step.
-    pub seen: StepTotals,
+    /// Measurements since the last step.
+    pub totals: StepTotals,
     pub srtt: Option<Span>,
-    /// Of the whole episode.
+    /// Minimum over the whole episode.
     pub min_rtt: Option<Span>,
     pub inflight: u64,
 }
 
 impl Agent {
-    /// The next window is `cwnd` bytes, but of 2 packets to `most` (or what any policy may have), and the pacing rate `pacing`.
-    pub fn order(&mut self, cwnd: f64, most: f64, pacing: Option<Rate>) {
+    /// Sets the window to `cwnd` bytes, limited to 2 to `max_window` packets, and the pacing rate.
+    pub fn set(&mut self, cwnd: f64, max_window: f64, pacing: Option<Rate>) {
         let smss = f64::from(self.smss.max(1));
-        let most = most.clamp(MIN_WINDOW, MAX_WINDOW);
-        self.cwnd = cwnd.clamp(MIN_WINDOW * smss, most * smss) as u64;
+        let max_window = max_window.clamp(MIN_WINDOW, MAX_WINDOW);
+        self.cwnd = cwnd.clamp(MIN_WINDOW * smss, max_window * smss) as u64;
         self.pacing = pacing;
     }
 }
@@ -39,7 +39,7 @@ impl Build for Agent {
         name: "agent",
         aliases: &[],
         kernel: None,
-        about: "a window and a rate that a policy sets",
+        about: "window and pacing rate set by a policy",
         settings: &[],
     };
 
@@ -48,7 +48,7 @@ impl Build for Agent {
             cwnd: config.initial_cwnd,
             pacing: None,
             smss: config.smss,
-            seen: StepTotals::default(),
+            totals: StepTotals::default(),
             srtt: None,
             min_rtt: None,
             inflight: 0,
@@ -63,26 +63,26 @@ impl CongestionControl for Agent {
     }
 
     fn on_send(&mut self, sent: &Sent) {
-        self.seen.on_send(sent);
+        self.totals.on_send(sent);
         self.inflight = sent.inflight + sent.bytes;
     }
 
     fn on_lost(&mut self, lost: &Lost) {
-        self.seen.on_lost(lost);
+        self.totals.on_lost(lost);
     }
 
     fn on_ack(&mut self, ack: &Ack) {
-        self.seen.on_ack(ack);
+        self.totals.on_ack(ack);
         self.inflight = ack.inflight;
         self.srtt = ack.srtt.or(self.srtt);
         if let Some(rtt) = ack.rtt {
-            self.min_rtt = Some(self.min_rtt.map_or(rtt, |least| least.min(rtt)));
+            self.min_rtt = Some(self.min_rtt.map_or(rtt, |min| min.min(rtt)));
         }
     }
 
     fn on_recovery(&mut self, event: Recovery, _context: &RecoveryContext) {
         if event == Recovery::EnterRto {
-            self.seen.timeouts += 1;
+            self.totals.timeouts += 1;
         }
     }
 

@@ -1,8 +1,8 @@
-//! Scenarios to runs: what `fullpipe run` and `fullpipe race` make of files and options.
+//! Resolves scenarios and race options to runs, as `fullpipe run` and `fullpipe race` do.
 
-use crate::error::{of_options, of_scenario};
+use crate::error::{option_error, scenario_error};
 use fullpipe_experiment::scenario::{self, Case};
-use fullpipe_run::race::{Axis, Contestant, Race, RaceError, DEFAULT_CONTROLLERS};
+use fullpipe_run::race::{Axis, Contestant, DEFAULT_CONTROLLERS, Race, RaceError};
 use fullpipe_run::{Engine, files_in, vocabulary};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Runs to make: a scenario with its sweep and its repeats resolved.
+/// The runs of a scenario, with its sweep and repeats resolved.
 #[pyclass(frozen, module = "fullpipe._fullpipe")]
 pub struct Cases {
     pub title: String,
@@ -24,43 +24,43 @@ impl Cases {
         self.cases.len()
     }
 
-    /// What the runs together are called.
+    /// Title of the runs.
     #[getter]
     fn title(&self) -> &str {
         &self.title
     }
 
-    /// What tells each run from the others.
+    /// Label of each run.
     #[getter]
     fn labels(&self) -> Vec<String> {
         self.cases.iter().map(Case::label).collect()
     }
 
-    /// Each run as a scenario file of its own, with its seed.
+    /// Each run as a scenario file with its seed.
     #[getter]
     fn scenarios(&self) -> Vec<String> {
         self.cases.iter().map(|case| case.scenario.to_toml()).collect()
     }
 
-    /// What each run has of the swept keys, and its seed if it is repeated.
+    /// Values of the swept parameters of each run, and its seed if it is repeated.
     #[getter]
     fn varied<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let of = |case: &Case| {
+        let varied = |case: &Case| {
             let dict = PyDict::new(py);
             case.varied.iter().try_for_each(|v| dict.set_item(&v.key, &v.value))?;
             Ok(dict)
         };
-        self.cases.iter().map(of).collect()
+        self.cases.iter().map(varied).collect()
     }
 
-    /// What each run costs, in packets that its path can carry: by it work is cut into parts of one size.
+    /// Estimated cost of each run, in packets, for splitting the work evenly.
     #[getter]
     fn costs(&self) -> Vec<f64> {
         self.cases.iter().map(cost).collect()
     }
 }
 
-/// Packets that the path can carry in the time of the run; without a rate, as many as flows send in a second each 10 ms.
+/// Packets that the path can carry during the run, plus 100 per second. A path without a rate counts as 100 Mbit/s.
 fn cost(case: &Case) -> f64 {
     let scenario = &case.scenario;
     let facts = scenario.path.facts(scenario.mtu, scenario.smss());
@@ -69,7 +69,7 @@ fn cost(case: &Case) -> f64 {
     seconds * (rate / 8.0 / f64::from(scenario.mtu.max(1)) + 100.0)
 }
 
-/// The runs that the scenario file `text` stands for. Files that it names lie in `directory`.
+/// Parses the scenario file `text`. Files that it refers to are relative to `directory`.
 #[pyfunction]
 #[pyo3(signature = (text, name, directory=None, more=Vec::new()))]
 pub fn parse(
@@ -82,12 +82,12 @@ pub fn parse(
     let open = files_in(directory.unwrap_or_default());
     let mut known = vocabulary(&[Engine::Sim]);
     known.controllers.extend(more);
-    let cases = scenario::parse(name, text, &known, &open).map_err(|e| of_scenario(py, &e))?;
+    let cases = scenario::parse(name, text, &known, &open).map_err(|e| scenario_error(py, &e))?;
     let title = cases.first().map(|case| case.scenario.title.clone()).unwrap_or_default();
     Ok(Cases { title, cases: Arc::new(cases) })
 }
 
-/// The runs of a race on one path. Options are those of `fullpipe race`, as text.
+/// The runs of a race on one path, with the options of `fullpipe race`.
 #[pyfunction]
 pub fn race(
     py: Python<'_>,
@@ -98,12 +98,13 @@ pub fn race(
     let mut race = Race::default();
     for (key, value) in options.iter() {
         let (key, value): (String, String) = (key.extract()?, value.str()?.extract()?);
-        set(&mut race, &key, &value).map_err(|(message, help)| of_options(py, &message, help.as_deref()))?;
+        set(&mut race, &key, &value)
+            .map_err(|(message, help)| option_error(py, &message, help.as_deref()))?;
     }
-    let told = |e: RaceError| of_options(py, &e.message, e.help.as_deref());
+    let error = |e: RaceError| option_error(py, &e.message, e.help.as_deref());
     for axis in sweep {
         race.sweep
-            .push(Axis::parse(&axis).map_err(|e| of_options(py, &format!("sweep `{axis}`: {e}"), None))?);
+            .push(Axis::parse(&axis).map_err(|e| option_error(py, &format!("sweep `{axis}`: {e}"), None))?);
     }
     let names: Vec<&str> = match controllers.as_slice() {
         [] => DEFAULT_CONTROLLERS.to_vec(),
@@ -114,8 +115,8 @@ pub fn race(
         .into_iter()
         .map(|name| Contestant::parse(name, engines))
         .collect::<Result<_, _>>()
-        .map_err(told)?;
-    let cases = race.cases(&contestants, engines).map_err(told)?;
+        .map_err(error)?;
+    let cases = race.cases(&contestants, engines).map_err(error)?;
     Ok(Cases { title: race.title(&contestants), cases: Arc::new(cases) })
 }
 
@@ -146,10 +147,10 @@ fn set(race: &mut Race, key: &str, value: &str) -> Result<(), (String, Option<St
     {
         value.parse().map_err(|e| (format!("{key}: {e}"), None))
     }
-    let switch = |value: &str| match value {
+    let flag = |value: &str| match value {
         "True" | "true" => Ok(true),
         "False" | "false" => Ok(false),
-        other => Err((format!("{key}: `{other}` is neither True nor False"), None)),
+        other => Err((format!("{key}: expected True or False, got `{other}`"), None)),
     };
     match key {
         "rate" => race.rate = read::<Rate>(key, value)?,
@@ -161,32 +162,32 @@ fn set(race: &mut Race, key: &str, value: &str) -> Result<(), (String, Option<St
         "mtu" => race.mtu = read(key, value)?,
         "duration" => race.duration = read::<Span>(key, value)?,
         "warmup" => race.warmup = Some(read(key, value)?),
-        "together" => race.together = switch(value)?,
+        "together" => race.together = flag(value)?,
         "flows" => race.flows = read(key, value)?,
         "stagger" => race.stagger = Some(read(key, value)?),
         "size" => race.size = Some(read::<Bytes>(key, value)?),
-        "ecn" => race.ecn = switch(value)?,
+        "ecn" => race.ecn = flag(value)?,
         "seed" => race.seed = read(key, value)?,
         "repeats" => race.repeats = read(key, value)?,
         "sample" => race.sample = read::<Span>(key, value)?,
         other => {
             return Err((
-                format!("a race has no option `{other}`"),
-                Some(format!("it has {}", OPTIONS.join(", "))),
+                format!("race has no option `{other}`"),
+                Some(format!("the options are {}", OPTIONS.join(", "))),
             ));
         }
     }
     Ok(())
 }
 
-/// The simulator's controllers: name and what it is.
+/// The controllers of the simulator: name and description.
 #[pyfunction]
 pub fn controllers() -> Vec<(&'static str, &'static str)> {
     fullpipe_cc::CONTROLLERS.iter().map(|about| (about.name, about.about)).collect()
 }
 
-/// A quantity as people write it, as a number in the unit that frames have: bit/s, seconds, bytes, or a share of one. None if it is
-/// none of these.
+/// Parses a quantity such as "100mbit", "40ms", "64k" or "1%" to bit/s, seconds, bytes or a fraction. None if the text is not
+/// a quantity.
 #[pyfunction]
 pub fn quantity(text: &str) -> Option<f64> {
     if let Ok(number) = text.parse::<f64>() {

@@ -1,14 +1,14 @@
-//! The draft's example test cases.
+//! The example test cases of the draft.
 
 use crate::cases::Cases;
-use crate::error::{RunError, of_options};
+use crate::error::{RunError, option_error};
 use fullpipe_cc::{Config, Controller};
 use fullpipe_conformance::{CASES, Report, Trial, select};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Simulates the cases with these `names` (all if there are none) for the controller `cc` with its `settings`: as JSON, as
-/// `fullpipe conformance --json` prints it.
+/// Simulates the cases `names` (all if empty) with the controller `cc` and its `settings`. Returns the JSON of
+/// `fullpipe conformance --json`.
 #[pyfunction]
 pub fn conformance(
     py: Python<'_>,
@@ -18,15 +18,15 @@ pub fn conformance(
     threads: usize,
 ) -> PyResult<String> {
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (&**key, &**value)).collect();
-    Controller::new(cc, &Config::default(), &settings).map_err(|e| of_options(py, &e.to_string(), None))?;
+    Controller::new(cc, &Config::default(), &settings).map_err(|e| option_error(py, &e.to_string(), None))?;
     let selected = select(&names).map_err(|name| {
         let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
-        let help = format!("there are {}", names.join(", "));
-        of_options(py, &format!("there is no case `{name}`"), Some(&help))
+        let help = format!("the cases are {}", names.join(", "));
+        option_error(py, &format!("no case `{name}`"), Some(&help))
     })?;
     let mut checked = Vec::new();
     for case in selected {
-        let trial = Trial::new(case, cc, &settings).map_err(|e| of_options(py, &e, None))?;
+        let trial = Trial::new(case, cc, &settings).map_err(|e| option_error(py, &e, None))?;
         let runs = trial.runs().cloned().collect();
         let cases = Cases { title: case.heading.to_owned(), cases: Arc::new(runs) };
         let results = crate::running::run(py, &cases, None, threads, true, None)?;

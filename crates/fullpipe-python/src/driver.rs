@@ -1,8 +1,7 @@
-//! Policies' episodes: actions to windows, what was seen to observations and rewards. A step costs what its packets cost and little
-//! more.
+//! Episodes for policies: converts actions to windows and rates, and measurements to observations and rewards.
 
 use crate::cases::Cases;
-use crate::episode::{Episode, FEATURES, Refused, Stopped, rate, span};
+use crate::episode::{Episode, FEATURES, StartError, StepError, rate, span};
 use crate::error::RunError;
 use crate::results::Results;
 use crate::reward::{self, Rewards};
@@ -11,239 +10,239 @@ use fullpipe_units::{Span, Time};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-/// What an action says.
-enum Orders {
-    /// The window becomes 2^a times what it was, at most `most` packets; the pacing rate, if that is set, too, 2^b windows a round trip.
-    Multiplier { most: f64, paces: bool },
-    /// Where between 2 packets and `most` the window is, logarithmic; and where between the `rates` the pacing rate, if that is set, too.
-    Place { most: f64, rates: Option<(f64, f64)> },
+/// How actions set the window and the pacing rate.
+enum ActionMode {
+    /// The window is multiplied by 2^a, up to `max_window` packets. With `paces` the pacing rate is 2^b windows per round trip.
+    Multiplier { max_window: f64, paces: bool },
+    /// The window is on a logarithmic scale between 2 and `max_window` packets, and the pacing rate between `rates`, if given.
+    Absolute { max_window: f64, rates: Option<(f64, f64)> },
 }
 
-/// Values of an observation.
+/// Number of values of an observation.
 const SIZE: usize = OBSERVATIONS.len();
-/// What one agent sees, and its rewards.
-type Told = ([f64; SIZE], Rewards);
+/// The observation and the rewards of an agent.
+type StepResult = ([f64; SIZE], Rewards);
 
-/// What is kept for one agent.
-struct Post {
+/// The state of an agent.
+struct AgentState {
     observer: Observer,
     step: Step,
     srtt: Option<Span>,
     smss: u32,
 }
 
-/// Flows driven by policies, in steps of a round trip or of a fixed time.
+/// Flows controlled by policies, in steps of a round trip or a fixed time.
 #[pyclass(module = "fullpipe._fullpipe")]
 pub struct Driver {
     episode: Episode,
-    orders: Orders,
+    mode: ActionMode,
     step: Option<Span>,
-    posts: Vec<Post>,
+    agents: Vec<AgentState>,
     now: Time,
-    took: Span,
+    step_length: Span,
 }
 
-/// Why a step was not made.
-enum Broken {
-    Over,
+/// A step failed.
+enum DriverError {
+    Ended,
     NotFinite(f64, f64),
     Failed(String),
 }
 
-impl Broken {
-    fn told(self) -> PyErr {
+impl DriverError {
+    fn into_py(self) -> PyErr {
         match self {
-            Broken::Over => PyRuntimeError::new_err("the episode is over: call reset"),
-            Broken::NotFinite(first, second) => {
-                PyValueError::new_err(format!("an action of {first} and {second}: it must be finite"))
+            DriverError::Ended => PyRuntimeError::new_err("the episode has ended: call reset"),
+            DriverError::NotFinite(first, second) => {
+                PyValueError::new_err(format!("action values must be finite, got {first} and {second}"))
             }
-            Broken::Failed(reason) => RunError::new_err(reason),
+            DriverError::Failed(reason) => RunError::new_err(reason),
         }
     }
 }
 
 #[pymethods]
 impl Driver {
-    /// Begins an episode, up to the first round-trip time that a flow knows. `action` is multiplier, multiplier+pacing, cwnd or cwnd+pacing; `step` is in
-    /// seconds, None for a round trip: the shortest of the agents'.
+    /// Starts an episode and simulates it up to the first RTT sample of a flow. `action` is multiplier, multiplier+pacing, cwnd or
+    /// cwnd+pacing; `step` is in seconds, or None for the shortest RTT of the agents.
     #[new]
-    #[pyo3(signature = (cases, seed, action, most, rates, step, number=0))]
-    #[allow(clippy::too_many_arguments, reason = "Python names them")]
+    #[pyo3(signature = (cases, seed, action, max_window, rates, step, number=0))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
     fn new(
         py: Python<'_>,
         cases: &Cases,
         seed: u64,
         action: &str,
-        most: f64,
+        max_window: f64,
         rates: (f64, f64),
         step: Option<f64>,
         number: usize,
     ) -> PyResult<Driver> {
-        let orders = match action {
-            "multiplier" => Orders::Multiplier { most, paces: false },
-            "multiplier+pacing" => Orders::Multiplier { most, paces: true },
-            "cwnd" => Orders::Place { most, rates: None },
-            "cwnd+pacing" => Orders::Place { most, rates: Some((rates.0.ln(), rates.1.ln())) },
+        let mode = match action {
+            "multiplier" => ActionMode::Multiplier { max_window, paces: false },
+            "multiplier+pacing" => ActionMode::Multiplier { max_window, paces: true },
+            "cwnd" => ActionMode::Absolute { max_window, rates: None },
+            "cwnd+pacing" => ActionMode::Absolute { max_window, rates: Some((rates.0.ln(), rates.1.ln())) },
             other => {
                 return Err(PyValueError::new_err(format!(
-                    "action=\"{other}\": it is \"multiplier\", \"multiplier+pacing\", \"cwnd\" or \"cwnd+pacing\""
+                    "action must be \"multiplier\", \"multiplier+pacing\", \"cwnd\" or \"cwnd+pacing\", got \"{other}\""
                 )));
             }
         };
         let step = step.map(span);
-        let mut driver =
-            Driver::begin(cases, number, seed, orders, step).map_err(|refused| refused.told(py))?;
-        driver.connect().map_err(Broken::told)?;
+        let mut driver = Driver::start(cases, number, seed, mode, step).map_err(|e| e.into_py(py))?;
+        driver.connect().map_err(DriverError::into_py)?;
         Ok(driver)
     }
 
-    /// The agents' flows.
+    /// Labels of the agents' flows.
     #[getter]
     fn labels(&self) -> Vec<String> {
         self.episode.labels()
     }
 
-    /// What the first policy sees now.
+    /// The current observation of the first agent.
     fn observation(&mut self) -> [f64; SIZE] {
-        self.posts.first_mut().map_or([0.0; SIZE], |post| post.observer.observe(&post.step))
+        self.agents.first_mut().map_or([0.0; SIZE], |agent| agent.observer.observe(&agent.step))
     }
 
-    /// What each policy sees now.
+    /// The current observations of all agents.
     fn observations(&mut self) -> Vec<[f64; SIZE]> {
-        self.posts.iter_mut().map(|post| post.observer.observe(&post.step)).collect()
+        self.agents.iter_mut().map(|agent| agent.observer.observe(&agent.step)).collect()
     }
 
-    /// Obeys the only policy's action, lets the step pass, and gives the observation, the rewards (orca, aurora, remy), whether the
-    /// episode is over, and whether that is because the flow has sent all it had.
+    /// Applies the action of the only agent and simulates a step. Returns the observation, the rewards (orca, aurora, remy), whether
+    /// the episode ended, and whether it ended because the flow has sent all its data.
     fn step(&mut self, first: f64, second: f64) -> PyResult<([f64; SIZE], Rewards, bool, bool)> {
-        self.obey(&[(first, second)]).map_err(Broken::told)?;
-        let (seen, rewards) = self.tell(0);
-        let over = self.is_over();
-        Ok((seen, rewards, over, over && !self.is_whole()))
+        self.apply(&[(first, second)]).map_err(DriverError::into_py)?;
+        let (observation, rewards) = self.result(0);
+        let done = self.is_done();
+        Ok((observation, rewards, done, done && !self.is_timed_out()))
     }
 
-    /// The same for several: a pair of values for each agent. Gives of each its observation, its rewards and whether its flow has sent all
-    /// it had; and whether the scenario's time is over.
-    #[allow(clippy::type_complexity, reason = "Python's tuples")]
+    /// Like `step` for several agents, with a pair of values for each. Returns for each agent the observation, the rewards, and
+    /// whether its flow has sent all its data; and whether the scenario has timed out.
+    #[allow(clippy::type_complexity, reason = "tuples in Python")]
     fn step_all(&mut self, actions: Vec<(f64, f64)>) -> PyResult<(Vec<([f64; SIZE], Rewards, bool)>, bool)> {
-        if actions.len() != self.posts.len() {
-            let (given, wanted) = (actions.len(), self.posts.len());
-            return Err(PyValueError::new_err(format!("{given} actions for {wanted} agents")));
+        if actions.len() != self.agents.len() {
+            let (given, wanted) = (actions.len(), self.agents.len());
+            return Err(PyValueError::new_err(format!("got {given} actions for {wanted} agents")));
         }
-        self.obey(&actions).map_err(Broken::told)?;
-        let whole = self.is_whole();
-        let each = (0..self.posts.len()).map(|agent| {
-            let (seen, rewards) = self.tell(agent);
-            (seen, rewards, !whole && self.episode.has_sent_all(agent))
+        self.apply(&actions).map_err(DriverError::into_py)?;
+        let timed_out = self.is_timed_out();
+        let each = (0..self.agents.len()).map(|agent| {
+            let (observation, rewards) = self.result(agent);
+            (observation, rewards, !timed_out && self.episode.has_sent_all(agent))
         });
-        Ok((each.collect(), whole))
+        Ok((each.collect(), timed_out))
     }
 
-    /// What was seen in the last step: the values of `Episode.FEATURES`.
+    /// Measurements of the last step, in the order of `Episode.FEATURES`.
     #[pyo3(signature = (agent=0))]
-    fn seen(&mut self, agent: usize) -> [f64; FEATURES.len()] {
-        self.episode.features(agent, self.now.since(Time::ZERO), self.took)
+    fn measurements(&mut self, agent: usize) -> [f64; FEATURES.len()] {
+        self.episode.features(agent, self.now.since(Time::ZERO), self.step_length)
     }
 
-    /// The greatest delivery rate (bit/s) and the least RTT (s) that the first agent has seen.
+    /// Maximum delivery rate (bit/s) and minimum RTT (s) of the first agent.
     #[getter]
-    fn best(&self) -> (f64, f64) {
-        self.posts
+    fn extremes(&self) -> (f64, f64) {
+        self.agents
             .first()
-            .map_or((0.0, f64::INFINITY), |post| (post.observer.max_bps(), post.observer.min_rtt()))
+            .map_or((0.0, f64::INFINITY), |agent| (agent.observer.max_bps(), agent.observer.min_rtt()))
     }
 
-    /// Ends the episode and gives its recording.
+    /// Ends the episode and returns its results.
     fn finish(&mut self) -> PyResult<Results> {
         self.episode.finish()
     }
 }
 
 impl Driver {
-    fn begin(
+    fn start(
         cases: &Cases,
         number: usize,
         seed: u64,
-        orders: Orders,
+        mode: ActionMode,
         step: Option<Span>,
-    ) -> Result<Driver, Refused> {
-        let episode = Episode::begin(cases, number, Some(seed))?;
-        let fresh = || Post { observer: Observer::default(), step: Step::default(), srtt: None, smss: 1 };
-        let posts = (0..episode.agents()).map(|_| fresh()).collect();
-        Ok(Driver { episode, orders, step, posts, now: Time::ZERO, took: Span::ZERO })
+    ) -> Result<Driver, StartError> {
+        let episode = Episode::start(cases, number, Some(seed))?;
+        let fresh =
+            || AgentState { observer: Observer::default(), step: Step::default(), srtt: None, smss: 1 };
+        let agents = (0..episode.agents()).map(|_| fresh()).collect();
+        Ok(Driver { episode, mode, step, agents, now: Time::ZERO, step_length: Span::ZERO })
     }
 
-    /// Goes on until one of the flows knows a round-trip time.
-    fn connect(&mut self) -> Result<(), Broken> {
-        while !self.is_over() && self.posts.iter().all(|post| post.srtt.is_none()) {
+    /// Simulates until a flow has an RTT sample.
+    fn connect(&mut self) -> Result<(), DriverError> {
+        while !self.is_done() && self.agents.iter().all(|agent| agent.srtt.is_none()) {
             self.advance(Span::from_millis(1))?;
         }
         Ok(())
     }
 
-    fn is_over(&mut self) -> bool {
-        self.episode.under_way().is_none_or(|run| run.is_over())
+    fn is_done(&mut self) -> bool {
+        self.episode.active_run().is_none_or(|run| run.is_over())
     }
 
-    /// Whether the scenario's time has passed.
-    fn is_whole(&self) -> bool {
+    /// Whether the duration of the scenario has passed.
+    fn is_timed_out(&self) -> bool {
         self.now.since(Time::ZERO).as_secs_f64() >= self.episode.duration_s()
     }
 
-    fn obey(&mut self, actions: &[(f64, f64)]) -> Result<(), Broken> {
-        if self.is_over() {
-            return Err(Broken::Over);
+    fn apply(&mut self, actions: &[(f64, f64)]) -> Result<(), DriverError> {
+        if self.is_done() {
+            return Err(DriverError::Ended);
         }
         if let Some(&(first, second)) = actions.iter().find(|(a, b)| !a.is_finite() || !b.is_finite()) {
-            return Err(Broken::NotFinite(first, second));
+            return Err(DriverError::NotFinite(first, second));
         }
-        for (number, (post, &(first, second))) in self.posts.iter().zip(actions).enumerate() {
-            let Some(agent) = self.episode.agent(number) else { return Err(Broken::Over) };
-            match self.orders {
-                Orders::Multiplier { most, paces } => {
-                    agent.order(scaled_window(agent.cwnd as f64, first), most, agent.pacing);
+        for (number, (state, &(first, second))) in self.agents.iter().zip(actions).enumerate() {
+            let Some(agent) = self.episode.agent(number) else { return Err(DriverError::Ended) };
+            match self.mode {
+                ActionMode::Multiplier { max_window, paces } => {
+                    agent.set(scaled_window(agent.cwnd as f64, first), max_window, agent.pacing);
                     if paces {
                         agent.pacing =
-                            pacing_rate_for(agent.cwnd as f64, &post.step, second).or(agent.pacing);
+                            pacing_rate_for(agent.cwnd as f64, &state.step, second).or(agent.pacing);
                     }
                 }
-                Orders::Place { most, rates } => {
+                ActionMode::Absolute { max_window, rates } => {
                     let smss = f64::from(agent.smss.max(1));
-                    let cwnd = 2.0 * smss * (most / 2.0).powf(first.clamp(0.0, 1.0));
+                    let cwnd = 2.0 * smss * (max_window / 2.0).powf(first.clamp(0.0, 1.0));
                     let bps = rates.map(|(low, high)| (low + (high - low) * second.clamp(0.0, 1.0)).exp());
-                    agent.order(cwnd, most, bps.map(rate));
+                    agent.set(cwnd, max_window, bps.map(rate));
                 }
             }
         }
-        let shortest = self.posts.iter().filter_map(|post| post.srtt).min();
+        let shortest = self.agents.iter().filter_map(|agent| agent.srtt).min();
         let step = self.step.or(shortest).unwrap_or(Span::from_millis(1)).max(Span::from_nanos(1));
         self.advance(step)
     }
 
-    fn advance(&mut self, step: Span) -> Result<(), Broken> {
-        (self.now, self.took) = self.episode.advance(step).map_err(|stopped| match stopped {
-            Stopped::Over => Broken::Over,
-            Stopped::Failed(reason) => Broken::Failed(reason),
+    fn advance(&mut self, step: Span) -> Result<(), DriverError> {
+        (self.now, self.step_length) = self.episode.advance(step).map_err(|e| match e {
+            StepError::Ended => DriverError::Ended,
+            StepError::Failed(reason) => DriverError::Failed(reason),
         })?;
-        for (number, post) in self.posts.iter_mut().enumerate() {
-            let Some(agent) = self.episode.agent(number) else { return Err(Broken::Over) };
-            post.step = agent.seen.step(self.took, agent.min_rtt, agent.inflight, agent.cwnd);
-            (post.srtt, post.smss) = (agent.srtt, agent.smss);
-            post.observer.record(&post.step);
+        for (number, state) in self.agents.iter_mut().enumerate() {
+            let Some(agent) = self.episode.agent(number) else { return Err(DriverError::Ended) };
+            state.step = agent.totals.step(self.step_length, agent.min_rtt, agent.inflight, agent.cwnd);
+            (state.srtt, state.smss) = (agent.srtt, agent.smss);
+            state.observer.record(&state.step);
         }
         Ok(())
     }
 
-    fn tell(&mut self, agent: usize) -> Told {
-        let Post { observer, step, srtt, smss } = &mut self.posts[agent];
-        let rewards = reward::of(step, observer, *srtt, *smss);
+    fn result(&mut self, agent: usize) -> StepResult {
+        let AgentState { observer, step, srtt, smss } = &mut self.agents[agent];
+        let rewards = reward::all(step, observer, *srtt, *smss);
         (observer.observe(step), rewards)
     }
 }
 
-/// Goes through a whole episode with `network` at the wheel, as a loop in Python over the environment would (its numbers are rounded to
-/// 32 bits in between as there), while Python's other threads run. Gives the sum of each reward, the same weighted by the length of
-/// its step over the whole length, and the number of steps. The window is at most `most` packets.
+/// Simulates a total episode with the policy `network`, with the same numbers as a Python loop over the environment (values are
+/// rounded to 32 bits in between), and without the GIL. Returns the sum of each reward, the time-weighted mean of each reward,
+/// and the number of steps. The window is limited to `max_window` packets.
 #[pyfunction]
 pub fn rollout(
     py: Python<'_>,
@@ -252,34 +251,35 @@ pub fn rollout(
     seed: u64,
     network: &crate::policy::Policy,
     step: Option<f64>,
-    most: f64,
+    max_window: f64,
 ) -> PyResult<(Rewards, Rewards, u64)> {
     let step = step.map(span);
     let network: &Network = network.network();
     py.detach(|| {
         let paces = network.action() == Action::MultiplierPacing;
-        let mut driver = match Driver::begin(cases, number, seed, Orders::Multiplier { most, paces }, step) {
-            Ok(driver) => driver,
-            Err(refused) => return Err(Python::attach(|py| refused.told(py))),
-        };
-        driver.connect().map_err(Broken::told)?;
+        let mut driver =
+            match Driver::start(cases, number, seed, ActionMode::Multiplier { max_window, paces }, step) {
+                Ok(driver) => driver,
+                Err(e) => return Err(Python::attach(|py| e.into_py(py))),
+            };
+        driver.connect().map_err(DriverError::into_py)?;
         let rounded = |values: [f64; SIZE]| values.map(|value| f64::from(value as f32));
-        let mut seen = rounded(driver.observation());
+        let mut observation = rounded(driver.observation());
         let (mut sums, mut weighted) = (Rewards::default(), Rewards::default());
-        let (mut steps, mut whole) = (0, 0.0);
-        while !driver.is_over() {
-            let [first, second] = network.decide(&seen).map(|value| f64::from(value as f32));
-            driver.obey(&vec![(first, second); driver.posts.len()]).map_err(Broken::told)?;
-            let took = driver.took.as_secs_f64();
-            let (next, rewards) = driver.tell(0);
+        let (mut steps, mut total) = (0, 0.0);
+        while !driver.is_done() {
+            let [first, second] = network.decide(&observation).map(|value| f64::from(value as f32));
+            driver.apply(&vec![(first, second); driver.agents.len()]).map_err(DriverError::into_py)?;
+            let length = driver.step_length.as_secs_f64();
+            let (next, rewards) = driver.result(0);
             for ((sum, weighted), reward) in sums.iter_mut().zip(&mut weighted).zip(rewards) {
                 *sum += reward;
-                *weighted += reward * took;
+                *weighted += reward * length;
             }
-            seen = rounded(next);
+            observation = rounded(next);
             steps += 1;
-            whole += took;
+            total += length;
         }
-        Ok((sums, weighted.map(|sum| sum / f64::max(whole, 1e-9)), steps))
+        Ok((sums, weighted.map(|sum| sum / f64::max(total, 1e-9)), steps))
     })
 }

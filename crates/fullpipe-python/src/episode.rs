@@ -1,8 +1,8 @@
-//! A run that policies drive: they set windows and rates, time goes on, they see what came of it.
+//! An episode: a run whose windows and pacing rates are set by policies, step by step.
 
 use crate::agent::Agent;
 use crate::cases::Cases;
-use crate::error::{RunError, of_options};
+use crate::error::{RunError, option_error};
 use crate::results::Results;
 use fullpipe_cc::registry::Build;
 use fullpipe_experiment::Results as Recordings;
@@ -14,7 +14,7 @@ use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::{Mutex, PoisonError};
 
-/// What an agent sees after a step, in the order of `Episode.FEATURES`.
+/// Measurements of an agent after a step.
 pub const FEATURES: [&str; 17] = [
     "time_s",
     "duration_s",
@@ -35,13 +35,13 @@ pub const FEATURES: [&str; 17] = [
     "smss_bytes",
 ];
 
-/// A run gone through step by step. Flows whose controller is `agent` are driven from outside; others go their own way.
+/// A run simulated step by step. Flows with the controller `agent` are controlled from outside.
 #[pyclass(module = "fullpipe._fullpipe")]
 pub struct Episode {
-    /// Nothing ever waits for the lock: who holds the episode holds the run. It lets threads pass an episode on, since a run may be
-    /// moved between them, but not be looked at by two at once.
+    /// The lock is never contended, as access to the episode is exclusive. It allows passing an episode between threads: a run
+    /// is `Send`, but not `Sync`.
     run: Option<Mutex<SteppedRun>>,
-    /// The place of each agent among the connections.
+    /// Index of each agent among the connections.
     flows: Vec<usize>,
     labels: Vec<String>,
     title: String,
@@ -51,46 +51,47 @@ pub struct Episode {
 
 #[pymethods]
 impl Episode {
-    /// Begins run `number` of the cases, with all that is random drawn from `seed` (by default the scenario's).
+    /// Starts run `number` of the cases with `seed` (default: that of the scenario).
     #[new]
     #[pyo3(signature = (cases, number=0, seed=None))]
     fn new(py: Python<'_>, cases: &Cases, number: usize, seed: Option<u64>) -> PyResult<Episode> {
-        Episode::begin(cases, number, seed).map_err(|refused| refused.told(py))
+        Episode::start(cases, number, seed).map_err(|e| e.into_py(py))
     }
 
-    /// What agents see after a step, in this order. Amounts are of the step, all else is as it is at its end; what is not known yet is NaN.
+    /// Names of the measurements after a step, in order. Amounts cover the step; all others are values at its end. Unknown values
+    /// are NaN.
     #[classattr]
     #[allow(non_snake_case, reason = "a constant of the class")]
     fn FEATURES() -> [&'static str; 17] {
         FEATURES
     }
 
-    /// The agents' flows.
+    /// Labels of the agents' flows.
     #[getter]
     pub fn labels(&self) -> Vec<String> {
         self.labels.clone()
     }
 
-    /// Seconds of the run so far.
+    /// Simulated time, in seconds.
     #[getter]
     fn time_s(&mut self) -> f64 {
-        self.held().map_or(0.0, |run| seconds(run.now().since(Time::ZERO)))
+        self.run().map_or(0.0, |run| seconds(run.now().since(Time::ZERO)))
     }
 
-    /// Seconds that the scenario lasts.
+    /// Duration of the scenario, in seconds.
     #[getter]
     pub fn duration_s(&self) -> f64 {
         seconds(self.duration)
     }
 
-    /// Whether the scenario's time is over, or its last flow has ended.
+    /// Whether the scenario has ended, or all its flows.
     #[getter]
-    fn over(&mut self) -> bool {
-        self.held().is_none_or(|run| run.is_over())
+    fn done(&mut self) -> bool {
+        self.run().is_none_or(|run| run.is_over())
     }
 
-    /// Sets each agent's window (bytes) and pacing rate (bit/s; None for none), in the order of `labels`, lets `duration` seconds pass,
-    /// and gives what each saw. None for an action changes nothing.
+    /// Sets the window (bytes) and pacing rate (bit/s, or None for no pacing) of each agent, in the order of `labels`, simulates
+    /// `duration` seconds, and returns the measurements of each agent. None instead of an action changes nothing.
     fn step(
         &mut self,
         actions: Vec<Option<(f64, Option<f64>)>>,
@@ -98,11 +99,11 @@ impl Episode {
     ) -> PyResult<Vec<[f64; FEATURES.len()]>> {
         if actions.len() != self.flows.len() {
             let (given, wanted) = (actions.len(), self.flows.len());
-            return Err(PyValueError::new_err(format!("{given} actions for {wanted} agents")));
+            return Err(PyValueError::new_err(format!("got {given} actions for {wanted} agents")));
         }
         if !(duration > 0.0 && duration <= 86_400.0) {
             return Err(PyValueError::new_err(format!(
-                "a step of {duration} s: it must be above 0 and at most a day"
+                "step duration must be above 0 and at most 86400 s, got {duration}"
             )));
         }
         let wrong = actions
@@ -111,27 +112,27 @@ impl Episode {
             .find(|(cwnd, pacing)| !cwnd.is_finite() || pacing.is_some_and(|bps| bps.is_nan() || bps <= 0.0));
         if let Some((cwnd, pacing)) = wrong {
             return Err(PyValueError::new_err(format!(
-                "a window of {cwnd} bytes and a rate of {pacing:?} bit/s: the window must be finite, the rate above 0"
+                "window {cwnd} bytes, pacing rate {pacing:?} bit/s: the window must be finite, the rate above 0"
             )));
         }
         for (number, action) in actions.into_iter().enumerate() {
             let Some((cwnd, bps)) = action else { continue };
             if let Some(agent) = self.agent(number) {
-                agent.order(cwnd, MAX_WINDOW, bps.map(rate));
+                agent.set(cwnd, MAX_WINDOW, bps.map(rate));
             }
         }
-        let (now, took) = self.advance(span(duration)).map_err(|stopped| match stopped {
-            Stopped::Over => PyRuntimeError::new_err("the episode has ended: begin another"),
-            Stopped::Failed(reason) => RunError::new_err(reason),
+        let (now, took) = self.advance(span(duration)).map_err(|e| match e {
+            StepError::Ended => PyRuntimeError::new_err("the episode has ended"),
+            StepError::Failed(reason) => RunError::new_err(reason),
         })?;
         let now = now.since(Time::ZERO);
         Ok((0..self.flows.len()).map(|number| self.features(number, now, took)).collect())
     }
 
-    /// Ends the episode and gives its recording, like that of any run.
+    /// Ends the episode and returns its results.
     pub fn finish(&mut self) -> PyResult<Results> {
         let Some(run) = self.run.take() else {
-            return Err(PyRuntimeError::new_err("the episode has ended: begin another"));
+            return Err(PyRuntimeError::new_err("the episode has ended"));
         };
         let run = run.into_inner().unwrap_or_else(PoisonError::into_inner);
         let results = Recordings::new(vec![run.finish()]);
@@ -139,55 +140,55 @@ impl Episode {
     }
 }
 
-/// Why an episode does not begin.
-pub enum Refused {
-    /// There are not so many runs.
-    Number { asked: usize, there: usize },
-    /// What is wrong with the scenario, and what to do.
+/// The episode cannot start.
+pub enum StartError {
+    /// The run number is out of range.
+    Number { number: usize, count: usize },
+    /// The scenario is invalid.
     Scenario { message: String, help: Option<&'static str> },
 }
 
-impl Refused {
-    /// As Python hears it.
-    pub fn told(self, py: Python<'_>) -> PyErr {
+impl StartError {
+    /// Converts to a Python exception.
+    pub fn into_py(self, py: Python<'_>) -> PyErr {
         match self {
-            Refused::Number { asked, there } => {
-                PyIndexError::new_err(format!("there is no run {asked}: they are {there}"))
+            StartError::Number { number, count } => {
+                PyIndexError::new_err(format!("no run {number}: there are {count}, from 0"))
             }
-            Refused::Scenario { message, help } => of_options(py, &message, help),
+            StartError::Scenario { message, help } => option_error(py, &message, help),
         }
     }
 }
 
-/// Why a step was not made.
-pub enum Stopped {
+/// A step failed.
+pub enum StepError {
     /// The episode has ended.
-    Over,
-    /// The run failed, and why.
+    Ended,
+    /// The run failed with this reason.
     Failed(String),
 }
 
 impl Episode {
-    /// Lets `step` pass; what agents have seen afterwards is of it alone. Gives when it ended, and how long it was.
-    pub fn advance(&mut self, step: Span) -> Result<(Time, Span), Stopped> {
-        let Some(run) = held(&mut self.run).filter(|_| !self.failed) else { return Err(Stopped::Over) };
+    /// Simulates a step, over which the agents measure. Returns its end and its length.
+    pub fn advance(&mut self, step: Span) -> Result<(Time, Span), StepError> {
+        let Some(run) = locked(&mut self.run).filter(|_| !self.failed) else { return Err(StepError::Ended) };
         for &flow in &self.flows {
             if let Some(agent) = run.controller::<Agent>(flow) {
-                agent.seen = StepTotals::default();
+                agent.totals = StepTotals::default();
             }
         }
         let began = run.now();
         if let Err(e) = run.advance(began + step) {
             self.failed = true;
-            return Err(Stopped::Failed(e.to_string()));
+            return Err(StepError::Failed(e.to_string()));
         }
         Ok((run.now(), run.now().since(began)))
     }
 
-    /// Begins run `number` of the cases.
-    pub fn begin(cases: &Cases, number: usize, seed: Option<u64>) -> Result<Episode, Refused> {
+    /// Starts run `number` of the cases.
+    pub fn start(cases: &Cases, number: usize, seed: Option<u64>) -> Result<Episode, StartError> {
         let Some(case) = cases.cases.get(number) else {
-            return Err(Refused::Number { asked: number, there: cases.cases.len() });
+            return Err(StartError::Number { number, count: cases.cases.len() });
         };
         let mut scenario: Scenario = case.scenario.clone();
         scenario.flows = scenario.connections();
@@ -199,9 +200,9 @@ impl Episode {
             }
         }
         if flows.is_empty() {
-            return Err(Refused::Scenario {
+            return Err(StartError::Scenario {
                 message: "no flow of the scenario has the controller `agent`".to_owned(),
-                help: Some("give a [[flow]] `cc = \"agent\"`"),
+                help: Some("set `cc = \"agent\"` in a [[flow]]"),
             });
         }
         let controllers = Controllers::new().with::<Agent>();
@@ -209,7 +210,7 @@ impl Episode {
         let run = Simulation::new(&scenario, seed)
             .controllers(&controllers)
             .start()
-            .map_err(|e| Refused::Scenario { message: e.to_string(), help: None })?;
+            .map_err(|e| StartError::Scenario { message: e.to_string(), help: None })?;
         Ok(Episode {
             run: Some(Mutex::new(run)),
             flows,
@@ -220,42 +221,42 @@ impl Episode {
         })
     }
 
-    /// The run; none once it has ended.
-    pub fn under_way(&mut self) -> Option<&mut SteppedRun> {
-        held(&mut self.run).filter(|_| !self.failed)
+    /// The run, until it ends or fails.
+    pub fn active_run(&mut self) -> Option<&mut SteppedRun> {
+        locked(&mut self.run).filter(|_| !self.failed)
     }
 
-    fn held(&mut self) -> Option<&mut SteppedRun> {
-        held(&mut self.run)
+    fn run(&mut self) -> Option<&mut SteppedRun> {
+        locked(&mut self.run)
     }
 
-    /// How many agents it has.
+    /// Number of agents.
     pub fn agents(&self) -> usize {
         self.flows.len()
     }
 
-    /// One of them, while the run is under way.
+    /// An agent, while the run is active.
     pub fn agent(&mut self, number: usize) -> Option<&mut Agent> {
         let flow = *self.flows.get(number)?;
-        self.under_way()?.controller(flow)
+        self.active_run()?.controller(flow)
     }
 
-    /// What an agent has seen of the step that ended at `now`, in the order of [`FEATURES`].
+    /// Measurements of an agent in the step that ended at `now`, in the order of [`FEATURES`].
     pub fn features(&mut self, number: usize, now: Span, took: Span) -> [f64; FEATURES.len()] {
         self.agent(number).map_or([f64::NAN; FEATURES.len()], |agent| features(agent, now, took))
     }
 
-    /// Whether the flow of that agent has sent all it had.
+    /// Whether the flow of an agent has sent all its data.
     pub fn has_sent_all(&mut self, agent: usize) -> bool {
-        held(&mut self.run).zip(self.flows.get(agent)).is_none_or(|(run, flow)| run.is_flow_over(*flow))
+        locked(&mut self.run).zip(self.flows.get(agent)).is_none_or(|(run, flow)| run.is_flow_over(*flow))
     }
 }
 
-fn held(run: &mut Option<Mutex<SteppedRun>>) -> Option<&mut SteppedRun> {
+fn locked(run: &mut Option<Mutex<SteppedRun>>) -> Option<&mut SteppedRun> {
     run.as_mut().map(|run| run.get_mut().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What people give in seconds, to the nanosecond and at least one.
+/// Converts seconds, rounded to nanoseconds and at least one.
 pub fn span(seconds: f64) -> Span {
     Span::from_nanos((seconds * 1e9).round().max(1.0) as u64)
 }
@@ -264,27 +265,27 @@ fn seconds(span: Span) -> f64 {
     span.as_nanos() as f64 / 1e9
 }
 
-/// A pacing rate as people give it, from a kilobit a second to a terabit.
+/// Converts a pacing rate, limited to 1 kbit/s to 1 Tbit/s.
 pub fn rate(bps: f64) -> Rate {
     Rate::from_bits_per_sec(bps.clamp(1e3, 1e12) as u64)
 }
 
 fn features(agent: &Agent, now: Span, took: Span) -> [f64; FEATURES.len()] {
-    let seen = &agent.seen;
+    let totals = &agent.totals;
     let known = |span: Option<Span>| span.map_or(f64::NAN, seconds);
-    let mean = if seen.rtts > 0 { seen.rtt_sum as f64 / seen.rtts as f64 / 1e9 } else { f64::NAN };
+    let mean = if totals.rtts > 0 { totals.rtt_sum as f64 / totals.rtts as f64 / 1e9 } else { f64::NAN };
     [
         seconds(now),
         seconds(took),
-        seen.sent as f64,
-        seen.acked as f64,
-        seen.lost as f64,
-        seen.acks as f64,
-        seen.marks as f64,
-        seen.timeouts as f64,
+        totals.sent as f64,
+        totals.acked as f64,
+        totals.lost as f64,
+        totals.acks as f64,
+        totals.marks as f64,
+        totals.timeouts as f64,
         mean,
-        known(seen.rtt_min),
-        known(seen.rtt_max),
+        known(totals.rtt_min),
+        known(totals.rtt_max),
         known(agent.srtt),
         known(agent.min_rtt),
         agent.inflight as f64,

@@ -1,7 +1,7 @@
-//! The published figures and whether they are seen.
+//! Reproduces published figures.
 
 use crate::cases::Cases;
-use crate::error::{RunError, of_options, of_scenario};
+use crate::error::{RunError, option_error, scenario_error};
 use fullpipe_experiment::Source;
 use fullpipe_figures::{FIGURES, Runs, find, unknown_figure};
 use pyo3::prelude::*;
@@ -14,14 +14,14 @@ pub fn figures() -> Vec<(&'static str, &'static str, &'static str)> {
     FIGURES.iter().map(|figure| (figure.id, figure.title, figure.source)).collect()
 }
 
-/// Makes the runs of a figure in the simulator and judges its claims: a dictionary with `id`, `title`, `source`, `passed`, `findings`
+/// Simulates the runs of a figure and checks its claims. Returns a dictionary with `id`, `title`, `source`, `passed`, `findings`
 /// (each with claim, published, measured, bound, passed), `notes`, `svg`, `png` and `results`.
 #[pyfunction]
 pub fn figure<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
     let Some(figure) = find(id) else {
-        return Err(of_options(py, &format!("there is no figure `{id}`"), Some(&unknown_figure(id))));
+        return Err(option_error(py, &unknown_figure(id), None));
     };
-    let cases = figure.cases().map_err(|e| of_scenario(py, &e))?;
+    let cases = figure.cases().map_err(|e| scenario_error(py, &e))?;
     let cases = Cases { title: figure.title.to_owned(), cases: Arc::new(cases) };
     let results = crate::running::run(py, &cases, None, 0, true, None)?;
     let runs = cases.cases.iter().cloned().zip(results.recordings().runs.iter().cloned()).collect();

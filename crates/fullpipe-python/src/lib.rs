@@ -1,5 +1,5 @@
-//! The part of the Python package `fullpipe` that is in Rust: scenarios, runs, their tables, an episode that is gone through step by
-//! step. What people call is in `python/fullpipe`.
+//! The Rust extension of the Python package `fullpipe`: scenarios, runs, tables, and episodes simulated step by step. The
+//! public API is in `python/fullpipe`.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -9,8 +9,8 @@ mod driver;
 mod episode;
 mod error;
 mod figure;
-mod own;
 mod policy;
+mod python_controller;
 mod results;
 mod reward;
 mod running;
@@ -19,7 +19,7 @@ mod trace;
 
 use pyo3::prelude::*;
 
-/// The part of fullpipe that is in Rust.
+/// The Rust extension of fullpipe.
 #[pymodule]
 fn _fullpipe(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -42,7 +42,7 @@ fn _fullpipe(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("OBSERVATIONS", fullpipe_policy::OBSERVATIONS)?;
     m.add_function(wrap_pyfunction!(driver::rollout, m)?)?;
     m.add_function(wrap_pyfunction!(running::run, m)?)?;
-    m.add_function(wrap_pyfunction!(own::run_with, m)?)?;
+    m.add_function(wrap_pyfunction!(python_controller::run_with, m)?)?;
     m.add_function(wrap_pyfunction!(trace::trace, m)?)?;
     Ok(())
 }

@@ -1,14 +1,14 @@
-//! Controllers written in Python. Each ACK is a call of the interpreter, so they are for learning, not for sweeps.
+//! Controllers written in Python. Every ACK calls the interpreter, so they are for learning, not for sweeps.
 
 use crate::cases::Cases;
-use crate::error::{RunError, of_options};
+use crate::error::{RunError, option_error};
 use crate::results::Results;
 use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Snapshot, Span, Time,
 };
 use fullpipe_experiment::Results as Recordings;
-use fullpipe_experiment::scenario::{Scenario, Setting as Given};
+use fullpipe_experiment::scenario::{Scenario, Setting as SettingValue};
 use fullpipe_sim::{Controllers, SimError, Simulation};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -18,41 +18,42 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// What a run keeps of its controllers' first error.
-type Raised = Arc<Mutex<Option<PyErr>>>;
+/// The first exception raised by a controller of a run.
+type RaisedError = Arc<Mutex<Option<PyErr>>>;
 
-type Makers = HashMap<u32, (Py<PyAny>, Raised)>;
+type Factories = HashMap<u32, (Py<PyAny>, RaisedError)>;
 
-/// Classes (or functions) that make the controllers of runs under way, by number, and where their errors go.
-static MAKERS: LazyLock<Mutex<Makers>> = LazyLock::new(Mutex::default);
+/// The factories (classes or functions) of the controllers of active runs by number, and where their exceptions go.
+static FACTORIES: LazyLock<Mutex<Factories>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
-fn makers() -> MutexGuard<'static, Makers> {
-    MAKERS.lock().unwrap_or_else(PoisonError::into_inner)
+fn factories() -> MutexGuard<'static, Factories> {
+    FACTORIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Numbers in the list of makers, for as long as a run lasts.
-struct Hired(Vec<u32>);
+/// Registered factories, removed at the end of the run.
+struct Registration(Vec<u32>);
 
-impl Drop for Hired {
+impl Drop for Registration {
     fn drop(&mut self) {
-        let mut makers = makers();
-        self.0.iter().for_each(|number| drop(makers.remove(number)));
+        let mut factories = factories();
+        self.0.iter().for_each(|number| drop(factories.remove(number)));
     }
 }
 
-/// A controller in Python: an object with `on_ack(event)`, and if it likes `on_loss(event)` and `on_timeout(event)`. What it wants it says by
-/// its attributes `cwnd` (bytes) and `pacing_rate` (bit/s, or None), looked at after each call.
-struct Own {
+/// A controller in Python: an object with `on_ack(event)` and optionally `on_loss(event)` and `on_timeout(event)`. After each
+/// call its attributes `cwnd` (bytes) and `pacing_rate` (bit/s, or None) are read.
+struct PythonController {
     object: Option<Py<PyAny>>,
-    raised: Raised,
+    raised: RaisedError,
     cwnd: u64,
     pacing: Option<Rate>,
     state: &'static str,
 }
 
-impl Own {
-    /// Calls `name` with what happened, if the object has it, and looks at what it wants now. After an error nothing is called any more.
+impl PythonController {
+    /// Calls the method `name` with an event, if the object has it, and reads the window and the rate. After an exception the
+    /// object is not called again.
     fn call(&mut self, name: &str, fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>) {
         let Some(object) = self.object.as_ref() else { return };
         let ended = Python::attach(|py| {
@@ -62,7 +63,7 @@ impl Own {
                 fill(&event)?;
                 object.call_method1(name, (event,))?;
             }
-            wishes(object)
+            read_output(object)
         });
         match ended {
             Ok((cwnd, pacing)) => (self.cwnd, self.pacing) = (cwnd, pacing),
@@ -75,7 +76,7 @@ impl Own {
 }
 
 /// What it wants.
-fn wishes(object: &Bound<'_, PyAny>) -> PyResult<(u64, Option<Rate>)> {
+fn read_output(object: &Bound<'_, PyAny>) -> PyResult<(u64, Option<Rate>)> {
     let cwnd: f64 = object.getattr("cwnd")?.extract()?;
     let pacing: Option<f64> = match object.hasattr("pacing_rate")? {
         true => object.getattr("pacing_rate")?.extract()?,
@@ -83,39 +84,46 @@ fn wishes(object: &Bound<'_, PyAny>) -> PyResult<(u64, Option<Rate>)> {
     };
     if !(1.0..=1e12).contains(&cwnd) || pacing.is_some_and(|bps| !(1.0..=1e13).contains(&bps)) {
         return Err(PyValueError::new_err(format!(
-            "cwnd = {cwnd}, pacing_rate = {pacing:?}: the window must be from 1 to 1e12 bytes, the rate from 1 to 1e13 bit/s"
+            "cwnd = {cwnd}, pacing_rate = {pacing:?}: cwnd must be 1 to 1e12 bytes, pacing_rate 1 to 1e13 bit/s"
         )));
     }
     Ok((cwnd as u64, pacing.map(|bps| Rate::from_bits_per_sec(bps as u64))))
 }
 
-impl Build for Own {
+impl Build for PythonController {
     const INFO: ControllerInfo = ControllerInfo {
         name: "python",
         aliases: &[],
         kernel: None,
         about: "a controller written in Python",
-        settings: &[Setting { key: "maker", values: "a number", default: "none", about: "what makes it" }],
+        settings: &[Setting {
+            key: "factory",
+            values: "a number",
+            default: "none",
+            about: "number of its factory",
+        }],
     };
 
     fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        let number = settings.number("maker", 0, 1, u32::MAX)?;
+        let number = settings.number("factory", 0, 1, u32::MAX)?;
         Ok(Python::attach(|py| {
             let found =
-                makers().get(&number).map(|(maker, raised)| (maker.clone_ref(py), Arc::clone(raised)));
+                factories().get(&number).map(|(factory, raised)| (factory.clone_ref(py), Arc::clone(raised)));
             let (cwnd, pacing, state) = (config.initial_cwnd, None, "Python");
-            let Some((maker, raised)) = found else {
-                return Own { object: None, raised: Arc::default(), cwnd, pacing, state };
+            let Some((factory, raised)) = found else {
+                return PythonController { object: None, raised: Arc::default(), cwnd, pacing, state };
             };
-            let made = maker.call1(py, (config.smss, config.initial_cwnd)).and_then(|object| {
-                let (cwnd, pacing) = wishes(object.bind(py))?;
+            let made = factory.call1(py, (config.smss, config.initial_cwnd)).and_then(|object| {
+                let (cwnd, pacing) = read_output(object.bind(py))?;
                 Ok((object, cwnd, pacing))
             });
             match made {
-                Ok((object, cwnd, pacing)) => Own { object: Some(object), raised, cwnd, pacing, state },
+                Ok((object, cwnd, pacing)) => {
+                    PythonController { object: Some(object), raised, cwnd, pacing, state }
+                }
                 Err(e) => {
                     raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
-                    Own { object: None, raised, cwnd, pacing, state }
+                    PythonController { object: None, raised, cwnd, pacing, state }
                 }
             }
         }))
@@ -130,7 +138,7 @@ fn since_start(time: Time) -> f64 {
     seconds(time.since(Time::ZERO))
 }
 
-impl CongestionControl for Own {
+impl CongestionControl for PythonController {
     fn on_lost(&mut self, lost: &Lost) {
         self.call("on_loss", |event| {
             event.set_item("now_s", since_start(lost.now))?;
@@ -191,20 +199,20 @@ impl CongestionControl for Own {
     }
 }
 
-/// Simulates the cases, one after another, with the controllers that `own` makes beside the built-in ones: name to a class that takes
-/// `smss` and `initial_cwnd`. What a controller raises ends the run and is raised here.
+/// Simulates the cases one after another. `controllers` maps names to classes that are called with `smss` and `initial_cwnd`,
+/// in addition to the built-in controllers. An exception of a controller ends the run and is raised here.
 #[pyfunction]
-pub fn run_with(py: Python<'_>, cases: &Cases, own: HashMap<String, Py<PyAny>>) -> PyResult<Results> {
-    let raised = Raised::default();
-    let mut hired = Hired(Vec::new());
+pub fn run_with(py: Python<'_>, cases: &Cases, controllers: HashMap<String, Py<PyAny>>) -> PyResult<Results> {
+    let raised = RaisedError::default();
+    let mut registration = Registration(Vec::new());
     let mut numbers: HashMap<String, u32> = HashMap::new();
-    for (name, maker) in own {
+    for (name, factory) in controllers {
         let number = NEXT.fetch_add(1, Relaxed);
-        makers().insert(number, (maker, Arc::clone(&raised)));
-        hired.0.push(number);
+        factories().insert(number, (factory, Arc::clone(&raised)));
+        registration.0.push(number);
         numbers.insert(name, number);
     }
-    let controllers = Controllers::new().with::<Own>();
+    let known = Controllers::new().with::<PythonController>();
     let mut runs = Vec::new();
     for case in cases.cases.iter() {
         let mut scenario: Scenario = case.scenario.clone();
@@ -214,23 +222,23 @@ pub fn run_with(py: Python<'_>, cases: &Cases, own: HashMap<String, Py<PyAny>>) 
             names.push(flow.cc.clone());
             if let Some(number) = numbers.get(&flow.cc) {
                 flow.label.get_or_insert_with(|| flow.cc.clone());
-                flow.cc = Own::INFO.name.to_owned();
-                flow.settings = [("maker".to_owned(), Given::Integer(i64::from(*number)))].into();
+                flow.cc = PythonController::INFO.name.to_owned();
+                flow.settings = [("factory".to_owned(), SettingValue::Integer(i64::from(*number)))].into();
             }
         }
-        let mut look = |_: Time| {
+        let mut on_progress = |_: Time| {
             let failed = raised.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-            match !failed && py.check_signals().map_err(|e| keep(&raised, e)).is_ok() {
+            match !failed && py.check_signals().map_err(|e| keep_first(&raised, e)).is_ok() {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }
         };
-        let ended = Simulation::new(&scenario, scenario.seed).controllers(&controllers).run_with(&mut look);
+        let ended = Simulation::new(&scenario, scenario.seed).controllers(&known).run_with(&mut on_progress);
         if let Some(e) = raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(e);
         }
         let mut recording = ended.map_err(|e| match e {
-            SimError::Scenario(_) => of_options(py, &e.to_string(), None),
+            SimError::Scenario(_) => option_error(py, &e.to_string(), None),
             e => RunError::new_err(e.to_string()),
         })?;
         for (flow, name) in recording.flows.iter_mut().zip(&names) {
@@ -255,6 +263,6 @@ pub fn run_with(py: Python<'_>, cases: &Cases, own: HashMap<String, Py<PyAny>>) 
     Ok(Results::new(cases.title.clone(), Recordings::new(runs), numbers))
 }
 
-fn keep(raised: &Raised, e: PyErr) {
+fn keep_first(raised: &RaisedError, e: PyErr) {
     raised.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(e);
 }

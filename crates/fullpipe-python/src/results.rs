@@ -1,4 +1,4 @@
-//! What came of runs, as tables and files.
+//! Results of runs as tables and files.
 
 use crate::cases::quantity;
 use crate::table::{Columns, Table};
@@ -11,12 +11,12 @@ use pyo3::types::PyBytes;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What came of runs. The same seed gives the same numbers as on the command line, to the byte.
+/// Results of runs. The same seed gives the same bytes as on the command line.
 #[pyclass(frozen, module = "fullpipe._fullpipe")]
 pub struct Results {
     title: String,
     results: Arc<Recordings>,
-    /// The number of each run in the whole.
+    /// Number of each run in the whole sweep.
     numbers: Vec<usize>,
 }
 
@@ -37,7 +37,7 @@ impl Results {
         self.numbers.iter().copied().zip(&self.results.runs)
     }
 
-    /// The swept keys of any of the runs, in the order in which they first come.
+    /// Swept parameters of all runs, in order of first appearance.
     fn keys(&self) -> Vec<&str> {
         let mut keys: Vec<&str> = Vec::new();
         for varied in self.results.runs.iter().flat_map(|run| &run.varied) {
@@ -49,11 +49,11 @@ impl Results {
     }
 }
 
-/// How a column is named, and what it has of a summary.
-type Figure = (&'static str, fn(&Summary) -> Option<f64>);
+/// Name of a column, and its value in a summary.
+type SummaryColumn = (&'static str, fn(&Summary) -> Option<f64>);
 
-/// Figures of a run or a flow, a column each.
-const FIGURES: [Figure; 16] = [
+/// Columns of the summary of a run or a flow.
+const SUMMARY_COLUMNS: [SummaryColumn; 16] = [
     ("goodput_bps", |s| Some(s.goodput_bps)),
     ("utilization", |s| s.utilization),
     ("duration_s", |s| Some(s.duration_s)),
@@ -74,16 +74,16 @@ const FIGURES: [Figure; 16] = [
     }),
 ];
 
-fn figures<'a>(columns: &mut Columns, summaries: impl Iterator<Item = &'a Summary> + Clone) {
-    for (name, of) in FIGURES {
-        columns.number(name, summaries.clone().map(of).collect());
+fn add_summaries<'a>(columns: &mut Columns, summaries: impl Iterator<Item = &'a Summary> + Clone) {
+    for (name, value) in SUMMARY_COLUMNS {
+        columns.number(name, summaries.clone().map(value).collect());
     }
 }
 
 /// The number of a run, kind, name and controller of a flow or a link, and its series.
 type Part<'a> = (usize, &'a str, &'a str, &'a str, &'a Series);
-/// What unpickles, and what it is called with.
-type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Vec<usize>));
+/// Function and arguments for unpickling.
+type PickleState<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, String, Vec<usize>));
 
 #[pymethods]
 impl Results {
@@ -91,43 +91,43 @@ impl Results {
         self.results.runs.len()
     }
 
-    /// What the runs together are called.
+    /// Title of the runs.
     #[getter]
     fn title(&self) -> &str {
         &self.title
     }
 
-    /// The number of each run in the whole that it is a part of.
+    /// Number of each run in the whole sweep.
     #[getter]
     fn numbers(&self) -> Vec<usize> {
         self.numbers.clone()
     }
 
-    /// Jain's index over the goodputs of flows that shared a path; None if none did.
+    /// Jain's fairness index over the goodputs of flows that shared a path; None if none did.
     #[getter]
     fn fairness(&self) -> Option<f64> {
         self.results.fairness
     }
 
-    /// What came out, in a sentence.
+    /// The conclusion in a sentence.
     #[getter]
     fn verdict(&self) -> String {
         verdict(&self.results)
     }
 
-    /// A row a run: what it is, its swept keys (as written, and as numbers in `KEY.value`), its path and its figures.
+    /// One row per run: identity, swept parameters (as written, and as numbers in `KEY.value`), path, and summary.
     fn runs(&self) -> PyResult<Table> {
         let runs: Vec<(usize, &Recording)> = self.runs_in_order().collect();
         let mut columns = Columns::default();
-        columns.whole("run", runs.iter().map(|(n, _)| *n as i64).collect());
+        columns.integer("run", runs.iter().map(|(n, _)| *n as i64).collect());
         columns.text("label", runs.iter().map(|(_, r)| Some(&r.label)).collect());
         columns.text("engine", runs.iter().map(|(_, r)| Some(r.source.name())).collect());
         columns.text("cc", runs.iter().map(|(_, r)| Some(&r.cc)).collect());
-        columns.whole("seed", runs.iter().map(|(_, r)| r.seed as i64).collect());
+        columns.integer("seed", runs.iter().map(|(_, r)| r.seed as i64).collect());
         columns.flag("valid", runs.iter().map(|(_, r)| r.valid).collect());
         for key in self.keys() {
-            let written = |r: &Recording| r.varied.iter().find(|v| v.key == key).map(|v| v.value.clone());
-            let texts: Vec<Option<String>> = runs.iter().map(|(_, r)| written(r)).collect();
+            let value = |r: &Recording| r.varied.iter().find(|v| v.key == key).map(|v| v.value.clone());
+            let texts: Vec<Option<String>> = runs.iter().map(|(_, r)| value(r)).collect();
             let numbers: Vec<Option<f64>> = texts.iter().map(|t| t.as_deref().and_then(quantity)).collect();
             columns.text(key, texts);
             if numbers.iter().any(Option::is_some) {
@@ -136,26 +136,26 @@ impl Results {
         }
         columns.number("rate_bps", runs.iter().map(|(_, r)| r.path.rate_bps).collect());
         columns.number("base_rtt_ms", runs.iter().map(|(_, r)| r.path.base_rtt_ms).collect());
-        figures(&mut columns, runs.iter().map(|(_, r)| &r.summary));
+        add_summaries(&mut columns, runs.iter().map(|(_, r)| &r.summary));
         let failed = |r: &Recording| r.checks.iter().filter(|check| !check.passed).count() as i64;
-        columns.whole("checks_failed", runs.iter().map(|(_, r)| failed(r)).collect());
+        columns.integer("checks_failed", runs.iter().map(|(_, r)| failed(r)).collect());
         columns.finish()
     }
 
-    /// A row a flow: its run, what it is, its figures.
+    /// One row per flow: run, identity, and summary.
     fn flows(&self) -> PyResult<Table> {
         let flows: Vec<(usize, &FlowRecording)> =
             self.runs_in_order().flat_map(|(n, run)| run.flows.iter().map(move |flow| (n, flow))).collect();
         let mut columns = Columns::default();
-        columns.whole("run", flows.iter().map(|(n, _)| *n as i64).collect());
+        columns.integer("run", flows.iter().map(|(n, _)| *n as i64).collect());
         columns.text("flow", flows.iter().map(|(_, f)| Some(&f.label)).collect());
         columns.text("cc", flows.iter().map(|(_, f)| Some(&f.cc)).collect());
         columns.number("start_s", flows.iter().map(|(_, f)| Some(f.start_s)).collect());
-        figures(&mut columns, flows.iter().map(|(_, f)| &f.summary));
+        add_summaries(&mut columns, flows.iter().map(|(_, f)| &f.summary));
         columns.finish()
     }
 
-    /// A row a sample of a flow (`kind` flow) or of a link (`kind` link).
+    /// One row per sample of a flow (`kind` flow) or of a link (`kind` link).
     fn series(&self) -> PyResult<Table> {
         let mut parts: Vec<Part<'_>> = Vec::new();
         for (n, run) in self.runs_in_order() {
@@ -175,7 +175,7 @@ impl Results {
                 .collect()
         };
         let mut columns = Columns::default();
-        columns.whole(
+        columns.integer(
             "run",
             parts.iter().flat_map(|p| std::iter::repeat_n(p.0 as i64, p.4.t_s.len())).collect(),
         );
@@ -194,7 +194,7 @@ impl Results {
         columns.finish()
     }
 
-    /// A row each time a controller entered a state.
+    /// One row per state change of a controller.
     fn states(&self) -> PyResult<Table> {
         let mut rows: Vec<(i64, &str, f64, &str)> = Vec::new();
         for (n, run) in self.runs_in_order() {
@@ -205,22 +205,22 @@ impl Results {
             }
         }
         let mut columns = Columns::default();
-        columns.whole("run", rows.iter().map(|r| r.0).collect());
+        columns.integer("run", rows.iter().map(|r| r.0).collect());
         columns.text("flow", rows.iter().map(|r| Some(r.1)).collect());
         columns.number("t_s", rows.iter().map(|r| Some(r.2)).collect());
         columns.text("state", rows.iter().map(|r| Some(r.3)).collect());
         columns.finish()
     }
 
-    /// Everything as JSON (`fullpipe schema recording`), the bytes that `--out FILE.json` writes.
+    /// All results as JSON (`fullpipe schema recording`), as `--out FILE.json` writes.
     fn to_json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let mut bytes = Vec::new();
         Format::Json.write(&self.results, &self.about(), &mut bytes)?;
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Writes a report; the extension tells its form: html, json, csv, parquet, png, svg, qlog. A file that was there is replaced whole
-    /// or not at all.
+    /// Writes a report in the format of the extension: html, json, csv, parquet, png, svg, qlog. An existing file is replaced
+    /// completely or not at all.
     fn report(&self, path: PathBuf) -> PyResult<()> {
         let fail = |e: fullpipe_report::OutputError| match Format::from_path(&path) {
             Err(_) => PyValueError::new_err(e.to_string()),
@@ -235,15 +235,15 @@ impl Results {
         table(&self.results, &table::Style { width, colour: false })
     }
 
-    /// Results that [`to_json`](Self::to_json) wrote, here or on the command line.
+    /// Reads JSON written by [`to_json`](Self::to_json) or the command line.
     #[staticmethod]
     #[pyo3(signature = (json, title=String::new(), numbers=None))]
     fn from_json(json: &[u8], title: String, numbers: Option<Vec<usize>>) -> PyResult<Results> {
         let results: Recordings = serde_json::from_slice(json)
-            .map_err(|e| PyValueError::new_err(format!("not results of fullpipe: {e}")))?;
+            .map_err(|e| PyValueError::new_err(format!("not fullpipe results: {e}")))?;
         if results.schema != SCHEMA {
             return Err(PyValueError::new_err(format!(
-                "results of the form {}, not {SCHEMA}",
+                "the schema is {}, expected {SCHEMA}",
                 results.schema
             )));
         }
@@ -251,14 +251,14 @@ impl Results {
             Some(numbers) if numbers.len() == results.runs.len() => numbers,
             Some(numbers) => {
                 let (runs, given) = (results.runs.len(), numbers.len());
-                return Err(PyValueError::new_err(format!("{runs} runs and {given} numbers")));
+                return Err(PyValueError::new_err(format!("got {given} numbers for {runs} runs")));
             }
             None => (0..results.runs.len()).collect(),
         };
         Ok(Results { title, results: Arc::new(results), numbers })
     }
 
-    /// All runs of `parts`, in the order of their numbers.
+    /// Joins `parts`, with the runs in the order of their numbers.
     #[staticmethod]
     fn join(py: Python<'_>, title: String, parts: Vec<Py<Results>>) -> PyResult<Results> {
         let mut runs: Vec<(usize, Recording)> = Vec::new();
@@ -274,7 +274,7 @@ impl Results {
         Ok(Results { title, results: Arc::new(Recordings::new(runs)), numbers })
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<PickleState<'py>> {
         let make = py.get_type::<Results>().getattr("from_json")?;
         Ok((make, (self.to_json(py)?, self.title.clone(), self.numbers.clone())))
     }

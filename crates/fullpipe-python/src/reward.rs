@@ -1,16 +1,16 @@
-//! What a step is worth, by formulas of the literature.
+//! Reward functions from the literature.
 
 use fullpipe_policy::{Observer, Step};
 use fullpipe_units::Span;
 
-/// The rewards, in the order of [`REWARDS`].
+/// Rewards in the order of [`REWARDS`].
 pub type Rewards = [f64; REWARDS.len()];
 
-/// Their names.
+/// Names of the rewards.
 pub const REWARDS: [&str; 3] = ["orca", "aurora", "remy"];
 
-/// All of them for a step.
-pub fn of(step: &Step, observer: &Observer, srtt: Option<Span>, smss: u32) -> Rewards {
+/// Computes all rewards of a step.
+pub fn all(step: &Step, observer: &Observer, srtt: Option<Span>, smss: u32) -> Rewards {
     [orca(step, observer), aurora(step, srtt, smss), remy(step, srtt)]
 }
 
@@ -24,14 +24,14 @@ fn bps(bytes: u64, step: &Step) -> f64 {
 
 /// Abbasloo et al., SIGCOMM 2020, § 4.
 fn orca(step: &Step, observer: &Observer) -> f64 {
-    let (most, least) = (observer.max_bps(), observer.min_rtt());
-    if most <= 0.0 || !least.is_finite() {
+    let (max_bps, min_rtt) = (observer.max_bps(), observer.min_rtt());
+    if max_bps <= 0.0 || !min_rtt.is_finite() {
         return 0.0;
     }
-    // Without a measurement nothing says that there is a queue.
-    let rtt = step.rtt.map_or(least, |rtt| rtt.as_secs_f64());
-    let delay = if rtt > 1.25 * least { rtt } else { least };
-    (bps(step.acked, step) - 5.0 * bps(step.lost, step)) / delay / (most / least)
+    // Without an RTT sample assume no queue.
+    let rtt = step.rtt.map_or(min_rtt, |rtt| rtt.as_secs_f64());
+    let delay = if rtt > 1.25 * min_rtt { rtt } else { min_rtt };
+    (bps(step.acked, step) - 5.0 * bps(step.lost, step)) / delay / (max_bps / min_rtt)
 }
 
 /// Jay et al., ICML 2019, § 4.

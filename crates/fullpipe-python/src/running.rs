@@ -1,4 +1,4 @@
-//! Runs made while Python's other threads go on, and Ctrl-C is heard.
+//! Simulates runs without blocking Python's other threads or Ctrl-C.
 
 use crate::cases::Cases;
 use crate::error::RunError;
@@ -12,16 +12,16 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often signals are looked for, and progress is told.
-const LOOK: Duration = Duration::from_millis(50);
+/// Interval between checks for signals and progress reports.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
-struct Heard {
+struct Progress {
     stop: AtomicBool,
     nanos: AtomicU64,
 }
 
-impl Monitor for Heard {
+impl Monitor for Progress {
     fn interrupted(&self) -> bool {
         self.stop.load(Relaxed)
     }
@@ -35,8 +35,8 @@ impl Monitor for Heard {
     }
 }
 
-/// Simulates the cases with these `numbers` (all if None) on `threads` threads (0: one a core). `progress` hears what part is done,
-/// 0 to 1, some times a second; what it raises, and Ctrl-C, ends everything.
+/// Simulates the cases with these `numbers` (all if None) on `threads` threads (0: one per core). `progress` is called several times
+/// per second with the share that is done, 0 to 1. An exception raised by it, or Ctrl-C, ends the runs.
 #[pyfunction]
 #[pyo3(signature = (cases, numbers=None, threads=0, series=true, progress=None))]
 pub fn run(
@@ -51,37 +51,38 @@ pub fn run(
     let job = |&number: &usize| {
         let case = cases.cases.get(number).cloned();
         case.map(|case| Job { engine: Engine::Sim, case }).ok_or_else(|| {
-            PyIndexError::new_err(format!("there is no run {number}: they are {}, from 0", cases.cases.len()))
+            PyIndexError::new_err(format!("no run {number}: there are {}, from 0", cases.cases.len()))
         })
     };
     let jobs: Vec<Job> = numbers.iter().map(job).collect::<PyResult<_>>()?;
     let whole: f64 = jobs.iter().map(|job| job.case.scenario.duration.as_nanos() as f64).sum();
-    let heard = Arc::new(Heard::default());
+    let shared = Arc::new(Progress::default());
     let (done, outcome) = channel();
-    // Of this thread alone; what runs without the interpreter's lock has to be shareable all the same.
+    // Used by this thread only; closures without the GIL have to be `Sync` nevertheless.
     let outcome = Mutex::new(outcome);
-    let watch = Arc::clone(&heard);
+    let monitor = Arc::clone(&shared);
     let worker = std::thread::spawn(move || {
-        let outcome = Batch::new(jobs).threads(threads).keep_series(series).run(&*watch);
-        // Nobody waits for it if what Python asked for was to end.
+        let outcome = Batch::new(jobs).threads(threads).keep_series(series).run(&*monitor);
+        // The receiver is gone after an exception.
         let _ = done.send(outcome);
     });
     let mut raised = None;
     let outcome = loop {
-        match py.detach(|| outcome.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK)) {
+        match py.detach(|| outcome.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(POLL_INTERVAL))
+        {
             Ok(outcome) => break Some(outcome),
             Err(RecvTimeoutError::Disconnected) => break None,
             Err(RecvTimeoutError::Timeout) if raised.is_some() => {}
             Err(RecvTimeoutError::Timeout) => {
-                let told = py.check_signals().and_then(|()| match &progress {
+                let checked = py.check_signals().and_then(|()| match &progress {
                     Some(progress) => {
-                        let part = heard.nanos.load(Relaxed) as f64 / whole.max(1.0);
+                        let part = shared.nanos.load(Relaxed) as f64 / whole.max(1.0);
                         progress.call1(py, (part.min(1.0),)).map(drop)
                     }
                     None => Ok(()),
                 });
-                if let Err(e) = told {
-                    heard.stop.store(true, Relaxed);
+                if let Err(e) = checked {
+                    shared.stop.store(true, Relaxed);
                     raised = Some(e);
                 }
             }
@@ -92,9 +93,7 @@ pub fn run(
         return Err(e);
     }
     let (Some(outcome), Ok(())) = (outcome, ended) else {
-        return Err(RunError::new_err(
-            "a run panicked: this is a defect of fullpipe; its message is on stderr",
-        ));
+        return Err(RunError::new_err("a run panicked: this is a bug in fullpipe; the message is on stderr"));
     };
     let results = outcome.results.clone();
     outcome.into_runs().map_err(|e| RunError::new_err(e.to_string()))?;

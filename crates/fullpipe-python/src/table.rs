@@ -1,4 +1,4 @@
-//! Columns for Python: the Arrow PyCapsule interface, and plain lists for who has no Arrow.
+//! Tables for Python: the Arrow PyCapsule interface, and plain lists without Arrow.
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{
@@ -11,13 +11,13 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
 use std::sync::Arc;
 
-/// A table, column by column. pandas, polars, DuckDB and pyarrow take it as it is (Arrow PyCapsule interface), without a copy.
+/// A table with the Arrow PyCapsule interface: pandas, polars, DuckDB and pyarrow read it without a copy.
 #[pyclass(frozen, module = "fullpipe._fullpipe")]
 pub struct Table {
     batch: RecordBatch,
 }
 
-/// Columns on their way into a table.
+/// Builds a table column by column.
 #[derive(Default)]
 pub struct Columns {
     fields: Vec<Field>,
@@ -33,7 +33,7 @@ impl Columns {
         self.add(name, DataType::Float64, Arc::new(Float64Array::from(values)));
     }
 
-    pub fn whole(&mut self, name: &str, values: Vec<i64>) {
+    pub fn integer(&mut self, name: &str, values: Vec<i64>) {
         self.add(name, DataType::Int64, Arc::new(Int64Array::from(values)));
     }
 
@@ -41,19 +41,19 @@ impl Columns {
         self.add(name, DataType::Boolean, Arc::new(BooleanArray::from(values)));
     }
 
-    fn add(&mut self, name: &str, of: DataType, values: ArrayRef) {
-        self.fields.push(Field::new(name, of, true));
+    fn add(&mut self, name: &str, data_type: DataType, values: ArrayRef) {
+        self.fields.push(Field::new(name, data_type, true));
         self.arrays.push(values);
     }
 
     pub fn finish(self) -> PyResult<Table> {
         let batch =
-            RecordBatch::try_new(Arc::new(Schema::new(self.fields)), self.arrays).map_err(of_arrow)?;
+            RecordBatch::try_new(Arc::new(Schema::new(self.fields)), self.arrays).map_err(arrow_error)?;
         Ok(Table { batch })
     }
 }
 
-fn of_arrow(e: ArrowError) -> PyErr {
+fn arrow_error(e: ArrowError) -> PyErr {
     PyRuntimeError::new_err(e.to_string())
 }
 
@@ -63,17 +63,17 @@ impl Table {
         self.batch.num_rows()
     }
 
-    /// The names of the columns; units are their last parts.
+    /// Names of the columns; each ends with its unit.
     #[getter]
     fn columns(&self) -> Vec<String> {
         self.batch.schema().fields().iter().map(|f| f.name().clone()).collect()
     }
 
-    /// A column as a list; None where there is no value.
+    /// A column as a list, with None for missing values.
     fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyList>> {
         let Some(column) = self.batch.column_by_name(name) else {
-            let there = self.columns().join(", ");
-            return Err(PyKeyError::new_err(format!("no column `{name}`; there are {there}")));
+            let columns = self.columns().join(", ");
+            return Err(PyKeyError::new_err(format!("no column `{name}`; the columns are {columns}")));
         };
         list(py, column)
     }
@@ -89,11 +89,11 @@ impl Table {
 
     /// Arrow PyCapsule interface.
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let schema = FFI_ArrowSchema::try_from(self.batch.schema().as_ref()).map_err(of_arrow)?;
+        let schema = FFI_ArrowSchema::try_from(self.batch.schema().as_ref()).map_err(arrow_error)?;
         PyCapsule::new_with_value(py, schema, c"arrow_schema")
     }
 
-    /// Arrow PyCapsule interface. A schema that is asked for is not heeded, as the interface allows.
+    /// Arrow PyCapsule interface. A requested schema is ignored, as the interface allows.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -124,5 +124,5 @@ fn list<'py>(py: Python<'py>, column: &ArrayRef) -> PyResult<Bound<'py, PyList>>
     if let Some(values) = any.downcast_ref::<BooleanArray>() {
         return PyList::new(py, values.iter());
     }
-    Err(PyRuntimeError::new_err(format!("a column of {}", column.data_type())))
+    Err(PyRuntimeError::new_err(format!("unsupported column type {}", column.data_type())))
 }

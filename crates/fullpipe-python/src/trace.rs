@@ -1,4 +1,4 @@
-//! Captures.
+//! Analyses captures.
 
 use crate::error::RunError;
 use fullpipe_experiment::connection::{Connections, Point};
@@ -10,13 +10,13 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A file whose reader hears Ctrl-C.
-struct Heard {
+/// A file whose reads check for Ctrl-C.
+struct InterruptibleFile {
     file: File,
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
-impl Read for Heard {
+impl Read for InterruptibleFile {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match Python::attach(|py| py.check_signals()) {
             Ok(()) => self.file.read(out),
@@ -28,9 +28,9 @@ impl Read for Heard {
     }
 }
 
-/// Reads a capture: the connections as JSON, as `fullpipe trace --json` prints them, and where the file is damaged and how, if
-/// it is. `at`: where it was taken, if that is not to be concluded. With `controllers` each sender's is concluded, which takes
-/// a second or more for each.
+/// Analyses a capture. Returns the JSON of `fullpipe trace --json`, and the position and reason if the file is damaged. `at`:
+/// where the capture was taken (default: detected). `controllers`: identify the controller of each sender, which takes a
+/// second or more per connection.
 #[pyfunction]
 #[pyo3(signature = (path, at=None, controllers=false))]
 pub fn trace(
@@ -45,12 +45,12 @@ pub fn trace(
         Some("server") => Some(Point::Server),
         Some("between") => Some(Point::Between),
         Some(other) => {
-            let told = format!("at=\"{other}\": it is \"client\", \"server\" or \"between\"");
-            return Err(PyValueError::new_err(told));
+            let message = format!("at must be \"client\", \"server\" or \"between\", got \"{other}\"");
+            return Err(PyValueError::new_err(message));
         }
     };
     let raised = Arc::new(Mutex::new(None));
-    let source = Heard { file: File::open(&path)?, raised: Arc::clone(&raised) };
+    let source = InterruptibleFile { file: File::open(&path)?, raised: Arc::clone(&raised) };
     let (read, mut connections) = py.detach(|| {
         let mut analyser = Analyser::new(Options { at, ..Options::default() });
         let read = input::read(&path.display().to_string(), source, |frame| analyser.add_frame(frame));

@@ -1,4 +1,4 @@
-"""The environment to train controllers in."""
+"""The training environment."""
 
 import math
 
@@ -11,7 +11,7 @@ import fullpipe  # noqa: E402
 from fullpipe.env import OBSERVATIONS, PathEnv  # noqa: E402
 
 
-def test_it_keeps_to_the_interface():
+def test_environment_conforms_to_the_interface():
     from gymnasium.utils.env_checker import check_env
 
     check_env(gymnasium.make("fullpipe/Path-v1").unwrapped, skip_render_check=True)
@@ -41,7 +41,7 @@ LOSSY = {
 }
 
 
-def test_a_seed_gives_an_episode():
+def test_seed_determines_the_episode():
     env = PathEnv(LOSSY)
     one, again, other = (episode(env, seed, still) for seed in (1, 1, 2))
     assert numpy.array_equal(one[0], again[0]) and one[1] == again[1]
@@ -49,7 +49,7 @@ def test_a_seed_gives_an_episode():
     assert one[0].shape[1] == len(OBSERVATIONS) and one[2] == (False, True)
 
 
-def test_threads_may_pass_an_environment_on():
+def test_environment_can_move_between_threads():
     from concurrent.futures import ThreadPoolExecutor
 
     env = PathEnv(LOSSY)
@@ -61,7 +61,7 @@ def test_threads_may_pass_an_environment_on():
     assert numpy.array_equal(alone[0], elsewhere[0]) and alone[1] == elsewhere[1]
 
 
-def test_the_window_is_what_is_asked_for_and_fills_the_path():
+def test_window_follows_the_action_and_fills_the_path():
     env = PathEnv({"duration": "10s", "path": {"rate": "10mbit", "rtt": "40ms", "buffer": "2bdp"}, "flow": [{"cc": "agent"}]}, action="cwnd", info=True)
     place = lambda packets: numpy.array([math.log(packets / 2) / math.log(10_000 / 2)], numpy.float32)  # noqa: E731
     # A bandwidth-delay product is 33 packets.
@@ -79,7 +79,7 @@ def test_the_window_is_what_is_asked_for_and_fills_the_path():
     assert rates[50] > 9e6
 
 
-def test_an_episode_that_has_sent_all_is_terminated():
+def test_episode_terminates_when_all_data_is_sent():
     env = PathEnv({"duration": "60s", "path": {"rate": "10mbit", "rtt": "40ms"}, "flow": [{"cc": "agent", "size": "200k"}]})
     _, _, ended = episode(env, 1, still)
     assert ended == (True, False)
@@ -87,9 +87,9 @@ def test_an_episode_that_has_sent_all_is_terminated():
         env.step(still(None))
 
 
-def test_rewards_are_those_of_the_papers():
-    """Each built-in reward is what its formula gives of what was seen."""
-    told = []
+def test_rewards_match_the_papers():
+    """Each built-in reward equals its formula over the measurements."""
+    rewards = []
 
     def mine(seen, most_bps, least_rtt):
         delivered = seen["acked_bytes"] * 8 / seen["duration_s"]
@@ -99,26 +99,26 @@ def test_rewards_are_those_of_the_papers():
         orca = (delivered - 5 * seen["lost_bytes"] * 8 / seen["duration_s"]) / delay / power if power else 0.0
         latency = rtt if rtt > 0 else seen["srtt_s"]
         lost = seen["lost_bytes"] / seen["sent_bytes"] if seen["sent_bytes"] else 0
-        told.append((orca, 10 * delivered / 8 / seen["smss_bytes"] - 1000 * latency - 2000 * lost, lost))
+        rewards.append((orca, 10 * delivered / 8 / seen["smss_bytes"] - 1000 * latency - 2000 * lost, lost))
         return 0.0
 
     def grow(observation):
         return numpy.full(1, 1.0 if observation[6] < 1 else -0.5, numpy.float32)
 
     episode(PathEnv(LOSSY, reward=mine), 7, grow)
-    orca, aurora, lost = zip(*told)
+    orca, aurora, lost = zip(*rewards)
     assert max(lost) > 0 and episode(PathEnv(LOSSY, reward="orca"), 7, grow)[1] == pytest.approx(orca)
     assert episode(PathEnv(LOSSY, reward="aurora"), 7, grow)[1] == pytest.approx(aurora)
 
 
-def test_mistakes_are_told():
+def test_errors_are_raised():
     with pytest.raises(fullpipe.ScenarioError, match="agent"):
         PathEnv({"path": {"rate": "10mbit", "rtt": "40ms"}, "flow": [{"cc": "bbr"}]}).reset()
     with pytest.raises(ValueError, match="multiplier"):
         PathEnv(action="rate")
     with pytest.raises(ValueError, match="orca"):
         PathEnv(reward="mine")
-    with pytest.raises(ValueError, match="no quantity"):
+    with pytest.raises(ValueError, match="must be a quantity"):
         PathEnv(step="soon")
     env = PathEnv(LOSSY)
     with pytest.raises(RuntimeError, match="reset"):
@@ -131,7 +131,7 @@ def test_several_policies_share_a_path():
     two = fullpipe.Scenario({**LOSSY, "flow": [{"cc": "agent", "count": 2}, {"cc": "cubic"}]}, ["agent"]).cases()
     shared = Episode(two, 0, 3)
     assert len(shared.labels) == 2
-    while not shared.over:
+    while not shared.done:
         first, second = shared.step([(30_000.0, None), (10_000.0, 1e6)], 0.04)
     results = fullpipe.Results(shared.finish())
     rates = dict(zip(results.flows()["flow"], results.flows()["goodput_bps"]))

@@ -1,5 +1,5 @@
-"""One seed, whoever makes the runs: the command line, this process, processes, joblib, Dask and Ray write the same Parquet bytes for 200
-runs, also when a worker is killed in the middle."""
+"""The command line, this process, processes, joblib, Dask and Ray write the same Parquet bytes for 200 runs with one seed, even if a
+worker is killed."""
 
 import contextlib
 import hashlib
@@ -33,7 +33,7 @@ cc = "bbr"
 
 
 def parquet(results, directory):
-    """The hash of the file that the results are written to."""
+    """The hash of the results as a Parquet file."""
     assert len(results) == 200
     file = directory / "runs.parquet"
     results.report(file)
@@ -51,7 +51,7 @@ def swept(executor):
 
 def test_the_command_line(here, tmp_path):
     if PROGRAM is None:
-        pytest.skip("the program fullpipe is not here: name it by FULLPIPE")
+        pytest.skip("the program fullpipe is not installed: set FULLPIPE")
     file, out = tmp_path / "scenario.toml", tmp_path / "runs.parquet"
     file.write_text(SCENARIO)
     subprocess.run([PROGRAM, "run", file, "--out", out], check=True, stdout=subprocess.DEVNULL)
@@ -70,7 +70,7 @@ def test_joblib(here, tmp_path):
 
 
 class Interrupted:
-    """joblib's interface, and a worker that is lost after the first part of a batch."""
+    """An executor with joblib's interface that loses a worker after the first part of a batch."""
 
     n_jobs, return_as = 2, "generator"
 
@@ -87,30 +87,30 @@ class Interrupted:
             yield work(*args)
 
 
-def test_joblib_whose_worker_is_lost(here, tmp_path):
+def test_joblib_with_a_lost_worker(here, tmp_path):
     pytest.importorskip("joblib", reason="joblib is not installed")
     once = Interrupted(1)
     assert parquet(swept(once), tmp_path) == here
-    assert once.batches[1] == once.batches[0] - 1, "what was there is not made again"
+    assert once.batches[1] == once.batches[0] - 1, "received parts are not retried"
     with pytest.warns(RuntimeWarning, match="the worker is gone"):
         assert parquet(swept(Interrupted(10)), tmp_path) == here
 
 
 @contextlib.contextmanager
 def only_ours():
-    """A cluster warns of its event loop, its ports and its killed worker. What is made here for want of it is an error."""
+    """Ignore the warnings of a cluster about its event loop, ports and killed worker; local runs are errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.filterwarnings("error", message="the executor does not give")
+        warnings.filterwarnings("error", message="the executor failed")
         yield
 
 
 @pytest.fixture
 def killed(monkeypatch, tmp_path):
-    """Has the first worker that has made a part killed before it gives it away: the path of the mark that it leaves."""
+    """Kill the first worker that has run a part before it returns it; yields the path of its mark."""
     mark, made = str(tmp_path / "killed"), _sweep._part
 
-    # A function in a function travels by value: workers need not find this file.
+    # A nested function is pickled by value, so workers do not need this file.
     def once(*task):
         part = made(*task)
         try:
@@ -123,7 +123,7 @@ def killed(monkeypatch, tmp_path):
     return tmp_path / "killed"
 
 
-def test_dask_and_a_worker_that_is_killed(here, tmp_path, request):
+def test_dask_with_a_killed_worker(here, tmp_path, request):
     distributed = pytest.importorskip("dask.distributed", reason="dask is not installed")
     with only_ours():
         with (
@@ -137,7 +137,7 @@ def test_dask_and_a_worker_that_is_killed(here, tmp_path, request):
 
 
 @pytest.mark.cluster
-def test_ray_and_a_worker_that_is_killed(here, tmp_path, request):
+def test_ray_with_a_killed_worker(here, tmp_path, request):
     ray = pytest.importorskip("ray", reason="ray is not installed")
     with only_ours():
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
@@ -150,12 +150,12 @@ def test_ray_and_a_worker_that_is_killed(here, tmp_path, request):
             ray.shutdown()
 
 
-def test_joblib_and_a_worker_that_is_killed(here, tmp_path, killed):
+def test_joblib_with_a_killed_worker(here, tmp_path, killed):
     joblib = pytest.importorskip("joblib", reason="joblib is not installed")
     assert parquet(swept(joblib.Parallel(n_jobs=2)), tmp_path) == here
     assert killed.exists(), "no worker was killed"
 
 
-def test_what_is_no_executor_is_told():
+def test_invalid_executor_is_an_error():
     with pytest.raises(TypeError, match="joblib.Parallel"):
         fullpipe.sweep(SCENARIO, executor=7)

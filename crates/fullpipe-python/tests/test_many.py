@@ -1,4 +1,4 @@
-"""Several environments together, and several agents on one path."""
+"""Vectorised environments, and several agents on one path."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from fullpipe.env import PathEnv, PathVectorEnv  # noqa: E402
 SHORT = {"duration": "2s", "path": {"rate": "10mbit", "rtt": "40ms", "loss": "1%"}, "flow": [{"cc": "agent"}]}
 
 
-def test_each_of_many_is_what_it_is_alone():
+def test_vectorised_environments_equal_single_ones():
     many = gymnasium.make_vec("fullpipe/Path-v1", num_envs=3, scenario=SHORT, reward="remy", info=True)
     assert isinstance(many.unwrapped, PathVectorEnv)
     seen, infos = many.reset(seed=7)
@@ -27,7 +27,7 @@ def test_each_of_many_is_what_it_is_alone():
         seen, rewards, terminated, truncated, _ = many.step(actions)
         for i, env in enumerate(alone):
             if was_over[i]:
-                # The step after the last one begins the next episode, and is worth nothing.
+                # The step after the end starts the next episode and has no reward.
                 own[i], _ = env.reset()
                 assert rewards[i] == 0 and not terminated[i] and not truncated[i]
                 was_over[i] = False
@@ -41,14 +41,14 @@ def test_each_of_many_is_what_it_is_alone():
         many.reset(seed=[1, 2])
 
 
-def test_mistakes_of_many_are_told():
+def test_vector_errors_are_raised():
     with pytest.raises(RuntimeError, match="reset"):
         PathVectorEnv(2, SHORT).step(numpy.zeros((2, 1)))
     with pytest.raises(fullpipe.ScenarioError, match="fullpipe.multi"):
         PathEnv({**SHORT, "flow": [{"cc": "agent", "count": 2}]}).reset()
 
 
-def test_agents_on_one_path_keep_to_the_interface():
+def test_parallel_environment_conforms_to_the_interface():
     pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
     from fullpipe.multi import PathParallelEnv
     from pettingzoo.test import parallel_api_test, parallel_seed_test
@@ -57,7 +57,7 @@ def test_agents_on_one_path_keep_to_the_interface():
     parallel_seed_test(lambda: PathParallelEnv({**SHORT, "flow": [{"cc": "agent", "count": 2}]}))
 
 
-def test_agents_share_a_path_and_end_each_for_itself():
+def test_agents_share_a_path_and_end_independently():
     pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
     from fullpipe.multi import PathParallelEnv
 
@@ -75,10 +75,10 @@ def test_agents_share_a_path_and_end_each_for_itself():
     ended = {}
     still = numpy.zeros(1, numpy.float32)
     while env.agents:
-        there = list(env.agents)
-        _, rewards, terminations, truncations, infos = env.step({agent: still for agent in there})
-        assert list(rewards) == there
-        for agent in there:
+        active = list(env.agents)
+        _, rewards, terminations, truncations, infos = env.step({agent: still for agent in active})
+        assert list(rewards) == active
+        for agent in active:
             if terminations[agent] or truncations[agent]:
                 ended[agent] = (terminations[agent], truncations[agent], infos[agent]["time_s"])
     assert ended["short"][:2] == (True, False) and ended["short"][2] < 3

@@ -1,4 +1,4 @@
-"""The notebooks run, from their first cell to their last, and draw."""
+"""The notebooks run completely and draw their plots."""
 
 import contextlib
 import io
@@ -15,19 +15,19 @@ SCENARIOS = NOTEBOOKS.parent.parent.parent / "scenarios"
 
 def cells(name):
     for cell in json.loads((NOTEBOOKS / f"{name}.ipynb").read_text("utf-8"))["cells"]:
-        assert not cell.get("outputs"), f"{name}.ipynb is kept without outputs"
+        assert not cell.get("outputs"), f"{name}.ipynb must be saved without outputs"
         if cell["cell_type"] == "code":
             yield "".join(cell["source"])
 
 
 def execute(name, directory, monkeypatch):
-    """Runs the cells as a notebook would, their last lines as what is shown. What the notebook printed, its variables, its pictures."""
+    """Run the cells in order. Returns the output, the variables, and the number of plots."""
     matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     pyplot.close("all")
-    # In a place of its own, laid out as the checkout is.
+    # In a temporary directory with the layout of the checkout.
     shutil.copytree(SCENARIOS, directory / "scenarios")
     place = directory / "crates" / "fullpipe-python" / "notebooks"
     place.mkdir(parents=True)
@@ -66,7 +66,7 @@ def test_policy(tmp_path, monkeypatch):
     pytest.importorskip("gymnasium")
     monkeypatch.setenv("FULLPIPE_NOTEBOOK_GENERATIONS", os.environ.get("FULLPIPE_NOTEBOOK_GENERATIONS", "1"))
     if "FULLPIPE_NOTEBOOK_LAB" not in os.environ:
-        # Two minutes of real time: when asked for.
+        # Takes two minutes of real time; only on request.
         monkeypatch.setenv("FULLPIPE", str(tmp_path / "none"))
     printed, variables, pictures = execute("policy", tmp_path, monkeypatch)
     assert pictures == 2 and len(variables["history"]) == variables["GENERATIONS"], printed

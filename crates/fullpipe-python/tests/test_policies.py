@@ -1,4 +1,4 @@
-"""Policies: trained in the environment, run by the simulator as by the environment, and on kernel TCP."""
+"""Policies: trained in the environment, and run by the simulator and on kernel TCP."""
 
 import json
 import math
@@ -15,17 +15,17 @@ numpy = pytest.importorskip("numpy")
 import fullpipe  # noqa: E402
 from fullpipe._fullpipe import rollout  # noqa: E402
 from fullpipe.env import PathEnv  # noqa: E402
-from fullpipe.evolve import earned, evolve  # noqa: E402
+from fullpipe.evolve import evaluate, evolve  # noqa: E402
 
 PROGRAM = os.environ.get("FULLPIPE") or shutil.which("fullpipe")
 
-#: Grows while there is no queue, shrinks with the queue: one layer by hand.
+#: A hand-written layer: grows without a queue, shrinks with the queue.
 HAND = fullpipe.Policy([([[0, 0, -1.0, 0, 0, 0, 0, 0]], [0.25])], about="by hand")
 
 SCENARIO = {"duration": "10s", "path": {"rate": "10mbit", "rtt": "40ms", "loss": "1%", "buffer": "2bdp"}, "flow": [{"cc": "agent"}]}
 
 
-def test_a_file_makes_it_again(tmp_path):
+def test_policy_reads_back_from_its_file(tmp_path):
     file = tmp_path / "hand.json"
     HAND.save(file)
     assert json.loads(file.read_text())["schema"] == "fullpipe/policy/1"
@@ -40,7 +40,7 @@ def test_a_file_makes_it_again(tmp_path):
         fullpipe.Policy.from_json("{}")
 
 
-def test_it_decides_as_numpy_does():
+def test_decisions_equal_numpy():
     random = numpy.random.default_rng(1)
     first, second = random.normal(size=(12, 8)), random.normal(size=(1, 12)) / 8
     policy = fullpipe.Policy([(first, numpy.full(12, 0.1)), (second, [0.05])])
@@ -50,7 +50,7 @@ def test_it_decides_as_numpy_does():
         assert policy(seen) == pytest.approx(wanted, abs=1e-6)
 
 
-def test_a_rollout_is_the_loop_over_the_environment():
+def test_rollout_equals_the_loop_over_the_environment():
     for reward, which in (("orca", 0), ("aurora", 1), ("remy", 2)):
         env = PathEnv(SCENARIO, reward=reward, info=True)
         seen, _ = env.reset(seed=3)
@@ -68,16 +68,16 @@ def test_a_rollout_is_the_loop_over_the_environment():
         assert weighted[which] == pytest.approx(sum(r * took for r, took in rewards) / whole, rel=1e-9)
 
 
-#: The same, and a rate of three quarters of a window a round trip.
+#: The same with a pacing rate of three quarters of a window per round trip.
 PACED = fullpipe.Policy([([[0, 0, -1.0, 0, 0, 0, 0, 0], [0.0] * 8], [0.25, -0.415])], action="multiplier+pacing", about="by hand")
 
 
-def test_a_policy_may_set_its_pacing_rate(tmp_path):
+def test_policy_can_set_the_pacing_rate(tmp_path):
     env = PathEnv(SCENARIO, action=PACED.action, info=True)
     seen, _ = env.reset(seed=3)
     over, ratios = False, []
     while not over:
-        rtt = env.seen().get("rtt_mean_s")
+        rtt = env.measurements().get("rtt_mean_s")
         seen, _, terminated, truncated, told = env.step(PACED(seen))
         over = terminated or truncated
         if rtt is not None:
@@ -102,15 +102,15 @@ def test_a_policy_may_set_its_pacing_rate(tmp_path):
         fullpipe.Policy(HAND.layers, action="rate")
 
 
-def test_a_window_that_never_stops_growing_has_an_end():
+def test_window_is_bounded():
     up = fullpipe.Policy([([[0.0] * 8], [1.0])])
-    env = PathEnv({**SCENARIO, "duration": "2s"}, most=200, info=True)
+    env = PathEnv({**SCENARIO, "duration": "2s"}, max_window=200, info=True)
     env.reset(seed=1)
     windows = [env.step(up([0] * 8))[4]["cwnd_bytes"] for _ in range(12)]
     assert windows[0] < 200 * 1448 and windows[-1] == 200 * 1448
 
 
-def test_the_simulator_runs_it_from_a_file(tmp_path):
+def test_simulator_runs_a_policy_file(tmp_path):
     HAND.save(tmp_path / "hand.json")
     file = tmp_path / "scenario.toml"
     file.write_text(
@@ -120,17 +120,17 @@ def test_the_simulator_runs_it_from_a_file(tmp_path):
     results = fullpipe.run(file)
     runs = results.runs()
     assert runs["cc"] == ["policy:hand.json"] * 2 + ["cubic"] * 2
-    # One packet of a hundred is lost, and no queue is due to that.
+    # 1 % random loss, without a queue.
     assert min(runs["goodput_bps"][:2]) > 9e6 > 1.5 * max(runs["goodput_bps"][2:])
     assert max(runs["rtt_p50_ms"][:2]) < 60
     if PROGRAM is None:
-        pytest.skip("the program fullpipe is not here: name it by FULLPIPE")
+        pytest.skip("the program fullpipe is not installed: set FULLPIPE")
     out = tmp_path / "out.json"
     subprocess.run([PROGRAM, "run", file, "--out", out], check=True, stdout=subprocess.DEVNULL)
     assert out.read_bytes() == results.to_json()
 
 
-def test_what_is_wrong_with_a_file_is_told(tmp_path):
+def test_invalid_policy_files_are_errors(tmp_path):
     file = tmp_path / "scenario.toml"
     (tmp_path / "bad.json").write_text(HAND.to_json().replace("[0.25]", "[0.25, 1]"))
     for cc, told in (("policy:none.json", "cannot read .*none.json"), ("policy:bad.json", "bad.json is not a valid policy: layer 0")):
@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_file_is_told(tmp_path):
         assert (error.value.line, error.value.column) == (5, 6)
 
 
-def test_evolution_learns_and_is_the_same_on_however_many_workers():
+def test_evolution_learns_and_is_independent_of_the_number_of_workers():
     still = fullpipe.Policy([([[0.0] * 8], [0.0])])
     short = {**SCENARIO, "duration": "4s"}
     heard = []
@@ -150,7 +150,7 @@ def test_evolution_learns_and_is_the_same_on_however_many_workers():
     assert evolve([short], workers=1, **kwargs).to_json() == policy.to_json()
     assert len(heard) == 12 and heard[-1][2].to_json() == policy.to_json()
     # Ten packets a round trip are a third of the path.
-    assert earned(policy, [short], 99) > earned(still, [short], 99) + 0.5
+    assert evaluate(policy, [short], 99) > evaluate(still, [short], 99) + 0.5
     with pytest.raises(ValueError, match="has not the sizes"):
         evolve([short], generations=1, hidden=(5,), start=policy)
     further = evolve([short], generations=1, pairs=2, hidden=(4,), start=policy)
@@ -158,9 +158,9 @@ def test_evolution_learns_and_is_the_same_on_however_many_workers():
     assert 0 < max(moved) < 0.1
 
 
-def test_kernel_tcp_obeys_it(tmp_path):
+def test_kernel_tcp_runs_a_policy(tmp_path):
     if PROGRAM is None:
-        pytest.skip("the program fullpipe is not here: name it by FULLPIPE")
+        pytest.skip("the program fullpipe is not installed: set FULLPIPE")
     HAND.save(tmp_path / "hand.json")
     file = tmp_path / "scenario.toml"
     file.write_text(
@@ -170,12 +170,12 @@ def test_kernel_tcp_obeys_it(tmp_path):
     try:
         lab = fullpipe.run(file, engine="lab", seed=2)
     except fullpipe.RunError as e:
-        pytest.skip(f"no kernel to steer here: {e}")
+        pytest.skip(f"kernel TCP not available: {e}")
     runs = lab.runs()
     assert runs["engine"] == ["lab"]
     series = lab.series()
     windows = [w for w, kind in zip(series["cwnd_bytes"], series["kind"]) if kind == "flow" and w and math.isfinite(w)]
-    assert len(set(windows)) > 3, "it decides"
-    # It begins with ten packets and finds a path of thirty-three; not where the machine, too, makes ACKs wait.
+    assert len(set(windows)) > 3, "the policy changes the window"
+    # It starts with ten packets on a path of 33, unless the machine delays ACKs as well.
     if runs["valid"] == [True]:
         assert max(windows) > 20 * 1448 and runs["goodput_bps"][0] > 8e6

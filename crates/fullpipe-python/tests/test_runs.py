@@ -33,9 +33,9 @@ goodput = ">= 1mbit"
 """
 
 
-def test_a_race_gives_what_the_command_line_gives_to_the_byte(tmp_path):
+def test_race_gives_the_same_bytes_as_the_command_line(tmp_path):
     if PROGRAM is None:
-        pytest.skip("the program fullpipe is not here: name it by FULLPIPE")
+        pytest.skip("the program fullpipe is not installed: set FULLPIPE")
     out = tmp_path / "race.json"
     command = [PROGRAM, "race", "bbr", "cubic:hystart=off", "--rate", "20mbit", "--rtt", "30ms", "--duration", "2s", "--seed", "9"]
     subprocess.run([*command, "--sweep", "loss=0.1%,1%", "--out", out], check=True, stdout=subprocess.DEVNULL)
@@ -51,20 +51,20 @@ def test_a_race_gives_what_the_command_line_gives_to_the_byte(tmp_path):
     assert fullpipe.run(scenario).to_json() == out.read_bytes()
 
 
-def test_a_file_its_text_and_a_dictionary_are_the_same(tmp_path):
+def test_file_text_and_dictionary_are_equivalent(tmp_path):
     path = tmp_path / "scenario.toml"
     path.write_text(FILE)
-    of_file = fullpipe.run(path)
-    assert len(of_file) == 4
-    assert fullpipe.run(FILE).to_json() == of_file.to_json()
+    from_file = fullpipe.run(path)
+    assert len(from_file) == 4
+    assert fullpipe.run(FILE).to_json() == from_file.to_json()
     as_table = fullpipe.Scenario(FILE).to_dict()
-    assert fullpipe.run(as_table).to_json() == of_file.to_json()
+    assert fullpipe.run(as_table).to_json() == from_file.to_json()
     other = fullpipe.run(path, seed=6)
     assert other.runs()["seed"] == [6] * 4
-    assert other.to_json() != of_file.to_json()
+    assert other.to_json() != from_file.to_json()
 
 
-def test_tables_have_what_was_swept_as_written_and_as_numbers():
+def test_tables_have_swept_parameters_as_text_and_numbers():
     results = fullpipe.run(FILE)
     runs = results.runs()
     assert runs["run"] == [0, 1, 2, 3]
@@ -76,13 +76,13 @@ def test_tables_have_what_was_swept_as_written_and_as_numbers():
     assert runs["checks_failed"] == [0] * 4
     flows = results.flows()
     assert len(flows) == 4 and flows["cc"] == runs["cc"]
-    with pytest.raises(KeyError, match="no column `goodput`; there are .*goodput_bps"):
+    with pytest.raises(KeyError, match="no column `goodput`; the columns are .*goodput_bps"):
         runs["goodput"]
     states = results.states().to_dict()
     assert {state for run, state in zip(states["run"], states["state"]) if run == 0} >= {"Startup", "Drain"}
 
 
-def test_columns_leave_by_arrow_without_a_copy():
+def test_tables_support_the_arrow_interface():
     pyarrow = pytest.importorskip("pyarrow")
     results = fullpipe.run(FILE)
     for table in (results.runs(), results.flows(), results.series(), results.states()):
@@ -97,16 +97,16 @@ def test_columns_leave_by_arrow_without_a_copy():
     assert rtts.null_count > 0, "links have no RTT"
 
 
-def test_results_go_through_pickle():
+def test_results_can_be_pickled():
     results = fullpipe.run(FILE)
     again = pickle.loads(pickle.dumps(results))
     assert again.to_json() == results.to_json() and again.title == results.title
 
 
-def test_mistakes_are_told_with_their_place_and_remedy(tmp_path):
-    with pytest.raises(fullpipe.ScenarioError) as told:
+def test_errors_have_position_and_help(tmp_path):
+    with pytest.raises(fullpipe.ScenarioError) as error:
         fullpipe.run(FILE.replace("rtt", "rtd"))
-    assert (told.value.line, told.value.column) == (7, 1) and "rtt" in told.value.help
+    assert (error.value.line, error.value.column) == (7, 1) and "rtt" in error.value.help
     with pytest.raises(fullpipe.ScenarioError, match="bbr"):
         fullpipe.race(["bbbr"])
     with pytest.raises(fullpipe.ScenarioError, match="no option `rtd`"):
@@ -119,7 +119,7 @@ def test_mistakes_are_told_with_their_place_and_remedy(tmp_path):
         fullpipe.run(tmp_path / "none.toml")
     with pytest.raises(TypeError, match="not set"):
         fullpipe.run({"path": {1, 2}})
-    with pytest.raises(ValueError, match="not results"):
+    with pytest.raises(ValueError, match="not fullpipe results"):
         broken = tmp_path / "broken.json"
         broken.write_text("{")
         fullpipe.load(broken)
@@ -154,27 +154,27 @@ def test_pictures_are_drawn(tmp_path):
         results.plot("nothing")
 
 
-def test_other_threads_go_on_and_progress_is_told():
-    heard, ticks = [], []
-    over = threading.Event()
+def test_other_threads_run_and_progress_is_reported():
+    progress, ticks = [], []
+    finished = threading.Event()
 
     def tick():
-        while not over.is_set():
+        while not finished.is_set():
             ticks.append(time.monotonic())
             time.sleep(0.001)
 
     thread = threading.Thread(target=tick)
     thread.start()
     try:
-        fullpipe.race(["bbr", "cubic"], rate="200mbit", duration="20s", series=False, progress=heard.append)
+        fullpipe.race(["bbr", "cubic"], rate="200mbit", duration="20s", series=False, progress=progress.append)
     finally:
-        over.set()
+        finished.set()
         thread.join()
-    assert heard and heard == sorted(heard) and heard[-1] == 1.0
-    assert len(ticks) > 5, "the interpreter was held"
+    assert progress and progress == sorted(progress) and progress[-1] == 1.0
+    assert len(ticks) > 5, "the GIL was held"
 
 
-def test_what_progress_raises_ends_it():
+def test_exception_in_progress_ends_the_run():
     def stop(part):
         raise LookupError("enough")
 
@@ -182,7 +182,7 @@ def test_what_progress_raises_ends_it():
         fullpipe.race(["bbr"], rate="1gbit", duration="1000s", series=False, progress=stop)
 
 
-def test_ctrl_c_ends_it():
+def test_ctrl_c_ends_the_run():
     program = "import fullpipe\nprint('on', flush=True)\nfullpipe.race(['bbr'], rate='1gbit', duration='10000s', series=False)"
     child = subprocess.Popen(
         [sys.executable, "-c", program],
@@ -195,14 +195,14 @@ def test_ctrl_c_ends_it():
         assert child.stdout.readline() == "on\n"
         time.sleep(0.3)
         child.send_signal(signal.SIGINT)
-        _, told = child.communicate(timeout=120)
+        _, output = child.communicate(timeout=120)
     finally:
         child.kill()
         child.wait()
-    assert child.returncode != 0 and "KeyboardInterrupt" in told
+    assert child.returncode != 0 and "KeyboardInterrupt" in output
 
 
-def test_figures_are_made_and_judged():
+def test_figures_are_reproduced_and_checked():
     assert len(fullpipe.figures()) >= 18
     made = fullpipe.figure("fig1")
     assert made.passed and made.findings and made.png.startswith(b"\x89PNG")
@@ -211,7 +211,7 @@ def test_figures_are_made_and_judged():
 
 
 class Steady:
-    """A window of so many packets, whatever happens."""
+    """A constant window of 20 packets."""
 
     def __init__(self, smss, initial_cwnd):
         self.cwnd = 20 * smss
@@ -234,19 +234,19 @@ cc = "steady"
 
 def test_controllers_in_python_are_raced():
     results = fullpipe.run(OWN, controllers={"steady": Steady})
-    # Twenty packets a round trip.
+    # Twenty packets per round trip.
     assert results.runs()["cc"] == ["steady"]
     assert 20 * 1448 * 8 / 0.1 * 0.9 < results.runs()["goodput_bps"][0] < 20 * 1448 * 8 / 0.1 * 1.05
 
 
-def test_what_a_controller_raises_ends_the_run_with_its_place():
+def test_exception_in_a_controller_ends_the_run_with_its_traceback():
     class Broken(Steady):
         def on_ack(self, event):
             return event["no such thing"]
 
-    with pytest.raises(KeyError, match="no such thing") as told:
+    with pytest.raises(KeyError, match="no such thing") as error:
         fullpipe.run(OWN, controllers={"steady": Broken})
-    assert any(entry.name == "on_ack" for entry in told.traceback)
+    assert any(entry.name == "on_ack" for entry in error.traceback)
 
     class Greedy(Steady):
         def on_ack(self, event):

@@ -1,4 +1,4 @@
-"""Sweeps: whoever makes the runs, the numbers are the same."""
+"""Sweeps give the same results with every executor."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ SCENARIO = {
 AXES = {"flow.cc": ["bbr", "cubic"], "path.loss": ["0%", "0.5%", "1%"]}
 
 
-def test_threads_processes_and_this_machine_give_the_same_bytes():
+def test_threads_processes_and_local_runs_give_the_same_bytes():
     here = fullpipe.sweep(SCENARIO, AXES, repeats=4)
     assert len(here) == 24 and here.runs()["seed"][:4] == [1, 2, 3, 4]
     with ProcessPoolExecutor(2) as pool:
@@ -31,7 +31,7 @@ def test_threads_processes_and_this_machine_give_the_same_bytes():
 
 
 class Lossy:
-    """An executor whose workers are lost now and then."""
+    """An executor that sometimes loses workers."""
 
     def __init__(self, losses):
         self.losses, self.given, self._max_workers = losses, 0, 2
@@ -47,7 +47,7 @@ class Lossy:
         return future
 
 
-def test_what_a_lost_worker_had_is_made_again():
+def test_parts_of_lost_workers_are_retried():
     here = fullpipe.sweep(SCENARIO, AXES)
     lossy = Lossy(3)
     assert fullpipe.sweep(SCENARIO, AXES, executor=lossy).to_json() == here.to_json()
@@ -65,7 +65,7 @@ def failed():
 
 
 def dies_once(*task, made=_sweep._part):
-    """A worker that is killed when it has made the first part, before it gives it away."""
+    """Kill the worker after its first part, before it returns the result."""
     part = made(*task)
     try:
         os.close(os.open(os.environ["FULLPIPE_TEST_MARK"], os.O_CREAT | os.O_EXCL))
@@ -78,12 +78,12 @@ def test_a_killed_process_changes_nothing(tmp_path, monkeypatch):
     here = fullpipe.sweep(SCENARIO, AXES)
     monkeypatch.setenv("FULLPIPE_TEST_MARK", str(tmp_path / "mark"))
     monkeypatch.setattr(_sweep, "_part", dies_once)
-    with ProcessPoolExecutor(2) as pool, pytest.warns(RuntimeWarning, match="made here"):
+    with ProcessPoolExecutor(2) as pool, pytest.warns(RuntimeWarning, match="locally"):
         assert fullpipe.sweep(SCENARIO, AXES, executor=pool).to_json() == here.to_json()
     assert (tmp_path / "mark").exists()
 
 
-def test_mistakes_are_told_before_anything_runs(tmp_path):
+def test_errors_are_raised_before_anything_runs(tmp_path):
     with pytest.raises(fullpipe.ScenarioError, match="los"):
         fullpipe.sweep(SCENARIO, {"path.los": ["1%"]}, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -93,7 +93,7 @@ def files(path):
     return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
 
 
-def test_a_data_set_is_gone_on_with_and_never_mixed(tmp_path):
+def test_data_set_is_resumed_and_never_mixed(tmp_path):
     pytest.importorskip("pyarrow")
     whole = fullpipe.sweep(SCENARIO, AXES, repeats=4, out=tmp_path / "whole")
     table = whole.table()
@@ -102,7 +102,7 @@ def test_a_data_set_is_gone_on_with_and_never_mixed(tmp_path):
     assert table["goodput_bps"].to_pylist() == here["goodput_bps"]
     assert sorted(d.name for d in (tmp_path / "whole" / "runs").iterdir()) == ["flow.cc=bbr", "flow.cc=cubic"]
 
-    # What is there is not made again: files stay as they are, to the inode.
+    # Existing parts are not rerun: the files keep their inodes.
     inodes = {f: f.stat().st_ino for f in (tmp_path / "whole").rglob("*.parquet")}
     fullpipe.sweep(SCENARIO, AXES, repeats=4, out=tmp_path / "whole")
     assert {f: f.stat().st_ino for f in (tmp_path / "whole").rglob("*.parquet")} == inodes
@@ -111,7 +111,7 @@ def test_a_data_set_is_gone_on_with_and_never_mixed(tmp_path):
         fullpipe.sweep(SCENARIO, AXES, repeats=5, out=tmp_path / "whole")
 
 
-def test_a_sweep_that_is_killed_is_gone_on_with(tmp_path):
+def test_killed_sweep_is_resumed(tmp_path):
     pytest.importorskip("pyarrow")
     out = tmp_path / "killed"
     program = (
@@ -127,10 +127,10 @@ def test_a_sweep_that_is_killed_is_gone_on_with(tmp_path):
     finally:
         child.kill()
         child.wait()
-    there = {f for f in files(out) if f.startswith("done/")}
+    before = {f for f in files(out) if f.startswith("done/")}
     data = fullpipe.sweep(SCENARIO, AXES, repeats=200, out=out)
-    assert there <= set(files(out))
+    assert before <= set(files(out))
     fresh = fullpipe.sweep(SCENARIO, AXES, repeats=200, out=tmp_path / "fresh")
     assert data.table().equals(fresh.table()) and data.table().num_rows == 1200
     read = [f for f in out.rglob("*") if f.is_file() and f.name.startswith(".")]
-    assert all(str(child.pid) in f.name for f in read), "only the killed one's own unfinished file is left"
+    assert all(str(child.pid) in f.name for f in read), "only the temporary file of the killed process is left"

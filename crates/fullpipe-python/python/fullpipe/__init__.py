@@ -2,18 +2,18 @@
 
 >>> import fullpipe
 >>> results = fullpipe.race(["bbr", "cubic"], rate="20mbit", rtt="40ms", loss="1%", duration="5s")
->>> table = results.runs()          # pandas, polars, DuckDB and pyarrow take it without a copy
+>>> table = results.runs()          # pandas, polars, DuckDB and pyarrow read it without a copy
 >>> table["cc"]
 ['bbr', 'cubic']
 
-Quantities are written as on the command line ("100mbit", "40ms", "1%", "1bdp"). The same seed gives the same numbers as there,
-to the byte.
+Quantities are written as on the command line ("100mbit", "40ms", "1%", "1bdp"). The same seed gives the same bytes as the
+command line.
 """
 
 from __future__ import annotations
 
 from ._fullpipe import RunError, ScenarioError, Table, __version__, controllers, quantity
-from ._judged import conformance, trace
+from ._checks import conformance, trace
 from ._policy import Policy
 from ._run import Figure, Results, Scenario, figure, figures, load, race, run
 from ._sweep import sweep
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def _register() -> None:
-    """Makes the environment known to gymnasium, where that is installed."""
+    """Register the environment with gymnasium, if installed."""
     try:
         from gymnasium.envs.registration import register, registry
     except ImportError:

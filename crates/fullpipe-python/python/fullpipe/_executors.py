@@ -1,4 +1,4 @@
-"""Who makes the parts of a sweep: anything with `submit`, and thin adapters for those that have another way in."""
+"""Executors for the parts of a sweep: anything with `submit`, and adapters for other interfaces."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 Work = Callable[..., Any]
 
 
-def workers(executor: Any) -> int:
-    """How many parts are made at a time, as far as the executor tells."""
+def worker_count(executor: Any) -> int:
+    """Number of parts that the executor runs at a time."""
     if executor is None:
         return 1
     if _is_ray(executor):
@@ -26,37 +26,37 @@ def workers(executor: Any) -> int:
     return int(getattr(executor, "_max_workers", None) or os.cpu_count() or 1)
 
 
-def submitter(executor: Any) -> Any:
-    """What has `submit` as concurrent.futures has it."""
+def as_submitter(executor: Any) -> Any:
+    """Adapt the executor to `submit` of concurrent.futures."""
     if _is_ray(executor):
-        return _OnRay(executor)
+        return _RayExecutor(executor)
     if hasattr(executor, "get_executor"):
-        # A dask.distributed client. What is not pure is not taken from its cache.
+        # A dask.distributed client; pure=False bypasses its cache.
         return executor.get_executor(pure=False)
     if not callable(getattr(executor, "submit", None)):
         raise TypeError(
-            f"executor={executor!r}: it must have `submit` as concurrent.futures has it, or be a dask.distributed client, the module "
-            "`ray`, or a `joblib.Parallel`"
+            f"executor must have `submit` like concurrent.futures, or be a dask.distributed client, the module `ray`, or a "
+            f"`joblib.Parallel`; got {executor!r}"
         )
     return executor
 
 
-def in_a_batch(executor: Any) -> Callable[[Work, Sequence[tuple[Any, ...]]], Iterator[Any]] | None:
-    """For those that take all their work at once (joblib): a function that gives what comes of it, in its order."""
+def as_batch_runner(executor: Any) -> Callable[[Work, Sequence[tuple[Any, ...]]], Iterator[Any]] | None:
+    """For executors that take all tasks at once (joblib): a function that returns the results in order."""
     if not _is_joblib(executor):
         return None
 
-    def made(work: Work, tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+    def run(work: Work, tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
         import joblib
 
-        # As it was configured; a list if it was not told `return_as="generator"`.
+        # A list unless configured with `return_as="generator"`.
         return iter(executor(joblib.delayed(work)(*task) for task in tasks))
 
-    return made
+    return run
 
 
-class _OnRay:
-    """Tasks on a Ray cluster. Ray itself makes again what was lost with its worker, as often as a task may be retried."""
+class _RayExecutor:
+    """Tasks on a Ray cluster. Ray itself retries tasks of lost workers."""
 
     def __init__(self, ray: ModuleType):
         self._ray = _ray(ray)

@@ -1,4 +1,4 @@
-"""The usual pictures, with matplotlib."""
+"""Plots with matplotlib."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ._run import Results
 
-# Okabe and Ito's colours, which people of any colour vision tell apart.
+# The colours of Okabe and Ito, distinct with any kind of colour vision.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 MARKS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 
 
 def plot(results: Results, what: str, ax: Any) -> Any:
-    """A figure over the swept key, or a series over time."""
+    """Plot a column of `runs()` over the swept parameter, or a time series."""
     from matplotlib import pyplot
 
     if ax is None:
@@ -35,19 +35,19 @@ def plot(results: Results, what: str, ax: Any) -> Any:
 
 
 def _over_sweep(table: dict[str, list[Any]], what: str, key: str, ax: Any) -> None:
-    found: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    values: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for cc, at, value in zip(table["cc"], table[f"{key}.value"], table[what]):
         if at is not None and value is not None:
-            found[cc][at].append(value)
-    places = sorted({at for of in found.values() for at in of})
-    for i, (cc, of) in enumerate(found.items()):
-        xs = sorted(of)
-        middle = [statistics.median(of[x]) for x in xs]
-        ax.plot(xs, middle, label=cc, color=COLOURS[i % len(COLOURS)], marker=MARKS[i % len(MARKS)])
-        if any(len(of[x]) > 1 for x in xs):
-            ax.fill_between(xs, [min(of[x]) for x in xs], [max(of[x]) for x in xs], color=COLOURS[i % len(COLOURS)], alpha=0.2)
-    # Values that span more than a decade and a half are read on a logarithmic axis.
-    if places and places[0] > 0 and places[-1] / places[0] > 30:
+            values[cc][at].append(value)
+    positions = sorted({at for by_value in values.values() for at in by_value})
+    for i, (cc, by_value) in enumerate(values.items()):
+        xs = sorted(by_value)
+        medians = [statistics.median(by_value[x]) for x in xs]
+        ax.plot(xs, medians, label=cc, color=COLOURS[i % len(COLOURS)], marker=MARKS[i % len(MARKS)])
+        if any(len(by_value[x]) > 1 for x in xs):
+            ax.fill_between(xs, [min(by_value[x]) for x in xs], [max(by_value[x]) for x in xs], color=COLOURS[i % len(COLOURS)], alpha=0.2)
+    # Use a logarithmic axis for more than one and a half decades.
+    if positions and positions[0] > 0 and positions[-1] / positions[0] > 30:
         ax.set_xscale("log")
     ax.set_xlabel(key)
     ax.set_ylabel(what)
@@ -57,8 +57,8 @@ def _over_sweep(table: dict[str, list[Any]], what: str, key: str, ax: Any) -> No
 def _over_time(results: Results, what: str, ax: Any) -> None:
     series = results.series()
     if what not in series.columns:
-        there = sorted(set(series.columns + results.runs().columns))
-        raise ValueError(f"nothing is called `{what}`; there are {', '.join(there)}")
+        columns = sorted(set(series.columns + results.runs().columns))
+        raise ValueError(f"no column `{what}`; the columns are {', '.join(columns)}")
     labels = dict(zip(results.runs()["run"], results.runs()["label"]))
     table = series.to_dict()
     lines: dict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Trained controllers."""
+"""Policies: trained controllers."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from . import _fullpipe
 
 
 class Policy(_fullpipe.Policy):
-    """A small network of fully connected layers: from what `fullpipe.env.OBSERVATIONS` lists to the `action`
-    "multiplier" or "multiplier+pacing" of the environment.
+    """A small network of fully connected layers that maps an observation (`fullpipe.env.OBSERVATIONS`) to an action.
 
-    `layers` are pairs of weights (a row for each value that comes out) and bias; `activation` ("tanh", "relu", "softsign") stands between
-    them. Its file is what `cc = "policy:FILE.json"` names in a scenario: the simulator runs it, and the lab on kernel TCP.
+    layers: pairs of weights (one row per output) and bias, as lists, numpy arrays or torch tensors. activation ("tanh", "relu",
+    "softsign"): applied between layers. about: a description. action: "multiplier" or "multiplier+pacing", as in the environment.
+
+    Scenarios use a saved policy with `cc = "policy:FILE.json"`, in the simulator and, in the lab, on kernel TCP.
     """
 
     def __new__(cls, layers: Iterable[tuple[Any, Any]], activation: str = "tanh", about: str = "", action: str = "multiplier") -> Policy:
-        """From what numpy and torch have as well as from lists."""
+        """Create a policy from lists, numpy arrays or torch tensors."""
         plain = [(_rows(weights), _list(bias)) for weights, bias in layers]
         return super().__new__(cls, plain, activation, about, action)
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Policy:
-        """From a file."""
-        made = _fullpipe.Policy.from_json(Path(path).read_text("utf-8"))
-        return Policy(made.layers, made.activation, made.about, made.action)
+        """Load a policy file."""
+        loaded = _fullpipe.Policy.from_json(Path(path).read_text("utf-8"))
+        return Policy(loaded.layers, loaded.activation, loaded.about, loaded.action)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the file, whole or not at all."""
-        from ._sweep import _whole
+        """Save the policy file. An existing file is replaced completely or not at all."""
+        from ._sweep import _write_atomically
 
-        _whole(Path(path), self.to_json().encode())
+        _write_atomically(Path(path), self.to_json().encode())
 
     def __call__(self, observation: Sequence[float]) -> Any:
-        """The action for an observation, as the environment takes it."""
+        """The action for an observation, as accepted by the environment."""
         import numpy
 
         return numpy.array(self.decide([float(value) for value in observation]), numpy.float32)

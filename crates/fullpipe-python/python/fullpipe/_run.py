@@ -1,4 +1,4 @@
-"""Scenarios in, results out."""
+"""Scenarios, runs and results."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ Progress = Callable[[float], None]
 
 
 class Scenario:
-    """A scenario: what `fullpipe run` reads (docs/reference/scenarios.md), from a file, its text, or a dictionary of the same form.
+    """A scenario (docs/reference/scenarios.md) from a file, its text, or a dictionary of the same structure.
 
-    Raises ScenarioError, with `line`, `column` and `help`, where the command line would refuse it.
+    controllers: additional controller names that the scenario may use. Raises ScenarioError with `line`, `column` and `help` if
+    the scenario is invalid.
     """
 
     def __init__(
@@ -42,16 +43,16 @@ class Scenario:
         self._controllers = list(controllers)
 
     def cases(self) -> _fullpipe.Cases:
-        """Its runs: the sweep and the repeats resolved."""
+        """The runs of the scenario, with sweep and repeats resolved."""
         return _fullpipe.parse(self.text, self.name, self.directory, self._controllers)
 
     def to_dict(self) -> dict[str, Any]:
-        """The scenario as a dictionary, as TOML has it."""
+        """The scenario as a dictionary with the structure of the TOML file."""
         self.cases()
         return loads(self.text)
 
     def replace(self, **changes: Any) -> Scenario:
-        """The same with other values of top-level keys (`seed=7`, `repeats=10`, `duration="5s"`, `sweep={…}`)."""
+        """A copy with other values of top-level keys (`seed=7`, `repeats=10`, `duration="5s"`, `sweep={…}`). None is ignored."""
         table = self.to_dict()
         table.update({key: value for key, value in changes.items() if value is not None})
         changed = Scenario(table, self._controllers)
@@ -63,53 +64,53 @@ class Scenario:
 
 
 class Results:
-    """What came of runs. `runs()`, `flows()`, `series()` and `states()` are tables that frame libraries take without a copy."""
+    """Results of runs. `runs()`, `flows()`, `series()` and `states()` are tables that data frame libraries read without a copy."""
 
     def __init__(self, inner: _fullpipe.Results):
         self._inner = inner
 
     def runs(self) -> Table:
-        """A row a run: swept keys (as written, and as numbers in `KEY.value`), the path, the figures."""
+        """One row per run: swept parameters (as written, and as numbers in `KEY.value`), path, and summary."""
         return self._inner.runs()
 
     def flows(self) -> Table:
-        """A row a flow."""
+        """One row per flow."""
         return self._inner.flows()
 
     def series(self) -> Table:
-        """A row a sample of a flow or a link."""
+        """One row per sample of a flow or a link."""
         return self._inner.series()
 
     def states(self) -> Table:
-        """A row each time a controller entered a state."""
+        """One row per state change of a controller."""
         return self._inner.states()
 
     @property
     def title(self) -> str:
-        """What the runs together are called."""
+        """Title of the runs."""
         return self._inner.title
 
     @property
     def numbers(self) -> list[int]:
-        """The number of each run in the whole that it is a part of."""
+        """Number of each run in the whole sweep."""
         return self._inner.numbers
 
     @property
     def fairness(self) -> float | None:
-        """Jain's index over the goodputs of flows that shared a path."""
+        """Jain's fairness index over the goodputs of flows that shared a path; None if none did."""
         return self._inner.fairness
 
     @property
     def verdict(self) -> str:
-        """What came out, in a sentence."""
+        """The conclusion in a sentence."""
         return self._inner.verdict
 
     def to_json(self) -> bytes:
-        """Everything, as `fullpipe … --out FILE.json` writes it."""
+        """All results as JSON, as `fullpipe … --out FILE.json` writes."""
         return self._inner.to_json()
 
     def report(self, path: str | os.PathLike[str]) -> None:
-        """Writes a report: html, json, csv, parquet, png, svg or qlog, by the extension."""
+        """Write a report in the format of the extension: html, json, csv, parquet, png, svg or qlog."""
         self._inner.report(os.fspath(path))
 
     def to_pandas(self) -> Any:
@@ -125,8 +126,8 @@ class Results:
         return polars.DataFrame(self.runs())
 
     def plot(self, what: str = "goodput_bps", ax: Any = None) -> Any:
-        """Draws a figure or a time series (`rtt_ms`, `cwnd_bytes`, …) with matplotlib: a figure over the swept key, a series over
-        time. Gives the axes."""
+        """Plot a column with matplotlib: one of `runs()` over the swept parameter, or one of `series()` (`rtt_ms`, `cwnd_bytes`, …)
+        over time. Returns the axes."""
         from ._plot import plot
 
         return plot(self, what, ax)
@@ -147,29 +148,29 @@ class Results:
 
 
 class Figure:
-    """A published figure, made again: `passed`, `findings`, the picture."""
+    """A reproduced published figure: `passed`, `findings`, `notes`, the picture (`svg`, `png`) and its `results`."""
 
-    def __init__(self, made: Mapping[str, Any]):
-        self.id: str = made["id"]
-        self.title: str = made["title"]
-        self.source: str = made["source"]
-        self.passed: bool = made["passed"]
-        self.findings: list[dict[str, Any]] = made["findings"]
-        self.notes: list[str] = made["notes"]
-        self.svg: str = made["svg"]
-        self.png: bytes = made["png"]
-        self.results = Results(made["results"])
+    def __init__(self, fields: Mapping[str, Any]):
+        self.id: str = fields["id"]
+        self.title: str = fields["title"]
+        self.source: str = fields["source"]
+        self.passed: bool = fields["passed"]
+        self.findings: list[dict[str, Any]] = fields["findings"]
+        self.notes: list[str] = fields["notes"]
+        self.svg: str = fields["svg"]
+        self.png: bytes = fields["png"]
+        self.results = Results(fields["results"])
 
     def __repr__(self) -> str:
-        seen = sum(finding["passed"] for finding in self.findings)
-        return f"<fullpipe.Figure {self.id}: {self.title}; {seen} of {len(self.findings)} findings hold>"
+        passed = sum(finding["passed"] for finding in self.findings)
+        return f"<fullpipe.Figure {self.id}: {self.title}; {passed} of {len(self.findings)} claims hold>"
 
     def _repr_png_(self) -> bytes:
         return self.png
 
 
-def _shown(progress: bool | Progress | None) -> Progress | None:
-    """What hears how far runs are: a bar on a terminal by default."""
+def _progress_callback(progress: bool | Progress | None) -> Progress | None:
+    """The callback for progress: by default a bar on a terminal."""
     if callable(progress):
         return progress
     if progress is False or (progress is None and not sys.stderr.isatty()):
@@ -193,25 +194,28 @@ def race(
     progress: bool | Progress | None = None,
     **options: Any,
 ) -> Results:
-    """Controllers on one path, as `fullpipe race`: its options by the same names, with the same defaults.
+    """Compare controllers on one path, as `fullpipe race`, with the same options and defaults.
+
+    engine: "sim" (simulator) or "lab" (kernel TCP; needs the program `fullpipe`). threads: 0 uses all cores. series: keep time
+    series. progress: True, False, or a function that is called with the share that is done.
 
     >>> fullpipe.race(["bbr", "cubic:hystart=off"], rate="100mbit", rtt="40ms", loss="1%", seed=7)
     >>> fullpipe.race(["bbr"], sweep={"loss": ["0.1%", "1%", "5%"]}, repeats=5)
     """
-    named = [cc] if isinstance(cc, str) else list(cc)
+    names = [cc] if isinstance(cc, str) else list(cc)
     axes = [f"{key}={','.join(str(value) for value in values)}" for key, values in (sweep or {}).items()]
     given = {key: value for key, value in options.items() if value is not None}
     if engine == "lab":
-        words = ["race", *named]
+        args = ["race", *names]
         for key, value in given.items():
             option = "--" + key.replace("_", "-")
-            words += [option] if value is True else [] if value is False else [option, str(value)]
+            args += [option] if value is True else [] if value is False else [option, str(value)]
         for axis in axes:
-            words += ["--sweep", axis]
-        return _in_the_lab(words)
-    _known(engine)
-    cases = _fullpipe.race(named, given, axes)
-    return Results(_fullpipe.run(cases, None, threads, series, _shown(progress)))
+            args += ["--sweep", axis]
+        return _run_in_lab(args)
+    _check_engine(engine)
+    cases = _fullpipe.race(names, given, axes)
+    return Results(_fullpipe.run(cases, None, threads, series, _progress_callback(progress)))
 
 
 def run(
@@ -225,34 +229,34 @@ def run(
     series: bool = True,
     progress: bool | Progress | None = None,
 ) -> Results:
-    """Runs a scenario file, its text, or a dictionary of the same form, as `fullpipe run`.
+    """Run a scenario file, its text, or a dictionary of the same structure, as `fullpipe run`.
 
-    `controllers` are classes of your own, by the names that the scenario uses. Each is called with the segment size and the initial
-    window in bytes, and has `cwnd` (bytes), if it likes `pacing_rate` (bit/s), and `on_ack(event)`, `on_loss(event)`,
-    `on_timeout(event)`. They are called for every packet, so they are slow: for learning, not for sweeps.
+    controllers: Python classes by the names that the scenario uses. Each is called with the segment size and the initial window in
+    bytes. It has an attribute `cwnd` (bytes), optionally `pacing_rate` (bit/s), and the methods `on_ack(event)`, `on_loss(event)`,
+    `on_timeout(event)`. These are called for every packet, so they are slow: for learning, not for sweeps.
     """
     chosen = Scenario(scenario, controllers or ())
     if seed is not None or repeats is not None:
         chosen = chosen.replace(seed=seed, repeats=repeats)
     if engine == "lab":
         if controllers:
-            raise ValueError("controllers in Python run in the simulator only")
-        # The program looks in its working directory for the files that a scenario on standard input names.
-        return _in_the_lab(["run", "-"], text=chosen.text, directory=chosen.directory)
-    _known(engine)
+            raise ValueError("Python controllers run in the simulator only")
+        # The program resolves files of a scenario on standard input in its working directory.
+        return _run_in_lab(["run", "-"], text=chosen.text, directory=chosen.directory)
+    _check_engine(engine)
     cases = chosen.cases()
     if controllers:
         return Results(_fullpipe.run_with(cases, dict(controllers)))
-    return Results(_fullpipe.run(cases, None, threads, series, _shown(progress)))
+    return Results(_fullpipe.run(cases, None, threads, series, _progress_callback(progress)))
 
 
 def load(path: str | os.PathLike[str]) -> Results:
-    """Results that were written as JSON, here or by `fullpipe … --out FILE.json`."""
+    """Load results from JSON written by `Results.report` or `fullpipe … --out FILE.json`."""
     return Results(_fullpipe.Results.from_json(Path(path).read_bytes(), Path(path).stem))
 
 
 def figure(id: str) -> Figure:
-    """A published figure, made again in the simulator and judged, as `fullpipe figure ID`."""
+    """Reproduce a published figure in the simulator and check its claims, as `fullpipe figure ID`."""
     return Figure(_fullpipe.figure(id))
 
 
@@ -261,24 +265,24 @@ def figures() -> list[tuple[str, str, str]]:
     return _fullpipe.figures()
 
 
-def _known(engine: str) -> None:
+def _check_engine(engine: str) -> None:
     if engine != "sim":
-        raise ValueError(f'engine="{engine}": it is "sim" (the simulator) or "lab" (kernel TCP, by the program fullpipe)')
+        raise ValueError(f'engine must be "sim" (simulator) or "lab" (kernel TCP, run by the program fullpipe), got "{engine}"')
 
 
-def _in_the_lab(words: list[str], text: str = "", directory: str | None = None) -> Results:
-    """Kernel TCP is the program's: the lab starts its processes by executing itself again, which an interpreter cannot."""
-    named = os.environ.get("FULLPIPE", "fullpipe")
-    found = shutil.which(named)
+def _run_in_lab(args: list[str], text: str = "", directory: str | None = None) -> Results:
+    """Run the program `fullpipe`: the lab re-executes itself, which a Python interpreter cannot."""
+    program_name = os.environ.get("FULLPIPE", "fullpipe")
+    found = shutil.which(program_name)
     if found is None:
         raise RunError(
-            f"`{named}` is not to be found: the lab is run by the program fullpipe; put it on PATH, or its path into FULLPIPE"
+            f"`{program_name}` not found: the lab needs the program fullpipe; install it in PATH or set FULLPIPE to its path"
         )
     program = os.path.abspath(found)
     with tempfile.TemporaryDirectory() as out:
         file = Path(out, "results.json")
-        made = subprocess.run(
-            [program, *words, "--engine", "lab", "--json", "--out", str(file)],
+        done = subprocess.run(
+            [program, *args, "--engine", "lab", "--json", "--out", str(file)],
             cwd=directory,
             input=text,
             stdout=subprocess.DEVNULL,
@@ -287,5 +291,5 @@ def _in_the_lab(words: list[str], text: str = "", directory: str | None = None) 
             check=False,
         )
         if not file.exists():
-            raise RunError(made.stderr.strip() or f"{program} ended with {made.returncode}")
-        return Results(_fullpipe.Results.from_json(file.read_bytes(), " ".join(words)))
+            raise RunError(done.stderr.strip() or f"{program} exited with {done.returncode}")
+        return Results(_fullpipe.Results.from_json(file.read_bytes(), " ".join(args)))

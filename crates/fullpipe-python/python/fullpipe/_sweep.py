@@ -1,4 +1,4 @@
-"""Many runs: on this machine's cores, or wherever an executor takes them."""
+"""Sweeps on the local cores or on an executor."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from pathlib import Path
 from typing import Any
 
 from . import _fullpipe
-from ._executors import in_a_batch, submitter, workers
+from ._executors import as_batch_runner, as_submitter, worker_count
 from ._fullpipe import RunError, ScenarioError
-from ._run import Progress, Results, Scenario, _shown
+from ._run import Progress, Results, Scenario, _progress_callback
 
-# Parts for each worker: enough that one slow part does not keep all waiting, few enough that sending them costs nothing.
-PARTS_A_WORKER = 16
-# Runs of a part that is written to disk: what a stop may lose.
-RUNS_A_FILE = 256
-# How often a part is given away again that was lost with its worker.
-AGAIN = 2
+# Parts per worker: enough to balance slow parts, few enough to keep the overhead small.
+PARTS_PER_WORKER = 16
+# Maximum runs of a part that is written to disk; an interrupted sweep loses at most these.
+MAX_RUNS_PER_FILE = 256
+# Retries of a part whose worker was lost.
+MAX_RETRIES = 2
 
 
 def _part(text: str, name: str, directory: str | None, numbers: list[int], series: bool) -> _fullpipe.Results:
-    """The runs with these numbers: what a worker does. One thread, for workers are as many as there are cores."""
+    """Simulate the runs with these numbers in a worker, with one thread as there is one worker per core."""
     cases = _fullpipe.parse(text, name, directory, [])
     return _fullpipe.run(cases, numbers, 1, series, None)
 
 
 class DataSet:
-    """What a sweep wrote: Parquet files, a directory for each value of the first swept key, a row a run."""
+    """The output of a sweep: Parquet files with one row per run, in a directory for each value of the first swept parameter."""
 
     def __init__(self, path: str | os.PathLike[str]):
         self.path = Path(path)
 
     def table(self) -> Any:
-        """All rows, in the order of the runs, as a pyarrow table."""
+        """All rows in the order of the runs, as a pyarrow table."""
         import pyarrow.dataset
 
         return pyarrow.dataset.dataset(self.path / "runs", format="parquet").to_table().sort_by("run")
@@ -54,16 +54,15 @@ def sweep(
     series: bool = False,
     progress: bool | Progress | None = None,
 ) -> Results | DataSet:
-    """Every combination of the values of `axes` (dotted keys of the scenario: `path.loss`, `flow.cc`), each `repeats` times with seeds
-    counting up.
+    """Run every combination of the values of `axes` (dotted keys of the scenario, as `path.loss`, `flow.cc`), each `repeats` times with
+    consecutive seeds.
 
-    Without an `executor` on all cores of this machine. With one in parts of one estimated cost: anything with `submit` as
-    concurrent.futures has it (ProcessPoolExecutor), a dask.distributed client, the module `ray`, or a `joblib.Parallel`. A part whose
-    worker is lost is made again; if the executor itself is broken, what is left is made here. The numbers do not depend on who made
-    them.
+    executor: by default all local cores. Otherwise anything with `submit` like concurrent.futures (ProcessPoolExecutor), a
+    dask.distributed client, the module `ray`, or a `joblib.Parallel`; it gets parts of equal estimated cost. A part whose worker is
+    lost is retried; if the executor itself is broken, the remaining parts run locally. The results do not depend on the executor.
 
-    With `out` nothing is kept in memory but the part under way: each part becomes Parquet files as soon as it is there (needs pyarrow),
-    whole or not at all, and a sweep that is called again makes only what is missing.
+    out: a directory for Parquet files (needs pyarrow). Each part is written atomically when it is complete, and only the current part
+    is in memory. The same call resumes an interrupted sweep.
 
     >>> fullpipe.sweep("wan.toml", {"path.loss": ["0.1%", "1%"], "flow.cc": ["bbr", "cubic"]}, repeats=10)
     """
@@ -72,37 +71,37 @@ def sweep(
         swept = {key: list(values) for key, values in axes.items()} if axes is not None else None
         chosen = chosen.replace(sweep=swept, repeats=repeats)
     cases = chosen.cases()
-    shown = _shown(progress)
+    callback = _progress_callback(progress)
     if executor is None and out is None:
-        return Results(_fullpipe.run(cases, None, 0, series, shown))
+        return Results(_fullpipe.run(cases, None, 0, series, callback))
 
-    data = _Written(Path(out), chosen, cases) if out is not None else None
+    data = _OutputDirectory(Path(out), chosen, cases) if out is not None else None
     numbers = [n for n in range(len(cases)) if data is None or n not in data.done]
-    parts = _parts(numbers, cases.costs, workers(executor), data is not None)
-    done, made = len(cases) - len(numbers), []
-    for part in _made(chosen, parts, executor, series):
+    parts = _parts(numbers, cases.costs, worker_count(executor), data is not None)
+    done, results = len(cases) - len(numbers), []
+    for part in _run_parts(chosen, parts, executor, series):
         if data is not None:
             data.add(part)
         else:
-            made.append(part)
+            results.append(part)
         done += len(part)
-        if shown is not None:
-            shown(done / max(1, len(cases)))
+        if callback is not None:
+            callback(done / max(1, len(cases)))
     if data is not None:
         return DataSet(data.path)
-    return Results(_fullpipe.Results.join(cases.title, made))
+    return Results(_fullpipe.Results.join(cases.title, results))
 
 
 def _parts(numbers: Sequence[int], costs: Sequence[float], workers: int, to_disk: bool) -> list[list[int]]:
-    """Runs in a row, cut where their costs add up to a part's."""
+    """Split consecutive runs into parts of equal cost."""
     if not numbers:
         return []
-    each = sum(costs[n] for n in numbers) / (workers * PARTS_A_WORKER)
+    each = sum(costs[n] for n in numbers) / (workers * PARTS_PER_WORKER)
     parts: list[list[int]] = [[]]
     cost = 0.0
     for n in numbers:
-        full = parts[-1] and (cost + costs[n] / 2 > each or (to_disk and len(parts[-1]) >= RUNS_A_FILE))
-        # A part is in a row: its file is named by its first and its last run.
+        full = parts[-1] and (cost + costs[n] / 2 > each or (to_disk and len(parts[-1]) >= MAX_RUNS_PER_FILE))
+        # The runs of a part are consecutive: its file is named by the first and the last.
         if full or (parts[-1] and parts[-1][-1] + 1 != n):
             parts.append([])
             cost = 0.0
@@ -111,8 +110,8 @@ def _parts(numbers: Sequence[int], costs: Sequence[float], workers: int, to_disk
     return parts
 
 
-def _made(scenario: Scenario, parts: list[list[int]], executor: Any, series: bool) -> Iterator[_fullpipe.Results]:
-    """The parts as they were made, in their order."""
+def _run_parts(scenario: Scenario, parts: list[list[int]], executor: Any, series: bool) -> Iterator[_fullpipe.Results]:
+    """Run the parts and yield their results in order."""
     directory = None if scenario.directory is None else os.path.abspath(scenario.directory)
     task = (scenario.text, scenario.name, directory)
     if executor is None:
@@ -120,11 +119,11 @@ def _made(scenario: Scenario, parts: list[list[int]], executor: Any, series: boo
         for part in parts:
             yield _fullpipe.run(cases, part, 0, series, None)
         return
-    batch = in_a_batch(executor)
+    batch = as_batch_runner(executor)
     if batch is not None:
-        yield from _made_in_batches(batch, task, parts, series)
+        yield from _run_in_batches(batch, task, parts, series)
         return
-    executor = submitter(executor)
+    executor = as_submitter(executor)
     futures = [executor.submit(_part, *task, part, series) for part in parts]
     broken = False
     try:
@@ -136,81 +135,81 @@ def _made(scenario: Scenario, parts: list[list[int]], executor: Any, series: boo
                     break
                 except (ScenarioError, RunError):
                     raise
-                except Exception as e:  # noqa: BLE001: each executor has exceptions of its own for workers that are gone
+                except Exception as e:  # noqa: BLE001: executors have different exceptions for lost workers
                     if broken:
                         raise
                     tries += 1
-                    if tries <= AGAIN:
+                    if tries <= MAX_RETRIES:
                         try:
                             future = executor.submit(_part, *task, part, series)
                             continue
                         except Exception:  # noqa: BLE001
                             pass
-                    _warn_made_here(part, e)
+                    _warn_local(part, e)
                     broken = True
     finally:
         for future in futures:
             future.cancel()
 
 
-def _made_in_batches(batch: Any, task: tuple[Any, ...], parts: list[list[int]], series: bool) -> Iterator[_fullpipe.Results]:
-    """The same by one that takes all parts at once: what a lost worker leaves is given to it again, and then made here."""
+def _run_in_batches(batch: Any, task: tuple[Any, ...], parts: list[list[int]], series: bool) -> Iterator[_fullpipe.Results]:
+    """Like _run_parts for executors that take all parts at once: missing parts are retried, and finally run locally."""
     left = list(parts)
-    for tries in range(AGAIN + 1):
+    for tries in range(MAX_RETRIES + 1):
         try:
-            for made in batch(_part, [(*task, part, series) for part in left]):
-                # A joblib.Parallel that lost a worker begins its next call with what it still has of the broken one.
-                if left and made.numbers == left[0]:
-                    yield made
+            for result in batch(_part, [(*task, part, series) for part in left]):
+                # After losing a worker, joblib.Parallel starts its next call with leftovers of the broken one.
+                if left and result.numbers == left[0]:
+                    yield result
                     left.pop(0)
             if not left:
                 return
-            raise ValueError(f"{len(left)} parts of {len(parts)} are missing from what it gave")
+            raise ValueError(f"the executor returned {len(parts) - len(left)} of {len(parts)} parts")
         except (ScenarioError, RunError):
             raise
         except Exception as e:  # noqa: BLE001: as above
-            if tries == AGAIN:
-                _warn_made_here(left[0], e)
+            if tries == MAX_RETRIES:
+                _warn_local(left[0], e)
     for part in left:
         yield _part(*task, part, series)
 
 
-def _warn_made_here(part: list[int], e: Exception) -> None:
+def _warn_local(part: list[int], e: Exception) -> None:
     warnings.warn(
-        f"the executor does not give runs {part[0]} to {part[-1]} ({e!r}): what is left is made here", RuntimeWarning, stacklevel=4
+        f"the executor failed on runs {part[0]} to {part[-1]} ({e!r}): running the remaining parts locally", RuntimeWarning, stacklevel=4
     )
 
 
-class _Written:
-    """A directory that a sweep is written to."""
+class _OutputDirectory:
+    """The output directory of a sweep."""
 
     def __init__(self, path: Path, scenario: Scenario, cases: _fullpipe.Cases):
         try:
             import pyarrow.parquet  # noqa: F401
         except ImportError as e:
-            raise ImportError("`out` writes Parquet by pyarrow: pip install 'fullpipe[parquet]'") from e
+            raise ImportError("`out` needs pyarrow: pip install 'fullpipe[parquet]'") from e
         self.path = path
         self.key = next(iter(scenario.to_dict().get("sweep") or {}), None)
         self.runs, self.marks = path / "runs", path / "done"
         self.runs.mkdir(parents=True, exist_ok=True)
         self.marks.mkdir(exist_ok=True)
-        same = hashlib.sha256(f"{_fullpipe.__version__}\n{scenario.text}".encode()).hexdigest()
-        kept = path / "scenario.sha256"
-        if not kept.exists():
-            _whole(path / "scenario.toml", scenario.text.encode())
-            _whole(kept, same.encode())
-        elif kept.read_text() != same:
-            raise ValueError(f"{path} holds another sweep (see {path / 'scenario.toml'}): choose another directory")
+        digest = hashlib.sha256(f"{_fullpipe.__version__}\n{scenario.text}".encode()).hexdigest()
+        digest_file = path / "scenario.sha256"
+        if not digest_file.exists():
+            _write_atomically(path / "scenario.toml", scenario.text.encode())
+            _write_atomically(digest_file, digest.encode())
+        elif digest_file.read_text() != digest:
+            raise ValueError(f"{path} contains another sweep (see {path / 'scenario.toml'}): choose another directory")
         self.done: set[int] = set()
         for mark in self.marks.iterdir():
             if not mark.name.startswith("."):
                 first, last = mark.name.split("-")
                 self.done.update(range(int(first), int(last) + 1))
         if self.done and max(self.done) >= len(cases):
-            raise ValueError(f"{self.marks} names runs that the sweep does not have")
+            raise ValueError(f"{self.marks} contains runs that the sweep does not have")
 
     def add(self, part: _fullpipe.Results) -> None:
-        """Writes a part: its files first, each whole, then the mark that it is there."""
+        """Write a part: its files first, each atomically, then the mark that it is complete."""
         import pyarrow
         import pyarrow.parquet
 
@@ -221,31 +220,31 @@ class _Written:
         if self.key is not None:
             column = table[self.key].to_pylist()
             groups = {
-                f"{self.key}={_as_path(value)}": table.filter(pyarrow.array([of == value for of in column]))
+                f"{self.key}={_as_path(value)}": table.filter(pyarrow.array([entry == value for entry in column]))
                 for value in dict.fromkeys(column)
             }
         for place, rows in groups.items():
             directory = self.runs / place
             directory.mkdir(parents=True, exist_ok=True)
             sink = pyarrow.BufferOutputStream()
-            # What makes a file depends on its rows alone: who made them, and when, does not show.
+            # The file depends on its rows only, not on the executor or the time.
             pyarrow.parquet.write_table(rows, sink, compression="snappy")
-            _whole(directory / f"part-{name}.parquet", sink.getvalue().to_pybytes())
-        _whole(self.marks / name, b"")
+            _write_atomically(directory / f"part-{name}.parquet", sink.getvalue().to_pybytes())
+        _write_atomically(self.marks / name, b"")
 
 
 def _as_path(value: Any) -> str:
     return "".join(c if c.isalnum() or c in "-_.%" else "_" for c in str(value))
 
 
-def _whole(path: Path, content: bytes) -> None:
-    """A file that is there whole or not at all."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+def _write_atomically(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(beside, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(beside, path)
+        os.replace(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Dictionaries as TOML, which is what scenarios are."""
+"""Conversion between dictionaries and TOML scenarios."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BARE = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 def loads(text: str) -> dict[str, Any]:
-    """A TOML document as a dictionary."""
+    """Parse a TOML document."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -21,8 +21,7 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def dumps(table: Mapping[str, Any]) -> str:
-    """A dictionary as a TOML document of one line a key, tables and lists of tables inline. Each top-level key has its line, so that an
-    error's line says which it is."""
+    """Write a dictionary as TOML, with one line per top-level key, so that the line of an error identifies the key."""
     return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items() if value is not None)
 
 
@@ -31,7 +30,7 @@ def _key(key: str) -> str:
 
 
 def _text(text: str) -> str:
-    # JSON's escapes are TOML's, but for the surrogates of what is beyond 16 bits.
+    # JSON and TOML have the same escapes, except for surrogates.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -41,13 +40,13 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{_key(key)} = {_value(of)}" for key, of in value.items() if of is not None)
+        inner = ", ".join(f"{_key(key)} = {_value(entry)}" for key, entry in value.items() if entry is not None)
         return "{" + inner + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_value(of) for of in value) + "]"
+        return "[" + ", ".join(_value(entry) for entry in value) + "]"
     if hasattr(value, "tolist"):
-        # numpy's numbers and arrays.
+        # numpy numbers and arrays.
         return _value(value.tolist())
     if isinstance(value, (int, float)):
         return repr(value)
-    raise TypeError(f"a scenario holds text, numbers, truth values, lists and tables, not {type(value).__name__}: {value!r}")
+    raise TypeError(f"a scenario can contain strings, numbers, booleans, lists and tables, not {type(value).__name__}: {value!r}")

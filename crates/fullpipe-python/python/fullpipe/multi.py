@@ -1,4 +1,4 @@
-"""Several policies on one path: PettingZoo's parallel interface.
+"""Several policies on one path, with the parallel interface of PettingZoo.
 
 >>> from fullpipe.multi import PathParallelEnv
 >>> env = PathParallelEnv({"duration": "30s", "path": {"rate": "20mbit", "rtt": "40ms"},
@@ -6,8 +6,8 @@
 >>> observations, infos = env.reset(seed=1)
 >>> observations, rewards, terminations, truncations, infos = env.step({agent: env.action_space(agent).sample() for agent in env.agents})
 
-Each flow with `cc = "agent"` is an agent by its label; each sees its own flow and gets its own reward. A flow that has not begun yet sees
-zeros, and its window is set from its first step on. (Extra `multi`.)
+Each flow with `cc = "agent"` is an agent, named by its label, with its own observations and rewards. A flow that has not started yet
+observes zeros; its window is set from its first step on. Needs the extra `multi`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pettingzoo import ParallelEnv
 
 from ._fullpipe import Driver
 from ._run import Results
-from .env import Settings, _seen
+from .env import Settings, _measurements
 
-#: The scenario of an environment that is not given one.
+#: The default scenario.
 DEFAULT = {
     "duration": "30s",
     "path": {"rate": "20mbit", "rtt": "40ms", "buffer": "1bdp"},
@@ -31,18 +31,18 @@ DEFAULT = {
 
 
 class PathParallelEnv(ParallelEnv):
-    """The flows of `agent` on the path of a scenario. For the arguments see `fullpipe.env.Settings`; a reward of one's own is not had
-    here. All agents take a step at a time. An agent is terminated when its flow has sent what it was to send, and gone from then on; all are
-    truncated when the scenario's time is over."""
+    """The flows of `agent` on the path of a scenario. See `fullpipe.env.Settings` for the arguments; custom rewards are not supported.
+    All agents step together. An agent terminates, and is removed, when its flow has sent all its data; all agents are truncated at
+    the end of the scenario."""
 
     metadata = {"name": "fullpipe/Path-v1", "render_modes": [], "is_parallelizable": True}
 
     def __init__(self, scenario: Any = None, *, render_mode: None = None, **settings: Any) -> None:
         self.render_mode = render_mode
         self._settings = Settings(DEFAULT if scenario is None else scenario, **settings)
-        if self._settings.own is not None:
-            raise ValueError("several agents have one of the built-in rewards")
-        self.possible_agents: list[str] = list(self._settings.begin(numpy.random.default_rng(0)).labels)
+        if self._settings.custom_reward is not None:
+            raise ValueError("custom rewards are not supported with several agents: use a built-in reward")
+        self.possible_agents: list[str] = list(self._settings.start(numpy.random.default_rng(0)).labels)
         self.agents: list[str] = []
         self._random = numpy.random.default_rng()
         self._driver: Driver | None = None
@@ -56,46 +56,46 @@ class PathParallelEnv(ParallelEnv):
         return gymnasium.spaces.Box(like.low, like.high, like.shape, numpy.float32)
 
     def observation_space(self, agent: str) -> gymnasium.spaces.Box:
-        """What an agent sees: `fullpipe.env.OBSERVATIONS`, of its own flow."""
+        """The observation space of an agent: `fullpipe.env.OBSERVATIONS` of its flow."""
         return self._spaces[agent][0]
 
     def action_space(self, agent: str) -> gymnasium.spaces.Box:
-        """What it may do."""
+        """The action space of an agent."""
         return self._spaces[agent][1]
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begins a run, up to the first round-trip time that a flow knows."""
+        """Start a run and simulate it up to the first RTT sample of a flow."""
         if seed is not None:
             self._random = gymnasium.utils.seeding.np_random(seed)[0]
-        self._driver = self._settings.begin(self._random)
+        self._driver = self._settings.start(self._random)
         self.agents = list(self.possible_agents)
-        seen = (numpy.array(one, numpy.float32) for one in self._driver.observations())
-        return dict(zip(self.agents, seen)), self._infos()
+        observations = (numpy.array(one, numpy.float32) for one in self._driver.observations())
+        return dict(zip(self.agents, observations)), self._infos()
 
     def step(self, actions: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-        """Sets the windows of the agents that there are, and lets a step's time pass."""
+        """Set the windows of the active agents and simulate a step."""
         if self._driver is None or not self.agents:
-            raise RuntimeError("there is no episode: call reset")
-        # Who is gone has sent all; its window does not matter.
-        pairs = [self._settings.pair(actions[agent]) if agent in actions else (0.0, 0.0) for agent in self.possible_agents]
-        told, whole = self._driver.step_all(pairs)
-        by_agent = {agent: one for agent, one in zip(self.possible_agents, told) if agent in self.agents}
-        observations = {agent: numpy.array(seen, numpy.float32) for agent, (seen, _, _) in by_agent.items()}
-        rewards = {agent: each[self._settings.which] for agent, (_, each, _) in by_agent.items()}
+            raise RuntimeError("no episode: call reset")
+        # A removed agent has sent all its data; its window does not matter.
+        pairs = [self._settings.action_pair(actions[agent]) if agent in actions else (0.0, 0.0) for agent in self.possible_agents]
+        results, timed_out = self._driver.step_all(pairs)
+        by_agent = {agent: one for agent, one in zip(self.possible_agents, results) if agent in self.agents}
+        observations = {agent: numpy.array(observation, numpy.float32) for agent, (observation, _, _) in by_agent.items()}
+        rewards = {agent: each[self._settings.reward_index] for agent, (_, each, _) in by_agent.items()}
         terminations = {agent: sent for agent, (_, _, sent) in by_agent.items()}
-        truncations = {agent: whole for agent in by_agent}
+        truncations = {agent: timed_out for agent in by_agent}
         infos = self._infos()
-        self.agents = [agent for agent in self.agents if not (terminations[agent] or whole)]
+        self.agents = [agent for agent in self.agents if not (terminations[agent] or timed_out)]
         return observations, rewards, terminations, truncations, infos
 
     def _infos(self) -> dict[str, Any]:
         if not self._settings.info:
             return {agent: {} for agent in self.agents}
-        return {agent: _seen(self._driver, i) for i, agent in enumerate(self.possible_agents) if agent in self.agents}
+        return {agent: _measurements(self._driver, i) for i, agent in enumerate(self.possible_agents) if agent in self.agents}
 
     def results(self) -> Results:
-        """Ends the episode and gives its recording, like that of any run."""
+        """End the episode and return its results."""
         if self._driver is None:
-            raise RuntimeError("there is no episode: call reset")
+            raise RuntimeError("no episode: call reset")
         driver, self._driver, self.agents = self._driver, None, []
         return Results(driver.finish())

@@ -1,4 +1,4 @@
-"""The draft's cases and captures, as the command line has them."""
+"""Conformance cases and captures give the same results as the command line."""
 
 import gzip
 import json
@@ -16,24 +16,24 @@ CASE = "exiting-drain-based-on-inflight"
 
 def program(*words):
     if PROGRAM is None:
-        pytest.skip("the program fullpipe is not here: name it by FULLPIPE")
+        pytest.skip("the program fullpipe is not installed: set FULLPIPE")
     done = subprocess.run([PROGRAM, *words], check=False, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     return json.loads(done.stdout)
 
 
-def test_a_case_is_judged_as_by_the_command_line():
+def test_conformance_equals_the_command_line():
     rows = fullpipe.conformance("bbr3", CASE)
     assert rows == program("conformance", CASE, "--json")["runs"]
     assert rows and all(row["passed"] and row["failures"] == [] for row in rows)
-    # Another constant than the draft's is noticed.
+    # A constant that differs from the draft fails.
     broken = fullpipe.conformance(cases=["decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down"], settings={"beta_percent": 50})
     assert any("Beta is 0.7" in failure for row in broken for failure in row["failures"])
 
 
-def test_what_there_is_no_case_or_controller_of_is_told():
-    with pytest.raises(fullpipe.ScenarioError, match="there is no case `drain`") as told:
+def test_unknown_case_or_controller_is_an_error():
+    with pytest.raises(fullpipe.ScenarioError, match="no case `drain`") as error:
         fullpipe.conformance(cases=["drain"])
-    assert CASE in told.value.help
+    assert CASE in error.value.help
     with pytest.raises(fullpipe.ScenarioError, match="bbr9"):
         fullpipe.conformance("bbr9")
     with pytest.raises(fullpipe.ScenarioError, match="beta"):
@@ -67,22 +67,22 @@ def capture():
     return b"".join(out)
 
 
-def test_a_capture_is_told_as_by_the_command_line(tmp_path):
+def test_trace_equals_the_command_line(tmp_path):
     path = tmp_path / "x.pcap.gz"
     path.write_bytes(gzip.compress(capture()))
     connections = fullpipe.trace(path)
     assert len(connections) == 1 and connections[0]["to_server"]["bytes"] == 20_000
-    # Of a single connection the command line concludes the controller, too.
+    # The command line identifies the controller of a single connection.
     assert fullpipe.trace(path, controllers=True) == program("trace", path, "--json")["connections"]
     assert fullpipe.trace(path, at="server")[0] != connections[0]
 
 
-def test_a_damaged_capture_is_read_as_far_as_it_goes(tmp_path):
+def test_damaged_capture_is_read_up_to_the_damage(tmp_path):
     path = tmp_path / "x.pcap"
     path.write_bytes(capture()[:-30])
     with pytest.warns(UserWarning, match="x.pcap is damaged at byte"):
         assert fullpipe.trace(path)[0]["to_server"]["bytes"] == 20_000
-    path.write_text("no capture, though it is long enough to be one")
+    path.write_text("not a capture, but as long as one would be")
     with pytest.raises(ValueError, match="x.pcap"):
         fullpipe.trace(path)
     with pytest.raises(FileNotFoundError):
