@@ -84,8 +84,11 @@ impl Filter {
     /// which [`Filter::matches`] decides.
     pub(crate) fn program(&self) -> Vec<Instruction> {
         let four = self.ipv4_program();
-        let mut program =
-            vec![statement(op::LOAD_BYTE, 0), statement(op::AND, 0xf0), jump_unless(op::IS_EQUAL, 0x40, four.len() as u8)];
+        let mut program = vec![
+            statement(op::LOAD_BYTE, 0),
+            statement(op::AND, 0xf0),
+            jump_unless(op::IS_EQUAL, 0x40, four.len() as u8),
+        ];
         program.extend(four);
         program.extend([jump_if(op::IS_EQUAL, 0x60, 1), DROP]);
         program.extend(self.ipv6_program());
@@ -140,7 +143,13 @@ impl Filter {
 /// Continues after these instructions if one of the two ports at `at` is `port`.
 fn either_port(load: u16, at: u32, port: u16) -> [Instruction; 5] {
     let port = u32::from(port);
-    [statement(load, at), jump_if(op::IS_EQUAL, port, 3), statement(load, at + 2), jump_if(op::IS_EQUAL, port, 1), DROP]
+    [
+        statement(load, at),
+        jump_if(op::IS_EQUAL, port, 3),
+        statement(load, at + 2),
+        jump_if(op::IS_EQUAL, port, 1),
+        DROP,
+    ]
 }
 
 /// Continues after these instructions if one of the two addresses at `at` is in the network of these words and masks.

@@ -282,3 +282,18 @@ proptest! {
         prop_assert_eq!(analyser.finish().connections.len(), 1);
     }
 }
+
+#[test]
+fn first_packet_of_a_connection_older_than_the_capture_counts_as_its_segments() {
+    let mut t = Exchange::new(7, 9);
+    for i in 0..12_u32 {
+        let ms = f64::from(i) * 80.0;
+        // Merged by offloads: 14 segments of up to 1448 bytes with timestamps.
+        let mut data = segment(ms, client(), Flags::ACK | Flags::PSH, 1000 + i * 20_000, 1, 20_000);
+        data.options.timestamps = Some((1000 + i * 80, 500 + i * 80));
+        let mut ack = segment(ms + 0.02, server(), Flags::ACK, 1, 1000 + (i + 1) * 20_000, 0);
+        ack.options.timestamps = Some((580 + i * 80, 1000 + i * 80));
+        t.segments.extend([data, ack]);
+    }
+    assert_eq!(t.connection().to_server.segments, 168);
+}

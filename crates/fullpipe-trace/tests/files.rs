@@ -8,7 +8,7 @@ use fullpipe_trace::wire::Segment;
 use fullpipe_trace::{Analyser, Options, TraceError};
 use proptest::prelude::*;
 use std::io::Write;
-use support::{Exchange, PcapFormat, pcap, pcapng};
+use support::{Clock, Exchange, PacketBlock, PcapFormat, pcap, pcapng, pcapng_with};
 
 const FORMAT: PcapFormat = PcapFormat { big_endian: false, nanoseconds: true, snaplen: 65_535 };
 
@@ -50,6 +50,55 @@ fn every_file_format_gives_the_same_result() {
     }
 }
 
+/// Bits 28 to 31 give the length of a frame check sequence in units of 16 bits, and bit 26 that it is known.
+#[test]
+fn link_type_with_the_length_of_a_frame_check_sequence_is_read() {
+    let segments = exchange();
+    let expected = read(&pcap(&segments, FORMAT)).1;
+    for big_endian in [false, true] {
+        for nanoseconds in [false, true] {
+            let mut file = pcap(&segments, PcapFormat { big_endian, nanoseconds, ..FORMAT });
+            let field = 0x2400_0001_u32;
+            file[20..24].copy_from_slice(&if big_endian { field.to_be_bytes() } else { field.to_le_bytes() });
+            assert_eq!(read(&file).1, expected);
+        }
+    }
+}
+
+#[test]
+fn clocks_of_interfaces_are_read() {
+    let segments = exchange();
+    let expected = read(&pcap(&segments, FORMAT)).1;
+    for big_endian in [false, true] {
+        // 2^20, 2^30 and 10^9 ticks per second; an offset of 1000 s.
+        for (resolution, ticks_per_s, offset_s) in
+            [(0x94, 1 << 20, 0), (0x9e, 1 << 30, 0), (9, 1_000_000_000, 1000_u64), (0x9e, 1 << 30, 1000)]
+        {
+            let clock = Clock { resolution, ticks_per_s, offset_s };
+            let found = read(&pcapng_with(&segments, big_endian, clock, PacketBlock::Enhanced)).1;
+            let [found, expected] = [&found[0], &expected[0]];
+            assert!((found.start_s - expected.start_s - offset_s as f64).abs() < 1e-3, "{resolution}");
+            let error = found.duration.as_secs_f64() / expected.duration.as_secs_f64() - 1.0;
+            assert!(error.abs() < 1e-3, "resolution {resolution:#x}: {error}");
+        }
+    }
+}
+
+#[test]
+fn obsolete_packet_blocks_are_read() {
+    let segments = exchange();
+    let expected = read(&pcap(&segments, FORMAT)).1;
+    for big_endian in [false, true] {
+        let mut file = pcapng_with(&segments, big_endian, Clock::NANOSECONDS, PacketBlock::Obsolete);
+        assert_eq!(read(&file).1, expected);
+        // Of the last block: the captured length.
+        let at = file.len() - 4 - 56 - 8;
+        file[at..at + 4].fill(0x7f);
+        let (outcome, _) = read(&file);
+        assert_eq!((outcome.counters.damaged_blocks, outcome.damage), (1, None));
+    }
+}
+
 #[test]
 fn compressed_files_are_recognised_by_their_content() {
     let plain = pcap(&exchange(), FORMAT);
@@ -77,14 +126,18 @@ fn truncated_file_gives_its_beginning_and_the_position() {
 
 #[test]
 fn truncated_compressed_file_gives_its_beginning() {
-    let plain = pcap(&exchange().repeat(200), FORMAT);
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
-    gzip.write_all(&plain).unwrap();
-    let mut packed = gzip.finish().unwrap();
-    packed.truncate(packed.len() / 2);
-    let (outcome, found) = read(&packed);
-    assert!(outcome.damage.is_some());
-    assert!(outcome.counters.frames > 1000 && !found.is_empty());
+    // A file larger than the read buffer, and one that fits into it.
+    for (repeats, frames) in [(200, 1000), (4, 30)] {
+        let plain = pcap(&exchange().repeat(repeats), FORMAT);
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+        gzip.write_all(&plain).unwrap();
+        let mut packed = gzip.finish().unwrap();
+        packed.truncate(packed.len() / 2);
+        let (outcome, found) = read(&packed);
+        let damage = outcome.damage.unwrap();
+        assert!(damage.reason.contains("decompressed"), "{damage:?}");
+        assert!(outcome.counters.frames > frames && !found.is_empty(), "{:?}", outcome.counters);
+    }
 }
 
 #[test]

@@ -165,7 +165,8 @@ impl Tracker {
             return;
         }
         if s.payload > 0 || s.flags.has(Flags::FIN) {
-            let (mss, min_rtt) = (self.mss(from), self.min_rtt(from));
+            let mss = self.halves[from].mss_at(&self.halves[1 - from].options, s);
+            let min_rtt = self.min_rtt(from);
             let at_sender = self.sender_rtt(from).is_zero();
             self.halves[from].add_data(s, at, mss, (min_rtt, at_sender));
         }

@@ -6,13 +6,18 @@ use crate::wire::Link;
 use fullpipe_units::Time;
 use pcap_parser::pcapng::Block;
 use pcap_parser::traits::PcapReaderIterator;
-use pcap_parser::{Linktype, PcapBlockOwned, PcapError, PcapHeader};
-use std::io::Read;
+use pcap_parser::{InterfaceDescriptionBlock, Linktype, OptionCode, PcapBlockOwned, PcapError, PcapHeader};
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 1 << 18;
 /// Maximum block size: `tcpdump -s 0` captures at most 256 kB of a packet, plus options. A larger length field is damaged.
 const MAX_BLOCK_BYTES: usize = 1 << 24;
+
+/// Why reading stopped when the source gave an error.
+const UNREADABLE: &str = "the file cannot be read or decompressed further";
 
 /// One captured frame.
 #[derive(Clone, Copy, Debug)]
@@ -62,10 +67,12 @@ pub fn read<'a>(
     mut frame: impl FnMut(&Frame<'_>),
 ) -> Result<Outcome, TraceError> {
     let source = decompress(source).map_err(|source| TraceError::Read { name: name.to_owned(), source })?;
-    let mut reader = pcap_parser::create_reader(BUFFER_BYTES, FullReads(source)).map_err(|e| match e {
+    let failed = Arc::new(AtomicBool::new(false));
+    let mut reader = pcap_parser::create_reader(BUFFER_BYTES, FullReads { source, failed: failed.clone() })
+        .map_err(|e| match e {
         PcapError::ReadError => TraceError::Read {
             name: name.to_owned(),
-            source: std::io::Error::new(std::io::ErrorKind::InvalidData, "the compressed file is damaged"),
+            source: io::Error::new(io::ErrorKind::InvalidData, "the compressed file is damaged"),
         },
         PcapError::Eof => {
             TraceError::NotACapture { name: name.to_owned(), hint: " (it is empty)".to_owned() }
@@ -76,6 +83,10 @@ pub fn read<'a>(
     let damage = loop {
         match step(reader.as_mut(), &mut state, &mut frame) {
             Step::Next => {}
+            // Whatever is wrong with the last packet then, this is the cause.
+            Step::End | Step::Damaged(_) if failed.load(Relaxed) && reader.reader_exhausted() => {
+                break Some(Damage { offset: reader.consumed() as u64, reason: UNREADABLE.to_owned() });
+            }
             Step::End => break None,
             Step::Damaged(reason) => break Some(Damage { offset: reader.consumed() as u64, reason }),
         }
@@ -91,18 +102,28 @@ pub fn read<'a>(
 
 /// Fills each read completely: the first read of the parsers needs a complete header, which a pipe or a decompressor may
 /// deliver in pieces.
-struct FullReads<R>(R);
+struct FullReads<R> {
+    source: R,
+    /// Whether there was an error after data. The file then ends at that point: the parsers read twice before they give
+    /// the first packets, and would lose them.
+    failed: Arc<AtomicBool>,
+}
 
 impl<R: Read> Read for FullReads<R> {
-    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.failed.load(Relaxed) {
+            return Ok(0);
+        }
         let mut n = 0;
         while n < out.len() {
-            match self.0.read(&mut out[n..]) {
+            match self.source.read(&mut out[n..]) {
                 Ok(0) => break,
                 Ok(more) => n += more,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                // Return the data before the error first.
-                Err(_) if n > 0 => break,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if n > 0 => {
+                    self.failed.store(true, Relaxed);
+                    break;
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -133,10 +154,7 @@ struct Legacy {
 
 struct Interface {
     link: Option<Link>,
-    /// Clock ticks per second.
-    ticks_per_s: u64,
-    /// Offset of the timestamps in seconds.
-    offset: i64,
+    clock: Clock,
     snaplen: u32,
     dropped: u64,
 }
@@ -154,7 +172,7 @@ fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl
         Err(PcapError::Incomplete(_)) => (0, None),
         Err(PcapError::BufferTooSmall) => (0, Some(Refill::Grow)),
         Err(PcapError::UnexpectedEof) => (0, Some(Refill::Short)),
-        Err(PcapError::ReadError) => return Step::Damaged("the file cannot be read further".to_owned()),
+        Err(PcapError::ReadError) => return Step::Damaged(UNREADABLE.to_owned()),
         Err(_) => (0, Some(Refill::Malformed)),
     };
     if used > 0 {
@@ -187,7 +205,7 @@ fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl
     }
     match reader.refill() {
         Ok(()) => Step::Next,
-        Err(_) => Step::Damaged("the file cannot be read or decompressed further".to_owned()),
+        Err(_) => Step::Damaged(UNREADABLE.to_owned()),
     }
 }
 
@@ -201,6 +219,19 @@ fn is_short_process_block(data: &[u8]) -> bool {
         _ => return false,
     };
     rest.first_chunk().is_some_and(|length| read(*length) < 12)
+}
+
+/// The obsolete Packet Block.
+const PACKET_BLOCK: u32 = 2;
+
+/// Whether a block is of type `number` in either byte order.
+fn is_type(block_type: u32, number: u32) -> bool {
+    block_type == number || is_big_endian(block_type, number)
+}
+
+/// Whether a block of type `number` is in big-endian order: pcap-parser reads the type as little-endian.
+fn is_big_endian(block_type: u32, number: u32) -> bool {
+    block_type == number.swap_bytes()
 }
 
 enum Refill {
@@ -250,8 +281,11 @@ impl State {
     }
 
     fn header(&mut self, header: &PcapHeader) {
-        let link = Link::from_linktype(header.network.0);
-        self.note_unsupported(link, header.network);
+        // The upper 16 bits give the length of a frame check sequence and are not part of the link type
+        // (draft-ietf-opsawg-pcap).
+        let number = Linktype(header.network.0 & 0xffff);
+        let link = Link::from_linktype(number.0);
+        self.note_unsupported(link, number);
         self.legacy = Some(Legacy { link, nanoseconds: header.is_nanosecond_precision() });
     }
 
@@ -270,8 +304,7 @@ impl State {
                 self.note_unsupported(link, i.linktype);
                 self.interfaces.push(Interface {
                     link,
-                    ticks_per_s: i.ts_resolution().filter(|u| *u > 0).unwrap_or(1_000_000),
-                    offset: i.ts_offset(),
+                    clock: Clock::new(i),
                     snaplen: i.snaplen,
                     dropped: 0,
                 });
@@ -282,7 +315,7 @@ impl State {
                     return;
                 };
                 let link = interface.link;
-                let at = interface.time(u64::from(p.ts_high) << 32 | u64::from(p.ts_low));
+                let at = interface.clock.time(u64::from(p.ts_high) << 32 | u64::from(p.ts_low));
                 let captured = (p.caplen as usize).min(p.data.len());
                 self.deliver(link, at, p.origlen, &p.data[..captured], frame);
             }
@@ -302,8 +335,11 @@ impl State {
                 let drops = |code: u16| {
                     let option = s.options.iter().find(|o| o.code.0 == code)?;
                     let bytes: [u8; 8] = option.value.get(..8)?.try_into().ok()?;
-                    let big = s.block_type == 5_u32.swap_bytes();
-                    Some(if big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) })
+                    Some(if is_big_endian(s.block_type, 5) {
+                        u64::from_be_bytes(bytes)
+                    } else {
+                        u64::from_le_bytes(bytes)
+                    })
                 };
                 let total = [5, 7].into_iter().filter_map(drops).fold(0, u64::saturating_add);
                 if let Some(interface) = self.interfaces.get_mut(s.if_id as usize) {
@@ -312,7 +348,31 @@ impl State {
                     self.counters.dropped = self.counters.dropped.saturating_add(new);
                 }
             }
+            Block::Unknown(block) if is_type(block.block_type, PACKET_BLOCK) => {
+                self.packet_block(block.data, is_big_endian(block.block_type, PACKET_BLOCK), frame);
+            }
             _ => {}
+        }
+    }
+
+    /// Reads a Packet Block, which programs of before 2010 wrote instead of the Enhanced Packet Block.
+    fn packet_block(&mut self, body: &[u8], big_endian: bool, frame: &mut impl FnMut(&Frame<'_>)) {
+        let word = |at: usize| {
+            let bytes = *body.get(at..)?.first_chunk()?;
+            Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+        };
+        // Two bytes of interface and two of dropped packets, the time, and both lengths.
+        let packet = (|| {
+            let id = *body.first_chunk::<2>()?;
+            let id = if big_endian { u16::from_be_bytes(id) } else { u16::from_le_bytes(id) };
+            let interface = self.interfaces.get(usize::from(id))?;
+            let at = interface.clock.time(u64::from(word(4)?) << 32 | u64::from(word(8)?));
+            let bytes = body.get(20..)?.get(..word(12)? as usize)?;
+            Some((interface.link, at, word(16)?, bytes))
+        })();
+        match packet {
+            Some((link, at, length, bytes)) => self.deliver(link, at, length, bytes, frame),
+            None => self.counters.damaged_blocks += 1,
         }
     }
 
@@ -332,10 +392,32 @@ impl State {
     }
 }
 
-impl Interface {
+/// The clock of an interface's timestamps.
+struct Clock {
+    ticks_per_s: u128,
+    /// Offset of the timestamps in seconds.
+    offset: i64,
+}
+
+impl Clock {
+    /// pcap-parser 0.17 refuses resolutions that are powers of two and reads every offset as little-endian.
+    fn new(block: &InterfaceDescriptionBlock<'_>) -> Clock {
+        let option = |code: OptionCode| block.options.iter().find(|o| o.code == code);
+        let resolution = option(OptionCode::IfTsresol).and_then(|o| o.value.first());
+        // Above the largest number, every timestamp is in the first nanosecond.
+        let ticks_per_s = match resolution.map_or((false, 6), |r| (r & 0x80 != 0, u32::from(r & 0x7f))) {
+            (true, power) => 2_u128.saturating_pow(power),
+            (false, power) => 10_u128.saturating_pow(power),
+        };
+        let offset = option(OptionCode::IfTsoffset).and_then(|o| o.value.first_chunk());
+        let read = if is_big_endian(block.block_type, 1) { i64::from_be_bytes } else { i64::from_le_bytes };
+        Clock { ticks_per_s, offset: offset.map_or(0, |bytes| read(*bytes)) }
+    }
+
     fn time(&self, ticks: u64) -> Time {
+        let ticks = u128::from(ticks);
         let whole = (ticks / self.ticks_per_s) as i128 + i128::from(self.offset);
-        let part = u128::from(ticks % self.ticks_per_s) * 1_000_000_000 / u128::from(self.ticks_per_s);
+        let part = ticks % self.ticks_per_s * 1_000_000_000 / self.ticks_per_s;
         let ns = whole.saturating_mul(1_000_000_000).saturating_add(part as i128);
         Time::from_nanos(ns.clamp(0, i128::from(u64::MAX)) as u64)
     }

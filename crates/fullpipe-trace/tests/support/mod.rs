@@ -162,6 +162,59 @@ pub fn pcap(segments: &[Segment], format: PcapFormat) -> Vec<u8> {
     out
 }
 
+/// The clock of a pcapng interface.
+#[derive(Clone, Copy)]
+pub struct Clock {
+    pub resolution: u8,
+    pub ticks_per_s: u64,
+    pub offset_s: u64,
+}
+
+impl Clock {
+    pub const NANOSECONDS: Clock = Clock { resolution: 9, ticks_per_s: 1_000_000_000, offset_s: 0 };
+}
+
+/// The kind of a pcapng block with a packet.
+#[derive(Clone, Copy, PartialEq)]
+pub enum PacketBlock {
+    Enhanced,
+    Obsolete,
+}
+
+/// A pcapng file with one interface.
+pub fn pcapng_with(segments: &[Segment], big_endian: bool, clock: Clock, packets: PacketBlock) -> Vec<u8> {
+    let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
+    let block = |kind: u32, body: &[u8]| {
+        let length = 12 + body.len().next_multiple_of(4);
+        let mut out = [word(kind), word(length as u32)].concat();
+        out.extend(body);
+        out.resize(length - 4, 0);
+        out.extend(word(length as u32));
+        out
+    };
+    let offset = if big_endian { clock.offset_s.to_be_bytes() } else { clock.offset_s.to_le_bytes() };
+    let mut out = block(0x0a0d_0d0a, &[&word(0x1a2b_3c4d)[..], &half(1), &half(0), &[0xff; 8]].concat());
+    let mut description = [&half(1)[..], &half(0), &word(0)].concat();
+    description.extend([&half(9)[..], &half(1), &[clock.resolution, 0, 0, 0]].concat());
+    description.extend([&half(14)[..], &half(8), &offset, &[0; 4]].concat());
+    out.extend(block(1, &description));
+    for s in segments {
+        let frame = frame(s);
+        let ticks = (u128::from(s.at.as_nanos()) * u128::from(clock.ticks_per_s) / 1_000_000_000) as u64;
+        let id = match packets {
+            PacketBlock::Enhanced => word(0).to_vec(),
+            // The interface and the number of dropped packets, which is unknown.
+            PacketBlock::Obsolete => [half(0), half(0xffff)].concat(),
+        };
+        let length = word(frame.len() as u32);
+        let body =
+            [&id[..], &word((ticks >> 32) as u32), &word(ticks as u32), &length, &length, &frame].concat();
+        out.extend(block(if packets == PacketBlock::Enhanced { 6 } else { 2 }, &body));
+    }
+    out
+}
+
 /// A pcapng file with one section, two alternating interfaces (the second with nanoseconds), and drop counters.
 pub fn pcapng(segments: &[Segment], big_endian: bool) -> Vec<u8> {
     let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };

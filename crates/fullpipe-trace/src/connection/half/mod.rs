@@ -155,11 +155,20 @@ impl Half {
 
     /// Payload bytes of a full segment: the MSS of the handshake, or less if all captured segments were smaller.
     pub(super) fn mss(&self, peer: &record::Options) -> u32 {
-        let timestamps = self.value.is_some();
+        self.mss_with(peer, self.largest, self.value.is_some())
+    }
+
+    /// Like [`Half::mss`] when `s` is the next segment. The first data of a connection older than the capture counts.
+    pub(super) fn mss_at(&self, peer: &record::Options, s: &Segment) -> u32 {
+        let timestamps = self.value.is_some() || s.options.timestamps.is_some();
+        self.mss_with(peer, self.largest.max(s.payload), timestamps)
+    }
+
+    fn mss_with(&self, peer: &record::Options, largest: u32, timestamps: bool) -> u32 {
         // RFC 6691 §2: the MSS includes options.
         let agreed =
             peer.mss.map(|m| u32::from(m).saturating_sub(if timestamps { 12 } else { 0 })).filter(|m| *m > 0);
-        match (agreed, self.largest) {
+        match (agreed, largest) {
             (Some(agreed), 0) => agreed,
             // The path or a middlebox may allow less.
             (Some(agreed), seen) if self.counts.data_packets >= 8 => agreed.min(seen),
