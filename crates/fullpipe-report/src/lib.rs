@@ -37,8 +37,9 @@ mod csv;
 mod figures;
 mod format;
 mod html;
-mod notes;
 #[cfg(feature = "files")]
+mod links;
+mod notes;
 mod output;
 mod palette;
 #[cfg(feature = "parquet")]

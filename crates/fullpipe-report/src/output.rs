@@ -1,10 +1,12 @@
 //! Report files: a path that cannot be written is an error before the run, and an existing report is replaced completely
 //! or not at all.
 
-use crate::{About, Format, UnknownFormat};
+use crate::{About, Format, UnknownFormat, links};
 use fullpipe_experiment::Results;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, BufWriter, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// A file that a report will be written to, and its format.
@@ -14,7 +16,8 @@ pub struct Output {
     file: AtomicFile,
 }
 
-/// A file that is replaced completely, or stays as it was.
+/// A file that is replaced completely, or stays as it was. A symbolic link stays one, unless it belongs to another user in
+/// a directory that everybody may write; that is an error. The mode and the owner of an existing file are kept.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
@@ -22,6 +25,8 @@ pub struct AtomicFile {
     /// The temporary file that will be renamed to `path`; `None` if `path` is a device or a pipe, which are written in
     /// place.
     partial: Option<PathBuf>,
+    /// The existing file, if its owner cannot be given to another file: the temporary file is copied into it.
+    existing: Option<File>,
 }
 
 /// A report could not be written: the path and the reason.
@@ -40,6 +45,8 @@ enum Reason {
     Directory,
     #[error("the directory {} does not exist", .0.display())]
     NoDirectory(PathBuf),
+    #[error("it was exchanged for another file while it was opened")]
+    Exchanged,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -90,30 +97,51 @@ impl AtomicFile {
     /// The directory or file is missing or not writable.
     pub fn open(path: &Path) -> Result<AtomicFile, OutputError> {
         let fail = |reason| OutputError { path: path.to_owned(), reason };
-        // Through symbolic links, so that the link stays one.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        match fs::metadata(&target) {
-            Ok(meta) if meta.is_dir() => return Err(fail(Reason::Directory)),
-            Ok(meta) if !meta.is_file() => {
-                let file = OpenOptions::new().write(true).open(&target).map_err(|e| fail(e.into()))?;
-                return Ok(AtomicFile { path: path.to_owned(), file, partial: None });
+        let target = links::resolve(path).map_err(|e| fail(e.into()))?;
+        let open = || OpenOptions::new().write(true).open(&target).map_err(|e| fail(e.into()));
+        let existing = match fs::metadata(&target) {
+            Ok(found) if found.is_dir() => return Err(fail(Reason::Directory)),
+            Ok(found) => {
+                let file = open()?;
+                let opened = file.metadata().map_err(|e| fail(e.into()))?;
+                if (opened.dev(), opened.ino()) != (found.dev(), found.ino()) {
+                    return Err(fail(Reason::Exchanged));
+                }
+                if !opened.is_file() {
+                    return Ok(AtomicFile { path: path.to_owned(), file, partial: None, existing: None });
+                }
+                Some((file, opened))
             }
-            Ok(_) => drop(OpenOptions::new().write(true).open(&target).map_err(|e| fail(e.into()))?),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
             Err(e) => return Err(fail(e.into())),
-        }
-        let directory = match target.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-            _ => PathBuf::from("."),
         };
+        let directory = links::directory(&target);
         if !directory.is_dir() {
             return Err(fail(Reason::NoDirectory(directory)));
         }
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let partial = directory.join(format!(".{name}.{}.part", std::process::id()));
-        let file = OpenOptions::new().write(true).create_new(true).open(&partial);
+        let partial =
+            directory.join(format!(".{name}.{:016x}.part", RandomState::new().build_hasher().finish()));
+        let mode = if existing.is_some() { 0o600 } else { 0o666 };
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(&partial);
         let file = file.map_err(|e| fail(e.into()))?;
-        Ok(AtomicFile { path: target, file, partial: Some(partial) })
+        let mut output = AtomicFile { path: target, file, partial: Some(partial), existing: None };
+        if let Some((existing, metadata)) = existing {
+            let is_kept = output.take_owner_and_mode(&metadata).map_err(|e| fail(e.into()))?;
+            output.existing = Some(existing).filter(|_| !is_kept);
+        }
+        Ok(output)
+    }
+
+    /// Gives the temporary file the owner and the mode of an existing file. Returns whether the owner was allowed.
+    fn take_owner_and_mode(&self, existing: &fs::Metadata) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        let is_same = (own.uid(), own.gid()) == (existing.uid(), existing.gid());
+        if !is_same && fchown(&self.file, Some(existing.uid()), Some(existing.gid())).is_err() {
+            return Ok(false);
+        }
+        self.file.set_permissions(Permissions::from_mode(existing.mode() & 0o777))?;
+        Ok(true)
     }
 
     /// Writes `bytes` to `path`.
@@ -137,7 +165,10 @@ impl AtomicFile {
         let written = write(&mut out).and_then(|()| out.flush());
         drop(out);
         written.map_err(|e| fail(&self.path, e))?;
-        if let Some(partial) = &self.partial {
+        if let Some(existing) = &mut self.existing {
+            let copied = self.file.rewind().and_then(|()| existing.set_len(0));
+            copied.and_then(|()| io::copy(&mut self.file, existing)).map_err(|e| fail(&self.path, e))?;
+        } else if let Some(partial) = &self.partial {
             fs::rename(partial, &self.path).map_err(|e| fail(&self.path, e))?;
             self.partial = None;
         }
@@ -188,6 +219,58 @@ mod tests {
         Output::open(&path).unwrap().write(&support::race(0.1), &About::default()).unwrap();
         assert!(fs::read_to_string(&path).unwrap().starts_with("{\"schema\""));
         assert_eq!(files(dir.path()), ["r.json"]);
+    }
+
+    #[test]
+    fn mode_and_owner_of_an_existing_file_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        // Only root can give files away.
+        let _ = std::os::unix::fs::chown(&path, Some(54_321), Some(12_345));
+        let before = fs::metadata(&path).unwrap();
+        AtomicFile::write(&path, b"new").unwrap();
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
+        assert_eq!(files(dir.path()), ["r.json"]);
+    }
+
+    #[test]
+    fn file_whose_owner_cannot_be_kept_is_written_in_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        fs::write(&path, "a long old report").unwrap();
+        let inode = fs::metadata(&path).unwrap().ino();
+        let mut output = AtomicFile::open(&path).unwrap();
+        // As after a refused fchown.
+        output.existing = Some(OpenOptions::new().write(true).open(&path).unwrap());
+        output.write_with(|out| out.write_all(b"new")).unwrap();
+        assert_eq!(
+            (fs::read_to_string(&path).unwrap().as_str(), fs::metadata(&path).unwrap().ino()),
+            ("new", inode)
+        );
+        assert_eq!(files(dir.path()), ["r.json"]);
+    }
+
+    #[test]
+    fn link_of_another_user_in_a_shared_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, target) = (dir.path().join("shared"), dir.path().join("target.json"));
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, Permissions::from_mode(0o1777)).unwrap();
+        fs::write(&target, "secret").unwrap();
+        let link = shared.join("report.json");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        // Only root can give links away.
+        if std::os::unix::fs::lchown(&link, Some(54_321), None).is_err() {
+            return;
+        }
+        let e = Output::open(&link).unwrap_err().to_string();
+        assert!(e.contains("report.json") && e.contains("another user"), "{e}");
+        assert_eq!(fs::read_to_string(&target).unwrap(), "secret");
+        assert_eq!(files(&shared), ["report.json"]);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Log rotation: `closed.jsonl` is the current file, `closed.1.jsonl` the one before it, and so on.
 
+use crate::links;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -16,9 +17,11 @@ pub(super) struct Files {
 
 impl Files {
     /// Files at `path`. Symbolic links are resolved, so that a link stays a link.
-    pub(super) fn at(path: &Path, max_files: u32) -> Files {
-        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        Files { path, max_files: max_files.max(1) }
+    ///
+    /// # Errors
+    /// A link or the file belongs to another user in a directory that everybody may write.
+    pub(super) fn at(path: &Path, max_files: u32) -> io::Result<Files> {
+        Ok(Files { path: links::resolve(path)?, max_files: max_files.max(1) })
     }
 
     /// Path of the current file.
@@ -73,9 +76,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn link_of_another_user_in_a_shared_directory_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        let link = dir.path().join("closed.jsonl");
+        symlink("/etc/passwd", &link).unwrap();
+        // Only root can give links away.
+        if lchown(&link, Some(54_321), None).is_ok() {
+            assert!(Files::at(&link, 3).unwrap_err().to_string().contains("another user"));
+        }
+    }
+
+    #[test]
     fn rotation_keeps_the_newest_files() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::at(&dir.path().join("closed.jsonl"), 3);
+        let files = Files::at(&dir.path().join("closed.jsonl"), 3).unwrap();
         for text in ["a", "b", "c", "d"] {
             files.rotate().unwrap();
             fs::write(files.path(), text).unwrap();
@@ -88,7 +104,7 @@ mod tests {
         found.sort();
         let expected = [("closed.1.jsonl", "c"), ("closed.2.jsonl", "b"), ("closed.jsonl", "d")];
         assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
-        let one = Files::at(&dir.path().join("closed.jsonl"), 1);
+        let one = Files::at(&dir.path().join("closed.jsonl"), 1).unwrap();
         one.rotate().unwrap();
         assert!(!one.path().exists() && dir.path().join("closed.1.jsonl").exists());
     }

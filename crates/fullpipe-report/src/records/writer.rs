@@ -103,11 +103,12 @@ impl Writer {
             if path.as_os_str() == "-" { "standard output".to_owned() } else { path.display().to_string() };
         let fail = |reason| RecordsError { path: name.clone(), reason };
         let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
-        let files = Files::at(path, rotation.files);
+        let files = Files::at(path, rotation.files).map_err(|e| fail(Reason::Io(e)))?;
         let sink = if path.as_os_str() == "-" {
             Sink::lines(Target::Stdout(io::stdout()), rotation)
         } else if files.is_special().map_err(|e| fail(Reason::Io(e)))? {
-            let stream = OpenOptions::new().write(true).open(path).map_err(|e| fail(Reason::Io(e)))?;
+            let stream =
+                OpenOptions::new().write(true).open(files.path()).map_err(|e| fail(Reason::Io(e)))?;
             Sink::lines(Target::Stream(stream), rotation)
         } else {
             match extension.as_deref() {
