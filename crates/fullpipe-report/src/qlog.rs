@@ -41,9 +41,13 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
         // Leave the object open for the events.
         let open = open.strip_suffix('}').unwrap_or(&open);
         write!(out, "{separator}{open},\"events\":[")?;
-        for (n, (at_s, name, data)) in events(flow).into_iter().enumerate() {
-            let event = json!({ "time": millis(at_s), "name": name, "data": data.value() });
-            write!(out, "{}{event}", if n == 0 { "\n" } else { ",\n" })?;
+        let mut separator = "\n";
+        for (at_s, name, data) in events(flow) {
+            for data in data.values() {
+                let event = json!({ "time": millis(at_s), "name": name, "data": data });
+                write!(out, "{separator}{event}")?;
+                separator = ",\n";
+            }
         }
         write!(out, "]}}")?;
     }
@@ -73,7 +77,9 @@ pub(crate) fn write_sequence(results: &Results, about: &About, out: &mut dyn Wri
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (at_s, group, name, data) in all {
         let group = &groups[group];
-        record(out, &json!({ "time": millis(at_s), "group_id": group, "name": name, "data": data.value() }))?;
+        for data in data.values() {
+            record(out, &json!({ "time": millis(at_s), "group_id": group, "name": name, "data": data }))?;
+        }
     }
     Ok(())
 }
@@ -109,19 +115,29 @@ fn record(out: &mut dyn Write, value: &Value) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// Data of an event. Losses stay numbers until they are written, as there can be millions.
+/// Data of one event, or of many at the same time.
 enum Data {
     Any(Value),
-    /// Packets lost so far.
-    Lost(u64),
+    /// One event for each lost packet: the counts of lost packets before and after. They are expanded only while they are
+    /// written, as there can be millions.
+    Lost {
+        before: u64,
+        after: u64,
+    },
+    /// One event for all: the count of lost packets.
+    LostTotal(u64),
 }
 
 impl Data {
-    fn value(self) -> Value {
-        match self {
-            Data::Any(value) => value,
-            Data::Lost(so_far) => json!({ "lost_packets": so_far }),
-        }
+    /// The data of each event.
+    fn values(self) -> impl Iterator<Item = Value> {
+        let lost_packets = |count: u64| json!({ "lost_packets": count });
+        let (any, lost) = match self {
+            Data::Any(value) => (Some(value), 0..0),
+            Data::LostTotal(count) => (Some(lost_packets(count)), 0..0),
+            Data::Lost { before, after } => (None, before..after),
+        };
+        any.into_iter().chain(lost.map(move |count| lost_packets(count + 1)))
     }
 }
 
@@ -185,14 +201,22 @@ fn metrics(flow: &FlowRecording, events: &mut Events) {
     }
 }
 
-/// Adds one `packet_lost` for each packet that the sender marked lost, at the end of the sampling interval.
+/// Maximum number of losses of a flow that are written one by one.
+const MAX_LOSS_EVENTS: u64 = 10_000_000;
+
+/// Adds one `packet_lost` for each packet that the sender marked lost, at the end of the sampling interval. Flows with
+/// more than [`MAX_LOSS_EVENTS`] losses get one per sampling interval.
 fn losses(flow: &FlowRecording, events: &mut Events) {
     let Some(lost) = flow.series.get(column::LOST_PACKETS) else { return };
-    let mut seen = 0.0;
+    let is_single = lost.iter().all(|total| total.is_nan() || *total <= MAX_LOSS_EVENTS as f64);
+    let mut before = 0;
     for (&t, &total) in flow.series.t_s.iter().zip(lost) {
-        while total >= seen + 1.0 {
-            seen += 1.0;
-            events.push((t, "recovery:packet_lost", Data::Lost(seen as u64)));
+        // Not a number gives 0.
+        let after = total as u64;
+        if after > before {
+            let data = if is_single { Data::Lost { before, after } } else { Data::LostTotal(after) };
+            events.push((t, "recovery:packet_lost", data));
+            before = after;
         }
     }
 }
@@ -445,6 +469,26 @@ mod tests {
         assert_eq!(records[0]["qlog_format"], "JSON-SEQ");
         assert_sorted_by_time(&records[1..]);
         assert_complete(&records[1..].iter().collect::<Vec<_>>(), &race);
+    }
+
+    #[test]
+    fn losses_are_expanded_only_while_writing() {
+        let mut race = support::race(0.2);
+        let mut written = |lost: &[f64]| {
+            let flow = &mut race.runs[0].flows[0];
+            let rows = flow.series.t_s.len();
+            let column = flow.series.columns.iter_mut().find(|c| c.name == column::LOST_PACKETS).unwrap();
+            column.values = lost.iter().copied().chain(std::iter::repeat(f64::NAN)).take(rows).collect();
+            let mut events = Vec::new();
+            losses(flow, &mut events);
+            assert!(events.len() <= lost.len());
+            let values = events.into_iter().flat_map(|(_, _, data)| data.values());
+            values.map(|data| data["lost_packets"].as_u64().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(written(&[0.0, 2.0, 2.0, 5.0]), [1, 2, 3, 4, 5]);
+        // A recording of another program can contain any number.
+        assert_eq!(written(&[3.0, 1e12, f64::INFINITY]), [3, 1_000_000_000_000, u64::MAX]);
+        assert_eq!(written(&[f64::NAN, -1.0]), [0_u64; 0]);
     }
 
     #[test]

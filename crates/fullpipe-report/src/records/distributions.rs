@@ -129,7 +129,7 @@ impl Distributions {
         let (first, last) = self.span.unwrap_or((at, at));
         self.span = Some((first.min(at), last.max(at)));
         let names = [
-            sample.controller.clone().unwrap_or_else(|| "unknown".to_owned()),
+            sample.controller.as_deref().map_or_else(|| "unknown".to_owned(), clipped),
             prefix(sample.remote),
             sample.port.to_string(),
             hour(at),
@@ -170,6 +170,18 @@ impl Distributions {
             text[..16].replace('T', " ")
         };
         self.span.map(|(first, last)| format!("{} to {} UTC", minute(first), minute(last)))
+    }
+}
+
+/// Longest name of a group in characters. The kernel's controller names have at most 15.
+const MAX_NAME_CHARS: usize = 40;
+
+/// The start of `name` without control characters: a record can contain any text.
+fn clipped(name: &str) -> String {
+    let printable = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    match name.char_indices().nth(MAX_NAME_CHARS) {
+        None => name.chars().map(printable).collect(),
+        Some(_) => name.chars().take(MAX_NAME_CHARS - 1).map(printable).chain(['…']).collect(),
     }
 }
 

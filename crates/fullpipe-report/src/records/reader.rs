@@ -1,8 +1,10 @@
 //! Reads records from JSON lines, the document that `fullpipe trace --json` prints, and Parquet.
 
 use super::distributions::Distributions;
-use fullpipe_experiment::connection::{Connection, Connections, SCHEMA};
+use fullpipe_experiment::connection::{Connection, SCHEMA};
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
@@ -91,13 +93,7 @@ pub fn read_lines(
             // The first line of a document is not a record, or holds the whole document.
             Err(_) if number == 1 => {
                 let rest = io::Cursor::new(line).chain(source).take(MAX_DOCUMENT_BYTES);
-                let all: Connections =
-                    serde_json::from_reader(rest).map_err(|e| format!("it contains no records: {e}"))?;
-                if all.schema != SCHEMA {
-                    return Err(format!("its schema is {}; records have {SCHEMA}", all.schema));
-                }
-                all.connections.iter().for_each(&mut each);
-                found.connections = all.connections.len() as u64;
+                found.connections = read_document(rest, &mut each)?;
                 return Ok(found);
             }
             Err(e) if e.is_eof() && !is_whole && (line.len() as u64) < MAX_LINE_BYTES => {
@@ -110,11 +106,91 @@ pub fn read_lines(
     Ok(found)
 }
 
+/// Calls `each` for every record of a document with all of them, while it is read: one record is in memory at a time.
+fn read_document(source: impl Read, each: &mut dyn FnMut(&Connection)) -> Result<u64, String> {
+    let mut document = Document { schema: None, has_records: false, count: 0, each };
+    let mut json = serde_json::Deserializer::from_reader(source);
+    let outcome = json.deserialize_map(&mut document).and_then(|()| json.end());
+    if let Some(schema) = document.schema.filter(|schema| schema != SCHEMA) {
+        return Err(format!("its schema is {schema}; records have {SCHEMA}"));
+    }
+    outcome.map_err(|e| format!("it contains no records: {e}"))?;
+    Ok(document.count)
+}
+
+/// A document that is being read.
+struct Document<'a> {
+    schema: Option<String>,
+    has_records: bool,
+    count: u64,
+    each: &'a mut dyn FnMut(&Connection),
+}
+
+impl<'de> Visitor<'de> for &mut Document<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with connections")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<(), M::Error> {
+        use serde::de::Error as _;
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "schema" => {
+                    let schema = self.schema.insert(map.next_value()?);
+                    if schema != SCHEMA {
+                        return Err(M::Error::custom("another schema"));
+                    }
+                }
+                "connections" => {
+                    self.has_records = true;
+                    map.next_value_seed(Records(self))?;
+                }
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        match (&self.schema, self.has_records) {
+            (None, _) => Err(M::Error::missing_field("schema")),
+            (Some(_), false) => Err(M::Error::missing_field("connections")),
+            (Some(_), true) => Ok(()),
+        }
+    }
+}
+
+/// The list of records of a document.
+struct Records<'a, 'b>(&'a mut Document<'b>);
+
+impl<'de> DeserializeSeed<'de> for Records<'_, '_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Records<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of connections")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<(), S::Error> {
+        while let Some(record) = list.next_element::<Connection>()? {
+            (self.0.each)(&record);
+            self.0.count += 1;
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::records::{GroupBy, Rotation, Writer};
     use crate::support::connection;
+    use fullpipe_experiment::connection::Connections;
 
     fn written(name: &str) -> Distributions {
         let dir = tempfile::tempdir().unwrap();
@@ -143,6 +219,59 @@ mod tests {
             assert_eq!(all, direct);
         }
         assert_eq!(direct.groups(GroupBy::Controller).len(), 2);
+    }
+
+    /// Gives a document piece by piece and counts the bytes that were read.
+    struct Pieces<'a> {
+        pieces: Box<dyn Iterator<Item = Vec<u8>> + 'a>,
+        piece: Vec<u8>,
+        at: usize,
+        given: &'a std::cell::Cell<usize>,
+    }
+
+    impl Read for Pieces<'_> {
+        fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            if self.at == self.piece.len() {
+                (self.piece, self.at) = (self.pieces.next().unwrap_or_default(), 0);
+            }
+            let n = out.len().min(self.piece.len() - self.at);
+            out[..n].copy_from_slice(&self.piece[self.at..self.at + n]);
+            self.at += n;
+            self.given.set(self.given.get() + n);
+            Ok(n)
+        }
+    }
+
+    #[test]
+    fn records_of_a_document_are_counted_while_it_is_read() {
+        let record = serde_json::to_vec(&connection(1)).unwrap();
+        let head = format!("{{\n\"schema\":\"{SCHEMA}\",\"more\":[1,{{}}],\"connections\":[").into_bytes();
+        let list = (0..2000).map(|n| if n == 0 { record.clone() } else { [b",", &record[..]].concat() });
+        let pieces = Box::new([head].into_iter().chain(list).chain([b"]}".to_vec()]));
+        let given = std::cell::Cell::new(0);
+        let source = Pieces { pieces, piece: Vec::new(), at: 0, given: &given };
+        let mut first_at = None;
+        let found = read_lines(BufReader::new(source), |_| {
+            first_at.get_or_insert(given.get());
+        });
+        assert_eq!(found.unwrap().connections, 2000);
+        let (first, all) = (first_at.unwrap(), given.get());
+        assert!(first < all / 20, "the first of 2000 records came after {first} of {all} bytes");
+    }
+
+    #[test]
+    fn damaged_documents_are_errors() {
+        let document = serde_json::to_string_pretty(&Connections::new(vec![connection(1)])).unwrap();
+        for (text, expected) in [
+            (document.replace(SCHEMA, "fullpipe/watch/1"), "fullpipe/watch/1"),
+            (document[..document.len() - 10].to_owned(), "contains no records"),
+            (format!("{document} 7"), "trailing"),
+            ("{\n\"connections\":[]}".to_owned(), "schema"),
+            (format!("{{\n\"schema\":\"{SCHEMA}\"}}"), "connections"),
+        ] {
+            let error = read_lines(text.as_bytes(), |_| ()).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

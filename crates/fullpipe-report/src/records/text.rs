@@ -253,6 +253,20 @@ mod tests {
     }
 
     #[test]
+    fn long_controller_names_are_clipped() {
+        let mut record = connection(1);
+        record.socket.as_mut().unwrap().controller = Some(format!("x\u{1b}[2J{}", "y".repeat(70_000)));
+        let mut all = some(10);
+        all.add(&record);
+        let text = text(&all, &GroupBy::ALL);
+        assert!(text.lines().all(|l| l.chars().count() <= 160), "{text}");
+        assert!(
+            text.contains("x\u{fffd}[2Jyyy") && text.contains("yy…") && !text.contains('\u{1b}'),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn page_without_connections_is_valid() {
         let mut out = Vec::new();
         page(&Distributions::default(), &GroupBy::ALL, &About::default(), &mut out).unwrap();

@@ -3,7 +3,8 @@
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Draws `values` at rising times `t` from 0 to `end` in `width` characters. Each character is the mean of its interval on
-/// a scale from 0 to `top`, or a blank if the interval has no values.
+/// a scale from 0 to `top`; without samples in it, the value of the next sample, which describes the time before it. It is
+/// a blank where there is no value.
 pub(crate) fn sparkline(t: &[f64], values: &[f64], end: f64, top: f64, width: usize) -> String {
     let mut sums = vec![(0.0, 0u32); width];
     for (&t, &v) in t.iter().zip(values) {
@@ -14,14 +15,23 @@ pub(crate) fn sparkline(t: &[f64], values: &[f64], end: f64, top: f64, width: us
             *n += 1;
         }
     }
-    let level = |(sum, n): (f64, u32)| {
-        if n == 0 {
-            return ' ';
+    // The interval of a sample ends at its time and begins at the one before.
+    let first_start = t.first().map_or(0.0, |first| t.get(1).map_or(*first, |second| 2.0 * first - second));
+    let mut line = String::new();
+    let mut sample = 0;
+    for (cell, (sum, n)) in sums.into_iter().enumerate() {
+        let middle = (cell as f64 + 0.5) / width as f64 * end;
+        while t.get(sample).is_some_and(|t| *t < middle) {
+            sample += 1;
         }
-        let share = if top > 0.0 { sum / f64::from(n) / top } else { 0.0 };
-        LEVELS[((share * 8.0) as usize).min(7)]
-    };
-    sums.into_iter().map(level).collect()
+        let held = values.get(sample).filter(|v| v.is_finite() && middle >= first_start);
+        let mean = if n > 0 { Some(sum / f64::from(n)) } else { held.copied() };
+        line.push(mean.map_or(' ', |mean| {
+            let share = if top > 0.0 { mean / top } else { 0.0 };
+            LEVELS[((share * 8.0) as usize).min(7)]
+        }));
+    }
+    line
 }
 
 #[cfg(test)]
@@ -36,5 +46,14 @@ mod tests {
         assert_eq!(sparkline(&t, &ramp, 0.0, 80.0, 3).chars().count(), 3);
         assert_eq!(sparkline(&[], &[], 10.0, 0.0, 3), "   ");
         assert_eq!(sparkline(&t, &ramp, 10.0, 80.0, 0), "");
+    }
+
+    #[test]
+    fn sample_is_as_wide_as_its_time() {
+        let t: Vec<f64> = (1..=4).map(f64::from).collect();
+        assert_eq!(sparkline(&t, &[1.0, 3.0, f64::NAN, 7.0], 4.0, 8.0, 12), "▂▂▂▂▄▄▄  ███");
+        // A flow that starts at 2 s.
+        assert_eq!(sparkline(&t[2..], &[3.0, 7.0], 4.0, 8.0, 8), "    ▄▄▄█");
+        assert_eq!(sparkline(&t[..2], &[3.0, 7.0], 4.0, 8.0, 8), "▄▄▄██   ");
     }
 }
