@@ -7,6 +7,7 @@ use fullpipe_trace::wire::{Flags, Segment, TcpOptions};
 use fullpipe_trace::{Analyser, Options};
 use fullpipe_units::{Span, Time};
 use proptest::prelude::*;
+use std::net::{Ipv4Addr, SocketAddr};
 use support::{Exchange, client, segment, server};
 
 #[test]
@@ -296,4 +297,40 @@ fn first_packet_of_a_connection_older_than_the_capture_counts_as_its_segments() 
         t.segments.extend([data, ack]);
     }
     assert_eq!(t.connection().to_server.segments, 168);
+}
+
+/// SYNs from `count` addresses, one each microsecond.
+fn syn_flood(count: u32) -> impl Iterator<Item = Segment> {
+    (0..count).map(|n| {
+        let from = SocketAddr::from((Ipv4Addr::from(0x0b00_0000 + n), 40_000));
+        Segment { from, to: server(), ..segment(f64::from(n) * 1e-3, client(), Flags::SYN, n, 0, 0) }
+    })
+}
+
+#[test]
+fn flood_of_connections_takes_linear_time_and_evicts_the_longest_silent() {
+    let mut analyser = Analyser::new(Options::default());
+    let mut t = Exchange::new(7, 9);
+    t.open(0.0, 40.0, 0.125);
+    let opening = t.segments.len();
+    t.data(190.0, 0, 1000);
+    t.data(280.0, 1000, 2000);
+    // It is the first connection, but others are silent for longer when the table is full.
+    t.segments[..opening].iter().for_each(|s| analyser.add_segment(s));
+    let mut flood = syn_flood(300_000).map(|s| Segment { at: s.at + Span::from_millis(100), ..s });
+    for (count, data) in [(90_000, t.segments[opening]), (90_000, t.segments[opening + 1])] {
+        flood.by_ref().take(count).for_each(|s| analyser.add_segment(&s));
+        analyser.add_segment(&data);
+    }
+    let began = std::time::Instant::now();
+    flood.for_each(|s| analyser.add_segment(&s));
+    // It took 8 ms for each of them.
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+    let analysis = analyser.finish();
+    let with_data: Vec<_> = analysis.connections.iter().filter(|c| c.record.to_server.bytes > 0).collect();
+    assert_eq!(with_data.len(), 1);
+    assert_eq!((with_data[0].record.number, with_data[0].record.to_server.bytes), (1, 2000));
+    assert_eq!(analysis.connections.len(), 20_001);
+    assert_eq!(analysis.packets.unlisted_connections, 280_000);
+    assert!(analysis.connections.is_sorted_by_key(|c| c.record.number));
 }

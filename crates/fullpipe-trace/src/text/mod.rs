@@ -64,6 +64,7 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
         (counters.unknown_link, "with unsupported link types"),
         (packets.fragments, "fragments without a TCP header"),
         (packets.short, "truncated or malformed"),
+        (packets.unlisted_connections, "connections without payload not listed"),
         (counters.damaged_blocks, "damaged blocks skipped"),
         (counters.dropped, "dropped by the capturing host"),
     ] {
