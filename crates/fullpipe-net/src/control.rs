@@ -1,5 +1,6 @@
 //! The control connection: states and JSON texts, always with a deadline.
 
+use crate::foreign;
 use crate::iperf3::{MAX_RESULTS, Malformed, ServerError, State};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Read, Write};
@@ -99,6 +100,14 @@ impl Control {
         let mut byte = [0];
         self.read_exact(&mut byte, doing, timeout)?;
         State::parse(byte[0]).map_err(|e| ControlError::Malformed(doing, e))
+    }
+
+    /// The protocol of a peer that does not speak iperf3, by the first bytes it sends.
+    pub fn foreign_protocol(&self) -> Option<&'static str> {
+        let mut first = [0; 16];
+        // They come in one segment.
+        let n = self.socket.peek(&mut first).unwrap_or(0);
+        foreign::protocol(first.get(..n)?)
     }
 
     /// Reads a length-prefixed text of at most `longest` bytes.

@@ -31,6 +31,7 @@ pub mod client;
 pub mod compare;
 pub mod control;
 pub mod diagnose;
+mod foreign;
 pub mod get;
 pub mod http;
 pub mod iperf3;

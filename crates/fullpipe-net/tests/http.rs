@@ -48,7 +48,8 @@ fn stops_with_open_connections(server: &Running) {
 #[test]
 fn abandoned_slow_requests_release_their_permits() {
     let server = start(Limits { clients: 8, ..patient() });
-    let slow: Vec<TcpStream> = (0..8)
+    // One address leaves a quarter to others.
+    let slow: Vec<TcpStream> = (0..6)
         .map(|n| {
             let mut socket = connect(&server);
             let request = match n % 2 {
@@ -60,7 +61,9 @@ fn abandoned_slow_requests_release_their_permits() {
             };
             socket.write_all(request.as_bytes()).unwrap();
             // Each has its permit before the next request.
-            socket.read_exact(&mut [0; 12]).unwrap();
+            let mut status = [0; 12];
+            socket.read_exact(&mut status).unwrap();
+            assert!([b"HTTP/1.1 200", b"HTTP/1.1 100"].contains(&&status), "{n}: {status:?}");
             if n % 2 == 1 {
                 socket.write_all(b"abcdefgh").unwrap();
             }
@@ -174,6 +177,126 @@ fn a_paced_upload_in_small_chunks_keeps_to_the_rate() {
     assert!(answer.contains("\"bytes\":50000,"), "{answer}");
     // 50 kB at 100 kB/s, minus the permitted lag.
     assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+}
+
+/// A server at 100 kB/s.
+fn slow_server(secret: Option<&str>) -> Running {
+    let limits = Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() };
+    Running::start(server::Config { limits, secret: secret.map(str::to_owned), ..Default::default() })
+}
+
+#[test]
+fn chunk_framing_is_paced_and_bounded() {
+    let server = slow_server(None);
+    let mut request = "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
+    request.push_str(&format!("1;{}\r\nx\r\n", "e".repeat(1000)).repeat(100));
+    let began = Instant::now();
+    let answer = exchange(&server, &request);
+    assert!(answer.contains("more chunk framing than data"), "{answer}");
+    // 64 kB of framing.
+    assert!(began.elapsed() >= Duration::from_millis(450), "{:?}", began.elapsed());
+    let small = "PUT /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let answer = exchange(&server, &format!("{small}{}0\r\n\r\n", "1\r\nx\r\n".repeat(2000)));
+    assert!(answer.contains("\"bytes\":2000,"), "chunks of a byte: {answer}");
+}
+
+#[test]
+fn pages_and_refusals_are_paced() {
+    for secret in [None, Some("secret")] {
+        let server = slow_server(secret);
+        let page = "GET / HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n";
+        let began = Instant::now();
+        let answer =
+            exchange(&server, &format!("{}{page}Connection: close\r\n\r\n", format!("{page}\r\n").repeat(5)));
+        let paced = Duration::from_secs_f64(answer.len() as f64 / 100_000.0 - 0.2);
+        assert!(
+            answer.len() > 60_000 && began.elapsed() >= paced,
+            "{} in {:?}",
+            answer.len(),
+            began.elapsed()
+        );
+    }
+}
+
+#[test]
+fn small_transfers_one_after_the_other_keep_to_the_rate() {
+    let server = slow_server(None);
+    let download = "GET /download?size=1000 HTTP/1.1\r\nHost: h\r\n";
+    let upload = "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n";
+    let close = "Connection: close\r\n\r\n";
+    let body = "b".repeat(1000);
+    let downloads = format!("{}{download}{close}", format!("{download}\r\n").repeat(59));
+    let uploads = format!("{}{upload}{close}{body}", format!("{upload}\r\n{body}").repeat(59));
+    for requests in [downloads, uploads] {
+        let began = Instant::now();
+        exchange(&server, &requests);
+        assert!(began.elapsed() >= Duration::from_millis(500), "60 kB in {:?}", began.elapsed());
+        // On connections of their own.
+        let began = Instant::now();
+        for _ in 0..20 {
+            exchange(&server, &format!("GET /download?size=5000 HTTP/1.1\r\nHost: h\r\n{close}"));
+        }
+        assert!(began.elapsed() >= Duration::from_millis(900), "100 kB in {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn what_follows_a_refusal_is_hardly_read() {
+    let server =
+        start(Limits { bytes: Some(10), rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() });
+    let mut socket = connect(&server);
+    socket.write_all(b"PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999\r\n\r\n").unwrap();
+    let (block, mut written) = ([0; 65_536], 0);
+    while let Ok(n) = socket.write(&block) {
+        written += n;
+    }
+    // What the socket buffers of both ends take, at most.
+    assert!(written < 20_000_000, "{written}");
+}
+
+#[test]
+fn a_dripping_upload_is_ended() {
+    let server = start(Limits { idle: Duration::from_millis(400), ..patient() });
+    for framing in ["Content-Length: 1000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n99\r\n"] {
+        let mut socket = connect(&server);
+        socket.write_all(format!("PUT /upload HTTP/1.1\r\nHost: h\r\n{framing}").as_bytes()).unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while socket.write_all(b"x").is_ok() {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let error = server.event("upload")["error"].to_string();
+        assert!(error.contains("less than 64 bytes per second") || error.contains("no progress"), "{error}");
+    }
+}
+
+#[test]
+fn pages_of_other_sites_get_and_give_nothing() {
+    let server = start(patient());
+    let from = |site: &str, path: &str| {
+        let fields = format!("Host: h\r\nSec-Fetch-Site: {site}\r\nConnection: close\r\n\r\n");
+        exchange(&server, &format!("GET {path} HTTP/1.1\r\n{fields}"))
+    };
+    for path in ["/download?size=10", "/transfer/x", "/upload"] {
+        assert!(from("cross-site", path).starts_with("HTTP/1.1 403 "), "{path}");
+        assert!(!from("same-origin", path).starts_with("HTTP/1.1 403 "), "{path}");
+    }
+    let answer = from("none", "/download?size=10");
+    assert!(answer.contains("\r\nCross-Origin-Resource-Policy: same-origin\r\n"), "{answer}");
+}
+
+#[test]
+fn unknown_parameters_are_refused_with_the_known_ones() {
+    let server = start(patient());
+    for (request, known) in [
+        ("GET /download?bytes=1000", "unknown parameter \"bytes\"; /download has size, cc, rate, time"),
+        ("GET /download?Size=1k", "unknown parameter \"Size\""),
+        ("PUT /upload?size=1k", "unknown parameter \"size\"; /upload has cc, rate"),
+    ] {
+        let answer =
+            exchange(&server, &format!("{request} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(known), "{answer}");
+    }
 }
 
 #[test]

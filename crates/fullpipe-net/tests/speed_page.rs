@@ -77,16 +77,20 @@ fn reader(fields: &str) -> String {
             const byId = (id) => document.getElementById(id);
             for (const [id, value] of Object.entries({fields})) byId(id).value = value;
             byId("go").click();
-            while (document.documentElement.dataset.test !== "done" && document.documentElement.dataset.test !== "failed") await new Promise((r) => setTimeout(r, 50));
+            const test = () => document.documentElement.dataset.test;
+            while (test() !== "done" && test() !== "failed") await new Promise((r) => setTimeout(r, 50));
             const text = (id) => byId(id).textContent;
             return {{
-                end: document.documentElement.dataset.test, verdict: text("verdict"), state: text("state"), button: text("go"),
-                goodput: [text("goodput-a"), text("goodput-b")], loaded: [text("loaded-a"), text("loaded-b")], idle: text("idle"),
+                end: test(), verdict: text("verdict"), state: text("state"), button: text("go"),
+                goodput: [text("goodput-a"), text("goodput-b")],
+                loaded: [text("loaded-a"), text("loaded-b")], idle: text("idle"),
                 again: [text("again-a"), text("again-b")],
-                lines: ["plot-rate", "plot-rtt"].map((id) => document.querySelectorAll("#" + id + " polyline").length),
+                lines: ["plot-rate", "plot-rtt"]
+                    .map((id) => document.querySelectorAll("#" + id + " polyline").length),
                 secret: !byId("secret-label").hidden,
                 wide: document.documentElement.scrollWidth - innerWidth,
-                foreign: performance.getEntriesByType("resource").filter((e) => !e.name.startsWith(location.origin)).length,
+                foreign: performance.getEntriesByType("resource")
+                    .filter((e) => !e.name.startsWith(location.origin)).length,
             }};
         }})()"##
     )

@@ -112,6 +112,15 @@ pub enum ClientError {
     /// The controller is not available.
     #[error(transparent)]
     Pin(#[from] PinError),
+    /// The server is not an iperf3 server.
+    #[error("the server speaks {0}, not iperf3: is the port right?")]
+    Foreign(&'static str),
+    /// The server sent nothing.
+    #[error(
+        "the server accepted the connection and sent nothing for {0:?}: probably not iperf3, but iperf 2, \
+            HTTP or TLS"
+    )]
+    Silent(Duration),
     /// The server is busy.
     #[error("the server is busy with another test or denies access; try again later")]
     Busy,

@@ -4,7 +4,7 @@ use super::stream::Stream;
 use super::test::{STEP_TIMEOUT, Test};
 use super::{ClientError, Interval, Sample, StreamInterval};
 use crate::control::ControlError;
-use crate::iperf3::State;
+use crate::iperf3::{Params, State};
 use crate::sample::SocketSample;
 use crate::transfer::{Budget, CpuClock};
 use crate::transfer::{Counters, Measurement};
@@ -48,8 +48,11 @@ impl Test<'_> {
         let budget = self.params.byte_budget().map(|b| Arc::new(Budget::new(b)));
         let cpu = CpuClock::start();
         let began = Instant::now();
+        // A stock server ignores the extension.
+        let extension = self.params.extension.clone().filter(|_| self.hello.is_some());
+        let params = Params { extension, ..self.params.clone() };
         for stream in &self.streams {
-            stream.start(&self.params, self.config.block_chosen, budget.clone(), &self.stop)?;
+            stream.start(&params, self.config.block_chosen, budget.clone(), &self.stop)?;
         }
         if let Some(probes) = &self.probes {
             probes.set_loaded(true);

@@ -34,8 +34,15 @@ impl Stream {
         stop: &Arc<AtomicBool>,
     ) -> io::Result<()> {
         let datagrams = matches!(self.endpoint.transport, Transport::Udp(_));
+        // iperf3 servers count whole blocks.
+        let whole_blocks = params.rate > 0 && params.extension.is_none();
         let options = StreamOptions {
-            block: if block_chosen || datagrams { params.block as usize } else { DEFAULT_SEND_BLOCK },
+            block: if block_chosen || datagrams || whole_blocks {
+                params.block as usize
+            } else {
+                DEFAULT_SEND_BLOCK
+            },
+            whole_blocks,
             rate: (params.rate > 0).then(|| Rate::from_bits_per_sec(params.rate)),
             cap: None,
             wide: params.udp_counters_64bit,

@@ -31,7 +31,7 @@ pub(super) struct Test<'a> {
     cookie: Cookie,
     peer: SocketAddr,
     pub(super) params: Params,
-    hello: Option<extension::Hello>,
+    pub(super) hello: Option<extension::Hello>,
     pub(super) probes: Option<Probes>,
     pub(super) streams: Vec<Arc<Stream>>,
     /// The server's sending sockets as last reported, by stream.
@@ -92,7 +92,7 @@ impl<'a> Test<'a> {
         let mut last = None;
         let mut reports = 0;
         loop {
-            let state = self.next_state(doing)?;
+            let state = self.next_state(doing, last.is_none())?;
             if let Some(step) = step(state)
                 && last.replace(step).is_some_and(|last| last >= step)
             {
@@ -149,8 +149,9 @@ impl<'a> Test<'a> {
         Ok(ClientError::Refused(self.control.read_error(STEP_TIMEOUT)?))
     }
 
-    /// Waits for the server's next state; can be interrupted.
-    fn next_state(&self, doing: &'static str) -> Result<State, ClientError> {
+    /// Waits for the server's next state; can be interrupted. What is not an iperf3 server shows in
+    /// the first.
+    fn next_state(&self, doing: &'static str, is_first: bool) -> Result<State, ClientError> {
         let deadline = Instant::now() + STEP_TIMEOUT;
         while !self.control.readable(POLL_INTERVAL)? {
             if self.interrupt.load(Relaxed) {
@@ -158,8 +159,15 @@ impl<'a> Test<'a> {
                 return Err(ClientError::Interrupted);
             }
             if Instant::now() >= deadline {
-                return Err(ControlError::TimedOut(doing, STEP_TIMEOUT).into());
+                return Err(if is_first {
+                    ClientError::Silent(STEP_TIMEOUT)
+                } else {
+                    ControlError::TimedOut(doing, STEP_TIMEOUT).into()
+                });
             }
+        }
+        if is_first && let Some(name) = self.control.foreign_protocol() {
+            return Err(ClientError::Foreign(name));
         }
         Ok(self.control.read_state(doing, STEP_TIMEOUT)?)
     }

@@ -30,6 +30,8 @@ pub struct RequestHead {
     pub authorization: Option<String>,
     /// Whether `Accept` names `text/html`, as browsers do and programs do not.
     pub wants_page: bool,
+    /// Whether a browser says that a page of another site makes the request (`Sec-Fetch-Site`).
+    pub cross_site: bool,
     /// Whether the connection closes after the response.
     pub close: bool,
 }
@@ -89,6 +91,8 @@ impl RequestHead {
             wants_page: fields.list("accept").any(|kind| {
                 kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("text/html"))
             }),
+            cross_site: fields.list_contains("sec-fetch-site", "cross-site")
+                || fields.list_contains("sec-fetch-site", "same-site"),
             close: fields.list_contains("connection", "close")
                 || (version == 0 && !fields.list_contains("connection", "keep-alive")),
             method,

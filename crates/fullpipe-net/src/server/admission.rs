@@ -35,6 +35,14 @@ pub(super) enum Full {
 }
 
 impl Full {
+    /// The reason where tests and transfers are limited.
+    pub fn clients_reason(self) -> &'static str {
+        match self {
+            Full::Server => "too many clients",
+            Full::Address => "too many clients from this address",
+        }
+    }
+
     pub fn reason(self) -> &'static str {
         match self {
             Full::Server => "too many connections",
@@ -51,6 +59,11 @@ impl Admission {
         let max =
             max.min(usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS)).unwrap_or(usize::MAX));
         Arc::new(Admission { max: max.max(1), max_per_address, open: Mutex::default() })
+    }
+
+    /// For tests and transfers: one address can hold at most three quarters of the permits.
+    pub fn of_clients(max: usize) -> Arc<Admission> {
+        Arc::new(Admission { max, max_per_address: max - max / 4, open: Mutex::default() })
     }
 
     /// Acquires a permit for one connection from `ip`, released on drop.
@@ -131,6 +144,20 @@ mod tests {
         drop(first);
         assert!(admission.acquire(ip("192.0.2.1")).is_ok());
         assert_eq!((admission.count(), lock(&admission.open).by_address.len()), (2, 2));
+    }
+
+    #[test]
+    fn one_address_leaves_clients_of_others_room() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (max, of_one) in [(1, 1), (2, 2), (4, 3), (8, 6)] {
+            let clients = Admission::of_clients(max);
+            let held: Vec<Permit> = (0..of_one).map(|_| clients.acquire(ip("192.0.2.1")).unwrap()).collect();
+            assert!(clients.acquire(ip("192.0.2.1")).is_err());
+            let other: Vec<Permit> =
+                (of_one..max).map(|_| clients.acquire(ip("192.0.2.2")).unwrap()).collect();
+            assert_eq!(clients.acquire(ip("192.0.2.3")).unwrap_err(), Full::Server);
+            drop((held, other));
+        }
     }
 
     #[test]

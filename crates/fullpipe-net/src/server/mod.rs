@@ -19,18 +19,20 @@ pub use event::Event;
 pub use limits::{Limits, Network};
 
 use crate::control::readable;
+use crate::foreign;
 use crate::iperf3::{COOKIE_LEN, Cookie};
 use admission::Admission;
 use fullpipe_kernel::socket;
+use fullpipe_units::Span;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
 use std::io::{self, Read};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use throttle::Throttle;
@@ -98,7 +100,8 @@ struct Shared {
     stop: AtomicBool,
     wake: EventFd,
     admission: Arc<Admission>,
-    tests: AtomicUsize,
+    /// Tests and HTTP transfers.
+    clients: Arc<Admission>,
     finished: AtomicU64,
     /// Limits repeated log lines.
     throttle: Mutex<Throttle>,
@@ -141,22 +144,26 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Occupies a counter until dropped.
-struct ClientPermit<'a>(&'a AtomicUsize);
+/// Bytes read after a refusal, at most; also at most those of a second at the allowed rate.
+const MAX_DRAINED: u64 = 4 << 20;
 
-impl<'a> ClientPermit<'a> {
-    /// `None` if the counter has reached `max`.
-    fn acquire(counter: &'a AtomicUsize, max: usize) -> Option<Self> {
-        counter
-            .fetch_update(SeqCst, SeqCst, |n| (n < max).then_some(n + 1))
-            .ok()
-            .map(|_| ClientPermit(counter))
-    }
-}
-
-impl Drop for ClientPermit<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, SeqCst);
+/// Stops sending, and reads and discards what the client still sends for up to a second: closing
+/// with unread bytes would reset the connection, and the last message would be lost.
+fn drain(shared: &Shared, socket: &TcpStream) {
+    let _ = socket.shutdown(Shutdown::Write);
+    let rate = shared.config.limits.rate;
+    let mut left = rate.map_or(MAX_DRAINED, |rate| rate.bytes_in(Span::from_secs(1)).min(MAX_DRAINED));
+    let mut rest = [0; 4096];
+    let deadline = Instant::now() + Duration::from_secs(1);
+    while left > 0
+        && Instant::now() < deadline
+        && !shared.stopping()
+        && readable(socket, Duration::from_millis(200)).is_ok_and(|ready| ready)
+    {
+        match (&mut &*socket).read(&mut rest) {
+            Ok(n @ 1..) => left = left.saturating_sub(n as u64),
+            _ => return,
+        }
     }
 }
 
@@ -208,6 +215,7 @@ impl Server {
         }
         let datagrams = udp::bind(address)?;
         let limits = &config.limits;
+        let clients = Admission::of_clients(limits.clients);
         let shared = Shared {
             admission: Admission::new(limits.connections, limits.connections_per_address),
             config,
@@ -215,7 +223,7 @@ impl Server {
             log: Box::new(log),
             stop: AtomicBool::new(false),
             wake: EventFd::new()?,
-            tests: AtomicUsize::new(0),
+            clients,
             finished: AtomicU64::new(0),
             throttle: Mutex::default(),
             waiting: Mutex::default(),
@@ -372,7 +380,10 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
                     None => failed("echo connection without a test, or too many".to_owned()),
                 }
             }
-            Err(e) => failed(e.to_string()),
+            Err(e) => match foreign::protocol(&opening) {
+                Some("iperf 2") => failed("the client is iperf 2: use iperf3 or `fullpipe test`".to_owned()),
+                _ => failed(e.to_string()),
+            },
         },
     }
 }
@@ -426,6 +437,12 @@ fn read_opening(
         let wanted = if filled < 4 { 4 } else { COOKIE_LEN };
         if filled >= 4 && http::is_http(&opening[..4]) {
             return Ok(Opening::Http);
+        }
+        if let Some(name) = foreign::protocol(&opening[..filled]).filter(|_| filled < COOKIE_LEN) {
+            return Err(match name {
+                "TLS" => "the client speaks TLS: use http://, this port is not encrypted".to_owned(),
+                _ => format!("the client speaks {name}: this port takes HTTP/1.1 and iperf3"),
+            });
         }
         if filled == COOKIE_LEN {
             return Ok(Opening::Cookie);

@@ -63,9 +63,9 @@ mod tests {
     fn a_flood_is_logged_in_few_lines_and_counted() {
         let mut throttle = Throttle::default();
         let now = Instant::now();
-        let mut told = |at| throttle.pass(Event::new("refused", None), at);
-        assert_eq!((0..1000).filter_map(|_| told(now)).count(), 50);
-        let later = told(now + Duration::from_secs(1)).unwrap();
+        let mut passed = |at| throttle.pass(Event::new("refused", None), at);
+        assert_eq!((0..1000).filter_map(|_| passed(now)).count(), 50);
+        let later = passed(now + Duration::from_secs(1)).unwrap();
         assert_eq!(later.to_json()["not_logged"], 950);
         assert!((0..100).all(|_| throttle.pass(Event::new("test_finished", None), now).is_some()));
     }

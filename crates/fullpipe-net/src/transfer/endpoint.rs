@@ -1,6 +1,6 @@
 //! One stream of a test at one of its ends.
 
-use super::{Budget, Meter, discard, receive_datagrams, send, send_datagrams};
+use super::{Budget, Meter, Pacer, discard, receive_datagrams, send, send_datagrams};
 use crate::iperf3::{Results, StreamResults};
 use crate::sample::SocketSample;
 use fullpipe_kernel::socket;
@@ -28,6 +28,9 @@ pub(crate) struct Endpoint {
 pub(crate) struct StreamOptions {
     /// Bytes per write.
     pub block: usize,
+    /// Whether a paced TCP sender writes whole blocks and pauses between them: iperf3 since 3.16
+    /// counts received data in blocks.
+    pub whole_blocks: bool,
     /// Rate limit of a sender.
     pub rate: Option<Rate>,
     /// Rate limit of a TCP receiver.
@@ -91,9 +94,12 @@ impl Endpoint {
 
     /// Transfers data until `stop` is set, the budget is used up, or an error.
     pub fn run(&self, options: &StreamOptions, budget: Option<&Budget>, stop: &AtomicBool) -> io::Result<()> {
-        let &StreamOptions { block, rate, cap, wide } = options;
+        let &StreamOptions { block, whole_blocks, rate, cap, wide } = options;
         match (&self.transport, self.sends) {
-            (Transport::Tcp(socket), true) => send(socket, block, rate, budget, &self.meter, stop),
+            (Transport::Tcp(socket), true) => {
+                let block = if whole_blocks { block } else { Pacer::new(rate).quantum(block, 1448) };
+                send(socket, block, rate, budget, &self.meter, stop)
+            }
             (Transport::Tcp(socket), false) => discard(socket, cap, &self.meter, stop),
             (Transport::Udp(socket), true) => {
                 send_datagrams(socket, block, wide, rate, budget, &self.meter, stop)
@@ -180,6 +186,36 @@ impl Measurement {
             congestion_used: controller,
             streams: streams.collect(),
             server_output: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    #[test]
+    fn a_paced_sender_writes_whole_blocks_where_blocks_are_counted() {
+        for whole_blocks in [true, false] {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let _receiver = listener.accept().unwrap();
+            let endpoint = Endpoint::new(1, true, Transport::Tcp(sender));
+            let rate = Some(Rate::from_bits_per_sec(8_000));
+            let options = StreamOptions { block: 131_072, whole_blocks, rate, cap: None, wide: false };
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                scope.spawn(|| endpoint.run(&options, None, &stop).unwrap());
+                while endpoint.meter.bytes() == 0 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                stop.store(true, Relaxed);
+            });
+            let sent = endpoint.meter.bytes();
+            assert!(if whole_blocks { sent == 131_072 } else { sent <= 10_000 }, "{whole_blocks}: {sent}");
         }
     }
 }

@@ -20,8 +20,9 @@ pub const DEFAULT_SEND_BLOCK: usize = 1024 * 1024;
 /// Bytes discarded per system call.
 pub(crate) const DISCARD_BLOCK: usize = 4 * 1024 * 1024;
 
-/// Writes blocks until stopped, until the budget is exhausted, or until the socket fails. Setting
-/// `stop` ends a blocked write if the socket has a write timeout or is shut down afterwards.
+/// Writes blocks of up to [`DEFAULT_SEND_BLOCK`] bytes, with pauses between them at a `rate`, until
+/// stopped, until the budget is exhausted, or until the socket fails. Setting `stop` ends a blocked
+/// write if the socket has a write timeout or is shut down afterwards.
 ///
 /// # Errors
 /// Socket errors, unless `stop` was set before.
@@ -34,7 +35,7 @@ pub fn send(
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let mut pace = Pacer::new(rate);
-    let payload = &noise()[..pace.quantum(block, 1448).min(DEFAULT_SEND_BLOCK)];
+    let payload = &noise()[..block.min(DEFAULT_SEND_BLOCK)];
     loop {
         let wanted = budget.map_or(payload.len() as u64, |b| b.reserve(payload.len() as u64)) as usize;
         if wanted == 0 || !pace.wait(wanted, &mut || !stop.load(Relaxed)) {

@@ -2,12 +2,13 @@
 //! client, an exceeded limit or a server stop within a quarter of a second.
 
 use super::{Next, Refusal, bad, refusal};
-use crate::control::readable;
 use crate::http::RequestHead;
-use crate::server::Shared;
+use crate::server::{Shared, drain};
+use crate::transfer::Pacer;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::cell::RefCell;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -18,12 +19,17 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Minimum interval between checks during a transfer.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
+/// Browsers do not pass responses to pages of other origins.
+pub(super) const SAME_ORIGIN: &str = "Cross-Origin-Resource-Policy: same-origin\r\n";
+
 pub(super) struct Connection<'a> {
     pub shared: &'a Shared,
     pub socket: &'a TcpStream,
     pub peer: SocketAddr,
     /// Received bytes that are not yet consumed.
     pub buffer: Vec<u8>,
+    /// Paces everything but requests at the allowed rate, from one request to the next.
+    pace: RefCell<Pacer>,
 }
 
 impl<'a> Connection<'a> {
@@ -36,7 +42,8 @@ impl<'a> Connection<'a> {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(POLL_INTERVAL))?;
         socket.set_write_timeout(Some(POLL_INTERVAL))?;
-        Ok(Connection { shared, socket, peer, buffer: opening.to_vec() })
+        let pace = RefCell::new(Pacer::new(shared.config.limits.rate));
+        Ok(Connection { shared, socket, peer, buffer: opening.to_vec(), pace })
     }
 
     /// Reads more bytes; `false` at the end of the connection.
@@ -89,13 +96,34 @@ impl<'a> Connection<'a> {
 
     /// Writes a short message.
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut watch = Watch::new(self, self.shared.config.limits.handshake);
-        let mut left = bytes;
-        while !left.is_empty() {
-            let n = watch.write(left)?;
-            left = &left[n..];
+        let limits = &self.shared.config.limits;
+        let paced = limits.rate.map_or(0, |rate| rate.time_to_send(bytes.len() as u64).as_nanos());
+        let mut watch = Watch::new(self, limits.handshake + Duration::from_nanos(paced));
+        for piece in bytes.chunks(self.quantum(bytes.len().max(1), 1448)) {
+            self.wait(piece.len(), &mut watch)?;
+            let mut left = piece;
+            while !left.is_empty() {
+                let n = watch.write(left)?;
+                left = &left[n..];
+            }
         }
         Ok(())
+    }
+
+    /// [`Pacer::quantum`] at the allowed rate.
+    pub fn quantum(&self, block: usize, min: usize) -> usize {
+        self.pace.borrow().quantum(block, min)
+    }
+
+    /// Waits until `bytes` more are allowed.
+    pub fn wait(&self, bytes: usize, watch: &mut Watch<'_>) -> io::Result<()> {
+        watch.wait(&mut self.pace.borrow_mut(), bytes)
+    }
+
+    /// Waits until what was transferred is paid for. Without it, a transfer of a single block would
+    /// be free.
+    pub fn settle(&self) {
+        self.pace.borrow_mut().wait(0, &mut || !self.shared.stopping());
     }
 
     pub fn refuse(&self, refusal: &Refusal, with_body: bool) -> io::Result<()> {
@@ -120,7 +148,7 @@ impl<'a> Connection<'a> {
     /// Sends a response with `fields`, each including its line end, and `body`.
     pub fn answer(&self, request: &RequestHead, status: &str, fields: &str, body: &str) -> io::Result<Next> {
         let mut answer = format!(
-            "HTTP/1.1 {status}\r\n{fields}Content-Length: {}\r\nConnection: {}\r\n\r\n",
+            "HTTP/1.1 {status}\r\n{fields}{SAME_ORIGIN}Content-Length: {}\r\nConnection: {}\r\n\r\n",
             body.len(),
             connection_field(request)
         );
@@ -133,14 +161,8 @@ impl<'a> Connection<'a> {
 
     /// Closes so that the last response is not lost to a reset caused by unread bytes.
     pub fn close_gracefully(self) {
-        let _ = self.socket.shutdown(Shutdown::Write);
-        let mut rest = [0; 4096];
-        let deadline = Instant::now() + Duration::from_secs(1);
-        while Instant::now() < deadline
-            && !self.shared.stopping()
-            && readable(self.socket, POLL_INTERVAL).is_ok_and(|ready| ready)
-            && matches!((&mut &*self.socket).read(&mut rest), Ok(1..))
-        {}
+        drain(self.shared, self.socket);
+        self.settle();
     }
 }
 
@@ -174,6 +196,18 @@ impl<'a> Watch<'a> {
             moved_at: now,
             next_check: now,
         }
+    }
+
+    /// Waits for a pacer.
+    pub fn wait(&mut self, pace: &mut Pacer, bytes: usize) -> io::Result<()> {
+        let mut ended = Ok(());
+        pace.wait(bytes, &mut || {
+            ended = self.check();
+            ended.is_ok()
+        });
+        ended?;
+        self.moved();
+        Ok(())
     }
 
     /// Records progress, or that only the rate limit prevented it.

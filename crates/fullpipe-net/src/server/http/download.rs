@@ -1,6 +1,6 @@
 //! `GET /download`: sends bytes with the requested controller.
 
-use super::connection::{Connection, POLL_INTERVAL, Watch, connection_field, hung_up, next};
+use super::connection::{Connection, POLL_INTERVAL, SAME_ORIGIN, Watch, connection_field, hung_up, next};
 use super::{Event, Failed, MAX_SIZE, Next, Refusal, admit, bad, lock, rate, refusal};
 use crate::control::readable;
 use crate::http::RequestHead;
@@ -48,7 +48,7 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
         let span: Span = text.parse().map_err(|e| bad(format!("time: {e}")))?;
         seconds = seconds.min(span.as_secs_f64());
     }
-    let rate = rate(connection.shared, request)?;
+    let rate = rate(request)?;
     // The bytes depend only on their number and the repeated block.
     let tag = format!("\"noise1-{size}\"");
     let conditional = request.if_range.as_deref().is_none_or(|condition| condition == tag);
@@ -65,7 +65,8 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/octet-stream\r\nContent-Length: {length}\r\n\
          Accept-Ranges: bytes\r\nETag: {tag}\r\nCache-Control: no-store\r\n\
-         X-Fullpipe-Controller: {controller}\r\nX-Fullpipe-Transfer: {id}\r\nConnection: {}\r\n\r\n",
+         {SAME_ORIGIN}X-Fullpipe-Controller: {controller}\r\nX-Fullpipe-Transfer: {id}\r\n\
+         Connection: {}\r\n\r\n",
         connection_field(request)
     );
     if request.method == "HEAD" {
@@ -97,6 +98,7 @@ fn send(
     let sent = body(connection, part, &mut done, &record);
     if sent.is_ok() {
         drain(connection);
+        connection.settle();
     }
     let sample = record.remember(done, true);
     let event = Event::new("download", Some(connection.peer))
@@ -119,18 +121,13 @@ fn body(connection: &Connection<'_>, part: Part, done: &mut u64, record: &Record
     let mut watch = Watch::new(connection, part.time);
     // A download repeats this block.
     let content = noise();
-    let piece = pace.quantum(content.len(), 1448) as u64;
+    let piece = pace.quantum(connection.quantum(content.len(), 1448), 1448) as u64;
     let mut checked_at = Instant::now();
     while *done < part.length {
         let at = ((part.first + *done) % content.len() as u64) as usize;
         let end = (content.len() - at).min(piece.min(part.length - *done) as usize) + at;
-        let mut ended = Ok(());
-        pace.wait(end - at, &mut || {
-            ended = watch.check();
-            ended.is_ok()
-        });
-        ended?;
-        watch.moved();
+        watch.wait(&mut pace, end - at)?;
+        connection.wait(end - at, &mut watch)?;
         *done += watch.write(&content[at..end])? as u64;
         if checked_at.elapsed() > POLL_INTERVAL {
             checked_at = Instant::now();

@@ -16,7 +16,8 @@ mod upload;
 
 pub(super) use download::Transfers;
 
-use super::{ClientPermit, Event, Shared, lock};
+use super::admission::Permit;
+use super::{Event, Shared, lock};
 use crate::http::{MessageError, RequestHead};
 use connection::Connection;
 use fullpipe_kernel::tcp_info;
@@ -146,6 +147,14 @@ fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next,
         connection.shared.log(event.with("reason", refused.why));
         return Ok(speed::serve(connection, request, refused.status, &refused.field)?);
     }
+    if request.cross_site && request.path != "/" {
+        return Err(refusal("403 Forbidden", "pages of other sites may not use this server").into());
+    }
+    match request.path.as_str() {
+        "/download" => known_parameters(request, &["size", "cc", "rate", "time"])?,
+        "/upload" => known_parameters(request, &["cc", "rate"])?,
+        _ => {}
+    }
     match (request.method.as_str(), request.path.as_str()) {
         ("GET" | "HEAD", "/") if speed::is_requested(request) => {
             Ok(speed::serve(connection, request, "200 OK", "")?)
@@ -180,19 +189,31 @@ fn authorized(shared: &Shared, request: &RequestHead) -> bool {
     Sha256::digest(given.trim()) == Sha256::digest(secret)
 }
 
+/// Refuses other query parameters: one that is misspelled would be ignored.
+fn known_parameters(request: &RequestHead, known: &[&str]) -> Result<(), Refusal> {
+    match request.query.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let name: String = name.chars().take(40).collect();
+            let path = &request.path;
+            Err(bad(format!("unknown parameter {name:?}; {path} has {}", known.join(", "))))
+        }
+    }
+}
+
 /// Acquires a client permit and sets the requested controller.
-fn admit<'a>(connection: &Connection<'a>, request: &RequestHead) -> Result<ClientPermit<'a>, Refusal> {
-    let shared = connection.shared;
-    let permit = ClientPermit::acquire(&shared.tests, shared.config.limits.clients)
-        .ok_or_else(|| refusal("503 Service Unavailable", "too many clients; try again later"))?;
+fn admit(connection: &Connection<'_>, request: &RequestHead) -> Result<Permit, Refusal> {
+    let permit = connection.shared.clients.acquire(connection.peer.ip()).map_err(|full| {
+        refusal("503 Service Unavailable", format!("{}; try again later", full.clients_reason()))
+    })?;
     if let Some(name) = request.parameter("cc") {
         tcp_info::pin(connection.socket, name).map_err(|e| bad(format!("cc: {e}")))?;
     }
     Ok(permit)
 }
 
-/// The lower of the requested and the allowed rate.
-fn rate(shared: &Shared, request: &RequestHead) -> Result<Option<Rate>, Refusal> {
+/// The requested rate; the allowed rate is kept by the connection.
+fn rate(request: &RequestHead) -> Result<Option<Rate>, Refusal> {
     let asked = match request.parameter("rate") {
         Some(text) => Some(text.parse::<Rate>().map_err(|e| bad(format!("rate: {e}")))?),
         None => None,
@@ -200,7 +221,7 @@ fn rate(shared: &Shared, request: &RequestHead) -> Result<Option<Rate>, Refusal>
     if asked == Some(Rate::ZERO) {
         return Err(bad("rate: at least 8bit"));
     }
-    Ok(asked.into_iter().chain(shared.config.limits.rate).min())
+    Ok(asked)
 }
 
 const INDEX: &str = "fullpipe serve\n\n\

@@ -3,7 +3,7 @@
 mod stream;
 mod transfer;
 
-use super::{Arrival, ClientPermit, Event, Shared, Waiting, admission, lock, udp};
+use super::{Arrival, Event, Shared, Waiting, admission, drain, lock, udp};
 use crate::control::{Control, ControlError};
 use crate::diagnose::setting;
 use crate::iperf3::{Cookie, MAX_PARAMS, Params, Protocol, ServerError, State, extension, stream_id};
@@ -12,7 +12,7 @@ use fullpipe_kernel::{socket, tcp_info};
 use serde_json::json;
 use std::collections::hash_map::Entry;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use stream::Stream;
@@ -55,9 +55,12 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie:
         Ok(control) => control,
         Err(e) => return shared.log(event("test_failed").with("reason", e.to_string())),
     };
-    let Some(_permit) = ClientPermit::acquire(&shared.tests, shared.config.limits.clients) else {
-        let _ = control.write_state(State::AccessDenied, "refusing a client");
-        return shared.log(event("refused").with("reason", "too many clients"));
+    let _permit = match shared.clients.acquire(peer.ip()) {
+        Ok(permit) => permit,
+        Err(full) => {
+            let _ = control.write_state(State::AccessDenied, "refusing a client");
+            return shared.log(event("refused").with("reason", full.clients_reason()));
+        }
     };
     match (Session { shared, control: &control, peer, cookie }).run() {
         Ok(summary) => shared.log(summary),
@@ -69,20 +72,11 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie:
                 }
                 None => {}
             }
-            close_gracefully(control.socket());
+            drain(shared, control.socket());
             shared.log(event("test_failed").with("reason", e.to_string()));
         }
     }
     shared.finish();
-}
-
-/// Closes so that the last message arrives: closing with unread bytes would reset the connection.
-fn close_gracefully(socket: &TcpStream) {
-    let _ = socket.shutdown(Shutdown::Write);
-    let _ = socket.set_read_timeout(Some(Duration::from_millis(200)));
-    let mut rest = [0; 4096];
-    let deadline = Instant::now() + Duration::from_secs(1);
-    while Instant::now() < deadline && matches!((&mut &*socket).read(&mut rest), Ok(1..)) {}
 }
 
 /// Echoes probes until the test or the client is gone.

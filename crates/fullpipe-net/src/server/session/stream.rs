@@ -34,8 +34,15 @@ impl Stream {
         // iperf3's default block size for TCP was not chosen by the user.
         let chosen = params.block != crate::iperf3::DEFAULT_TCP_BLOCK;
         let datagrams = matches!(self.endpoint.transport, Transport::Udp(_));
+        // iperf3 clients count whole blocks, and iperf3 servers pace between them.
+        let whole_blocks = asked.is_some() && params.extension.is_none();
         let options = StreamOptions {
-            block: if chosen || datagrams { params.block as usize } else { DEFAULT_SEND_BLOCK },
+            block: if chosen || datagrams || whole_blocks {
+                params.block as usize
+            } else {
+                DEFAULT_SEND_BLOCK
+            },
+            whole_blocks,
             rate: asked.into_iter().chain(cap).min(),
             cap,
             wide: params.udp_counters_64bit,

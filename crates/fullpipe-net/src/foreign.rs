@@ -1,0 +1,50 @@
+//! Other protocols, recognised by their first bytes, so that an error names what the peer is.
+
+/// The protocol that begins with these bytes, if it is one that is often met on a wrong port.
+pub(crate) fn protocol(first: &[u8]) -> Option<&'static str> {
+    // A TLS record: handshake or alert, version 3.x (RFC 8446 section 5.1).
+    if matches!(first, [0x15 | 0x16, 3, ..]) {
+        return Some("TLS");
+    }
+    if first.starts_with(b"SSH-") {
+        return Some("SSH");
+    }
+    if first.starts_with(b"PRI ") {
+        return Some("HTTP/2");
+    }
+    if first.starts_with(b"HTTP") {
+        return Some("HTTP");
+    }
+    // iperf 2 sends the digits in a circle, after a binary header if the test has options.
+    let digits = first.windows(2).rev().take_while(|pair| is_next_digit(pair[0], pair[1])).count();
+    (digits >= 8).then_some("iperf 2")
+}
+
+fn is_next_digit(one: u8, next: u8) -> bool {
+    one.is_ascii_digit() && next == if one == b'9' { b'0' } else { one + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn protocols_are_recognised_by_their_first_bytes() {
+        for (first, name) in [
+            (&[0x16, 3, 1, 2, 0, 1][..], "TLS"),
+            (&[0x15, 3, 3, 0, 2], "TLS"),
+            (b"SSH-2.0-OpenSSH_10.0", "SSH"),
+            (b"HTTP/1.1 400 Bad Request", "HTTP"),
+            (b"PRI * HTTP/2.0", "HTTP/2"),
+            (b"0123456789012345678901234567890123456", "iperf 2"),
+            (b"\x40\0\0\0\0\0\0\x01\0\0\x13\x89\0\0\0\0\0\0\0\0\0\0\0\x0045678901234567", "iperf 2"),
+        ] {
+            assert_eq!(protocol(first), Some(name), "{first:?}");
+        }
+        for first in
+            [&b"\x09"[..], b"abcdefghijklmnop0123456", b"", b"\x16", b"77777777777777777777777777777"]
+        {
+            assert_eq!(protocol(first), None, "{first:?}");
+        }
+    }
+}
