@@ -64,7 +64,7 @@ impl Budget {
     /// # Errors
     /// If another process has it open, or the file cannot be read or created.
     pub fn open(directory: &Path, limit: u64, now: Moment) -> Result<Budget, BudgetError> {
-        let path = directory.join("budget");
+        let path = directory.join(crate::store::BUDGET);
         let file =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {

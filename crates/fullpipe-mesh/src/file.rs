@@ -19,7 +19,7 @@ pub const MAX_CONTROLLERS: usize = 8;
 /// Maximum size of a mesh or paths file; all paths of 64 sites need a tenth of it.
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 const PERIOD_RANGE: [Span; 2] = [Span::from_secs(1), Span::from_secs(3600)];
-const SIZE_RANGE: [u64; 2] = [16 << 10, 1 << 30];
+pub(crate) const SIZE_RANGE: [u64; 2] = [16 << 10, 1 << 30];
 /// Bytes of a UDP probe on the wire, with IPv6 and UDP headers.
 pub(crate) const PROBE_BYTES: u64 = 176;
 /// Overhead of a transfer in 64ths of its payload: headers, acknowledgements and retransmissions.

@@ -4,6 +4,7 @@
 //! records of `from`. Site clocks need not agree: comparisons use transfers of one sender, and
 //! combining several sites is meant to the minute.
 
+use crate::file::{MAX_CONTROLLERS, MAX_SITES};
 use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -174,9 +175,108 @@ pub struct History {
 }
 
 impl History {
+    /// Keeps the [`MAX_SITES`] sites and [`MAX_CONTROLLERS`] controllers with most records, and
+    /// always the baseline: a report has a cell for each controller and pair of sites, and a store's
+    /// names may come from others. Returns the number of names that were removed.
+    pub fn limit_names(&mut self) -> usize {
+        let (mut sites, mut controllers) = (vec![0u64; self.sites.len()], vec![0u64; self.controllers.len()]);
+        let count = |counts: &mut Vec<u64>, id: u16| {
+            if let Some(count) = counts.get_mut(usize::from(id)) {
+                *count += 1;
+            }
+        };
+        for transfer in &self.transfers {
+            count(&mut controllers, transfer.controller);
+        }
+        let pairs = self.transfers.iter().map(|t| t.pair).chain(self.minutes.iter().map(|m| m.pair));
+        for pair in pairs.chain(self.routes.iter().map(|route| route.pair)) {
+            count(&mut sites, pair.from);
+            count(&mut sites, pair.to);
+        }
+        if let Some(baseline) = controllers.first_mut() {
+            *baseline = u64::MAX;
+        }
+        let before = self.sites.len() + self.controllers.len();
+        let sites = keep_largest(&mut self.sites, &sites, MAX_SITES);
+        let controllers = keep_largest(&mut self.controllers, &controllers, MAX_CONTROLLERS);
+        let removed = before - self.sites.len() - self.controllers.len();
+        if removed > 0 {
+            let of = |ids: &[Option<u16>], id: u16| ids.get(usize::from(id)).copied().flatten();
+            let renumber = |pair: &mut Pair| {
+                let renumbered = of(&sites, pair.from).zip(of(&sites, pair.to));
+                renumbered.map(|(from, to)| *pair = Pair { from, to }).is_some()
+            };
+            self.transfers.retain_mut(|transfer| {
+                let controller = of(&controllers, transfer.controller);
+                controller.map(|id| transfer.controller = id).is_some() && renumber(&mut transfer.pair)
+            });
+            self.minutes.retain_mut(|minute| renumber(&mut minute.pair));
+            self.routes.retain_mut(|route| renumber(&mut route.pair));
+        }
+        removed
+    }
+
     /// A pair as text: `lab → sea`.
     pub fn name(&self, pair: Pair) -> String {
         let of = |site: SiteId| self.sites.get(usize::from(site)).map_or("?", String::as_str);
         format!("{} → {}", of(pair.from), of(pair.to))
+    }
+}
+
+/// Keeps the `most` names with the largest counts, the first of equals, in their order. Returns the
+/// new index of each.
+fn keep_largest(names: &mut Vec<String>, counts: &[u64], most: usize) -> Vec<Option<u16>> {
+    let mut order: Vec<usize> = (0..names.len()).collect();
+    order.sort_by_key(|i| std::cmp::Reverse(counts.get(*i).copied().unwrap_or(0)));
+    let mut kept = vec![false; names.len()];
+    for i in order.into_iter().take(most) {
+        kept[i] = true;
+    }
+    let mut next = 0;
+    let ids = kept.iter().map(|kept| {
+        kept.then(|| {
+            next += 1;
+            next - 1
+        })
+    });
+    let ids = ids.collect();
+    let mut kept = kept.into_iter();
+    names.retain(|_| kept.next() == Some(true));
+    ids
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_of_very_many_names_keeps_those_with_most_records() {
+        let names = |letter: char, n: usize| (0..n).map(|i| format!("{letter}{i}")).collect::<Vec<_>>();
+        let transfer = |from: u16, to: u16, controller: u16| Transfer {
+            at_ms: 0,
+            period: 0,
+            pair: Pair { from, to },
+            controller,
+            outcome: Outcome::Failed(TransferError::Stalled),
+        };
+        let mut transfers: Vec<Transfer> = (0..999).map(|i| transfer(i, i + 1, i)).collect();
+        transfers.extend([transfer(900, 3, 800), transfer(900, 3, 800), transfer(3, 900, 0)]);
+        let mut history = History {
+            sites: names('s', 1000),
+            controllers: names('c', 1000),
+            transfers,
+            ..History::default()
+        };
+        assert_eq!(history.limit_names(), 1000 - MAX_SITES + 1000 - MAX_CONTROLLERS);
+        assert_eq!((history.sites.len(), history.controllers.len()), (MAX_SITES, MAX_CONTROLLERS));
+        assert_eq!(history.controllers[0], "c0", "the baseline stays");
+        let last = history.transfers.last().unwrap();
+        assert_eq!(history.name(last.pair), "s3 → s900");
+        let bbr =
+            history.transfers.iter().filter(|t| history.controllers[usize::from(t.controller)] == "c800");
+        assert_eq!(bbr.count(), 2, "that between s800 and s801 is not in it");
+        let before = history.clone();
+        assert_eq!(history.limit_names(), 0);
+        assert_eq!(history, before);
     }
 }

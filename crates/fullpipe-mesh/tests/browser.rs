@@ -17,7 +17,10 @@ const note = (name, text) => { root.dataset["t" + name] = text; };
 const drawn = (where) => [...document.querySelectorAll(where + " canvas")].filter((c) => {
   const d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
   let n = 0;
-  for (let i = 0; i < d.length; i += 4) if (d[i + 3] > 0 && Math.max(d[i], d[i + 1], d[i + 2]) - Math.min(d[i], d[i + 1], d[i + 2]) > 60) n++;
+  for (let i = 0; i < d.length; i += 4) {
+    const [r, g, b, a] = d.subarray(i, i + 4);
+    if (a > 0 && Math.max(r, g, b) - Math.min(r, g, b) > 60) n++;
+  }
   return n > 500;
 }).length;
 setTimeout(() => {

@@ -457,14 +457,15 @@ fn excess_and_future_records_of_a_member_are_bounded() {
         std::fs::create_dir(&directory).unwrap();
         let mut store = Store::open(&directory, names, ["cubic", "bbr"]).unwrap();
         for at_ms in times {
-            let pair = Pair { from, to: 0 };
+            // Two of each minute to each receiver.
+            let pair = Pair { from, to: if at_ms % 4 < 2 { 0 } else { 3 - from } };
             store
                 .add(&Row::Minute(Minute { at_ms, pair, sent: 60, arrived: 60, answered: 60, rtt: None }))
                 .unwrap();
         }
     };
     // One day of probes to two sites has 2880 minutes.
-    craft(1, &mut (0..8000).map(|i| now + i));
+    craft(1, &mut (0..8000).map(|i| now / 60_000 * 60_000 + (i / 4 - 1500) * 60_000 + i % 4));
     craft(2, &mut [now, now + 365 * 86_400_000, now + 1].into_iter());
     let nodes = ["sea", "sky"].map(|name| mesh.node(name));
     craft(0, &mut std::iter::empty());

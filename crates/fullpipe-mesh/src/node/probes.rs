@@ -84,11 +84,9 @@ fn receive(
     let now = shared.now().steady;
     match received.kind {
         Kind::Request => {
-            if !peer.replies.try_take(now) || !shared.ledger.reserve_small(2 * PROBE_BYTES, shared.now()) {
-                return;
-            }
-            if let Some(arrived) = peer.received.record(&received) {
-                let reply = Datagram { kind: Kind::Reply, arrived, ..received };
+            if let Some(reply) = peer.reply_to(&received, now)
+                && shared.ledger.reserve_small(2 * PROBE_BYTES, shared.now())
+            {
                 let _ = socket.send_to(&reply.to_bytes(own, peer.name, &peer.key), from);
             }
         }
@@ -138,6 +136,14 @@ impl Peer {
             replies: Bucket::new(REPLY_RATE[0], REPLY_RATE[1], start),
             route_rtt: None,
         }
+    }
+
+    /// The reply to a request. Replayed requests, which anyone can send, get none and do not count
+    /// towards the limit.
+    fn reply_to(&mut self, request: &Datagram, now: Duration) -> Option<Datagram> {
+        let arrived = self.received.record(request)?;
+        let reply = Datagram { kind: Kind::Reply, arrived, ..*request };
+        self.replies.try_take(now).then_some(reply)
     }
 
     fn send_request(
@@ -265,6 +271,26 @@ mod tests {
         let one = RttBand { min: ms(1), p50: ms(1), p95: ms(1), max: ms(1) };
         assert_eq!(band(rtts(1)), Some(one));
         assert_eq!(band(rtts(60)), Some(RttBand { min: ms(1), p50: ms(30), p95: ms(57), max: ms(60) }));
+    }
+
+    #[test]
+    fn replayed_requests_do_not_use_up_the_replies() {
+        let mut peer = Peer::new(1, Name::default(), [0; 32], Duration::ZERO);
+        let request = |number: u64| Datagram {
+            kind: Kind::Request,
+            epoch: 1,
+            number,
+            minute: 0,
+            stamp: 0,
+            arrived: [0; MINUTES],
+        };
+        for second in 1..60 {
+            let now = Duration::from_secs(second);
+            assert!(peer.reply_to(&request(second), now).is_some(), "{second}");
+            for _ in 0..200 {
+                assert_eq!(peer.reply_to(&request(1), now), None);
+            }
+        }
     }
 
     #[test]

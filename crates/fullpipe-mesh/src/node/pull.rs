@@ -7,8 +7,8 @@ use crate::file::{Mesh, is_plain};
 use crate::hello::{Hello, Purpose};
 use crate::key::{KeyError, Keys};
 use crate::message::{MAX_ROWS_BYTES, Message, Row, Table};
-use crate::record::{SiteId, TransferError};
-use crate::store::{Source, Store, StoreError};
+use crate::record::{ControllerId, Pair, SiteId, TransferError};
+use crate::store::{Imported, Source, Store, StoreError};
 use fullpipe_units::Span;
 use std::net::ToSocketAddrs;
 use std::time::{Duration, Instant};
@@ -57,8 +57,8 @@ pub enum PullError {
 }
 
 /// Limits for the records of one site. Authentication proves a member's identity, not its honesty.
-struct Bounds {
-    days: u32,
+struct Bounds<'a> {
+    mesh: &'a Mesh,
     /// Milliseconds since 1970: one day in the future. Clocks may be wrong, but a record of next
     /// year would stretch the report to a year.
     latest_ms: i64,
@@ -66,8 +66,8 @@ struct Bounds {
     minutes: u64,
 }
 
-impl Bounds {
-    fn new(mesh: &Mesh, now_ms: i64) -> Bounds {
+impl Bounds<'_> {
+    fn new(mesh: &Mesh, now_ms: i64) -> Bounds<'_> {
         let others = mesh.sites.len().saturating_sub(1) as u64;
         let periods = u64::from(mesh.retention_days) * Span::from_secs(86_400).as_nanos()
             / mesh.period.as_nanos().max(1);
@@ -75,7 +75,7 @@ impl Bounds {
         // mesh files change.
         let limit = |kept: u64| kept.saturating_mul(2).saturating_add(1000);
         Bounds {
-            days: mesh.retention_days,
+            mesh,
             latest_ms: now_ms.saturating_add(86_400_000),
             transfers: limit(periods.saturating_mul(others * mesh.controllers.len() as u64)),
             minutes: limit(u64::from(mesh.retention_days) * 1440 * others),
@@ -89,6 +89,50 @@ impl Bounds {
             Table::Minutes | Table::Routes => self.minutes,
         }
     }
+
+    /// Whether a node of this mesh file can have recorded the row.
+    fn is_possible(&self, row: &Row) -> bool {
+        // Transfers may become smaller when the mesh file changes.
+        let most = self.mesh.size.saturating_mul(2);
+        !matches!(row, Row::Transfer(t) if t.outcome.done().is_some_and(|done| done.bytes > most))
+    }
+}
+
+/// From the ids of a site's store to those of the mesh file; `None` for names that it does not have.
+struct Translation {
+    own: SiteId,
+    sites: Vec<Option<SiteId>>,
+    controllers: Vec<Option<ControllerId>>,
+}
+
+impl Translation {
+    fn new(mesh: &Mesh, own: SiteId, sites: &[String], controllers: &[String]) -> Translation {
+        let site = |name: &String| mesh.sites.iter().position(|site| site.name == *name);
+        let controller = |name: &String| mesh.controllers.iter().position(|other| other == name);
+        Translation {
+            own,
+            sites: sites.iter().map(|name| site(name).map(|id| id as SiteId)).collect(),
+            controllers: controllers
+                .iter()
+                .map(|name| controller(name).map(|id| id as ControllerId))
+                .collect(),
+        }
+    }
+
+    /// A row of the site with the mesh file's ids; `None` if it refers to other names.
+    fn row(&self, mut row: Row) -> Option<Row> {
+        let pair = match &mut row {
+            Row::Transfer(transfer) => {
+                transfer.controller = (*self.controllers.get(usize::from(transfer.controller))?)?;
+                &mut transfer.pair
+            }
+            Row::Minute(minute) => &mut minute.pair,
+            Row::Route(route) => &mut route.pair,
+        };
+        let to = (*self.sites.get(usize::from(pair.to))?)?;
+        *pair = Pair { from: self.own, to };
+        (to != self.own).then_some(row)
+    }
 }
 
 /// Numbers of pulled records.
@@ -98,10 +142,13 @@ pub struct PullSummary {
     pub records: u64,
     /// Records skipped because they are dated in the future.
     pub later: u64,
+    /// Records skipped because the mesh file does not have their receiver, controller or size.
+    pub unknown: u64,
 }
 
 /// Pulls new records of `site` into `store` on behalf of `own`, at `now_ms` (milliseconds since
-/// 1970). Records dated more than a day ahead are skipped.
+/// 1970). Records dated more than a day ahead are skipped, as are those that the mesh file does not
+/// have the names or size of.
 ///
 /// # Errors
 /// [`PullError`] says why the pull is incomplete; received records are kept and the next pull
@@ -129,7 +176,7 @@ pub fn collect(
     let mut channel =
         dial(address, None, &key, hello, Duration::from_secs(10)).map_err(PullError::Connection)?;
     let bounds = Bounds::new(mesh, now_ms);
-    pull(&mut channel, name(site), &bounds, &mut |_| true, &mut || true, &mut |taken| taken(store))
+    pull(&mut channel, site, &bounds, &mut |_| true, &mut || true, &mut |taken| taken(store))
 }
 
 /// Copies new records of `site` from its own store on the same machine.
@@ -145,7 +192,7 @@ pub fn copy(from: &Store, site: &str, to: &mut Store) -> Result<PullSummary, Pul
             let rows =
                 from.rows_after(table, site, to.last_imported(site, number, table)?, MAX_ROWS_BYTES)?;
             let Some((last, _)) = rows.last() else { break };
-            to.import(&source, table, rows.iter().map(|(_, row)| row), *last)?;
+            to.import(&source, table, rows.iter().map(|(_, row)| row), *last, None)?;
             pulled.records += rows.len() as u64;
         }
     }
@@ -154,13 +201,13 @@ pub fn copy(from: &Store, site: &str, to: &mut Store) -> Result<PullSummary, Pul
 
 /// Runs a closure with the store, which is not locked while waiting for the network.
 type WithStore<'a> =
-    dyn FnMut(&mut dyn FnMut(&mut Store) -> Result<u64, StoreError>) -> Result<u64, StoreError> + 'a;
+    dyn FnMut(&mut dyn FnMut(&mut Store) -> Result<(), StoreError>) -> Result<(), StoreError> + 'a;
 
 /// Requests all new rows.
 fn pull(
     channel: &mut Channel,
-    site: &str,
-    bounds: &Bounds,
+    site: SiteId,
+    bounds: &Bounds<'_>,
     reserve: &mut dyn FnMut(u64) -> bool,
     keep_waiting: &mut dyn FnMut() -> bool,
     with: &mut WithStore<'_>,
@@ -180,12 +227,23 @@ fn pull(
     if !sites.iter().all(plain) || !controllers.iter().all(plain) {
         return Err(PullError::ForeignRecords);
     }
-    let source = Source { site: site.to_owned(), store: number, sites, controllers };
-    let own = source.sites.iter().position(|s| s == site).ok_or(PullError::ForeignRecords)? as SiteId;
+    let mesh = bounds.mesh;
+    let name = mesh.sites.get(usize::from(site)).map_or("", |s| s.name.as_str());
+    let own = sites.iter().position(|s| s == name).ok_or(PullError::ForeignRecords)? as SiteId;
+    let translation = Translation::new(mesh, site, &sites, &controllers);
+    let source = Source {
+        site: name.to_owned(),
+        store: number,
+        sites: mesh.sites.iter().map(|site| site.name.clone()).collect(),
+        controllers: mesh.controllers.clone(),
+    };
     let mut pulled = PullSummary::default();
     for table in Table::ALL {
-        let mut given = 0;
-        let mut after = with(&mut |store| store.last_imported(site, number, table))?;
+        let mut after = 0;
+        with(&mut |store| {
+            after = store.last_imported(name, number, table)?;
+            Ok(())
+        })?;
         loop {
             if !reserve(MAX_ROWS_BYTES as u64) {
                 let _ = channel.send(&Message::End);
@@ -198,29 +256,39 @@ fn pull(
             let in_order =
                 rows.is_sorted_by_key(|(id, _)| *id) && rows.first().is_some_and(|(id, _)| *id > after);
             let belongs = |row: &Row| match (table, row) {
-                (Table::Transfers, Row::Transfer(t)) => usize::from(t.controller) < source.controllers.len(),
+                (Table::Transfers, Row::Transfer(t)) => usize::from(t.controller) < controllers.len(),
                 (Table::Minutes, Row::Minute(_)) | (Table::Routes, Row::Route(_)) => true,
                 _ => false,
             };
             let its_own = |row: &Row| {
                 let (_, pair) = row.pair();
-                pair.from == own && usize::from(pair.to) < source.sites.len() && belongs(row)
+                pair.from == own && usize::from(pair.to) < sites.len() && belongs(row)
             };
             if !in_order || !rows.iter().all(|(_, row)| its_own(row)) {
                 return Err(PullError::ForeignRecords);
             }
-            given += rows.len() as u64;
-            if given > bounds.limit(table) {
-                let _ = channel.send(&Message::End);
-                return Err(PullError::Excess { table, days: bounds.days });
-            }
             after = *last;
-            let of_its_time =
-                || rows.iter().map(|(_, row)| row).filter(|row| row.pair().0 <= bounds.latest_ms);
-            with(&mut |store| store.import(&source, table, of_its_time(), after).map(|()| 0))?;
-            let taken = of_its_time().count() as u64;
-            pulled.records += taken;
-            pulled.later += rows.len() as u64 - taken;
+            let (given, mut later) = (rows.len() as u64, 0);
+            let mut kept = Vec::with_capacity(rows.len());
+            for row in rows.into_iter().filter_map(|(_, row)| translation.row(row)) {
+                if row.pair().0 > bounds.latest_ms {
+                    later += 1;
+                } else if bounds.is_possible(&row) {
+                    kept.push(row);
+                }
+            }
+            let mut imported = Imported::default();
+            with(&mut |store| {
+                imported = store.import(&source, table, &kept, after, Some(bounds.limit(table)))?;
+                Ok(())
+            })?;
+            pulled.records += imported.stored;
+            pulled.later += later;
+            pulled.unknown += given - later - kept.len() as u64;
+            if imported.excess > 0 {
+                let _ = channel.send(&Message::End);
+                return Err(PullError::Excess { table, days: mesh.retention_days });
+            }
         }
     }
     let _ = channel.send(&Message::End);
@@ -259,7 +327,7 @@ pub(super) fn accept_push(shared: &Shared, peer: SiteId, channel: &mut Channel) 
     let took = if shared.mesh.collector == Some(shared.site) {
         pull(
             channel,
-            &site,
+            peer,
             &Bounds::new(&shared.mesh, shared.now().wall_ms),
             &mut |bytes| shared.ledger.reserve_small(bytes, shared.now()),
             &mut || !shared.stop.is_stopped(),

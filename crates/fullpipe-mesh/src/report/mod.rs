@@ -12,7 +12,8 @@ pub use state::State;
 pub use text::terminal;
 
 use crate::analysis::{Change, Ratio, changes, ratios};
-use crate::expect::{Diagnosis, Expectation, diagnose, estimate_path};
+use crate::expect::{Diagnosis, Expectation, PathEstimate, diagnose, estimate_path};
+use crate::file::SIZE_RANGE;
 use crate::location::Location;
 use crate::record::{History, Outcome, Pair, SiteId};
 use fullpipe_net::compare::median;
@@ -22,6 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum pairs that are diagnosed, which takes about a second each: those farthest from their
 /// expectation.
 const MAX_DIAGNOSED: usize = 12;
+/// Maximum pairs that are simulated: those whose controllers differ most.
+const MAX_EXPECTED: usize = 64;
+/// Pairs that are diagnosed where not all are simulated.
+const MAX_DIAGNOSED_OF_MANY: usize = 4;
+/// Transfers of more bytes are not simulated; a mesh file allows less.
+const MAX_SIMULATED_SIZE: u64 = SIZE_RANGE[1];
 /// The newest transfers that count for medians.
 const RECENT_TRANSFERS: usize = 240;
 
@@ -288,10 +295,25 @@ fn pairs(history: &History, changes: &[ChangeReport]) -> Vec<PathReport> {
 }
 
 fn add_expectations(history: &History, pairs: &mut [PathReport]) {
-    let mut off: Vec<(f64, usize)> = Vec::new();
-    for (nth, path) in pairs.iter_mut().enumerate() {
-        let Some(estimate) = estimate_path(history, path.pair) else { continue };
+    let gain = |path: &PathReport| {
+        let ratios = path.ratios.iter().flatten();
+        ratios.map(|ratio| ratio.ratio.median.ln().abs()).filter(|gain| gain.is_finite()).fold(0.0, f64::max)
+    };
+    let mut order: Vec<usize> = (0..pairs.len()).collect();
+    order.sort_by(|a, b| gain(&pairs[*b]).total_cmp(&gain(&pairs[*a])));
+    order.truncate(MAX_EXPECTED);
+    let diagnosed = if pairs.len() > MAX_EXPECTED { MAX_DIAGNOSED_OF_MANY } else { MAX_DIAGNOSED };
+    let selected: Vec<(usize, Pair)> = order.into_iter().map(|nth| (nth, pairs[nth].pair)).collect();
+    let expected = in_parallel(&selected, |(_, pair)| {
+        // Sizes come from other sites.
+        let estimate = estimate_path(history, *pair).filter(|path| path.size <= MAX_SIMULATED_SIZE)?;
         let expected = Expectation::simulate(&estimate);
+        Some((estimate, expected))
+    });
+    let mut off: Vec<(f64, usize, PathEstimate)> = Vec::new();
+    for ((nth, _), expected) in selected.into_iter().zip(expected) {
+        let Some((estimate, expected)) = expected else { continue };
+        let path = &mut pairs[nth];
         let distances = path.ratios.iter().enumerate().filter_map(|(cc, ratio)| {
             let measured = (*ratio)?.ratio;
             let should = expected.ratio.get(cc).copied().flatten()?;
@@ -300,16 +322,43 @@ fn add_expectations(history: &History, pairs: &mut [PathReport]) {
         });
         let farthest = distances.fold(0.0, f64::max);
         if farthest > 0.0 {
-            off.push((farthest, nth));
+            off.push((farthest, nth, estimate));
         }
         path.expected = Some(expected);
     }
-    off.sort_by(|a, b| b.0.total_cmp(&a.0));
-    for (_, nth) in off.into_iter().take(MAX_DIAGNOSED) {
-        if let Some(path) = pairs.get_mut(nth) {
-            path.diagnosis = estimate_path(history, path.pair).map(|estimate| diagnose(&estimate));
-        }
+    off.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+    off.truncate(diagnosed);
+    let diagnoses = in_parallel(&off, |(_, _, estimate)| diagnose(estimate));
+    for ((_, nth, _), diagnosis) in off.into_iter().zip(diagnoses) {
+        pairs[nth].diagnosis = Some(diagnosis);
     }
+}
+
+/// The results of a function, in order, computed by as many threads as there are processors.
+fn in_parallel<T: Sync, R: Send>(all: &[T], compute: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len()).max(1);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let work = || {
+        let mut results = Vec::new();
+        loop {
+            let nth = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let Some(one) = all.get(nth) else { return results };
+            results.push((nth, compute(one)));
+        }
+    };
+    let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let mut results = work();
+        for handle in handles {
+            match handle.join() {
+                Ok(others) => results.extend(others),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        results
+    });
+    results.sort_by_key(|(nth, _)| *nth);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 fn site(id: SiteId, pairs: &[PathReport], changes: &[ChangeReport]) -> SiteReport {

@@ -3,6 +3,7 @@
 use super::{Report, State, clock, paths, times};
 use crate::record::Pair;
 use fullpipe_kernel::printable::wrap;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// Maximum changes listed, the newest first.
@@ -81,20 +82,19 @@ fn name(report: &Report, pair: Pair) -> String {
 fn matrix(out: &mut String, report: &Report, cc: usize, cut: &dyn Fn(&str, usize) -> String) {
     const HEAD: usize = 10;
     const CELL: usize = 8;
-    let columns: Vec<usize> = (0..report.sites.len()).collect();
+    let pairs: HashMap<Pair, &super::PathReport> =
+        report.pairs.iter().map(|pair| (pair.pair, pair)).collect();
+    let columns: Vec<u16> = (0..).zip(&report.sites).map(|(id, _)| id).collect();
     for some in columns.chunks((WIDTH - HEAD) / CELL) {
         let _ = write!(out, "{:HEAD$}", "");
         for to in some {
-            let _ = write!(out, "{:>CELL$}", cut(&report.sites[*to], CELL - 1));
+            let _ = write!(out, "{:>CELL$}", cut(&report.sites[usize::from(*to)], CELL - 1));
         }
         out.push('\n');
-        for (from, site) in report.sites.iter().enumerate() {
+        for (from, site) in (0..).zip(&report.sites) {
             let mut line = format!("{:<HEAD$}", cut(site, HEAD - 1));
             for to in some {
-                let of = |pair: &&super::PathReport| {
-                    usize::from(pair.pair.from) == from && usize::from(pair.pair.to) == *to
-                };
-                let cell = match report.pairs.iter().find(of) {
+                let cell = match pairs.get(&Pair { from, to: *to }) {
                     None if from == *to => "·".to_owned(),
                     None => "-".to_owned(),
                     Some(pair) => {

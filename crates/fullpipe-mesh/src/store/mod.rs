@@ -5,18 +5,22 @@
 //! with all but the last record. Failed writes, for example on a full disk, are errors; earlier
 //! records stay.
 
+mod directory;
 mod exchange;
 mod rows;
 mod schema;
 
-pub use exchange::Source;
+pub(crate) use directory::BUDGET;
+pub use directory::Directory;
+pub use exchange::{Imported, Source};
 
 use crate::message::{Row, Table};
 use crate::record::History;
 use fullpipe_units::Span;
-use rows::{insert, read_row, select};
+use rows::{insert, read_row, select, table_name};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 use schema::{APPLICATION, MAX_NAMES, SCHEMA, TABLES, harden, require_regular_file};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -34,6 +38,8 @@ pub struct Store {
     number: u64,
     sites: Vec<i64>,
     controllers: Vec<i64>,
+    /// Rows by table and sender, once they have been counted.
+    row_counts: RefCell<HashMap<Table, HashMap<i64, u64>>>,
 }
 
 /// Why a store operation failed.
@@ -50,6 +56,12 @@ pub enum StoreError {
         /// What is wrong.
         reason: String,
     },
+    /// The own mesh file's names do not fit the store.
+    #[error(
+        "{}: the records in it name so many sites or controllers that those of the mesh file do not \
+            fit (at most {}); start with another store", .0.display(), MAX_NAMES
+    )]
+    NoRoomForNames(PathBuf),
     /// A site refers to too many sites or controllers.
     #[error("{site} names more than {} sites or controllers; its records are refused", MAX_NAMES)]
     Names {
@@ -94,9 +106,21 @@ impl Store {
         require_regular_file(&path)?;
         let db = Connection::open(&path).map_err(|source| failed(&path, source))?;
         harden(&db).map_err(|source| failed(&path, source))?;
-        let mut store = Store { db, path, number: 0, sites: Vec::new(), controllers: Vec::new() };
+        let mut store = Store {
+            db,
+            path,
+            number: 0,
+            sites: Vec::new(),
+            controllers: Vec::new(),
+            row_counts: RefCell::default(),
+        };
+        let (sites, controllers): (Vec<&str>, Vec<&str>) =
+            (sites.into_iter().collect(), controllers.into_iter().collect());
         store.prepare().map_err(|e| store.failed(e))?;
-        store.verify()?;
+        store.verify_schema()?;
+        store.make_room_for_names("site", &sites)?;
+        store.make_room_for_names("controller", &controllers)?;
+        store.verify_names()?;
         store.assign_id().map_err(|e| store.failed(e))?;
         store.number = store.read_id().map_err(|e| store.failed(e))?;
         for name in sites {
@@ -140,8 +164,16 @@ impl Store {
             open(Path::new(&uri), flags | OpenFlags::SQLITE_OPEN_URI)
         });
         let db = db.map_err(|source| failed(&path, source))?;
-        let mut store = Store { db, path, number: 0, sites: Vec::new(), controllers: Vec::new() };
-        store.verify()?;
+        let mut store = Store {
+            db,
+            path,
+            number: 0,
+            sites: Vec::new(),
+            controllers: Vec::new(),
+            row_counts: RefCell::default(),
+        };
+        store.verify_schema()?;
+        store.verify_names()?;
         store.number = store.read_id().map_err(|e| store.failed(e))?;
         Ok(store)
     }
@@ -206,6 +238,44 @@ impl Store {
             .map_err(|e| self.failed(e))
     }
 
+    /// The stored period, by default a minute.
+    fn period(&self) -> rusqlite::Result<Span> {
+        let period = self.about("period_ns")?.and_then(|n| n.parse().ok());
+        Ok(Span::from_nanos(period.unwrap_or(60_000_000_000)))
+    }
+
+    /// Deletes names without records if `wanted` would not fit otherwise.
+    fn make_room_for_names(&self, table: &str, wanted: &[&str]) -> Result<(), StoreError> {
+        let needed = || -> rusqlite::Result<usize> {
+            let mut exists = self.db.prepare(&format!("SELECT count(*) FROM {table} WHERE name = ?"))?;
+            let mut needed: i64 =
+                self.db.query_row(&format!("SELECT count(*) FROM {table}"), [], |r| r.get(0))?;
+            for name in wanted {
+                needed += i64::from(exists.query_row([name], |r| r.get::<_, i64>(0))? == 0);
+            }
+            Ok(needed.max(0) as usize)
+        };
+        let room = |needed: rusqlite::Result<usize>| {
+            needed.map(|needed| needed <= MAX_NAMES).map_err(|e| self.failed(e))
+        };
+        if room(needed())? {
+            return Ok(());
+        }
+        let used = match table {
+            "site" => {
+                "SELECT sender FROM transfer UNION SELECT receiver FROM transfer UNION \
+                    SELECT sender FROM minute UNION SELECT receiver FROM minute UNION \
+                    SELECT sender FROM route UNION SELECT receiver FROM route UNION \
+                    SELECT site FROM pulled"
+            }
+            _ => "SELECT controller FROM transfer",
+        };
+        self.db
+            .execute(&format!("DELETE FROM {table} WHERE id NOT IN ({used})"), [])
+            .map_err(|e| self.failed(e))?;
+        if room(needed())? { Ok(()) } else { Err(StoreError::NoRoomForNames(self.path.clone())) }
+    }
+
     fn named(&self, table: &str, name: &str) -> rusqlite::Result<i64> {
         self.db
             .prepare_cached(&format!("INSERT OR IGNORE INTO {table}(name) VALUES (?)"))?
@@ -232,6 +302,26 @@ impl Store {
         insert(&self.db, row, &self.sites, &self.controllers).map_err(|e| self.failed(e))
     }
 
+    /// The earliest time within `time` from which on there are at most `most` transfers and at most
+    /// `most` minutes: a time range that can be analysed with bounded time and memory.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn bounded_start(&self, time: &Range<i64>, most: u32) -> Result<i64, StoreError> {
+        let mut start = time.start;
+        for table in [Table::Transfers, Table::Minutes] {
+            let query = format!(
+                "SELECT at_ms FROM {} WHERE at_ms >= ? AND at_ms < ? ORDER BY at_ms DESC LIMIT 1 OFFSET ?",
+                table_name(table)
+            );
+            let excess = self.db.query_row(&query, params![start, time.end, most], |r| r.get::<_, i64>(0));
+            if let Some(at) = excess.optional().map_err(|e| self.failed(e))? {
+                start = at.saturating_add(1);
+            }
+        }
+        Ok(start)
+    }
+
     /// All records of a time range, in milliseconds since 1970.
     ///
     /// # Errors
@@ -242,9 +332,7 @@ impl Store {
             let _transaction = self.db.unchecked_transaction()?;
             let ((sites, site_ids), (controllers, controller_ids)) =
                 (names(&self.db, "site")?, names(&self.db, "controller")?);
-            let period = self.about("period_ns")?.and_then(|n| n.parse().ok()).unwrap_or(60_000_000_000);
-            let period = Span::from_nanos(period);
-            let mut history = History { sites, controllers, period, ..History::default() };
+            let mut history = History { sites, controllers, period: self.period()?, ..History::default() };
             for table in Table::ALL {
                 let condition = "at_ms >= ?1 AND at_ms < ?2 ORDER BY at_ms, id";
                 let mut statement = self.db.prepare(&select(table, condition))?;
@@ -268,20 +356,27 @@ impl Store {
     /// # Errors
     /// If the database fails.
     pub fn delete_older_than(&mut self, at_ms: i64, most: u32) -> Result<usize, StoreError> {
-        let forget = || -> rusqlite::Result<usize> {
-            let mut gone = 0;
-            for table in ["transfer", "minute", "route"] {
-                gone += self.db.execute(
-                    &format!(
-                        "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} WHERE at_ms < ? ORDER \
-                            BY at_ms LIMIT ?)"
-                    ),
-                    params![at_ms, most],
-                )?;
+        let delete = || -> rusqlite::Result<usize> {
+            let mut deleted = 0;
+            for table in Table::ALL {
+                let name = table_name(table);
+                let mut statement = self.db.prepare_cached(&format!(
+                    "DELETE FROM {name} WHERE id IN (SELECT id FROM {name} WHERE at_ms < ? ORDER BY \
+                        at_ms LIMIT ?) RETURNING sender"
+                ))?;
+                let mut senders = statement.query(params![at_ms, most])?;
+                let mut counts = self.row_counts.borrow_mut();
+                while let Some(row) = senders.next()? {
+                    deleted += 1;
+                    let count = counts.get_mut(&table).and_then(|by_site| by_site.get_mut(&row.get(0).ok()?));
+                    if let Some(count) = count {
+                        *count = count.saturating_sub(1);
+                    }
+                }
             }
-            Ok(gone)
+            Ok(deleted)
         };
-        forget().map_err(|e| self.failed(e))
+        delete().map_err(|e| self.failed(e))
     }
 
     /// SQLite's integrity check: `None` if the file is intact.
@@ -289,8 +384,8 @@ impl Store {
     /// # Errors
     /// If the check cannot run.
     pub fn integrity_error(&self) -> Result<Option<String>, StoreError> {
-        let said = self.db.pragma_query_value(None, "integrity_check", |r| r.get::<_, String>(0));
-        said.map(|said| (said != "ok").then_some(said)).map_err(|e| self.failed(e))
+        let result = self.db.pragma_query_value(None, "integrity_check", |r| r.get::<_, String>(0));
+        result.map(|result| (result != "ok").then_some(result)).map_err(|e| self.failed(e))
     }
 }
 
@@ -361,6 +456,13 @@ mod tests {
         read.extend(history.routes.into_iter().map(Row::Route));
         assert_eq!(read, rows());
         assert_eq!(store.history(60_000..120_000).unwrap().transfers.len(), 1);
+        let all = i64::MIN..i64::MAX;
+        assert_eq!(store.bounded_start(&all, 100).unwrap(), i64::MIN);
+        for most in 0..4 {
+            let part = store.history(store.bounded_start(&all, most).unwrap()..i64::MAX).unwrap();
+            assert!(part.transfers.len() <= most as usize && part.minutes.len() <= most as usize);
+            assert!(most < 2 || !part.transfers.is_empty());
+        }
         assert_eq!(written.integrity_error().unwrap(), None);
         // Site ids are stable when the mesh file changes their order.
         drop(written);
@@ -371,6 +473,32 @@ mod tests {
         other.add(&Row::Transfer(swapped)).unwrap();
         let last = other.history(i64::MIN..i64::MAX).unwrap().transfers.into_iter().find(|t| t.period == 99);
         assert_eq!(last.map(|t| (t.pair, t.controller)), Some((Pair { from: 1, to: 0 }, 1)));
+    }
+
+    #[test]
+    fn a_store_full_of_names_without_records_opens_with_the_sites_of_the_mesh() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(filled(directory.path()));
+        let poison = |upto: u32| {
+            let db = Connection::open(directory.path().join(FILE)).unwrap();
+            for i in 0..upto {
+                db.execute("INSERT OR IGNORE INTO site(name) VALUES (?)", [format!("s{i}")]).unwrap();
+                db.execute("INSERT OR IGNORE INTO controller(name) VALUES (?)", [format!("c{i}")]).unwrap();
+            }
+        };
+        for names in [1022, 1500] {
+            poison(names);
+            let opened = Store::open(directory.path(), ["lab", "sea", "new"], ["cubic", "bbr", "reno"]);
+            let (_, sites, controllers) = opened.unwrap().names().unwrap();
+            assert!(sites.contains(&"new".to_owned()) && controllers.contains(&"reno".to_owned()));
+            Store::read(directory.path()).unwrap().history(i64::MIN..i64::MAX).unwrap();
+        }
+        // Names of records are never deleted.
+        poison(1022);
+        let db = Connection::open(directory.path().join(FILE)).unwrap();
+        db.execute("INSERT INTO route SELECT NULL, 0, id, id, '*' FROM site", []).unwrap();
+        let opened = Store::open(directory.path(), ["lab", "sea", "sky", "new2"], ["cubic"]);
+        assert!(matches!(opened, Err(StoreError::NoRoomForNames(_))), "{opened:?}");
     }
 
     #[test]

@@ -6,6 +6,14 @@ use fullpipe_units::{Rate, Span};
 use rusqlite::{Connection, params};
 use std::collections::HashMap;
 
+pub(super) fn table_name(table: Table) -> &'static str {
+    match table {
+        Table::Transfers => "transfer",
+        Table::Minutes => "minute",
+        Table::Routes => "route",
+    }
+}
+
 pub(super) fn select(table: Table, condition: &str) -> String {
     let columns = match table {
         Table::Transfers => {

@@ -44,7 +44,7 @@ CREATE TABLE pulled(site INTEGER NOT NULL, store INTEGER NOT NULL, tab INTEGER N
 
 impl Store {
     /// Verifies that the file is a store of a known version.
-    pub(super) fn verify(&self) -> Result<(), StoreError> {
+    pub(super) fn verify_schema(&self) -> Result<(), StoreError> {
         let ask =
             |name| self.db.pragma_query_value(None, name, |r| r.get::<_, i64>(0)).map_err(|e| self.failed(e));
         let reason = match (ask("application_id")?, ask("user_version")?) {
@@ -63,8 +63,16 @@ impl Store {
         Err(StoreError::NotAStore { path: self.path.clone(), reason })
     }
 
-    /// Finds contents that no node writes: a crafted file may have endless views in place of
-    /// tables, too many names, or names with control characters.
+    /// Verifies that the names are as many and of such characters as a node stores.
+    pub(super) fn verify_names(&self) -> Result<(), StoreError> {
+        match self.unexpected_name().map_err(|e| self.failed(e))? {
+            None => Ok(()),
+            Some(reason) => Err(StoreError::NotAStore { path: self.path.clone(), reason }),
+        }
+    }
+
+    /// Finds definitions that no node writes: a crafted file may have endless views in place of
+    /// tables.
     fn unexpected_schema(&self) -> rusqlite::Result<Option<String>> {
         let found = definitions(&self.db)?;
         let made = Connection::open_in_memory()?;
@@ -77,6 +85,11 @@ impl Store {
         if let Some([_, name, _]) = made.iter().find(|one| !found.contains(one)) {
             return Ok(Some(format!("not created by a node: {name} is missing")));
         }
+        Ok(None)
+    }
+
+    /// Finds too many names, or one with control characters.
+    fn unexpected_name(&self) -> rusqlite::Result<Option<String>> {
         for table in ["site", "controller"] {
             let query = format!("SELECT substr(name, 1, 33) FROM {table} LIMIT {}", MAX_NAMES + 1);
             let mut statement = self.db.prepare(&query)?;

@@ -6,6 +6,7 @@ use crate::analysis::gains;
 use crate::record::{History, Pair};
 use fullpipe_report::{About, PlottedPage, controller_colour, escape_html, millis, percent, rate};
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 const STYLE: &str = include_str!("page.css");
@@ -56,6 +57,7 @@ struct ChangeData<'a> {
 pub fn page(history: &History, report: &Report, about: &About) -> String {
     let bins = Bins::new(history);
     let none = PairBins::default();
+    let index = index(report);
     let pairs: Vec<PairData<'_>> = report
         .pairs
         .iter()
@@ -63,7 +65,7 @@ pub fn page(history: &History, report: &Report, about: &About) -> String {
             name: history.name(pair.pair),
             bins: bins.pairs.get(&pair.pair).unwrap_or(&none),
             story: story(report, pair),
-            back: report.pairs.iter().position(|other| other.pair == pair.pair.reversed()),
+            back: index.get(&pair.pair.reversed()).copied(),
             changes: changes_of(report, pair.pair),
         })
         .collect();
@@ -86,7 +88,12 @@ pub fn page(history: &History, report: &Report, about: &About) -> String {
     let mut out = Vec::new();
     // Writing to memory cannot fail.
     let _ = fullpipe_report::write_plotted_page(about, &subtitle(report), &plotted, &mut out);
-    String::from_utf8_lossy(&out).into_owned()
+    String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
+}
+
+/// The indices of the pairs.
+fn index(report: &Report) -> HashMap<Pair, usize> {
+    report.pairs.iter().enumerate().map(|(nth, pair)| (pair.pair, nth)).collect()
 }
 
 fn subtitle(report: &Report) -> String {
@@ -237,12 +244,11 @@ fn matrix(out: &mut String, report: &Report, cc: usize, name: &str) {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escape_html(site));
     }
     *out += "</tr></thead><tbody>";
-    for (from, site) in report.sites.iter().enumerate() {
+    let index = index(report);
+    for (from, site) in (0..).zip(&report.sites) {
         let _ = write!(out, "<tr><th scope=\"row\">{}</th>", escape_html(site));
-        for to in 0..report.sites.len() {
-            let of =
-                |pair: &PathReport| usize::from(pair.pair.from) == from && usize::from(pair.pair.to) == to;
-            match report.pairs.iter().position(of) {
+        for (to, _) in (0..).zip(&report.sites) {
+            match index.get(&Pair { from, to }).copied() {
                 Some(nth) => cell(out, nth, &report.pairs[nth], cc),
                 None => *out += "<td class=\"none\">–</td>",
             }

@@ -57,6 +57,13 @@ impl Args {
                             collected.later
                         );
                     }
+                    if collected.unknown > 0 {
+                        eprintln!(
+                            "warning: {name}: skipping {} records with sites, controllers or sizes that the \
+                             mesh file does not have",
+                            collected.unknown
+                        );
+                    }
                 }
                 Err(e) => {
                     eprintln!("{name}: {e}");

@@ -18,7 +18,8 @@ pub struct Args {
     /// Store to read: the directory of a node or of `fullpipe probe collect`
     #[arg(value_name = "STORE", default_value = super::STORE, value_hint = clap::ValueHint::DirPath)]
     store: PathBuf,
-    /// Time span to report on, counted back from the newest record [default: all]
+    /// Time span to report on, counted back from the newest record [default: the newest 500000
+    /// transfers]
     #[arg(long, value_name = "TIME")]
     last: Option<fullpipe_units::Span>,
     #[command(flatten)]
@@ -70,11 +71,28 @@ impl FormatOptions {
     }
 }
 
+/// Transfers, and probe minutes, in a report without `--last`; analysing them takes seconds.
+const REPORT_RECORDS: u32 = 500_000;
+
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let outputs = self.format.open()?;
         let store = Store::read(&self.store).map_err(Failure::usage)?;
-        let mut history = store.history(i64::MIN..i64::MAX).map_err(Failure::usage)?;
+        let all = i64::MIN..i64::MAX;
+        let from = match self.last {
+            Some(_) => all.start,
+            None => store.bounded_start(&all, REPORT_RECORDS).map_err(Failure::usage)?,
+        };
+        if from > all.start {
+            eprintln!(
+                "note: the report covers the newest {REPORT_RECORDS} transfers; --last TIME selects a time span"
+            );
+        }
+        let mut history = store.history(from..all.end).map_err(Failure::usage)?;
+        let hidden = history.limit_names();
+        if hidden > 0 {
+            eprintln!("note: {hidden} sites or controllers with few or no records are not in the report");
+        }
         if let Some(last) = self.last {
             let newest =
                 history.transfers.iter().map(|t| t.at_ms).chain(history.minutes.iter().map(|m| m.at_ms));

@@ -12,12 +12,13 @@ use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::node::{self, Config, Event, Handle, Node, Sockets, StartError};
 use fullpipe_mesh::record::{SiteId, TransferError};
 use fullpipe_mesh::report::{Report, page};
-use fullpipe_mesh::store::Store;
+use fullpipe_mesh::store::{Directory, Store};
 use fullpipe_report::{About, escape_html};
+use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -103,12 +104,21 @@ impl Args {
     }
 }
 
-/// The report on the last day as a page, or the reason why the store cannot be read.
+/// Maximum transfers, and probe minutes, in the page, to bound time and memory: a day of 8 sites
+/// with two controllers and a period of one minute, or 20 minutes of 64 sites.
+const PAGE_RECORDS: u32 = 160_000;
+
+/// The report on the last day as a page, or on a shorter time for a large mesh; or the reason why
+/// the store cannot be read.
 fn last_day(store: &Path, mesh: &str) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let from = i64::try_from(now.as_millis()).unwrap_or(i64::MAX) - 86_400_000;
-    match Store::read(store).and_then(|store| store.history(from..i64::MAX)) {
-        Ok(history) => {
+    let now = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+    // Clocks differ; but a member's records of tomorrow must not displace those of today.
+    let day = now - 86_400_000..now.saturating_add(600_000);
+    let read = |store: Store| store.history(store.bounded_start(&day, PAGE_RECORDS)?..day.end);
+    match Store::read(store).and_then(read) {
+        Ok(mut history) => {
+            history.limit_names();
             let about = About { title: format!("Mesh {mesh}"), command: String::new() };
             page(&history, &Report::new(&history, false), &about)
         }
@@ -174,7 +184,8 @@ fn prepare_store(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
     if !Uid::effective().is_root() && user.is_none() {
         return Ok(path);
     }
-    let owner = std::fs::metadata(&path).map_err(|e| failed(&e))?.uid();
+    let directory = Directory::open(&path).map_err(|e| failed(&e))?;
+    let owner = directory.owner().as_raw();
     let found = match user {
         Some(name) => User::from_name(name),
         None if owner != 0 => User::from_uid(Uid::from_raw(owner)),
@@ -189,17 +200,14 @@ fn prepare_store(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
         Err(e) => return Err(Failure::usage(format!("--user {name}: {e}"))),
     };
     let (uid, gid) = found;
-    let change_owner = || -> std::io::Result<()> {
-        chown(&path, Some(uid.as_raw()), Some(gid.as_raw()))?;
-        for entry in std::fs::read_dir(&path)? {
-            let entry = entry?;
-            if entry.file_type()?.is_file() {
-                chown(entry.path(), Some(uid.as_raw()), Some(gid.as_raw()))?;
-            }
-        }
-        Ok(())
+    // In a user namespace without other users, neither is possible.
+    let impossible = |e: &std::io::Error| {
+        matches!(e.raw_os_error().map(Errno::from_raw), Some(Errno::EPERM | Errno::EINVAL))
     };
-    if let Err(e) = change_owner().and_then(|()| become_user(uid, gid)) {
+    if let Err(e) = directory.give_to(uid, gid).and_then(|()| become_user(uid, gid)) {
+        if !impossible(&e) {
+            return Err(failed(&e));
+        }
         if user.is_some() {
             return Err(Failure::usage(format!("--user {name}: cannot switch to this user: {e}")));
         }
