@@ -377,7 +377,7 @@ fn verdict_text(
 mod tests {
     use super::*;
 
-    fn plan(names: &[&str], rounds: usize) -> Result<Plan, CompareError> {
+    fn plan(names: &[&str], rounds: usize) -> Result<Plan, PlanError> {
         let names = names.iter().map(|&n| n.to_owned()).collect();
         Plan::new(Config::new("localhost", 5201), names, None, rounds, 1)
     }
