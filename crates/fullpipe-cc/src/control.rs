@@ -257,11 +257,11 @@ pub trait CongestionControl: Send {
         true
     }
 
-    /// Whether packets may be sent as ECN-capable for it: a controller that does not answer
-    /// Congestion Experienced marks must not ask for them (RFC 3168 §5, draft-ietf-ccwg-bbr §
-    /// ECN). BBR v1 claims them and ignores them, as Linux's does.
+    /// Whether packets may be sent as ECN-capable. A controller that does not respond to Congestion
+    /// Experienced marks must not claim ECN (RFC 3168 §5, draft-ietf-ccwg-bbr § ECN), so the default
+    /// is false. BBR v1 claims it and ignores marks, as in Linux.
     fn claims_ecn(&self) -> bool {
-        true
+        false
     }
 
     /// Whether it is reducing the window for an ECN mark (Linux's CWR state): the sender then also

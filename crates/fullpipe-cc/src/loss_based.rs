@@ -402,6 +402,11 @@ impl<G: Growth> CongestionControl for LossBased<G> {
     }
 
     #[inline]
+    fn claims_ecn(&self) -> bool {
+        true
+    }
+
+    #[inline]
     fn in_cwr(&self) -> bool {
         self.window.marked
     }

@@ -434,6 +434,29 @@ mod tests {
     }
 
     #[test]
+    fn only_controllers_that_may_use_ecn_claim_it() {
+        struct Silent;
+        impl CongestionControl for Silent {
+            fn on_ack(&mut self, _: &Ack) {}
+            fn on_recovery(&mut self, _: Recovery, _: &RecoveryContext) {}
+            fn cwnd(&self) -> u64 {
+                1
+            }
+            fn ssthresh(&self) -> u64 {
+                1
+            }
+            fn snapshot(&self) -> Snapshot {
+                Snapshot::default()
+            }
+        }
+        assert!(!Silent.claims_ecn(), "the default of the interface");
+        for about in CONTROLLERS {
+            let controller = Controller::new(about.name, &Config::default(), &[]).unwrap();
+            assert_eq!(controller.claims_ecn(), about.name != "fixed", "{}", about.name);
+        }
+    }
+
+    #[test]
     fn no_two_controllers_share_a_name() {
         for (i, a) in CONTROLLERS.iter().enumerate() {
             for b in &CONTROLLERS[i + 1..] {

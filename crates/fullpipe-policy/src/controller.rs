@@ -83,6 +83,11 @@ impl CongestionControl for PolicyController {
         self.agent.pacing()
     }
 
+    /// Marks are part of the observation.
+    fn claims_ecn(&self) -> bool {
+        true
+    }
+
     fn uses_prr(&self) -> bool {
         false
     }

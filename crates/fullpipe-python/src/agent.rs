@@ -102,6 +102,11 @@ impl CongestionControl for Agent {
         self.pacing
     }
 
+    /// Marks are reported to it.
+    fn claims_ecn(&self) -> bool {
+        true
+    }
+
     fn uses_prr(&self) -> bool {
         false
     }

@@ -186,6 +186,11 @@ impl CongestionControl for PythonController {
         self.pacing
     }
 
+    /// Marks are reported to it.
+    fn claims_ecn(&self) -> bool {
+        true
+    }
+
     fn uses_prr(&self) -> bool {
         false
     }

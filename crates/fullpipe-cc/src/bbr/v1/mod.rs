@@ -311,6 +311,11 @@ impl CongestionControl for BbrV1 {
         false
     }
 
+    /// Negotiates ECN and ignores marks, as Linux's BBR v1 does.
+    fn claims_ecn(&self) -> bool {
+        true
+    }
+
     #[inline]
     fn marks_app_limited(&self) -> bool {
         self.sk.app_limited != 0
