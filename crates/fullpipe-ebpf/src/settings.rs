@@ -30,7 +30,8 @@ impl Setting {
 pub fn for_controller(controller: Controller) -> &'static [registry::Setting] {
     let name = match controller {
         Controller::Bbr1 => return &[],
-        Controller::Bbr3 => "bbr3",
+        // Without the variants, which only the Rust core has.
+        Controller::Bbr3 => return v3::Params::SETTINGS,
         Controller::Hybla => "hybla",
     };
     registry::find(name).map_or(&[], |about| about.settings)

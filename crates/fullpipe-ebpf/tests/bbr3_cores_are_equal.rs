@@ -4,7 +4,6 @@
 mod transport;
 
 use fullpipe_cc::bbr::v3;
-use fullpipe_cc::registry::find;
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, RateSample, Recovery, RecoveryContext, RecoveryState, Sent,
 };
@@ -143,7 +142,7 @@ fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
 /// The draft's parameters, but for a third of them, which are anything that they may be.
 fn varied(random: &mut Random) -> v3::Params {
     let mut params = v3::Params::DRAFT;
-    for setting in find("bbr3").unwrap().settings {
+    for setting in v3::Params::SETTINGS {
         if random.below(3) > 0 {
             continue;
         }

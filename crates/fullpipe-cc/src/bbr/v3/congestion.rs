@@ -42,7 +42,13 @@ impl Bbr3 {
     /// The same for given amounts. Without selective ACKs any loss counts: it may represent
     /// several.
     fn is_loss_too_high(&self, lost: Bytes, tx_in_flight: Bytes) -> bool {
-        self.params.is_too_lossy(lost, tx_in_flight) || (lost > Bytes::ZERO && !self.selective_acks)
+        let too_lossy = if self.is_linux() {
+            // 5/256 of the packets in flight, rounded down.
+            lost.packets(self.smss) > tx_in_flight.packets(self.smss).saturating_mul(5) / 256
+        } else {
+            self.params.is_too_lossy(lost, tx_in_flight)
+        };
+        too_lossy || (lost > Bytes::ZERO && !self.selective_acks)
     }
 
     /// `UpdateLatestDeliverySignals()`.
@@ -102,8 +108,12 @@ impl Bbr3 {
 
     /// `NoteLoss()`.
     fn note_loss(&mut self, delivered: Bytes) {
+        let is_first = !self.congestion.is_loss_in_round;
         self.note_congestion(delivered);
-        self.save_state_upon_loss();
+        // The draft saves at the first loss of each round (decision 9).
+        if is_first || !self.is_letter() {
+            self.save_state_upon_loss();
+        }
     }
 
     /// `HandleLostPacket()`.
@@ -121,7 +131,7 @@ impl Bbr3 {
     }
 
     /// `HandleInflightTooHigh()`.
-    fn handle_inflight_too_high(
+    pub(super) fn handle_inflight_too_high(
         &mut self,
         tx_in_flight: Bytes,
         app_limited: bool,

@@ -34,12 +34,17 @@ impl FullPipe {
 impl Bbr3 {
     /// `CheckFullBWReached()`.
     pub(super) fn check_full_bw_reached(&mut self, now: &Now) {
+        // Linux looks for growth on every ACK and counts rounds without it.
+        let every_ack = self.is_linux();
         let pipe = &mut self.full_pipe;
-        if pipe.now || !self.model.round_start || now.sample.app_limited {
+        if pipe.now || !(self.model.round_start || every_ack) || now.sample.app_limited {
             return;
         }
         if now.delivery_rate >= pipe.bw.scale(self.params.full_bw_growth()) {
             pipe.restart(now.delivery_rate);
+            return;
+        }
+        if !self.model.round_start {
             return;
         }
         pipe.count += 1;

@@ -9,7 +9,9 @@ impl Bbr3 {
     pub(super) fn handle_restart_from_idle(&mut self, now: Time, delivered: Bytes) {
         self.idle_restart = true;
         self.aggregation.interval_start = now;
-        self.aggregation.delivered = Bytes::ZERO;
+        if !self.is_letter() {
+            self.aggregation.delivered = Bytes::ZERO;
+        }
         if self.state.is_probe_bw() {
             self.set_pacing_rate_with_gain(Gain::UNIT);
         } else if self.state == State::ProbeRtt {

@@ -50,10 +50,14 @@ mod probe_rtt;
 mod startup;
 mod state;
 mod undo;
+mod variant;
+#[cfg(test)]
+mod variant_tests;
 mod volume;
 
 pub use params::Params;
 pub use state::State;
+pub use variant::Variant;
 
 use crate::random::Random;
 use crate::registry::{Build, BuildError, ControllerInfo};
@@ -82,6 +86,10 @@ struct Now {
     inflight: Bytes,
     delivered: Bytes,
     cwnd_limited: bool,
+    /// Whether the receiver may have delayed the ACK.
+    delayed: bool,
+    /// The earliest departure time of the next packet.
+    next_departure: Time,
 }
 
 impl Now {
@@ -105,6 +113,7 @@ impl Now {
 #[derive(Clone, Debug)]
 pub struct Bbr3 {
     params: Params,
+    variant: Variant,
     smss: Bytes,
     initial_cwnd: Bytes,
     random: Random,
@@ -129,9 +138,15 @@ pub struct Bbr3 {
 impl Bbr3 {
     /// `OnInit()`.
     pub fn new(config: &Config, params: Params) -> Self {
+        Bbr3::with_variant(config, params, Variant::Draft)
+    }
+
+    /// `OnInit()` of a variant.
+    pub fn with_variant(config: &Config, params: Params, variant: Variant) -> Self {
         let smss = Bytes(u64::from(config.smss.max(1)));
         let mut bbr = Bbr3 {
             params,
+            variant,
             smss,
             initial_cwnd: Bytes(config.initial_cwnd).max(smss),
             random: Random::new(config.seed),
@@ -181,7 +196,7 @@ impl Bbr3 {
         self.check_startup_done(now, ack);
         self.check_drain_done(now);
         self.update_probe_bw_cycle_phase(now);
-        self.update_min_rtt(now.time, ack.rtt);
+        self.update_min_rtt(now, ack.rtt);
         self.check_probe_rtt(now);
         self.advance_latest_delivery_signals(now);
         self.bound_bw_for_model();
@@ -195,17 +210,26 @@ impl Bbr3 {
     }
 }
 
+/// The draft revision that BBR v3 follows.
+pub const DRAFT_REVISION: &str = "draft-ietf-ccwg-bbr-06";
+
+/// The date of [`DRAFT_REVISION`].
+pub const DRAFT_DATE: &str = "2026-07-06";
+
+const INFO: ControllerInfo = ControllerInfo {
+    name: "bbr3",
+    aliases: &["bbrv3", "bbr-v3"],
+    kernel: Some("fp_bbr3"),
+    about: "BBR v3 (IETF draft): like v1, but bounded by the loss it causes, with better coexistence",
+    settings: &params::ALL_SETTINGS,
+};
+
 impl Build for Bbr3 {
-    const INFO: ControllerInfo = ControllerInfo {
-        name: "bbr3",
-        aliases: &["bbrv3", "bbr-v3"],
-        kernel: Some("fp_bbr3"),
-        about: "BBR v3 (IETF draft): like v1, but bounded by the loss it causes, with better coexistence",
-        settings: Params::SETTINGS,
-    };
+    const INFO: ControllerInfo = INFO;
 
     fn build<'a>(config: &Config, settings: crate::registry::Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(Bbr3::new(config, Params::build(&settings)?))
+        let variant = settings.choice("variant", Variant::Draft, Variant::CHOICES)?;
+        Ok(Bbr3::with_variant(config, Params::build(variant, &settings)?, variant))
     }
 }
 
@@ -236,7 +260,9 @@ impl CongestionControl for Bbr3 {
         self.recovery = ack.recovery;
         if self.srtt.is_none() && ack.rtt.is_some() {
             self.srtt = ack.srtt.or(ack.rtt);
-            self.init_pacing_rate();
+            if !self.is_letter() {
+                self.init_pacing_rate();
+            }
         }
         self.srtt = ack.srtt.or(self.srtt);
         let now = Now {
@@ -247,12 +273,15 @@ impl CongestionControl for Bbr3 {
             inflight: Bytes(ack.inflight),
             delivered: Bytes(ack.delivered),
             cwnd_limited: ack.cwnd_limited,
+            delayed: ack.delayed,
+            next_departure: ack.next_departure,
         };
-        if self.params.ecn && ack.ce_count > 0 {
+        // Google's v3 negotiates ECN but ignores marks, except on routes with ECN_LOW.
+        if self.params.ecn && ack.ce_count > 0 && !self.is_linux() {
             self.handle_ce_marks(ack, &now);
         }
         self.probe_rtt.handled_ack = self.state == State::ProbeRtt;
-        if now.sample.has_packet {
+        if now.sample.has_packet || self.is_letter() {
             self.update_model_and_state(&now, ack);
         }
         self.update_control_parameters(&now);

@@ -46,9 +46,10 @@ impl Model {
         self.max_bw_slots[0].max(self.max_bw_slots[1])
     }
 
-    /// `AdvanceMaxBwFilter()`: starts the next cycle and discards the one before the current.
-    pub(super) fn advance_max_bw_filter(&mut self) {
-        if self.max_bw_slots[1] != Rate::ZERO {
+    /// `AdvanceMaxBwFilter()`: starts the next cycle and discards the one before the current. Without
+    /// a sample in the current one only if `always` (decision 7).
+    pub(super) fn advance_max_bw_filter(&mut self, always: bool) {
+        if always || self.max_bw_slots[1] != Rate::ZERO {
             self.max_bw_slots = [self.max_bw_slots[1], Rate::ZERO];
         }
     }
@@ -93,11 +94,12 @@ impl Bbr3 {
     }
 
     /// `UpdateMinRTT()`.
-    pub(super) fn update_min_rtt(&mut self, now: Time, rtt: Option<Span>) {
+    pub(super) fn update_min_rtt(&mut self, now: &Now, rtt: Option<Span>) {
         self.update_probe_rtt_min_delay(now, rtt);
-        let expired = now > self.model.min_rtt_stamp + self.params.min_rtt_filter();
+        let expired = now.time > self.model.min_rtt_stamp + self.params.min_rtt_filter();
         let lower = match (self.probe_rtt.min_delay, self.model.min_rtt) {
-            (Some(delay), Some(min_rtt)) => delay < min_rtt,
+            // In Linux an equal sample renews the stamp.
+            (Some(delay), Some(min_rtt)) => delay < min_rtt || self.is_linux() && delay == min_rtt,
             (delay, _) => delay.is_some(),
         };
         if lower || expired {
@@ -126,10 +128,10 @@ mod tests {
     #[test]
     fn the_max_filter_remembers_this_cycle_and_the_last() {
         let mut m = Model { max_bw_slots: [Rate::ZERO, rate(100)], ..Model::default() };
-        m.advance_max_bw_filter();
+        m.advance_max_bw_filter(false);
         m.max_bw_slots[1] = rate(60);
         assert_eq!(m.max_bw(), rate(100));
-        m.advance_max_bw_filter();
+        m.advance_max_bw_filter(false);
         assert_eq!(m.max_bw(), rate(60));
     }
 
@@ -137,7 +139,7 @@ mod tests {
     fn a_cycle_without_a_sample_forgets_nothing() {
         let mut m = Model { max_bw_slots: [Rate::ZERO, rate(100)], ..Model::default() };
         for _ in 0..5 {
-            m.advance_max_bw_filter();
+            m.advance_max_bw_filter(false);
         }
         assert_eq!(m.max_bw(), rate(100));
     }

@@ -73,7 +73,7 @@ impl Bbr3 {
     /// `UpdateMaxInflight()`.
     fn max_inflight(&self) -> Bytes {
         let cap = self.bdp_multiple(self.model.bw, self.out.cwnd_gain);
-        self.quantization_budget(cap + self.aggregation.extra_acked())
+        self.quantization_budget(cap + self.extra_acked())
     }
 
     /// `SetCwnd()`.

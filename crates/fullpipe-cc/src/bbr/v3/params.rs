@@ -1,9 +1,10 @@
 //! Constants of the draft (§ Core Algorithm Design Parameters and the sections that use them) as
 //! parameters; the defaults are the draft's.
 
-use super::Bbr3;
+use super::INFO;
+use super::variant::{VARIANT, Variant};
 use super::volume::Bytes;
-use crate::registry::{Build, BuildError, Setting, SettingValue, Settings};
+use crate::registry::{BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use crate::{Gain, Rate, Span};
 
 /// Limit on the doublings of the slope at which `inflight_longterm` grows
@@ -32,7 +33,8 @@ macro_rules! params {
             /// The draft's values.
             pub const DRAFT: Params = Params { ecn: true, advance_on_leaving_down: false, $($name: $default,)+ };
 
-            pub(super) const SETTINGS: &[Setting] = &[
+            /// The settings of the parameters, in the order of the fields.
+            pub const SETTINGS: &[Setting] = &[
                 Setting {
                     key: "ecn",
                     values: "on or off",
@@ -66,7 +68,7 @@ macro_rules! params {
                 })
             }
 
-            /// Encodes the parameters as numbers, in the order of [`INFO`](Build::INFO)'s settings; switches
+            /// Encodes the parameters as numbers, in the order of [`SETTINGS`](Self::SETTINGS); switches
             /// are 0 or 1.
             pub fn to_words(&self) -> [u32; Self::COUNT] {
                 [u32::from(self.ecn), u32::from(self.advance_on_leaving_down), $(self.$name,)+]
@@ -120,6 +122,17 @@ params! {
     probe_max_rounds: 63 = "63" of 1/1, 1..=100_000, "maximum rounds between bandwidth probes (Reno coexistence)";
 }
 
+/// All settings of `bbr3`: the variant, then the parameters.
+pub(super) const ALL_SETTINGS: [Setting; Params::COUNT + 1] = {
+    let mut all = [VARIANT; Params::COUNT + 1];
+    let mut i = 0;
+    while i < Params::COUNT {
+        all[i + 1] = Params::SETTINGS[i];
+        i += 1;
+    }
+    all
+};
+
 impl Default for Params {
     fn default() -> Self {
         Params::DRAFT
@@ -132,12 +145,24 @@ impl Params {
     /// # Errors
     /// An unknown key or an invalid value; the error says what is accepted.
     pub fn with<'a>(&self, pairs: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
-        self.read(&Settings::new(&Bbr3::INFO, pairs)?)
+        static PARAMETERS: ControllerInfo = ControllerInfo { settings: Params::SETTINGS, ..INFO };
+        self.read(&Settings::new(&PARAMETERS, pairs)?)
     }
 
-    /// The draft's parameters with `settings` applied.
-    pub(super) fn build<'a>(settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Params::DRAFT.read(settings)
+    /// The parameters of Google's v3 for Linux, where they differ from the draft's.
+    pub const LINUX: Params = Params {
+        startup_pacing_gain: 710,
+        drain_pacing_gain: 88,
+        probe_down_pacing_gain: 232,
+        ..Params::DRAFT
+    };
+
+    /// The parameters of `variant` with `settings` applied.
+    pub(super) fn build<'a>(variant: Variant, settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
+        match variant {
+            Variant::Draft | Variant::Letter => Params::DRAFT.read(settings),
+            Variant::Linux => Params::LINUX.read(settings),
+        }
     }
 
     pub(super) fn min_rtt_filter(&self) -> Span {

@@ -1,7 +1,7 @@
 //! ProbeBW: down, cruise, refill, up, and round again (draft § ProbeBW).
 
 use super::volume::Bytes;
-use super::{Bbr3, Now, State};
+use super::{Bbr3, Now, State, Variant};
 use crate::{Gain, Span, Time};
 
 /// What arriving ACKs mean for bandwidth probing.
@@ -76,6 +76,10 @@ impl Bbr3 {
     /// `StartProbeBW_CRUISE()`.
     pub(super) fn start_probe_bw_cruise(&mut self) {
         self.leave_down();
+        if self.is_linux() && self.model.inflight_shortterm != Bytes::INFINITE {
+            let bound = self.model.inflight_shortterm.min(self.model.inflight_longterm);
+            self.model.inflight_shortterm = bound;
+        }
         self.transition(State::ProbeBwCruise);
     }
 
@@ -103,7 +107,7 @@ impl Bbr3 {
     /// `AdvanceMaxBwFilter()`; with `advance_on_leaving_down` at most once per cycle.
     fn advance_max_bw_filter(&mut self) {
         if !(self.cycle.filter_advanced && self.params.advance_on_leaving_down) {
-            self.model.advance_max_bw_filter();
+            self.model.advance_max_bw_filter(self.is_letter());
             self.cycle.filter_advanced = true;
         }
     }
@@ -164,7 +168,17 @@ impl Bbr3 {
                 return true;
             }
         }
-        if !self.is_inflight_too_high(&now.sample) && self.model.inflight_longterm != Bytes::INFINITE {
+        let is_too_high = self.is_inflight_too_high(&now.sample);
+        // Linux also judges the loss when a packet is acknowledged.
+        if self.is_linux() && is_too_high && self.cycle.is_bw_probe_sample {
+            self.handle_inflight_too_high(
+                now.tx_in_flight(),
+                now.sample.app_limited,
+                now.time,
+                now.delivered,
+            );
+        }
+        if !is_too_high && self.model.inflight_longterm != Bytes::INFINITE {
             self.model.inflight_longterm = self.model.inflight_longterm.max(now.tx_in_flight());
             if self.state == State::ProbeBwUp {
                 self.probe_inflight_longterm_upward(now);
@@ -194,13 +208,19 @@ impl Bbr3 {
 
     /// `IsRenoCoexistenceProbeTime()`: a Reno flow of this size would have grown by one BDP.
     fn is_reno_coexistence_probe_time(&self) -> bool {
-        let reno_rounds = self.target_inflight().packets(self.smss);
+        let target = self.target_inflight();
+        // Decision 3.
+        let reno_rounds = if self.is_letter() { target.0 } else { target.packets(self.smss) };
         self.cycle.rounds_since_probe_up >= reno_rounds.min(u64::from(self.params.probe_max_rounds))
     }
 
     /// `TargetInflight()`.
     pub(super) fn target_inflight(&self) -> Bytes {
-        self.bdp_multiple(self.model.bw, Gain::UNIT).min(self.out.cwnd)
+        let bdp = match self.variant {
+            Variant::Draft | Variant::Letter => self.bdp_multiple(self.model.bw, Gain::UNIT),
+            Variant::Linux => self.inflight(self.model.bw, Gain::UNIT),
+        };
+        bdp.min(self.out.cwnd)
     }
 
     /// `IsTimeToCruise()`: from DOWN.
@@ -213,7 +233,12 @@ impl Bbr3 {
     fn is_time_to_go_down(&mut self, now: &Now) -> bool {
         // Decision 11.
         let next_packet = now.inflight + now.newly_acked + self.smss;
-        if self.cycle.prev_probe_too_high && next_packet > self.model.inflight_longterm {
+        let is_reached = if self.is_letter() {
+            now.inflight >= self.model.inflight_longterm
+        } else {
+            next_packet > self.model.inflight_longterm
+        };
+        if self.cycle.prev_probe_too_high && is_reached {
             self.cycle.prev_probe_precautionary = true;
             return true;
         }

@@ -38,14 +38,16 @@ impl Default for ProbeRtt {
 
 impl Bbr3 {
     /// The first half of `UpdateMinRTT()`: updates the minimum delay of the interval.
-    pub(super) fn update_probe_rtt_min_delay(&mut self, now: Time, rtt: Option<Span>) {
+    pub(super) fn update_probe_rtt_min_delay(&mut self, now: &Now, rtt: Option<Span>) {
+        // In Linux a delayed ACK does not replace an expired minimum.
+        let may_replace = !(self.is_linux() && now.delayed);
         let probe = &mut self.probe_rtt;
-        probe.expired = now > probe.min_stamp + self.params.probe_rtt_interval();
+        probe.expired = now.time > probe.min_stamp + self.params.probe_rtt_interval();
         if let Some(rtt) = rtt
-            && (probe.expired || probe.min_delay.is_none_or(|least| rtt < least))
+            && (probe.expired && may_replace || probe.min_delay.is_none_or(|least| rtt < least))
         {
             probe.min_delay = Some(rtt);
-            probe.min_stamp = now;
+            probe.min_stamp = now.time;
         }
     }
 

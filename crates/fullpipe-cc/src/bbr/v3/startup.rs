@@ -1,7 +1,7 @@
 //! Startup: doubles the rate each round (draft § Startup).
 
 use super::undo::UndoState;
-use super::{Bbr3, Now, State};
+use super::{Bbr3, Now, State, Variant};
 use crate::{Ack, RecoveryState};
 
 impl Bbr3 {
@@ -29,7 +29,12 @@ impl Bbr3 {
         let full_loss_count = self.params.startup_full_loss_count;
         let round_ends = self.congestion.loss_round_start;
         let ranges = &mut self.congestion.lost_ranges_in_round;
-        *ranges = ranges.saturating_add(ack.lost_ranges);
+        *ranges = if self.variant == Variant::Linux {
+            // Linux counts ACKs that marked packets lost, in four bits.
+            (*ranges + u32::from(ack.newly_lost > 0)).min(15)
+        } else {
+            ranges.saturating_add(ack.lost_ranges)
+        };
         let many = round_ends && *ranges >= full_loss_count;
         if round_ends {
             *ranges = 0;
@@ -38,7 +43,8 @@ impl Bbr3 {
             (many && self.is_inflight_too_high(&now.sample)) || (!self.selective_acks && ack.newly_lost > 0);
         let lossy = too_lossy && self.recovery == RecoveryState::Recovery;
         let marks = self.congestion.ce_in_round;
-        let marked = round_ends
+        let marked = !self.is_letter()
+            && round_ends
             && marks >= self.smss * u64::from(full_loss_count)
             && self.params.is_too_lossy(marks, now.tx_in_flight());
         if lossy || marked {

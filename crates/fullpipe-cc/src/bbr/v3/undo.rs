@@ -3,7 +3,7 @@
 //! Recovery).
 
 use super::volume::Bytes;
-use super::{Bbr3, State};
+use super::{Bbr3, State, Variant};
 use crate::{Rate, RecoveryContext, RecoveryState};
 
 /// The state that was left because of loss.
@@ -46,7 +46,7 @@ impl Bbr3 {
 
     /// `SaveStateUponLoss()`, once per episode (decision 9).
     pub(super) fn save_state_upon_loss(&mut self) {
-        if self.undo.saved {
+        if self.undo.saved && !self.is_letter() {
             return;
         }
         self.save_cwnd();
@@ -68,13 +68,21 @@ impl Bbr3 {
     pub(super) fn on_enter_rto(&mut self, context: &RecoveryContext) {
         self.save_cwnd();
         self.save_state_upon_loss();
+        // In Linux the window before the timeout bounds inflight unless probing for bandwidth.
+        if self.is_linux() && !self.state.is_probing_bw() && self.model.inflight_shortterm == Bytes::INFINITE
+        {
+            self.model.inflight_shortterm = self.out.cwnd.max(self.undo.prior_cwnd);
+        }
         self.recovery = RecoveryState::Loss;
         self.out.cwnd = Bytes(context.inflight) + self.smss;
     }
 
     /// All losses are repaired.
     pub(super) fn on_exit_recovery(&mut self) {
-        self.restore_cwnd();
+        // Linux restores the window only after a timeout.
+        if !self.is_linux() || self.recovery == RecoveryState::Loss {
+            self.restore_cwnd();
+        }
         self.undo.saved = false;
         self.recovery = RecoveryState::Open;
     }
@@ -92,6 +100,8 @@ impl Bbr3 {
         }
         undo.saved = false;
         match core::mem::take(&mut undo.state) {
+            // Linux restores the bounds and the plateau detector only.
+            _ if self.variant == Variant::Linux => {}
             UndoState::Startup if self.state != State::Startup => {
                 self.full_pipe.reached = false;
                 if self.state != State::ProbeRtt {
