@@ -25,12 +25,16 @@ mod observed;
 mod trial;
 
 pub use cases::CASES;
+
 pub use trial::{CaseResult, Report, Trial};
 
 use experiment::Experiment;
 use fullpipe_experiment::{Recording, scenario};
 use fullpipe_units::{Rate, Span};
 use observed::{Failures, Observed};
+
+/// The draft revision of the cases, the same that `bbr3` follows.
+pub const DRAFT_REVISION: &str = "draft-ietf-ccwg-bbr-06";
 
 /// A path for a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! A case on all its paths, for engines.
 
-use crate::{Case, TestPath};
+use crate::{Case, DRAFT_REVISION, TestPath};
 use fullpipe_experiment::{Recording, scenario};
 use serde::Serialize;
 
@@ -57,6 +57,7 @@ impl Trial {
 #[derive(Serialize)]
 pub struct Report<'a> {
     schema: &'static str,
+    draft: &'static str,
     cc: &'a str,
     runs: Vec<RunReport<'a>>,
 }
@@ -82,6 +83,11 @@ impl<'a> Report<'a> {
             passed: c.failures.is_empty(),
             failures: &c.failures,
         };
-        Report { schema: "fullpipe/conformance/1", cc, runs: checked.iter().map(verdict).collect() }
+        Report {
+            schema: "fullpipe/conformance/1",
+            draft: DRAFT_REVISION,
+            cc,
+            runs: checked.iter().map(verdict).collect(),
+        }
     }
 }
