@@ -23,7 +23,7 @@
  *
  * There are kernels on which a callback is now and then not run, and its caller reads an undefined value (docs/
  * explanation/bbr3-on-stock-kernels.md, "Skipped BPF calls"). So nothing here counts on having seen every call: what is delivered
- * and lost is told by the connection's own counters, recovery by its state, and a window or threshold that was not
+ * and lost comes from the connection's own counters, recovery by its state, and a window or threshold that was not
  * written here is not believed beyond what the kernel itself would write. min_tso_segs and sndbuf_expand,
  * whose answers the kernel believes unseen, are left out.
  */
@@ -50,7 +50,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #endif
 
 #define RING 128U
-/* Segments of the retransmission queue that the next loss is looked for among, and losses of one ACK that are told one by one. */
+/* Segments searched for the next loss in the retransmission queue, and losses of one ACK reported one by one. */
 #define LOOKED_AT 64U
 #define TOLD 16U
 /* More levels than a red-black tree of 32-bit sequence numbers has. */
@@ -62,7 +62,7 @@ struct burst {
 	u32 inflight; /* bytes */
 	u32 lost; /* packets lost on the connection */
 	u32 delivered; /* and delivered */
-	u32 again; /* bytes sent again in it, before its new data */
+	u32 again; /* bytes retransmitted in it, before its new data */
 };
 
 struct flow {
@@ -85,7 +85,7 @@ struct flow {
 	/* Bursts written so far, and the one that the newest acknowledged packet was last sent in. */
 	u32 head;
 	u32 acked_burst;
-	/* tcp_sock's total_retrans when the last of them began, and the packets that then were to be sent again. */
+	/* tcp_sock's total_retrans when the last of them began, and the packets to be retransmitted at that time. */
 	u32 retransmitted;
 	u32 pending;
 	/* The controller has been taken from the socket, when so much was sent, delivered and lost. */
@@ -167,7 +167,7 @@ FP_INLINE void follow_state(struct flow *f, u32 state)
 /*
  * Moves a place in the ring on to the burst in which the packet that ends at `end_seq` was sent, when `delivered`
  * packets had been delivered. Bursts between two ACKs share that number: of new data, sequence numbers tell them
- * apart; what is sent again goes first.
+ * apart; retransmissions go first.
  */
 FP_INLINE u32 advance(const struct flow *f, u32 at, u32 delivered, u32 end_seq)
 {
@@ -211,7 +211,7 @@ FP_INLINE u64 tx_in_flight(const struct flow *f, u32 at, u32 end_seq)
 
 	if (!f->head)
 		return f->b.c.inflight;
-	/* What is sent again goes first, and is taken as the burst's first packet. */
+	/* Retransmissions go first, and count as the burst's first packet. */
 	return (u64)burst->inflight + ((s32)into > 0 ? burst->again + into : (u32)f->b.c.smss);
 }
 
@@ -224,7 +224,7 @@ FP_INLINE u64 lost_since(const struct flow *f, u32 at, const struct tcp_sock *tp
 }
 
 /*
- * Notes in the last burst what it sent again before its new data: what was marked lost when it began. What a timer
+ * Records in the last burst what it retransmitted before its new data: what was marked lost at its start. What a timer
  * has marked since came after.
  */
 FP_INLINE void end_burst(struct flow *f, const struct tcp_sock *tp)
@@ -373,7 +373,7 @@ FP_INLINE u32 was_app_limited(const struct flow *f, u32 delivered, u32 kernels)
 }
 
 /*
- * Whether memory may be read. A step is verified by itself, whoever calls it, so each that reads asks: what follows is dead
+ * Whether memory may be read. Each step is verified separately from its callers, so each that reads checks: what follows is dead
  * to the verifier then, and it refuses no helper that is not there.
  */
 FP_INLINE int reads(void)
@@ -422,7 +422,7 @@ FP_STEP u64 next_segment(u64 node)
 struct search {
 	u64 socket;
 	u64 node;   /* the next segment to look at */
-	u32 before; /* packets that had been marked before, and not been sent again: they come first */
+	u32 before; /* packets marked before and not retransmitted: they come first */
 	u32 left;   /* packets to be found */
 	u32 mss;
 	u32 connection_lost; /* tcp_sock's lost, with all of them */
@@ -487,7 +487,7 @@ FP_STEP int tell_lost(struct flow *f, const struct search *s)
 	if (f->head) {
 		if (s->is_found)
 			into = s->end_seq - burst->seq;
-		/* What is sent again goes first, and is taken as the burst's first packet. */
+		/* Retransmissions go first, and count as the burst's first packet. */
 		packet.tx_in_flight = (u64)burst->inflight + ((s32)into > 0 ? burst->again + into : packet.bytes);
 		/* What a timer marked, which is not found any more, was lost before: a burst since then has counted it. */
 		packet.lost = fp_max64(fp_after(lost, burst->lost) ? (u64)(lost - burst->lost) * f->b.c.smss : 0, packet.bytes);
@@ -684,7 +684,7 @@ u32 fp_bbr3_undo_cwnd(u64 *ctx)
 	return tp->snd_cwnd;
 }
 
-/* Called for CWR as well as for recovery, and before the state that tells them apart. */
+/* Called for CWR as well as for recovery, and before the state that distinguishes them. */
 SEC("struct_ops/fp_bbr3_ssthresh")
 u32 fp_bbr3_ssthresh(u64 *ctx)
 {

@@ -602,7 +602,7 @@ FP_STEP int bbr3_handle_lost_packet(struct bbr3 *b, const struct bbr3_lost *lost
 	return 0;
 }
 
-/* A marked packet is a lost one, except that it need not be sent again (the draft leaves it open). */
+/* A marked packet counts as lost, but is not retransmitted (the draft leaves it open). */
 FP_STEP int bbr3_handle_ce_marks(struct bbr3 *b)
 {
 	if (!b)

@@ -17,7 +17,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 struct fp_calls_counts {
 	u64 made;
 	u64 missed; /* calls before which there was at least one that was not made */
-	u64 packets; /* that those would have been told of */
+	u64 packets; /* that those would have reported */
 } fp_calls_counts SEC(".data.counts");
 
 SEC("struct_ops/fp_calls_init")

@@ -22,7 +22,7 @@
 struct fp_closed {
 	u64 opened_ns; /* CLOCK_MONOTONIC; 0 where it was open before */
 	u64 closed_ns;
-	u64 cookie; /* 0 where nobody had asked for it */
+	u64 cookie; /* 0 if none was assigned */
 	u64 netns_cookie;
 	u64 cgroup; /* its inode; 0 where the kernel does not tell */
 	u64 bytes_sent;

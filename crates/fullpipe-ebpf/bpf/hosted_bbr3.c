@@ -164,7 +164,7 @@ static struct rb_node *fp_tree(u32 from, u32 to, struct rb_node *parent)
 	return node;
 }
 
-/* The socket's retransmission queue, in order of sequence; `hint` is what TCP sends again from, none if it is no place in it. */
+/* The socket's retransmission queue, in order of sequence; `hint` is where TCP retransmits from, none if it is not in the queue. */
 void fp_hosted_queue(const struct fp_hosted_segment *segments, u32 count, u32 hint)
 {
 	count = fp_min32(count, FP_HOSTED_MOST);

@@ -37,7 +37,7 @@ struct rb_root {
 } FP_CORE;
 
 struct sk_buff {
-	struct rb_node rbnode; /* in the queue of what may have to be sent again */
+	struct rb_node rbnode; /* in the retransmission queue */
 	struct sock *sk;
 	unsigned int len;
 	char cb[48];

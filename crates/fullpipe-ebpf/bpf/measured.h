@@ -17,7 +17,7 @@ struct fp_measured {
 	u32 end_seq; /* sent: behind its last byte; ACK: of the newest packet that it acknowledges */
 	u32 in_flight; /* sent: packets in flight before it */
 	u32 lost;      /* packets lost on the connection so far; lost: with these */
-	u32 packets;   /* lost: so many were told of at once */
+	u32 packets;   /* lost: number reported at once */
 	u32 has_data;  /* ACK: it acknowledged something new */
 	u64 used_tx_in_flight; /* what the core was given, of the newest acknowledged packet or of what is lost, in bytes */
 	u64 used_lost;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * A controller that somebody outside of the kernel steers: on each ACK the window becomes what the socket's entry of
+ * A controller that is controlled from user space: on each ACK the window becomes what the socket's entry of
  * `orders` says, and its pacing rate if there is one. What TCP_INFO does not tell of the ACKs is added up in `seen`.
  * A socket without entries keeps the window that it begins with; nothing else changes it, but a retransmission
  * time-out until the next ACK.

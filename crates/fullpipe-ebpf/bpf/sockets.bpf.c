@@ -130,7 +130,7 @@ int fp_migrate(struct bpf_iter__tcp *ctx)
 		to[i] = fp_migration.to[i];
 	/*
 	 * What a listener is given here the kernel takes for its program's choice, which connections inherit before any
-	 * default. One that nobody chose for is left alone where the name stays: its connections follow the default.
+	 * default. A listener without an explicit choice is skipped where the name stays: its connections follow the default.
 	 */
 	if (common->skc_state == TCP_LISTEN && first == *(u64 *)to && second == *(u64 *)(to + 8) &&
 	    !FP_BITFIELD((struct inet_connection_sock___choice *)&tp->inet_conn, icsk_ca_setsockopt))

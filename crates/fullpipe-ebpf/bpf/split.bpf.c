@@ -135,7 +135,7 @@ struct {
 	__type(value, struct fp_split_table);
 } tables SEC(".maps");
 
-/* What somebody else asks the owner to change the shares to; it looks at this and writes the tables. */
+/* Shares that another process requests from the owner, which reads this and writes the tables. */
 struct fp_split_wanted {
 	u64 number;
 	u32 share[FP_SPLIT_ARMS]; /* billionths */

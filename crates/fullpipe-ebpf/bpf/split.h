@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Which arm of a split a connection is in: a keyed hash of what is assigned (the connection, or the prefix of its remote
- * end), held against shares. The same file compiles for the kernel and natively; crate fullpipe-split has it in Rust.
+ * end), compared with shares. The same file compiles for the kernel and natively; crate fullpipe-split has it in Rust.
  */
 #ifndef FP_SPLIT_H
 #define FP_SPLIT_H
@@ -195,7 +195,7 @@ FP_INLINE u32 fp_split_pick(const struct fp_split_table *table, u64 hash)
 	return arm;
 }
 
-/* A connection that closed: what userspace is told. */
+/* A closed connection, as reported to user space. */
 struct fp_split_closed {
 	u64 cookie;
 	u64 opened_ns; /* bpf_ktime_get_ns() */
@@ -203,7 +203,7 @@ struct fp_split_closed {
 	u64 generation; /* of the shares when it opened */
 	u64 bytes_acked; /* tcp_sock's counters, SYN and FIN counted in */
 	u64 bytes_received;
-	u64 bytes_sent; /* payload, sent again counted in */
+	u64 bytes_sent; /* payload, including retransmissions */
 	u64 bytes_retrans;
 	u64 rtt_sum_us; /* of the smoothed RTT, at each sample of the first 10 MB */
 	u32 rtt_samples;
@@ -236,7 +236,7 @@ struct fp_split_counts {
 	u64 route; /* left alone: the route names one */
 	u64 outside; /* hashes that no arm has */
 	u64 elsewhere; /* not asked for */
-	u64 lapsed; /* opened while nobody renewed the lease */
+	u64 lapsed; /* opened after the lease expired */
 	u64 lost; /* closed, but the ring was full */
 };
 

@@ -17,7 +17,7 @@ struct fp_socket {
 	u64 priv[13];
 	u64 pacing_rate;
 	u64 bytes_acked;
-	u64 cookie; /* 0 until somebody asked for it */
+	u64 cookie; /* 0 until one is assigned */
 	u32 snd_cwnd;
 	u32 mss;
 	u32 srtt_us;
