@@ -149,7 +149,7 @@ impl Socket {
         unsafe { fp_hosted_call(&raw mut self.tcp, call as u32, argument) }
     }
 
-    /// The next packet is acknowledged; nobody tells the program.
+    /// The next packet is acknowledged; the program is not called.
     fn acknowledge(&mut self) {
         let tcp = &mut self.tcp;
         tcp.now += INTERVAL_NS;
@@ -182,7 +182,7 @@ impl Socket {
         panic!("it does not come: {:?}", self.tcp);
     }
 
-    /// The kernel's way into a state, with the program told of it.
+    /// The kernel's way into a state, and the program is called.
     fn enter(&mut self, state: u32) {
         self.call(Call::SetState, state);
         self.tcp.ca_state = state;
@@ -224,14 +224,14 @@ fn pacing_ends_when_the_socket_is_given_away() {
 /// There are kernels that now and then do not make a call
 /// (docs/explanation/bbr3-on-stock-kernels.md, "Skipped BPF calls").
 #[test]
-fn an_ack_that_is_not_told_of_is_made_good_by_the_next() {
+fn unreported_ack_is_covered_by_the_next() {
     let mut socket = Socket::new();
     let (mut acked, mut lost, mut marked) = (0, 0, 0);
     for number in 0..3000u32 {
         socket.acknowledge();
         socket.tcp.lost += u32::from(number % 100 == 99);
         socket.tcp.delivered_ce += u32::from(number % 300 == 299);
-        // Two of three are told of; of those that say what was lost and marked, none is.
+        // Two of three are reported, but none of those with losses and marks.
         if number % 3 == 2 {
             continue;
         }
@@ -256,7 +256,7 @@ fn an_ack_that_is_not_told_of_is_made_good_by_the_next() {
 }
 
 #[test]
-fn a_socket_whose_beginning_is_not_told_of_begins_with_its_first_ack() {
+fn socket_without_init_starts_with_its_first_ack() {
     let mut socket = Socket::with(20, 500);
     socket.ack();
     assert_eq!((socket.tcp.has_flow, socket.tcp.is_paced, socket.tcp.core_mode), (1, 1, STARTUP));
@@ -266,7 +266,7 @@ fn a_socket_whose_beginning_is_not_told_of_begins_with_its_first_ack() {
 }
 
 #[test]
-fn a_recovery_that_is_not_told_of_is_seen_by_the_next_ack() {
+fn unreported_recovery_is_detected_by_the_next_ack() {
     let mut socket = Socket::new();
     socket.run_to(|mode| PROBE_BW.contains(&mode));
     let before = socket.tcp.snd_cwnd;
@@ -359,7 +359,7 @@ fn marks_are_the_connections_own_count_and_congestion_by_default() {
 }
 
 #[test]
-fn the_core_is_told_of_selective_acks_and_of_the_routes_initial_window() {
+fn core_receives_selective_acks_and_the_routes_initial_window() {
     let mut socket = Socket::new();
     assert_eq!((socket.tcp.core_has_selective_acks, socket.tcp.core_initial_cwnd), (1, 10 * MSS));
     socket.tcp.sack_ok = 0;
@@ -458,17 +458,17 @@ impl Sent {
         unsafe { fp_hosted_queue(self.queue.as_ptr(), self.queue.len() as u32, hint) }
         self.socket.tcp.lost += packets;
         self.socket.ack();
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut lost = Lost::default();
         // SAFETY: `lost` is ours.
-        while unsafe { fp_hosted_told(told.len() as u32, &raw mut lost) } != 0 {
-            told.push(lost);
+        while unsafe { fp_hosted_told(reported.len() as u32, &raw mut lost) } != 0 {
+            reported.push(lost);
         }
-        told
+        reported
     }
 
     /// The packet at this place is acknowledged, before those that were sent before it; gives what
-    /// the core is told of it: what was in flight with it, and lost since.
+    /// it is reported to the core: what was in flight with it, and lost since.
     fn ack(&mut self, at: usize) -> (u64, u64) {
         let packet = self.queue[at];
         self.socket.acknowledge();
@@ -502,14 +502,18 @@ const NO_HINT: u32 = u32::MAX;
 /// The draft's HandleLostPacket() is called for each packet, with what was in flight when it was
 /// sent.
 #[test]
-fn each_packet_that_an_ack_marks_lost_is_told_with_what_was_in_flight_when_it_left() {
+fn each_lost_packet_is_reported_with_inflight_at_its_sending() {
     for hint in [NO_HINT, 0, 9] {
         let mut sent = Sent::some();
         sent.mark(MARKED, &[9, 10, 17]);
         sent.mark(MARKED | RETRANSMITTED, &[11]);
         sent.mark(SACKED, &[12, 13, 18, 19]);
-        let told = sent.lose(3, hint);
-        assert_eq!(told, [sent.lost(9, 1), sent.lost(10, 2), sent.lost(17, 3)], "sent again from {hint}");
+        let reported = sent.lose(3, hint);
+        assert_eq!(
+            reported,
+            [sent.lost(9, 1), sent.lost(10, 2), sent.lost(17, 3)],
+            "retransmitted from {hint}"
+        );
         assert_eq!(sent.socket.tcp.core_lost_ranges, 2);
     }
 }
@@ -517,7 +521,7 @@ fn each_packet_that_an_ack_marks_lost_is_told_with_what_was_in_flight_when_it_le
 /// A path that reorders: others that were sent later have been acknowledged, and their losses
 /// counted.
 #[test]
-fn a_packet_that_was_late_is_told_with_what_was_in_flight_when_it_left() {
+fn late_packet_is_reported_with_inflight_at_its_sending() {
     let mut sent = Sent::some();
     assert_eq!(sent.ack(30), (sent.tx_in_flight[30], 0));
     sent.socket.tcp.lost += 2;
@@ -527,7 +531,7 @@ fn a_packet_that_was_late_is_told_with_what_was_in_flight_when_it_left() {
 }
 
 #[test]
-fn what_was_marked_before_and_not_sent_again_is_not_told_again() {
+fn packets_marked_before_are_not_reported_again() {
     let mut sent = Sent::some();
     sent.mark(MARKED, &[4]);
     assert_eq!(sent.lose(1, NO_HINT), [sent.lost(4, 1)]);
@@ -537,15 +541,15 @@ fn what_was_marked_before_and_not_sent_again_is_not_told_again() {
 }
 
 #[test]
-fn a_segment_of_several_packets_is_told_at_once_by_its_last() {
+fn segment_of_several_packets_is_reported_at_once_by_its_last() {
     let mut sent = Sent::some();
     sent.queue[20].end_seq += 2 * MSS as u32;
     sent.queue.drain(21..23);
     sent.mark(MARKED, &[20]);
-    let told = sent.lose(3, NO_HINT);
+    let reported = sent.lose(3, NO_HINT);
     // What ends it was sent in the burst that the count of delivered packets and its end lead to.
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].bytes, told[0].lost), (3 * MSS, 3 * MSS));
+    assert_eq!(reported.len(), 1);
+    assert_eq!((reported[0].bytes, reported[0].lost), (3 * MSS, 3 * MSS));
     assert_eq!(sent.socket.tcp.core_lost_ranges, 1);
 }
 
@@ -554,13 +558,16 @@ fn a_segment_of_several_packets_is_told_at_once_by_its_last() {
 fn what_is_not_found_is_told_at_once() {
     let mut sent = Sent::some();
     sent.mark(MARKED, &[15]);
-    let told = sent.lose(5, NO_HINT);
-    assert_eq!((told.len(), told[0], told[1].bytes, told[1].lost), (2, sent.lost(15, 1), 4 * MSS, 5 * MSS));
+    let reported = sent.lose(5, NO_HINT);
+    assert_eq!(
+        (reported.len(), reported[0], reported[1].bytes, reported[1].lost),
+        (2, sent.lost(15, 1), 4 * MSS, 5 * MSS)
+    );
     drop(sent);
 
     let mut sent = Sent::some();
-    let told = sent.lose(2, NO_HINT);
-    assert_eq!((told.len(), told[0].bytes, sent.socket.tcp.core_lost_ranges), (1, 2 * MSS, 1));
+    let reported = sent.lose(2, NO_HINT);
+    assert_eq!((reported.len(), reported[0].bytes, sent.socket.tcp.core_lost_ranges), (1, 2 * MSS, 1));
 }
 
 /// A timer's losses have left again, and a packet that was sent after them is lost with the next
@@ -571,10 +578,14 @@ fn a_loss_after_a_timers_counts_itself_alone() {
     sent.socket.tcp.lost += 5;
     sent.socket.enter(RECOVERY);
     sent.mark(MARKED, &[INFLIGHT as usize - 1]);
-    let told = sent.lose(1, NO_HINT);
-    assert_eq!((told.len(), told[0].bytes, told[0].lost), (2, MSS, MSS), "itself alone: {told:?}");
-    assert_eq!(told[1].bytes, 5 * MSS);
-    assert!(told[1].lost <= 6 * MSS, "{told:?}");
+    let reported = sent.lose(1, NO_HINT);
+    assert_eq!(
+        (reported.len(), reported[0].bytes, reported[0].lost),
+        (2, MSS, MSS),
+        "itself alone: {reported:?}"
+    );
+    assert_eq!(reported[1].bytes, 5 * MSS);
+    assert!(reported[1].lost <= 6 * MSS, "{reported:?}");
 }
 
 #[test]
@@ -582,10 +593,10 @@ fn of_very_many_the_first_are_told_one_by_one() {
     let mut sent = Sent::some();
     let every_second: Vec<usize> = (0..40).step_by(2).collect();
     sent.mark(MARKED, &every_second);
-    let told = sent.lose(20, NO_HINT);
-    assert_eq!(told.len(), 17);
-    for (i, lost) in told[..16].iter().enumerate() {
+    let reported = sent.lose(20, NO_HINT);
+    assert_eq!(reported.len(), 17);
+    for (i, lost) in reported[..16].iter().enumerate() {
         assert_eq!(*lost, sent.lost(2 * i, i as u64 + 1));
     }
-    assert_eq!((told[16].bytes, told[16].lost), (4 * MSS, 20 * MSS));
+    assert_eq!((reported[16].bytes, reported[16].lost), (4 * MSS, 20 * MSS));
 }

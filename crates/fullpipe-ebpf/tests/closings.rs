@@ -117,7 +117,7 @@ fn what_closes_is_handed_out_or_counted() {
     let counts = counts.unwrap();
     let all = 2 * (many / 4 * 4) as u64;
     assert_eq!((counts.closed, handed + counts.lost), (all, all));
-    // Programs of this test, and as many of whoever else looks now.
+    // Programs of this test, and of other processes that trace closings now.
     let sum = |of: fn(&(String, u64, u64)) -> u64, nothing: bool| -> u64 {
         cost.iter().filter(|p| (p.0 == "fp_nothing") == nothing).map(of).sum()
     };

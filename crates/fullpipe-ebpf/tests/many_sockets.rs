@@ -1,5 +1,5 @@
-//! Thousands of connections on fp_bbr3, whose state is beside the socket: each gets its own, and
-//! gives it back.
+//! Thousands of connections on fp_bbr3, whose state is beside the socket: each gets its own,
+//! and it is released.
 
 use fullpipe_ebpf::kernel::Kernel;
 use fullpipe_ebpf::{Controller, loader};

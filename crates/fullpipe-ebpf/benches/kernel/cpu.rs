@@ -24,7 +24,7 @@ pub struct Spent {
     pub wall: f64,
     /// Charged to this process.
     pub own: f64,
-    /// Not idle, on all processors, whoever it was charged to.
+    /// Not idle, on all processors, regardless of the process charged.
     pub busy: f64,
     /// Whether other programs ran: they show by their time in user mode, of which we have next to
     /// none.

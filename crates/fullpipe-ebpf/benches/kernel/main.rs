@@ -13,7 +13,7 @@
 //! - *process*: what the kernel charges to this process, which has both ends. A packet's way
 //!   through the veth pair and the ACK's way back are mostly in the name of the thread that sent or
 //!   read.
-//! - *machine*: the time in which any processor was not idle. This adds what is charged to nobody,
+//! - *machine*: the time in which any processor was not idle. This adds time charged to no process,
 //!   foremost pacing timers and the packets they release on an idle processor.
 //!
 //! A controller is measured right before or after kernel bbr, by turns, and its ratio is within

@@ -7,7 +7,7 @@ use fullpipe_ebpf::Error;
 use fullpipe_ebpf::split::{
     ConnectionFilter, Setup, SplitConfig, SplitInfo, SplitProgram, Table, root_group,
 };
-use fullpipe_split::{Assigner, AssignBy, cuts};
+use fullpipe_split::{AssignBy, Assigner, cuts};
 use fullpipe_units::Fraction;
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt,

@@ -102,8 +102,8 @@ impl Quiet {
         Quiet { until: Instant::now() + patience, disturbed: 0 }
     }
 
-    /// Sends with each of `names` in turn, close together. When patience is at its end, nothing, or
-    /// if they are `needed`, what they come to all the same.
+    /// Sends with each of `names` in turn, close together. When the time is up, returns nothing,
+    /// or the results so far if they are `needed`.
     pub fn transfers<const N: usize>(
         &mut self,
         receiver: &Receiver,

@@ -249,7 +249,7 @@ pub fn arm_for(setup: &Setup, local: SocketAddr, remote: SocketAddr, table: &Tab
 mod tests {
     use super::*;
     use crate::split::filter::Step;
-    use fullpipe_split::{Assigner, AssignBy, cuts, pick};
+    use fullpipe_split::{AssignBy, Assigner, cuts, pick};
     use proptest::prelude::*;
 
     #[test]
