@@ -55,7 +55,7 @@ pub use error::RunError;
 pub use files::{files_in, read_scenario};
 #[cfg(feature = "lab")]
 pub use loader::{ControllerLoader, NoLoader, kernel_offers};
-pub use monitor::Monitor;
+pub use monitor::{Monitor, Repeat};
 pub use parallel::in_parallel;
 pub use part::{MergeError, Shard, merge};
 pub use vocabulary::vocabulary;

@@ -20,10 +20,21 @@ pub trait Monitor: Sync {
         let _ = left;
     }
 
-    /// A finished run was invalid and is repeated; it takes `duration` again.
-    fn repeated(&self, duration: Span) {
-        let _ = duration;
+    /// A finished run was invalid and is repeated now.
+    fn repeated(&self, repeat: &Repeat) {
+        let _ = repeat;
     }
 }
 
 impl Monitor for () {}
+
+/// The repeat of an invalid run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Repeat {
+    /// Label of the run.
+    pub label: String,
+    /// Why it was invalid.
+    pub reasons: Vec<String>,
+    /// How long the repeat takes.
+    pub duration: Span,
+}

@@ -89,6 +89,12 @@ fn an_invalid_run_is_repeated_with_a_note() {
     assert_eq!(run["valid"], output.status.success(), "{run:#}");
     let notes = run["health"]["notes"].to_string();
     assert!(notes.contains("repeated: the previous run was invalid ("), "{notes}");
+    let announced = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        announced.contains("repeating the invalid run") && announced.contains("stalled for"),
+        "{announced}"
+    );
+    assert!(announced.contains("another 4s (--again 0"), "{announced}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::turns::Turns;
 use super::{Batch, Slot, watched};
-use crate::{ControllerLoader, Engine, Monitor, NoLoader, RunError, engine};
+use crate::{ControllerLoader, Engine, Monitor, NoLoader, Repeat, RunError, engine};
 use fullpipe_experiment::Recording;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -54,11 +54,23 @@ impl Batch<'_> {
             if invalid.is_empty() || watch.interrupted() {
                 break;
             }
-            for &i in &invalid {
-                watch.repeated(self.jobs[i].case.scenario.duration);
-            }
+            self.announce_repeats(&invalid, slots, watch);
             // The last attempt has the machine to itself.
             self.in_turns(&invalid, left == 0 || !self.lab.share_machine, slots, watch);
+        }
+    }
+
+    /// Tells `watch` which invalid runs are repeated, why, and how long they take.
+    fn announce_repeats(&self, invalid: &[usize], slots: &[Slot], watch: &dyn Monitor) {
+        for &i in invalid {
+            let case = &self.jobs[i].case;
+            let slot = slots[i].lock().unwrap_or_else(PoisonError::into_inner);
+            let reasons = match &*slot {
+                Some(Ok(run)) => run.invalid_because.clone(),
+                _ => Vec::new(),
+            };
+            drop(slot);
+            watch.repeated(&Repeat { label: case.label(), reasons, duration: case.scenario.duration });
         }
     }
 
@@ -124,10 +136,11 @@ fn settle(slot: &mut Option<Result<Box<Recording>, RunError>>, mut ended: Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vocabulary;
+    use crate::{Job, vocabulary};
     use fullpipe_experiment::recording::Health;
     use fullpipe_experiment::scenario::parse;
     use fullpipe_lab::LabError;
+    use fullpipe_units::Span;
     use std::ops::ControlFlow;
 
     /// A recording that stands in for the lab's.
@@ -158,6 +171,33 @@ mod tests {
         let note = "repeated: the previous run was invalid (it was late)";
         assert_eq!(kept(run(false), run(true)), (true, note.into()));
         assert_eq!(kept(run(false), run(false)), (false, note.into()));
+    }
+
+    /// Collects the repeats that it is told of.
+    struct Repeats(Mutex<Vec<Repeat>>);
+
+    impl Monitor for Repeats {
+        fn repeated(&self, repeat: &Repeat) {
+            self.0.lock().unwrap().push(repeat.clone());
+        }
+    }
+
+    #[test]
+    fn a_repeat_is_announced_with_its_reason_and_its_duration() {
+        let slots: Vec<Slot> = [run(true), run(false)].map(|run| Mutex::new(Some(run))).into();
+        let text =
+            "duration = '1s'\nrepeats = 2\n[path]\nrate = '1mbit'\nrtt = '40ms'\n[[flow]]\ncc = 'reno'";
+        let none = |_: &str| Err(String::new());
+        let cases = parse("x", text, &vocabulary(&[Engine::Lab]), &none).unwrap();
+        let batch = Batch::new(cases.into_iter().map(|case| Job { engine: Engine::Lab, case }).collect());
+        let repeats = Repeats(Mutex::default());
+        batch.announce_repeats(&[1], &slots, &repeats);
+        let expected = Repeat {
+            label: "reno, seed 2".into(),
+            reasons: vec!["it was late".into()],
+            duration: Span::from_secs(1),
+        };
+        assert_eq!(repeats.0.into_inner().unwrap(), [expected]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A progress bar on stderr, if that is a terminal.
 
 use super::interrupt;
-use fullpipe_run::{Job, Monitor};
+use fullpipe_run::{Job, Monitor, Repeat};
 use fullpipe_units::Span;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,8 +50,16 @@ impl Monitor for Progress {
         self.update();
     }
 
-    fn repeated(&self, long: Span) {
-        self.bar.inc_length(long.as_millis_f64() as u64);
+    fn repeated(&self, repeat: &Repeat) {
+        let Repeat { label, reasons, duration } = repeat;
+        self.bar.suspend(|| {
+            eprintln!(
+                "fullpipe: repeating the invalid run {label}, which takes another {duration} (--again 0 keeps it \
+                 instead): {}",
+                reasons.join("; ")
+            );
+        });
+        self.bar.inc_length(duration.as_millis_f64() as u64);
         self.finished.fetch_sub(1, Ordering::Relaxed);
         self.update();
     }
