@@ -4,7 +4,7 @@ use crate::filter::Subject;
 use crate::owner::{Owner, shared};
 use fullpipe_experiment::connection::LimitShare;
 use fullpipe_kernel::sock_diag::SocketView;
-use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, State, TcpInfo};
+use fullpipe_kernel::tcp_info::{CaState, CcInfo, State, TcpInfo};
 use fullpipe_units::{Rate, Span};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Serialize, Serializer};
@@ -151,6 +151,26 @@ pub struct PathModel {
     /// Window over bandwidth-delay product.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwnd_gain: Option<f64>,
+    /// Version of BBR; none for other controllers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u8>,
+    /// Long-term bandwidth bound of BBR v3.
+    #[serde(rename = "bw_hi_bps", serialize_with = "optional_bps", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
+    pub bw_hi: Option<Rate>,
+    /// Short-term bandwidth bound of BBR v3; none while it has none.
+    #[serde(rename = "bw_lo_bps", serialize_with = "optional_bps", skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
+    pub bw_lo: Option<Rate>,
+    /// Long-term inflight bound of BBR v3 in segments; none while it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inflight_hi_segments: Option<u32>,
+    /// Short-term inflight bound of BBR v3 in segments; none while it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inflight_lo_segments: Option<u32>,
+    /// Segments acknowledged beyond what the bandwidth explains, as estimated by BBR v3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extra_acked_segments: Option<u32>,
 }
 
 impl Connection {
@@ -246,19 +266,17 @@ impl PathModel {
             // A socket that has never sent has no model yet; its other values are unset too.
             CcInfo::Bbr(bbr) if bbr.bw == Rate::ZERO => None,
             CcInfo::Bbr(bbr) => Some(PathModel {
-                state: bbr.mode().map(|mode| {
-                    match mode {
-                        BbrMode::Startup => "Startup",
-                        BbrMode::Drain => "Drain",
-                        BbrMode::ProbeBw => "ProbeBW",
-                        BbrMode::ProbeRtt => "ProbeRTT",
-                    }
-                    .to_owned()
-                }),
+                state: bbr.state().map(str::to_owned),
                 bw: Some(bbr.bw),
                 min_rtt: Some(bbr.min_rtt),
                 pacing_gain: Some(bbr.pacing_gain.as_f64()),
                 cwnd_gain: Some(bbr.cwnd_gain.as_f64()),
+                version: Some(bbr.version()),
+                bw_hi: bbr.v3.map(|v3| v3.bw_hi),
+                bw_lo: bbr.v3.and_then(|v3| v3.bw_lo),
+                inflight_hi_segments: bbr.v3.and_then(|v3| v3.inflight_hi),
+                inflight_lo_segments: bbr.v3.and_then(|v3| v3.inflight_lo),
+                extra_acked_segments: bbr.v3.map(|v3| v3.extra_acked),
             }),
             // Unset at the start of each round trip (`vegas_enable`: 0x7fffffff).
             CcInfo::Vegas(vegas) => Some(vegas.min_rtt)
@@ -291,4 +309,36 @@ fn optional_millis<S: Serializer>(span: &Option<Span>, s: S) -> Result<S::Ok, S:
 
 pub(crate) fn optional_bps<S: Serializer>(rate: &Option<Rate>, s: S) -> Result<S::Ok, S::Error> {
     rate.map(Rate::as_bits_per_sec_f64).serialize(s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_of_bbr_v3_is_shown() {
+        let states = [
+            "Startup",
+            "Drain",
+            "ProbeRTT",
+            "ProbeBW_UP",
+            "ProbeBW_DOWN",
+            "ProbeBW_CRUISE",
+            "ProbeBW_REFILL",
+        ];
+        for (phase, state) in (1u8..).zip(states) {
+            let mode = [0, 1, 3, 2, 2, 2, 2][usize::from(phase) - 1];
+            let words = [1_250_000u32, 0, 40_000, 256, 512, 2_500_000, 0, u32::MAX, u32::MAX];
+            let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
+            bytes.extend([mode, phase, 0, 3]);
+            bytes.extend([u32::MAX, 90, 7].iter().flat_map(|w| w.to_ne_bytes()));
+            let info = CcInfo::decode("bbr", &bytes).unwrap();
+            let model = PathModel::from_cc_info(&info).unwrap();
+            assert_eq!((model.state.as_deref(), model.version), (Some(state), Some(3)));
+            assert_eq!((model.inflight_hi_segments, model.inflight_lo_segments), (Some(90), None));
+            let json = serde_json::to_value(&model).unwrap();
+            assert_eq!((&json["bw_hi_bps"], &json["extra_acked_segments"]), (&20e6.into(), &7.into()));
+            assert!(json.get("bw_lo_bps").is_none(), "{json}");
+        }
+    }
 }

@@ -234,6 +234,12 @@ fn row(connection: &Connection, first: Counters) -> FlowRow {
         }
         row.pacing_gain = b.pacing_gain.unwrap_or(f64::NAN);
         row.cwnd_gain = b.cwnd_gain.unwrap_or(f64::NAN);
+        row.max_bw_bps = bps(b.bw_hi);
+        row.bw_shortterm_bps = bps(b.bw_lo);
+        let mss = connection.figures.as_ref().map_or(f64::NAN, |f| f64::from(f.mss_bytes));
+        let bytes = |segments: Option<u32>| segments.map_or(f64::NAN, |s| f64::from(s) * mss);
+        row.inflight_longterm_bytes = bytes(b.inflight_hi_segments);
+        row.inflight_shortterm_bytes = bytes(b.inflight_lo_segments);
     }
     row
 }

@@ -174,6 +174,7 @@ pub(crate) mod tests {
             min_rtt: Some(Span::from_millis(40)),
             pacing_gain: Some(1.25),
             cwnd_gain: Some(2.0),
+            ..PathModel::default()
         };
         let connections = vec![
             connection(1, "cubic", 6, Limitation::CongestionWindow, None),

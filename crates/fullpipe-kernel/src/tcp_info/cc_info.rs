@@ -36,12 +36,16 @@ pub struct BbrInfo {
 /// What `struct tcp_bbr_info` goes on with in BBR v3 (github.com/google/bbr, branch `v3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bbr3Info {
-    /// Of BBR: 3.
+    /// Version of BBR: 3.
     pub version: u8,
-    /// `enum tcp_bbr_mode`: 0 Startup, 1 Drain, 2 ProbeBW, 3 ProbeRTT.
-    pub mode: u8,
-    /// `enum tcp_bbr_phase`, within ProbeBW.
-    pub phase: u8,
+    /// `enum tcp_bbr_mode`, as in v1; `None` for an unknown number.
+    pub mode: Option<BbrMode>,
+    /// `enum tcp_bbr_phase`; `None` before the first ACK and for an unknown number.
+    pub phase: Option<BbrPhase>,
+    /// The long-term bandwidth bound: the maximum filter.
+    pub bw_hi: Rate,
+    /// The short-term bandwidth bound; `None` without one.
+    pub bw_lo: Option<Rate>,
     /// The short-term bound of inflight; `None` where there is none. Segments.
     pub inflight_lo: Option<u32>,
     /// The long-term bound. Segments.
@@ -61,6 +65,25 @@ pub enum BbrMode {
     ProbeBw,
     /// Four packets in flight, to measure the propagation delay.
     ProbeRtt,
+}
+
+/// State of a BBR v3 sender (`enum tcp_bbr_phase`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BbrPhase {
+    /// Exponential growth until the pipe is full.
+    Startup,
+    /// Draining the queue that Startup built.
+    Drain,
+    /// Reduced inflight, to measure the propagation delay.
+    ProbeRtt,
+    /// Probing for more bandwidth.
+    ProbeBwUp,
+    /// Draining the queue of the last probe.
+    ProbeBwDown,
+    /// Sending at the estimated bandwidth, with headroom.
+    ProbeBwCruise,
+    /// Refilling the pipe before a probe.
+    ProbeBwRefill,
 }
 
 /// `struct tcpvegas_info`.
@@ -141,23 +164,91 @@ impl Bbr3Info {
     fn decode(bytes: &[u8]) -> Option<Self> {
         let &[mode, phase, _, version] = bytes.get(36..40)? else { return None };
         let bound = |at| u32_at(bytes, at).map(|bound| Some(bound).filter(|&b| b != u32::MAX));
+        // 64-bit rates in bytes per second are split into two words, the low one first.
+        let rate = |at| Some(u64::from(u32_at(bytes, at)?) | u64::from(u32_at(bytes, at + 4)?) << 32);
         (version != 0).then_some(())?;
-        let (inflight_lo, inflight_hi) = (bound(40)?, bound(44)?);
-        Some(Bbr3Info { version, mode, phase, inflight_lo, inflight_hi, extra_acked: u32_at(bytes, 48)? })
+        Some(Bbr3Info {
+            version,
+            mode: BbrMode::from_number(mode),
+            phase: BbrPhase::from_number(phase),
+            bw_hi: Rate::from_bytes_per_sec(rate(20)?),
+            bw_lo: Some(rate(28)?).filter(|&bw| bw != u64::MAX).map(Rate::from_bytes_per_sec),
+            inflight_lo: bound(40)?,
+            inflight_hi: bound(44)?,
+            extra_acked: u32_at(bytes, 48)?,
+        })
+    }
+}
+
+impl BbrMode {
+    fn from_number(number: u8) -> Option<Self> {
+        const BY_NUMBER: [BbrMode; 4] =
+            [BbrMode::Startup, BbrMode::Drain, BbrMode::ProbeBw, BbrMode::ProbeRtt];
+        BY_NUMBER.get(usize::from(number)).copied()
+    }
+
+    /// The name of the state.
+    pub fn name(self) -> &'static str {
+        match self {
+            BbrMode::Startup => "Startup",
+            BbrMode::Drain => "Drain",
+            BbrMode::ProbeBw => "ProbeBW",
+            BbrMode::ProbeRtt => "ProbeRTT",
+        }
+    }
+}
+
+impl BbrPhase {
+    /// From `enum tcp_bbr_phase`, in which 0 is `BBR_PHASE_INVALID`.
+    fn from_number(number: u8) -> Option<Self> {
+        const BY_NUMBER: [BbrPhase; 7] = [
+            BbrPhase::Startup,
+            BbrPhase::Drain,
+            BbrPhase::ProbeRtt,
+            BbrPhase::ProbeBwUp,
+            BbrPhase::ProbeBwDown,
+            BbrPhase::ProbeBwCruise,
+            BbrPhase::ProbeBwRefill,
+        ];
+        BY_NUMBER.get(usize::from(number.checked_sub(1)?)).copied()
+    }
+
+    /// The name of the state, as in the draft.
+    pub fn name(self) -> &'static str {
+        match self {
+            BbrPhase::Startup => "Startup",
+            BbrPhase::Drain => "Drain",
+            BbrPhase::ProbeRtt => "ProbeRTT",
+            BbrPhase::ProbeBwUp => "ProbeBW_UP",
+            BbrPhase::ProbeBwDown => "ProbeBW_DOWN",
+            BbrPhase::ProbeBwCruise => "ProbeBW_CRUISE",
+            BbrPhase::ProbeBwRefill => "ProbeBW_REFILL",
+        }
     }
 }
 
 impl BbrInfo {
+    /// The name of the current state: the phase of v3, or the mode of v1. `None` if it cannot be determined.
+    pub fn state(&self) -> Option<&'static str> {
+        match &self.v3 {
+            Some(v3) => v3.phase.map(BbrPhase::name).or(v3.mode.map(BbrMode::name)),
+            None => self.mode().map(BbrMode::name),
+        }
+    }
+
     /// Version: 1, or as reported by later versions.
     pub fn version(&self) -> u8 {
         self.v3.map_or(1, |v3| v3.version)
     }
 
-    /// The mode of a v1 sender, derived from its gains (`bbr_update_gains`), since the kernel does not expose it.
+    /// The mode: as reported by v3; derived from the gains of v1 (`bbr_update_gains`), which does not report it.
     /// `None` for gains of no v1 mode, such as before the first ACK.
     pub fn mode(&self) -> Option<BbrMode> {
         const HIGH_GAIN: u32 = 256 * 2885 / 1000 + 1;
         const DRAIN_GAIN: u32 = 256 * 1000 / 2885;
+        if let Some(v3) = &self.v3 {
+            return v3.mode;
+        }
         match (self.pacing_gain.as_256ths(), self.cwnd_gain.as_256ths()) {
             (HIGH_GAIN, HIGH_GAIN) => Some(BbrMode::Startup),
             (DRAIN_GAIN, HIGH_GAIN) => Some(BbrMode::Drain),
@@ -220,10 +311,47 @@ mod tests {
         assert_eq!(told.version(), 3);
         assert_eq!(
             told.v3.map(|v3| (v3.mode, v3.phase, v3.inflight_lo, v3.inflight_hi)),
-            Some((2, 3, None, Some(0)))
+            Some((Some(BbrMode::ProbeBw), Some(BbrPhase::ProbeRtt), None, Some(0)))
         );
         assert_eq!(bbr(&v3[..20]).map(|b| b.version()), Some(1));
         assert_eq!(bbr(&v3[..19]), None);
+    }
+
+    /// `struct tcp_bbr_info` as v3 fills it in, with this mode, phase and gains (in 1/256).
+    fn v3_bytes(mode: u8, phase: u8, pacing_gain: u32, cwnd_gain: u32) -> Vec<u8> {
+        let mut bytes = words(&[1_250_000, 0, 40_000, pacing_gain, cwnd_gain]);
+        bytes.extend(words(&[2_500_000, 1, u32::MAX, u32::MAX]));
+        bytes.extend([mode, phase, 0, 3]);
+        bytes.extend(words(&[u32::MAX, 90, 7]));
+        assert_eq!(bytes.len(), 52);
+        bytes
+    }
+
+    #[test]
+    fn every_phase_of_bbr_v3_is_decoded() {
+        for (mode, phase, gains, state, of_mode) in [
+            (0, 1, (710, 512), "Startup", BbrMode::Startup),
+            (1, 2, (88, 512), "Drain", BbrMode::Drain),
+            (3, 3, (256, 128), "ProbeRTT", BbrMode::ProbeRtt),
+            (2, 4, (320, 576), "ProbeBW_UP", BbrMode::ProbeBw),
+            (2, 5, (232, 512), "ProbeBW_DOWN", BbrMode::ProbeBw),
+            (2, 6, (256, 512), "ProbeBW_CRUISE", BbrMode::ProbeBw),
+            (2, 7, (256, 512), "ProbeBW_REFILL", BbrMode::ProbeBw),
+            // Before the first ACK the phase is invalid; unknown numbers fall back to the mode.
+            (0, 0, (710, 512), "Startup", BbrMode::Startup),
+            (2, 99, (256, 512), "ProbeBW", BbrMode::ProbeBw),
+        ] {
+            let bytes = v3_bytes(mode, phase, gains.0, gains.1);
+            let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr", &bytes) else { panic!("not BBR") };
+            assert_eq!((bbr.state(), bbr.mode(), bbr.version()), (Some(state), Some(of_mode), 3), "{phase}");
+            let v3 = bbr.v3.unwrap();
+            assert_eq!(v3.bw_hi, Rate::from_bytes_per_sec((1 << 32) + 2_500_000));
+            assert_eq!((v3.bw_lo, v3.inflight_lo, v3.inflight_hi, v3.extra_acked), (None, None, Some(90), 7));
+        }
+        let mut bytes = v3_bytes(2, 6, 256, 512);
+        bytes[28..36].copy_from_slice(&words(&[1_000_000, 0]));
+        let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr3", &bytes) else { panic!("not BBR") };
+        assert_eq!(bbr.v3.unwrap().bw_lo, Some(Rate::from_bytes_per_sec(1_000_000)));
     }
 
     proptest! {

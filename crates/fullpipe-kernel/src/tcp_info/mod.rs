@@ -8,6 +8,6 @@ mod cc_info;
 mod controller;
 mod info;
 
-pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, CcInfo, DctcpInfo, VegasInfo};
+pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, BbrPhase, CcInfo, DctcpInfo, VegasInfo};
 pub use controller::{EBPF_CONTROLLERS, LINUX_CONTROLLERS, PinError, controller, pin};
 pub use info::{CaState, State, TcpInfo};

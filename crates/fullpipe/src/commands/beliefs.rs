@@ -51,5 +51,6 @@ fn state_of(socket: &Socket) -> Option<PathModel> {
         min_rtt: socket.min_rtt_us.map(Span::from_micros),
         pacing_gain: socket.pacing_gain,
         cwnd_gain: socket.cwnd_gain,
+        ..PathModel::default()
     })
 }
