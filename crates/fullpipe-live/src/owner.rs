@@ -60,6 +60,41 @@ impl Owner {
         self.innermost(|part| (part.ends_with(".service") || part.ends_with(".scope")).then_some(part))
     }
 
+    /// The unit that connections are grouped by, and its control group: the outermost service or scope, since inner ones
+    /// may be named by whoever the group is delegated to. All units of a user are one, `user-1000.slice`.
+    pub(crate) fn class_unit(&self) -> Option<(&str, &str)> {
+        if let Some(user) = self.user_slice() {
+            return Some(user);
+        }
+        let path = self.cgroup.as_deref()?;
+        let mut end = 0;
+        for part in path.split('/') {
+            end += part.len();
+            if part.ends_with(".service") || part.ends_with(".scope") {
+                return Some((part, &path[..end]));
+            }
+            end += 1;
+        }
+        None
+    }
+
+    /// The container that connections are grouped by. Containers of a user are grouped by the user's slice, since users can
+    /// name their control groups as they like.
+    pub(crate) fn class_container(&self) -> Option<(&str, &str)> {
+        let container = self.container_group()?;
+        Some(self.user_slice().unwrap_or(container))
+    }
+
+    /// The slice of the user below which the control group is (`/user.slice/user-1000.slice`), and its path.
+    fn user_slice(&self) -> Option<(&str, &str)> {
+        const USERS: &str = "/user.slice/";
+        let path = self.cgroup.as_deref()?;
+        let name = path.strip_prefix(USERS)?.split('/').next()?;
+        let uid = name.strip_prefix("user-")?.strip_suffix(".slice")?;
+        let is_uid = !uid.is_empty() && uid.bytes().all(|b| b.is_ascii_digit());
+        is_uid.then(|| (name, &path[..USERS.len() + name.len()]))
+    }
+
     /// The container, and its control group.
     pub(crate) fn container_group(&self) -> Option<(&str, &str)> {
         self.innermost(|part| {
@@ -260,6 +295,34 @@ mod tests {
         assert_eq!(owner("/").unit(), None);
         let inner = owner("/system.slice/nginx.service/workers");
         assert_eq!(inner.unit_group(), Some(("nginx.service", "/system.slice/nginx.service")));
+    }
+
+    #[test]
+    fn users_cannot_choose_the_class_of_their_connections() {
+        let owner = |path: &str| Owner { process: None, cgroup: Some(path.into()) };
+        let unit =
+            |path: &str| owner(path).class_unit().map(|(name, group)| (name.to_owned(), group.to_owned()));
+        let expect = |name: &str, group: &str| Some((name.to_owned(), group.to_owned()));
+        let user = expect("user-1000.slice", "/user.slice/user-1000.slice");
+        for path in [
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/nginx.service",
+            "/user.slice/user-1000.slice/session-7.scope",
+            "/user.slice/user-1000.slice",
+        ] {
+            assert_eq!(unit(path), user, "{path}");
+        }
+        // A service that delegates its group is charged for what runs in it.
+        let delegated = unit("/system.slice/build.service/nginx.service");
+        assert_eq!(delegated, expect("build.service", "/system.slice/build.service"));
+        let system = unit("/system.slice/nginx.service");
+        assert_eq!(system, expect("nginx.service", "/system.slice/nginx.service"));
+        assert_eq!(unit("/system.slice/user-1000.slice/x"), None);
+        assert_eq!(unit("/"), None);
+        let id = "0123456789abcdef".repeat(4);
+        let forged = owner(&format!("/user.slice/user-1000.slice/user@1000.service/docker-{id}.scope"));
+        assert_eq!(forged.class_container().map(|(name, _)| name), Some("user-1000.slice"));
+        let real = owner(&format!("/system.slice/docker-{id}.scope"));
+        assert_eq!(real.class_container().map(|(name, _)| name), Some("0123456789ab"));
     }
 
     #[test]

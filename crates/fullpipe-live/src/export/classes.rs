@@ -12,9 +12,9 @@ pub(crate) const OTHER: &str = "other";
 pub enum GroupBy {
     /// By these ports: the local port if listed, otherwise the remote one.
     Port(Vec<u16>),
-    /// By systemd unit.
+    /// By systemd unit; all units of a user are one class.
     Unit,
-    /// By container.
+    /// By container; all containers of a user are one class.
     Container,
 }
 
@@ -40,8 +40,8 @@ impl Classes {
     pub(super) fn group_of<'a>(&self, connection: &'a Connection) -> Option<(&'a str, &'a str)> {
         let found = match &self.by {
             GroupBy::Port(_) => None,
-            GroupBy::Unit => connection.owner.unit_group(),
-            GroupBy::Container => connection.owner.container_group(),
+            GroupBy::Unit => connection.owner.class_unit(),
+            GroupBy::Container => connection.owner.class_container(),
         }?;
         let subject = connection.subject();
         let listed = self.listed.iter().any(|(name, filter)| name == found.0 || filter.matches(&subject));
@@ -62,10 +62,10 @@ impl Classes {
                     None => Cow::Borrowed(OTHER),
                 };
             }
-            GroupBy::Unit => connection.owner.unit(),
-            GroupBy::Container => connection.owner.container(),
+            GroupBy::Unit => connection.owner.class_unit(),
+            GroupBy::Container => connection.owner.class_container(),
         };
-        Cow::Borrowed(name.unwrap_or(OTHER))
+        Cow::Borrowed(name.map_or(OTHER, |(name, _)| name))
     }
 }
 

@@ -9,15 +9,17 @@ use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, WWW_A
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -26,6 +28,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Maximum concurrent connections; further ones wait in the accept queue.
 const MAX_SCRAPES: usize = 256;
+/// Maximum concurrent connections of one address (an IPv6 /64). A further one replaces the oldest of the same address, so
+/// that no address can block others, nor its own scraper.
+const MAX_PER_ADDRESS: usize = 16;
 /// Timeout for the TLS handshake, and for the request header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for a whole scrape.
@@ -135,6 +140,55 @@ impl Stopper {
     }
 }
 
+/// The connections in progress, by address.
+#[derive(Clone, Default)]
+struct Connections(Arc<Mutex<HashMap<IpAddr, VecDeque<(u64, AbortHandle)>>>>);
+
+impl Connections {
+    /// Registers a connection, and closes the oldest one of the same address if there are too many.
+    fn add(&self, address: IpAddr, number: u64, task: AbortHandle) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.entry(address).or_default();
+        own.push_back((number, task));
+        if own.len() > MAX_PER_ADDRESS
+            && let Some((_, oldest)) = own.pop_front()
+        {
+            oldest.abort();
+        }
+    }
+
+    fn remove(&self, address: IpAddr, number: u64) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = all.get_mut(&address) {
+            own.retain(|(other, _)| *other != number);
+            if own.is_empty() {
+                all.remove(&address);
+            }
+        }
+    }
+}
+
+/// Removes a connection when its task ends, even by abortion.
+struct Registration {
+    connections: Connections,
+    address: IpAddr,
+    number: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.connections.remove(self.address, self.number);
+    }
+}
+
+/// The address that connections are counted by: an IPv6 host usually has a whole /64.
+fn counted_address(peer: SocketAddr) -> IpAddr {
+    match peer.ip().to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from(u128::from(ip) >> 64 << 64).into(),
+        ip => ip,
+    }
+}
+
 impl Pages {
     /// Serves the HTML page that `render` returns at `/`: rendered on request in a blocking thread, at most twice a minute.
     pub fn with_front(self, render: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Pages {
@@ -193,6 +247,7 @@ impl Server {
     async fn serve(self, pages: &Pages) -> Result<(), ServerError> {
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(ServerError::Runtime)?;
         let places = Arc::new(Semaphore::new(MAX_SCRAPES));
+        let (connections, mut number) = (Connections::default(), 0u64);
         loop {
             // Reserve a place first: connections without one stay in the accept queue and use no descriptor.
             let accepted = async {
@@ -203,14 +258,17 @@ impl Server {
                 () = self.stop.notified() => return Ok(()),
                 accepted = accepted => accepted,
             };
-            let Ok((stream, _)) = accepted else {
+            let Ok((stream, peer)) = accepted else {
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             };
             let (pages, token, tls) =
                 (pages.clone(), self.token.clone(), self.tls.clone().map(TlsAcceptor::from));
-            tokio::spawn(async move {
-                let _place = place;
+            let address = counted_address(peer);
+            number += 1;
+            let registration = Registration { connections: connections.clone(), address, number };
+            let task = tokio::spawn(async move {
+                let (_place, _registration) = (place, registration);
                 // Errors on a scrape are visible to the scraper.
                 let _ = tokio::time::timeout(SCRAPE_TIMEOUT, async move {
                     match tls {
@@ -225,6 +283,7 @@ impl Server {
                 })
                 .await;
             });
+            connections.add(address, number, task.abort_handle());
         }
     }
 }
@@ -409,6 +468,27 @@ mod tests {
         assert!(get("Authorization: Bearer secret\r\n").ends_with("plain"));
         stopper.stop();
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn an_address_cannot_hold_the_places_of_others() {
+        let (address, stopper, thread) = running(&Settings::default());
+        // Far more than there are places, and none ever sends a request.
+        let idle: Vec<_> = (0..600).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let began = Instant::now();
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(answer.ends_with("plain"), "{answer}");
+        assert!(began.elapsed() < HEADER_TIMEOUT / 2, "{:?}", began.elapsed());
+        drop(idle);
+        stopper.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn connections_are_counted_by_host() {
+        let counted = |peer: &str| counted_address(peer.parse().unwrap()).to_string();
+        assert_eq!(counted("[2001:db8:1:2:3:4:5:6]:7"), "2001:db8:1:2::");
+        assert_eq!(counted("[::ffff:192.0.2.1]:7"), "192.0.2.1");
     }
 
     #[test]

@@ -181,7 +181,10 @@ impl Tally {
             let class = self.classes.classify(connection).into_owned();
             // Connections in handshake or teardown have no controller.
             let Some(controller) = connection.controller.as_deref().map(str::to_owned) else { continue };
-            if let Some(state) = connection.model.as_ref().and_then(|b| b.state.clone()) {
+            if let Some(model) =
+                connection.model.as_ref().filter(|model| model.bw.is_some() || model.state.is_some())
+            {
+                let state = model.state.clone().unwrap_or_else(|| "unknown".to_owned());
                 let key = (controller.clone(), state);
                 if self.states.len() < MAX_STATES || self.states.contains_key(&key) {
                     *self.states.entry(key).or_default() += 1;
@@ -478,6 +481,28 @@ mod tests {
         let before = sent(&tally);
         tally.add(&snapshot(4.0, vec![connection(1, 443, "bbr", 9)]));
         assert_eq!(sent(&tally) - before, 10.0);
+    }
+
+    #[test]
+    fn units_of_a_user_do_not_take_the_places_of_system_units() {
+        let mut tally = Tally::new(Classes::new(Vec::new(), GroupBy::Unit));
+        let in_group = |cookie: u64, path: String| Connection {
+            owner: crate::Owner { process: None, cgroup: Some(path.into()) },
+            ..connection(cookie, 443, "cubic", 9)
+        };
+        let user = "/user.slice/user-1000.slice/user@1000.service/app.slice";
+        let mut connections: Vec<_> =
+            (0..16).map(|n| in_group(n, format!("{user}/idle-{n}.service"))).collect();
+        connections.push(in_group(16, format!("{user}/nginx.service")));
+        connections.push(in_group(17, "/system.slice/nginx.service".to_owned()));
+        tally.add(&snapshot(0.0, connections));
+        let page = Page::render(&tally.families()).text;
+        for line in [
+            "fullpipe_tcp_connections{controller=\"cubic\",class=\"nginx.service\"} 1.0",
+            "fullpipe_tcp_connections{controller=\"cubic\",class=\"user-1000.slice\"} 17.0",
+        ] {
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
     }
 
     #[test]
