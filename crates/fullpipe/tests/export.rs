@@ -14,6 +14,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -291,6 +292,7 @@ fn tls_with_a_token_answers_only_requests_with_the_token() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name).into_os_string().into_string().unwrap();
     fs::write(file("token"), "open sesame\n").unwrap();
+    fs::set_permissions(file("token"), PermissionsExt::from_mode(0o600)).unwrap();
     let (certificate, key) = (file("cert.pem"), file("key.pem"));
     let made = Command::new("openssl")
         .args([

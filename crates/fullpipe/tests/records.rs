@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -379,6 +380,7 @@ fn options_in_a_namespace() {
     assert_eq!(addresses(&["--anonymise", "prefix"]), "127.0.0.0");
     let key = dir.path().join("key");
     fs::write(&key, "a key that nobody would guess\n").unwrap();
+    fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
     let keyed = ["--anonymise", "hash", "--key-file", key.to_str().unwrap()];
     let (a, b) = (addresses(&keyed), addresses(&keyed));
     assert!(a.starts_with("[100::") && a == b, "{a} {b}");
