@@ -22,6 +22,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path};
+use std::time::Duration;
 
 /// Maximum symbolic links in one resolution, as in the kernel (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
@@ -29,6 +30,8 @@ const MAX_LINKS: u32 = 40;
 const STICKY_AND_SHARED: u32 = libc::S_ISVTX | libc::S_IWOTH;
 /// Maximum length of a secret's file in bytes.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
+/// How often a FIFO is checked for a reader.
+const READER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// `PROC_SUPER_MAGIC` (linux/magic.h).
 const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
@@ -76,9 +79,14 @@ impl Location {
             if links > MAX_LINKS {
                 return Err(Errno::ELOOP.into());
             }
-            // Links in procfs stand for open files: their text is not a path.
+            // Links in procfs stand for open files: only for files on disk is their text a path.
             if is_procfs(&directory)? {
                 if is_last {
+                    let opened = stat(&open_at(&directory, &name, libc::O_PATH, 0)?)?;
+                    if opened.st_mode & libc::S_IFMT == libc::S_IFREG {
+                        prepend(&mut pending, Path::new(&read_link(&entry)?), &mut directory)?;
+                        continue;
+                    }
                     return Ok(Location { directory, name, magic: true });
                 }
                 directory = open_at(&directory, &name, libc::O_PATH | libc::O_DIRECTORY, 0)?;
@@ -110,6 +118,34 @@ impl Location {
     /// The error of openat(2).
     pub fn write(&self) -> io::Result<File> {
         Ok(self.open(libc::O_WRONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0)?.into())
+    }
+
+    /// As [`write`](Self::write), but waits for the reader of a FIFO until `should_stop` returns true. Writes to the file
+    /// block.
+    ///
+    /// # Errors
+    /// `Interrupted` when stopped, and the error of openat(2).
+    pub fn write_when_ready(&self, should_stop: &dyn Fn() -> bool) -> io::Result<File> {
+        let file = loop {
+            match self.write() {
+                Err(e) if e.raw_os_error() == Some(libc::ENXIO) && !should_stop() => {
+                    std::thread::sleep(READER_POLL_INTERVAL);
+                }
+                Err(e) if e.raw_os_error() == Some(libc::ENXIO) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::Interrupted,
+                        "stopped while waiting for a reader",
+                    ));
+                }
+                file => break file?,
+            }
+        };
+        // SAFETY: fcntl(2) with integer arguments on an open descriptor.
+        unsafe {
+            let flags = Errno::result(libc::fcntl(file.as_raw_fd(), libc::F_GETFL))?;
+            Errno::result(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK))?;
+        }
+        Ok(file)
     }
 
     /// Creates a file with this mode (before the umask).
@@ -385,6 +421,10 @@ mod tests {
         let mut byte = [0];
         { reader }.read_exact(&mut byte).unwrap();
         assert_eq!(&byte, b"x");
+        let file = fs::File::create(dir.path().join("file")).unwrap();
+        let redirected =
+            Location::resolve(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).unwrap();
+        assert_eq!(redirected.name(), "file");
     }
 
     #[test]
@@ -397,6 +437,19 @@ mod tests {
         }
         let e = error(Location::resolve(&fifo).unwrap().write());
         assert_eq!(e.raw_os_error(), Some(libc::ENXIO), "no reader: {e}");
+    }
+
+    #[test]
+    fn waiting_for_a_reader_ends_when_it_comes_or_when_asked_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let location = Location::resolve(&fifo).unwrap();
+        let stopped = error(location.write_when_ready(&|| true));
+        assert_eq!(stopped.kind(), io::ErrorKind::Interrupted);
+        let reader = std::thread::spawn(move || fs::read_to_string(fifo).unwrap());
+        location.write_when_ready(&|| false).unwrap().write_all(b"record").unwrap();
+        assert_eq!(reader.join().unwrap(), "record");
     }
 
     #[test]
