@@ -81,6 +81,24 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
+/// Time to wait for another fullpipe process. At boot several units load controllers at the same time.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Loads the journal. If it is unfinished, waits for the process that is writing it, so that a running apply or
+/// revert is not taken for an interrupted one.
+pub(crate) fn load_when_idle(host: &dyn Host, store: &Store) -> Result<Option<Journal>> {
+    let journal = store.load(host)?;
+    let is_unfinished = |journal: &Journal| journal.phase != Phase::Applied || journal.busy_with.is_some();
+    if !journal.as_ref().is_some_and(is_unfinished) || !host.identity().privileged {
+        return Ok(journal);
+    }
+    match lock_within(host, "status", LOCK_TIMEOUT) {
+        Ok(_lock) => store.load(host),
+        // Reported as it is: the holder hangs, or the lock cannot be taken on a read-only file system.
+        Err(_) => Ok(journal),
+    }
+}
+
 /// Takes the host's lock for `command`, which needs root.
 pub(crate) fn lock(host: &dyn Host, command: &str) -> Result<Box<dyn std::any::Any>> {
     lock_within(host, command, Duration::ZERO)
@@ -109,8 +127,13 @@ pub(crate) fn lock_within(
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Error::check(format_args!(
-                    "another fullpipe process is changing this host ({e}); wait until it finishes, then try \
-                     again"
+                    "another fullpipe process is changing this host ({e}){}; wait until it finishes, then try \
+                     again",
+                    if waited.is_zero() {
+                        String::new()
+                    } else {
+                        format!(" and did not finish within {} s", waited.as_secs())
+                    }
                 )));
             }
             outcome => return outcome.map_err(|e| Error::io(format_args!("cannot lock {place}"), &e)),

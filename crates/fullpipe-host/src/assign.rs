@@ -2,7 +2,9 @@
 //! The changes are in the host's journal beside those of an apply, each with its controller, so that
 //! `status` reports them and `revert` rolls them back.
 
-use crate::apply::{interrupted, lock_within, make_steps, now, on_trial, read_back, refuse_unfinished};
+use crate::apply::{
+    LOCK_TIMEOUT, interrupted, lock_within, make_steps, now, on_trial, read_back, refuse_unfinished,
+};
 use crate::destinations;
 use crate::error::{Error, Result};
 use crate::facts::Scope;
@@ -15,12 +17,8 @@ use crate::plan::{
 };
 use crate::revert::{self, Outcome, Reverted, Selection, fallback_default};
 use std::io;
-use std::time::Duration;
 
 pub use crate::apply::Part;
-
-/// Time to wait for another fullpipe process: at boot several units load controllers at the same time.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a loaded controller is assigned to.
 #[derive(Default)]

@@ -4,7 +4,7 @@ mod report;
 
 pub use report::{Left, Outcome, Reverted, Undone};
 
-use crate::apply::{Part, lock};
+use crate::apply::{LOCK_TIMEOUT, Part, lock_within};
 use crate::error::{Error, Result};
 use crate::host::{Host, parent};
 use crate::journal::{Journal, Phase, Record, Store};
@@ -105,7 +105,7 @@ pub(crate) fn revert_selection(
     selection: Selection<'_>,
     options: &Options,
 ) -> Result<Option<Reverted>> {
-    let _lock = lock(host, "revert")?;
+    let _lock = lock_within(host, "revert", LOCK_TIMEOUT)?;
     match store.load(host)? {
         None => {
             // A crash before the plan was durable may have left what prepared it.

@@ -1,18 +1,14 @@
 //! A split in the journal: a process that divides new connections between controllers while it runs.
 //! `status` reports it, `revert` ends it, and the entry of a killed process is ignored.
 
-use crate::apply::{interrupted, lock, lock_within, now, refuse_unfinished};
+use crate::apply::{LOCK_TIMEOUT, interrupted, lock, lock_within, now, refuse_unfinished};
 use crate::error::{Error, Result};
 use crate::host::{Host, Process};
 use crate::journal::{Journal, Phase, Record, Store};
 use crate::plan::{Change, Plan, Step, Use};
-use std::time::Duration;
 
 /// Stands in for the controller's name in a split's steps; no kernel controller has this name.
 pub(crate) const USE: &str = "split";
-
-/// Time to wait for another fullpipe process.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Records in the journal that a process divides the connections of a control group. Call it before that
 /// begins.

@@ -1,7 +1,7 @@
 //! State of a host: what fullpipe applied, what the boot files set, what the kernel uses, and whether they
 //! agree.
 
-use crate::apply::Part;
+use crate::apply::{Part, load_when_idle};
 use crate::boot::{self, Assignment};
 use crate::error::Result;
 use crate::facts::{Facts, Presence};
@@ -249,7 +249,7 @@ fn summarize_apply(
 pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let facts = Facts::gather(host);
     // After a restart the journal may hold no steps any more.
-    let journal = store.load(host)?.filter(|j| !j.plan.is_empty());
+    let journal = load_when_idle(host, store)?.filter(|j| !j.plan.is_empty());
     let journal = journal.as_ref();
     let mut drift = journal.map(|journal| Drift::detect(journal, host)).unwrap_or_default();
     let takes = |value: &str| !matches!(facts.controller_at_boot(value), Presence::Missing(_));

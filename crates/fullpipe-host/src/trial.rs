@@ -5,7 +5,7 @@
 //! ([`watch`]); the files for the next boot are only written by [`confirm`], so that a restart rolls the
 //! change back; and any later fullpipe command completes an overdue rollback ([`revert_expired`]).
 
-use crate::apply::{Part, back_out, lock, perform_steps, verify};
+use crate::apply::{LOCK_TIMEOUT, Part, back_out, lock_within, perform_steps, verify};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::journal::{Phase, Record, Store, Trial};
@@ -49,7 +49,7 @@ pub fn revert_expired(host: &dyn Host, store: &Store) -> Result<Option<Reverted>
 /// Nothing is on trial; the trial expired and is rolled back; the remaining steps fail and everything is
 /// rolled back.
 pub fn confirm(host: &dyn Host, store: &Store) -> Result<Plan> {
-    let _lock = lock(host, "confirm")?;
+    let _lock = lock_within(host, "confirm", LOCK_TIMEOUT)?;
     let nothing = || Error::usage("no change is waiting for confirmation");
     let journal = store.load(host)?.ok_or_else(nothing)?;
     let trial = journal.trial.as_ref().ok_or_else(nothing)?;
@@ -106,7 +106,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval and limit of retries of a failed rollback: another process may hold the lock, the disk may be
 /// full.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-const LOCK_TIMEOUT: Duration = Duration::from_secs(3600);
+const RETRY_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Watches a trial to its end and rolls it back when it expires. `ask` waits for the given time or until
 /// there is an answer.
@@ -145,7 +145,7 @@ pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> De
             Ok(ended) => return Ok(ended),
             Err(error) => {
                 let now = host.clock().since_boot();
-                if now.saturating_sub(*refused.get_or_insert(now)) > LOCK_TIMEOUT {
+                if now.saturating_sub(*refused.get_or_insert(now)) > RETRY_LIMIT {
                     return Err(error);
                 }
                 ask(RETRY_INTERVAL);

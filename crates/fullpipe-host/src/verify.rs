@@ -3,6 +3,7 @@
 //!
 //! [`crate::status`] describes any state of a host; this answers yes or no after an apply or a restart.
 
+use crate::apply::load_when_idle;
 use crate::boot;
 use crate::error::Result;
 use crate::facts::{Facts, Presence};
@@ -81,7 +82,7 @@ impl Verified {
 /// # Errors
 /// The journal is damaged or not readable.
 pub fn verify(host: &dyn Host, store: &Store, question: Question) -> Result<Verified> {
-    let journal = store.load(host)?.filter(|journal| journal.plan.has_apply());
+    let journal = load_when_idle(host, store)?.filter(|journal| journal.plan.has_apply());
     let Some(journal) = journal else {
         let nothing = Check::new("applied", Outcome::Failed, "nothing is applied on this host");
         let identity = host.identity();

@@ -9,7 +9,6 @@ use fullpipe_host::verify::{self, Outcome};
 use fullpipe_host::{Error, apply, kernel, status};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 
 const RELEASE: &str = "6.1.0";
 const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";

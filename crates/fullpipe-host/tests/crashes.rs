@@ -4,12 +4,13 @@
 
 mod support;
 
-use fullpipe_host::host::{DelegateFiles, Host, Model, ModelKernel};
+use fullpipe_host::host::{DelegateFiles, Files, Host, Model, ModelKernel, Node, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::ROOT;
 use fullpipe_host::plan::Request;
 use fullpipe_host::status::status;
 use fullpipe_host::{Error, apply, revert};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use support::faulty::{Fault, Faulty};
@@ -312,6 +313,84 @@ fn a_second_apply_at_the_same_time_is_refused() {
     assert!(matches!(&error, Error::Check(text) if text.contains("another fullpipe")), "{error}");
     drop(held);
     put_in_force(&host, "bbr").unwrap();
+}
+
+/// A host whose lock is released after some pauses.
+fn with_busy_lock(host: &Fake, act: impl FnOnce(&Faulty<'_>)) {
+    let held = RefCell::new(Some(fullpipe_host::host::Files::lock(host, "/run/fullpipe.lock").unwrap()));
+    let pauses = Cell::new(0);
+    let release = || {
+        pauses.set(pauses.get() + 1);
+        if pauses.get() == 5 {
+            held.borrow_mut().take();
+        }
+    };
+    act(&Faulty::waiting(host, &release));
+    assert_eq!(pauses.get(), 5, "it waited for the lock");
+}
+
+#[test]
+fn revert_and_status_wait_for_the_process_that_holds_the_lock() {
+    let (host, _) = fresh("debian-12-multiqueue");
+    let original = snapshot(&host);
+    put_in_force(&host, "bbr").unwrap();
+    with_busy_lock(&host, |host| drop(revert_selection(host).unwrap()));
+    assert_same(&snapshot(&host), &original, "reverted after the wait");
+
+    let killed = Faulty::new(&host, 20, Fault::CrashBefore);
+    put_in_force(&killed, "bbr").unwrap_err();
+    host.files().release();
+    with_busy_lock(&host, |host| {
+        let status = status(host, &store()).unwrap();
+        assert!(status.summary.contains("interrupted"), "{status:?}");
+    });
+
+    let held = fullpipe_host::host::Files::lock(&host, "/run/fullpipe.lock").unwrap();
+    let error = revert_selection(&host).unwrap_err();
+    assert!(error.text().contains("did not finish within 20 s"), "the wait is bounded: {error}");
+    drop(held);
+}
+
+#[test]
+fn a_directory_that_was_made_without_its_mode_is_completed_or_removed() {
+    for completes in [true, false] {
+        let (host, _) = fresh("debian-12-multiqueue");
+        for name in host.list("/etc/modules-load.d").unwrap() {
+            host.remove(&format!("/etc/modules-load.d/{name}")).unwrap();
+        }
+        host.remove_directory("/etc/modules-load.d").unwrap();
+        let original = snapshot(&host);
+        put_in_force(&host, "bbr").unwrap();
+        let is_directory = |path: &str| host.stat(path).is_ok_and(|stat| stat.node == Node::Directory);
+        let is_new =
+            |path: &String| path.starts_with("/etc") && !original.contains_key(path) && is_directory(path);
+        let made: Vec<String> = snapshot(&host).into_keys().filter(is_new).collect();
+        assert!(!made.is_empty(), "an apply makes a directory");
+        // As a kill between mkdir and chmod leaves it under a umask of 077: nothing in it yet.
+        revert_selection(&host).unwrap();
+        let counting = Faulty::counting(&host);
+        put_in_force(&counting, "bbr").unwrap();
+        revert_selection(&host).unwrap();
+        let at = (0..counting.changes()).find(|&at| {
+            let killed = Faulty::new(&host, at, Fault::CrashAfter);
+            let _ = put_in_force(&killed, "bbr");
+            host.files().release();
+            let is_there = host.exists(&made[0]);
+            if !is_there {
+                revert_selection(&host).unwrap();
+            }
+            is_there
+        });
+        assert!(at.is_some(), "killed right after {} was made", made[0]);
+        host.remove_directory(&made[0]).unwrap();
+        host.make_directory(&made[0], 0o700).unwrap();
+        if completes {
+            put_in_force(&host, "bbr").unwrap();
+            assert_eq!(host.stat(&made[0]).unwrap().mode, 0o755);
+        }
+        revert_selection(&host).unwrap();
+        assert_same(&snapshot(&host), &original, &made[0]);
+    }
 }
 
 #[test]

@@ -143,8 +143,13 @@ impl Files for Directory {
 
     fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
         let place = self.root()?.place(path)?;
-        mkdirat(&place.directory, place.name, mode_of(0o700))?;
-        Ok(fchmod(place.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?, mode_of(mode))?)
+        mkdirat(&place.directory, place.name, mode_of(mode))?;
+        // The umask may have removed bits.
+        let directory = place.open(OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)?;
+        match fstat(&directory)?.st_mode & 0o7777 == mode {
+            true => Ok(()),
+            false => Ok(fchmod(directory, mode_of(mode))?),
+        }
     }
 
     fn remove_directory(&self, path: &str) -> io::Result<()> {

@@ -14,7 +14,7 @@ use std::path::Path;
 pub const MAX_FILE_SIZE: u64 = 16 << 20;
 
 /// Retries of a lookup that concurrent renames interrupted.
-const LOCK_TIMEOUT: usize = 100;
+const MAX_RETRIES: usize = 100;
 
 /// An open directory that is a root.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Root {
     pub fn at(&self, path: &str, flags: OFlag) -> io::Result<OwnedFd> {
         let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
         let how = OpenHow::new().flags(flags | OFlag::O_CLOEXEC).resolve(resolve);
-        for _ in 0..LOCK_TIMEOUT {
+        for _ in 0..MAX_RETRIES {
             match openat2(&self.0, path, how) {
                 // A concurrent rename or mount during `..`.
                 Err(Errno::EAGAIN) => {}

@@ -71,6 +71,9 @@ fn named(words: &[String]) -> (String, String) {
     (id.unwrap_or_else(|| title.clone()), title)
 }
 
+/// Deepest submenu that is read: the names of its entries grow with the depth.
+const MAX_DEPTH: usize = 32;
+
 /// An open submenu, or the menu itself.
 #[derive(Default)]
 struct Level {
@@ -120,6 +123,7 @@ impl Menu {
                     entry = Some(Entry { id: place.id.join(">"), names, is_top, ..Entry::default() });
                     open.push("menuentry");
                 }
+                ("submenu", None) if opens && levels.len() > MAX_DEPTH => open.push("other"),
                 ("submenu", None) if opens => {
                     let (id, title) = named(&words);
                     let level = levels.last_mut().map(|level| level.next(id, title)).unwrap_or_default();
@@ -223,9 +227,17 @@ pub fn variables(bytes: &[u8]) -> Option<BTreeMap<String, String>> {
     )
 }
 
+/// `text` in single quotes for a POSIX shell, which expands nothing in them (POSIX.1-2017, 2.2.2).
+pub fn shell_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
 /// GRUB's settings (`/etc/default/grub`, shell assignments) with another default.
 pub fn with_default(settings: &str, default: &str) -> String {
-    let ours = format!("GRUB_DEFAULT=\"{default}\"");
+    // grub-mkconfig sources this file as root.
+    let plain = |c: char| c.is_ascii_alphanumeric() || " .,:;=+@%()[]{}<>/_-".contains(c);
+    let value = if default.chars().all(plain) { format!("\"{default}\"") } else { shell_quoted(default) };
+    let ours = format!("GRUB_DEFAULT={value}");
     let is_it = |line: &&str| line.trim_start().starts_with("GRUB_DEFAULT=");
     if !settings.lines().any(|line| is_it(&line)) {
         let end = if settings.is_empty() || settings.ends_with('\n') { "" } else { "\n" };
@@ -334,6 +346,26 @@ fi
         assert_eq!(variables["saved_entry"], "a>b");
         assert_eq!(variables["next_entry"], "");
         assert_eq!(super::variables(b"saved_entry=a\n"), None);
+    }
+
+    #[test]
+    fn a_shell_runs_nothing_in_a_default() {
+        for odd in ["a$(touch X)", "`touch X`", "a\"; touch X; \"", "it's", "a\\", "a>b $x"] {
+            let text = with_default("", odd) + "printf %s \"$GRUB_DEFAULT\"";
+            let run = std::process::Command::new("sh").args(["-c", &text]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&run.stdout), odd, "{text}");
+            assert!(run.stderr.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn nested_submenus_take_bounded_memory() {
+        let text = "submenu 'a' {\n".repeat(20_000)
+            + "menuentry 'b' {\nlinux /vmlinuz-1\n}\n"
+            + &"}\n".repeat(20_000);
+        let menu = Menu::parse(&(text + "menuentry 'c' {\nlinux /vmlinuz-2\n}\n"));
+        assert!(menu.entries.iter().all(|entry| entry.id.len() < 100), "paths are short");
+        assert_eq!(menu.entries.last().unwrap().id, "c", "braces are still matched");
     }
 
     #[test]

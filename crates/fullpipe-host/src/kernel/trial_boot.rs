@@ -8,7 +8,7 @@ use super::{
     BootEnvironment, INSTALL, MARK, Reason, TRIAL, Wanted, perform_steps, reachability, release_of,
     revert_selection,
 };
-use crate::apply::{lock, lock_within};
+use crate::apply::{LOCK_TIMEOUT, lock, lock_within};
 use crate::error::{Error, Result};
 use crate::host::{Host, Program};
 use crate::journal::Store;
@@ -25,9 +25,6 @@ const WANTED_BY: [&str; 3] = ["sysinit.target", "emergency.target", "rescue.targ
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Time for a restart before it is forced.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(90);
-/// Time to wait for another fullpipe process.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
-
 /// A request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {

@@ -304,6 +304,9 @@ impl Change {
             // The variable is cleared when the entry is booted; the entry remains.
             Change::File { path, before, after } | Change::BootOnce { path, before, after, .. } => {
                 let now = FileState::read(host, path)?;
+                if now.is_partial(host, path, before, after) {
+                    return Ok(StepState::Partial);
+                }
                 StepState::compare(now == *after, now == *before, || now.describe())
             }
             Change::BootSettings { path, before, after, default, menu, .. } => {

@@ -103,6 +103,23 @@ impl FileState {
         })
     }
 
+    /// Whether a directory was created without its mode: the process was killed between the two, with a umask that
+    /// removes bits.
+    pub(super) fn is_partial(
+        &self,
+        view: &dyn View,
+        path: &str,
+        before: &FileState,
+        after: &FileState,
+    ) -> bool {
+        match (self, before, after) {
+            (FileState::Directory { mode: now }, FileState::Absent, FileState::Directory { mode }) => {
+                now != mode && now & !mode == 0 && view.list(path).is_ok_and(|names| names.is_empty())
+            }
+            _ => false,
+        }
+    }
+
     /// A new file with mode 0644 and the owner of `/etc`.
     pub fn new_file(view: &dyn View, text: &str) -> FileState {
         let (uid, gid) = view.stat("/etc").map_or((0, 0), |s| (s.uid, s.gid));
@@ -177,6 +194,13 @@ pub fn install(files: &dyn Files, path: &str, state: &FileState) -> io::Result<(
     match state {
         FileState::File { .. } | FileState::Link { .. } => files.rename(&new, path)?,
         FileState::Directory { mode } => match files.stat(path) {
+            Ok(now) if now.node == Node::Directory && now.mode != *mode => {
+                // Made without its mode; one with files in it stays as it is.
+                match files.remove_directory(path) {
+                    Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                    outcome => outcome.and_then(|()| files.make_directory(path, *mode))?,
+                }
+            }
             Ok(_) => {}
             Err(_) => files.make_directory(path, *mode)?,
         },

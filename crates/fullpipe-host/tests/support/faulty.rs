@@ -36,6 +36,7 @@ pub struct Faulty<'a> {
     changes: Cell<usize>,
     dead: Cell<bool>,
     refuses_routes: bool,
+    on_pause: Option<&'a dyn Fn()>,
 }
 
 impl<'a> Faulty<'a> {
@@ -48,6 +49,11 @@ impl<'a> Faulty<'a> {
         Faulty { refuses_routes: true, ..Faulty::counting(host) }
     }
 
+    /// One that calls this while a command waits.
+    pub fn waiting(host: &'a Fake, on_pause: &'a dyn Fn()) -> Self {
+        Faulty { on_pause: Some(on_pause), ..Faulty::counting(host) }
+    }
+
     /// Without a fault, to count the changes.
     pub fn counting(host: &'a Fake) -> Self {
         Faulty {
@@ -58,6 +64,7 @@ impl<'a> Faulty<'a> {
             changes: Cell::new(0),
             dead: Cell::new(false),
             refuses_routes: false,
+            on_pause: None,
         }
     }
 
@@ -218,6 +225,9 @@ impl Host for Faulty<'_> {
         self.change(|| self.host.end_process(process))
     }
     fn pause(&self, time: std::time::Duration) {
+        if let Some(on_pause) = self.on_pause {
+            on_pause();
+        }
         self.host.pause(time);
     }
     fn run(&self, program: &Program) -> io::Result<ProgramOutput> {
