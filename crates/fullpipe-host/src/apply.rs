@@ -208,8 +208,26 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
     }
 }
 
+/// Refuses new steps whose temporary file exists: fullpipe would replace a file that it did not create.
+pub(crate) fn refuse_foreign_temporaries(host: &dyn Host, steps: &[Step]) -> Result<()> {
+    let path = |step: &Step| match &step.change {
+        Change::File { path, .. } | Change::BootSettings { path, .. } | Change::BootOnce { path, .. } => {
+            plan::has_temporary(host, path)
+        }
+        _ => None,
+    };
+    match steps.iter().find_map(path) {
+        None => Ok(()),
+        Some(name) => Err(Error::check(format_args!(
+            "{name} exists and is not from fullpipe, which needs this name: move it away, then try again; nothing \
+             was changed"
+        ))),
+    }
+}
+
 /// Writes a plan to the journal, beside the assignments of loaded controllers.
 fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, plan: Plan) -> Result<Journal> {
+    refuse_foreign_temporaries(host, &plan.steps)?;
     let written = match known {
         None => store.begin(host, &plan, None, now()),
         Some(mut journal) => {
@@ -334,6 +352,7 @@ fn extend(
     if new.is_empty() {
         return Ok(journal);
     }
+    refuse_foreign_temporaries(host, &new)?;
     journal.plan.steps.extend(new);
     journal.plan.notes = plan.notes;
     journal.phase = Phase::Applying;

@@ -40,6 +40,9 @@ impl Error {
     pub fn io(what: impl fmt::Display, error: &std::io::Error) -> Self {
         use std::io::ErrorKind::*;
         let advice = match error.kind() {
+            PermissionDenied if nix::unistd::geteuid().is_root() => {
+                ": root may not do this here; check for an immutable file (lsattr) or a security module"
+            }
             PermissionDenied => ": run it as root (sudo fullpipe …)",
             ReadOnlyFilesystem => ": the file system is read-only (in a container, run fullpipe on the host)",
             StorageFull => ": the disk is full; free some space, then run the command again",

@@ -16,6 +16,7 @@ pub use machine::Machine;
 pub(crate) use machine::free;
 pub use model::{Model, ModelKernel, ModelProgram};
 pub use overlay::Overlay;
+pub(crate) use rooted::MAX_FILE_SIZE;
 
 use crate::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,

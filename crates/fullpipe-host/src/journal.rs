@@ -6,7 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::facts::Scope;
-use crate::host::{Clock, Files, Host, Node, View, parent};
+use crate::host::{Clock, Files, Host, MAX_FILE_SIZE, Node, View, parent};
 use crate::plan::Plan;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -296,7 +296,16 @@ impl Store {
 
     /// Replaces the journal atomically and durably.
     pub(crate) fn replace(&self, files: &dyn Files, journal: &Journal) -> io::Result<()> {
+        // Room for the records that follow.
+        const SPARE: u64 = 1 << 20;
         let lines = journal.records().iter().map(encode).collect::<io::Result<String>>()?;
+        if lines.len() as u64 + SPARE > MAX_FILE_SIZE {
+            let text = format!(
+                "the journal would be larger than {} MiB, since it holds the changed files: shorten these first",
+                (MAX_FILE_SIZE - SPARE) >> 20
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
         self.write(files, lines.as_bytes())
     }
 

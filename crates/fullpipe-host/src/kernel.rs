@@ -22,7 +22,9 @@ pub mod trial_boot;
 
 pub use trial::{MARK, Stage, Trial};
 
-use crate::apply::{interrupted, make_steps, now, on_trial, read_back, refuse_unfinished};
+use crate::apply::{
+    interrupted, make_steps, now, on_trial, read_back, refuse_foreign_temporaries, refuse_unfinished,
+};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::journal::{Journal, Phase, Record, Store};
@@ -110,6 +112,7 @@ fn perform_steps(
         ..Step::new(change, why)
     };
     let steps: Vec<Step> = wanted.into_iter().map(step).collect();
+    refuse_foreign_temporaries(host, &steps)?;
     let cannot_write = |e: std::io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     let known = store.load(host)?;
     let first = known.as_ref().map_or(0, |journal| journal.plan.steps.len());

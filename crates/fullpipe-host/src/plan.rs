@@ -21,6 +21,7 @@ pub use change::Change;
 pub(crate) use change::choice;
 pub use make::make;
 pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller};
+pub(crate) use state::has_temporary;
 pub use state::{Content, FileState, install, tidy};
 pub use step_state::StepState;
 pub use tree::Tree;

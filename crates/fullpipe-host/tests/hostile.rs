@@ -160,6 +160,36 @@ fn no_path_of_an_image_leads_out_of_it() {
 }
 
 #[test]
+fn a_file_with_the_temporary_name_is_neither_replaced_nor_removed() {
+    let root = image();
+    let r = root.path();
+    write(r, "etc/sysctl.conf", "net.ipv4.tcp_congestion_control = reno\n");
+    write(r, "etc/sysctl.conf.fullpipe-new", "precious\n");
+    let apply = || apply::apply(&host(r), &store(), &Request::new("bbr"), &apply::Options::default());
+    let error = apply().unwrap_err();
+    assert!(error.text().contains("/etc/sysctl.conf.fullpipe-new exists"), "{error}");
+    assert_eq!(fs::read_to_string(r.join("etc/sysctl.conf.fullpipe-new")).unwrap(), "precious\n");
+    assert!(!r.join("var/lib/fullpipe").exists(), "nothing was begun");
+    fs::remove_file(r.join("etc/sysctl.conf.fullpipe-new")).unwrap();
+    apply().unwrap();
+}
+
+#[test]
+fn a_journal_that_would_be_too_large_to_read_is_not_written() {
+    let root = image();
+    let r = root.path();
+    let text = "#".repeat(9 << 20) + "\nnet.ipv4.tcp_congestion_control = reno\n";
+    write(r, "etc/sysctl.conf", &text);
+    let options = apply::Options::default();
+    let error = apply::apply(&host(r), &store(), &Request::new("bbr"), &options).unwrap_err();
+    assert!(error.text().contains("would be larger than 15 MiB"), "{error}");
+    assert!(status::status(&host(r), &store()).unwrap().phase.is_none(), "nothing was begun");
+    assert_eq!(fs::read(r.join("etc/sysctl.conf")).unwrap(), text.as_bytes());
+    assert!(revert::revert(&host(r), &store(), &revert::Options::default()).unwrap().is_none());
+    assert!(!r.join("var/lib/fullpipe").exists());
+}
+
+#[test]
 fn a_journal_that_someone_else_may_write_is_refused_and_one_that_is_cut_off_kept() {
     let root = image();
     let r = root.path();

@@ -156,6 +156,12 @@ fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
+/// Whether a file has the temporary name of `path`. Before a plan is in the journal, it is not fullpipe's.
+pub(crate) fn has_temporary(view: &dyn View, path: &str) -> Option<String> {
+    let name = temporary(path);
+    view.stat(&name).is_ok().then_some(name)
+}
+
 /// Removes what an interrupted [`install`] may have left beside `path`.
 ///
 /// # Errors
