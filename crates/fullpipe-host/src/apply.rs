@@ -84,7 +84,8 @@ pub(crate) fn now() -> u64 {
 /// Time to wait for another fullpipe process. At boot several units load controllers at the same time.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Loads the journal. If it is unfinished, waits for the process that is writing it, so that a running apply or
+/// Loads the journal. If it is unfinished, waits for the process that is writing it, so that a running apply
+/// or
 /// revert is not taken for an interrupted one.
 pub(crate) fn load_when_idle(host: &dyn Host, store: &Store) -> Result<Option<Journal>> {
     let journal = store.load(host)?;
@@ -127,7 +128,8 @@ pub(crate) fn lock_within(
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                 return Err(Error::check(format_args!(
-                    "another fullpipe process is changing this host ({e}){}; wait until it finishes, then try \
+                    "another fullpipe process is changing this host ({e}){}; wait until it finishes, then \
+                     try \
                      again",
                     if waited.is_zero() {
                         String::new()
@@ -219,7 +221,8 @@ pub(crate) fn refuse_foreign_temporaries(host: &dyn Host, steps: &[Step]) -> Res
     match steps.iter().find_map(path) {
         None => Ok(()),
         Some(name) => Err(Error::check(format_args!(
-            "{name} exists and is not from fullpipe, which needs this name: move it away, then try again; nothing \
+            "{name} exists and is not from fullpipe, which needs this name: move it away, then try again; \
+             nothing \
              was changed"
         ))),
     }

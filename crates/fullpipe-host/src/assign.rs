@@ -246,9 +246,11 @@ impl Request<'_> {
 /// The step of an apply that makes the controller the default, if a restart has ended it: the apply's unit
 /// repeats it.
 fn steps_to_repeat(host: &dyn Host, plan: &Plan, request: &Request<'_>) -> Vec<usize> {
-    let is_it = |step: &Step| {
-        step.part_of.is_none()
-            && matches!(&step.change, Change::Sysctl { name, after, .. } if name == CONTROLLER && *after == request.controller)
+    let is_it = |step: &Step| match &step.change {
+        Change::Sysctl { name, after, .. } => {
+            step.part_of.is_none() && name == CONTROLLER && *after == request.controller
+        }
+        _ => false,
     };
     let number = plan.steps.iter().position(is_it).filter(|_| request.default);
     number.filter(|n| plan.state(host, *n).is_ok_and(|now| now != StepState::After)).into_iter().collect()

@@ -301,7 +301,8 @@ impl Store {
         let lines = journal.records().iter().map(encode).collect::<io::Result<String>>()?;
         if lines.len() as u64 + SPARE > MAX_FILE_SIZE {
             let text = format!(
-                "the journal would be larger than {} MiB, since it holds the changed files: shorten these first",
+                "the journal would be larger than {} MiB, since it holds the changed files: shorten these \
+                 first",
                 (MAX_FILE_SIZE - SPARE) >> 20
             );
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));

@@ -88,24 +88,25 @@ fn fresh(name: &str) -> (Fake, BTreeMap<String, Entry>) {
     Manifest::read(name).host()
 }
 
-/// How an apply is struck, and whether it is gone on with before it is taken back.
+/// Interruption an apply is interrupted, and whether it is completed before it is reverted.
 #[derive(Clone, Copy)]
-struct How {
+struct Interruption {
     at: usize,
     crash: Fault,
     after: After,
     finish_by_apply: bool,
 }
 
-/// An apply to a copy of `start` that dies; what it left is told truly, completed as `in_force` if asked, and
-/// taken back to `original`.
+/// Interrupts an apply to a copy of `start`: status must be true, then the apply is completed as `in_force`
+/// if
+/// requested, and reverted to `original`.
 fn struck_apply(
     start: &Fake,
     pristine: &BTreeMap<String, Entry>,
     original: &BTreeMap<String, String>,
     in_force: &BTreeMap<String, String>,
     controller: &str,
-    how: How,
+    how: Interruption,
     context: &str,
 ) {
     let host = copy(start);
@@ -140,7 +141,7 @@ fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
                 for after in AFTER {
                     for finish_by_apply in [true, false] {
                         let context = format!("{name}, change {at} of {changes}, {crash:?}, {after:?}");
-                        let how = How { at, crash, after, finish_by_apply };
+                        let how = Interruption { at, crash, after, finish_by_apply };
                         struck_apply(&start, &pristine, &original, &in_force, controller, how, &context);
                         cases += 1;
                     }
@@ -177,7 +178,7 @@ fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
             for crash in CRASHES {
                 for finish_by_apply in [true, false] {
                     let context = format!("{name}, change {at} of {changes}, {crash:?}");
-                    let how = How { at, crash, after: After::Killed, finish_by_apply };
+                    let how = Interruption { at, crash, after: After::Killed, finish_by_apply };
                     struck_apply(&start, &pristine, &original, &in_force, controller, how, &context);
                     cases += 1;
                 }

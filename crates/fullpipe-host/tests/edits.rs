@@ -146,7 +146,8 @@ proptest! {
         let name = HOSTS[which];
         let (host, _) = Manifest::read(name).host();
         let original = snapshot(&host);
-        let applied = apply::apply(&host, &store(), &Request::new("bbr"), &apply::Options::default()).unwrap();
+        let options = apply::Options::default();
+        let applied = apply::apply(&host, &store(), &Request::new("bbr"), &options).unwrap();
         let ours: Vec<String> = applied.plan.steps.iter().map(|s| s.change.title()).collect();
         let foreign: Vec<String> = edits
             .iter()
@@ -189,7 +190,8 @@ proptest! {
                     what was changed"));
                 let force = revert::Options { force: true, ..Default::default() };
                 revert::revert(&twin, &store(), &force).unwrap();
-                assert_same(&without(&snapshot(&twin), &foreign), &without(&original, &foreign), &format!("{name}: forced"));
+                let (now, before) = (without(&snapshot(&twin), &foreign), without(&original, &foreign));
+                assert_same(&now, &before, &format!("{name}: forced"));
             }
             Err(other) => prop_assert!(false, "{}", other),
         }

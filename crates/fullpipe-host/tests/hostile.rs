@@ -1,6 +1,4 @@
-//! Images that someone prepared to hurt whoever looks at them: files without end, patterns without end,
-//! profiles that
-//! include each other, and journals that someone else wrote.
+//! Hostile images: endless files and patterns, profiles that include each other, and journals of other users.
 
 use fullpipe_host::checks::{self, Question};
 use fullpipe_host::host::{Directory, Model, View};
@@ -39,7 +37,7 @@ fn store() -> Store {
 }
 
 /// Every command that reads.
-fn look(root: &Path) -> Result<plan::Plan, fullpipe_host::Error> {
+fn read_all(root: &Path) -> Result<plan::Plan, fullpipe_host::Error> {
     let host = host(root);
     checks::examine(&host, &Question { controller: "bbr".into(), path: None });
     let _ = status::status(&host, &store());
@@ -61,7 +59,7 @@ fn endless_patterns_and_hundreds_of_thousands_of_lines_are_read_to_their_end() {
     let globs: String = (0..2_000).map(|i| format!("net/*/x{i}* = 1\n-net/*/y{i}*\n")).collect();
     write(r, "etc/sysctl.d/21-globs.conf", globs);
     write(r, "etc/modules", (0..200_000).map(|i| format!("module{i}\n")).collect::<String>());
-    look(r).unwrap();
+    read_all(r).unwrap();
     let lines = boot::simulate(&host(r), boot::Program::Systemd);
     assert_eq!(lines.iter().filter(|a| a.key.ends_with("rp_filter")).count(), 200_000);
 
@@ -106,7 +104,7 @@ fn what_is_no_regular_file_or_too_large_counts_as_unreadable() {
         println!("no device could be made: not tried");
     }
     fs::File::create(r.join("etc/sysctl.d/30-large.conf")).unwrap().set_len(1 << 40).unwrap();
-    look(r).unwrap();
+    read_all(r).unwrap();
     fs::create_dir_all(r.join("var/lib/fullpipe")).unwrap();
     fifo("var/lib/fullpipe/host.journal");
     assert!(status::status(&host(r), &store()).is_err());
@@ -128,7 +126,7 @@ fn profiles_that_include_each_other_are_each_read_once() {
     fs::create_dir_all(r.join("etc/systemd/system/multi-user.target.wants")).unwrap();
     symlink("/x", r.join("etc/systemd/system/multi-user.target.wants/tuned.service")).unwrap();
     assert_eq!(boot::simulate(&host(r), boot::Program::Tuned).len(), 20);
-    look(r).unwrap();
+    read_all(r).unwrap();
 }
 
 #[test]

@@ -68,7 +68,8 @@ fn host(clock: &TestClock) -> Fake {
 
 fn reached() -> Network {
     serde_json::from_str(
-        r#"{"addresses": ["192.0.2.7"], "default_routes": [4], "gateways": [{"address": "192.0.2.1", "answers": true}]}"#,
+        r#"{"addresses": ["192.0.2.7"], "default_routes": [4],
+            "gateways": [{"address": "192.0.2.1", "answers": true}]}"#,
     )
     .unwrap()
 }
@@ -226,7 +227,7 @@ fn install_newest(host: &dyn Host) -> Result<install::Installed, Error> {
     install::install(host, &store(), &plan)
 }
 
-fn told(host: &Fake) -> Status {
+fn kernel_status(host: &Fake) -> Status {
     status(&with(host), &store()).unwrap()
 }
 
@@ -247,7 +248,7 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
     let clock = TestClock::default();
     let fake = host(&clock);
     let host = with(&fake);
-    let first = told(&fake);
+    let first = kernel_status(&fake);
     assert_eq!(
         (first.running.as_str(), first.kernels[0].missing.as_slice()),
         (OLD, &["tcp_bbr".to_owned()][..])
@@ -267,7 +268,7 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
         ["default of the boot menu (/etc/default/grub.d/zz-fullpipe.cfg)".to_owned(), format!("Linux {NEW}")]
     );
     install::install(&host, &store(), &plan).unwrap();
-    let now = told(&fake);
+    let now = kernel_status(&fake);
     assert_eq!(
         (now.boots.as_ref().unwrap().default.as_deref(), now.installed.as_deref()),
         (Some(OLD), Some(NEW))
@@ -277,7 +278,7 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
     assert_eq!(boot(&fake, &clock), OLD, "an ordinary restart");
 
     trial_boot::arm(&host, &store(), &attempt("6.1")).unwrap();
-    assert_eq!(told(&fake).trial.unwrap().stage, Stage::Armed);
+    assert_eq!(kernel_status(&fake).trial.unwrap().stage, Stage::Armed);
     assert!(
         trial_boot::arm(&host, &store(), &attempt("6.1")).unwrap_err().text().contains("already on trial")
     );
@@ -286,7 +287,7 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
         fake.text("/proc/cmdline").unwrap().contains(MARK)
             && fake.text("/proc/cmdline").unwrap().contains("panic=10")
     );
-    assert_eq!(told(&fake).trial.unwrap().stage, Stage::Running);
+    assert_eq!(kernel_status(&fake).trial.unwrap().stage, Stage::Running);
     let TrialBoot::Kept(kept) = trial_boot::poll(&host, &store()).unwrap() else { panic!() };
     assert_eq!((kept.release.as_str(), kept.named), (NEW, false));
     assert_eq!(boot(&fake, &clock), NEW, "it is booted every day");
@@ -298,7 +299,7 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
     ] {
         assert!(!fake.exists(path), "{path}");
     }
-    assert!(told(&fake).summary.contains("another is not needed"));
+    assert!(kernel_status(&fake).summary.contains("another is not needed"));
 }
 
 #[test]
@@ -313,7 +314,7 @@ fn a_kernel_that_panics_is_gone_back_from_and_removed_without_a_trace() {
     // It panics before anything is done.
     assert_eq!(boot(&fake, &clock), OLD);
     trial_boot::clean_up(&host, &store()).unwrap();
-    let trial = told(&fake).trial.unwrap();
+    let trial = kernel_status(&fake).trial.unwrap();
     assert_eq!((trial.stage, trial.failed[0].what.as_str()), (Stage::Over, "start"));
     assert!(
         !fake.exists("/boot/grub/custom.cfg") && !fake.exists("/etc/systemd/system/fullpipe-kernel.service")
@@ -344,16 +345,16 @@ fn a_kernel_that_is_not_reached_is_gone_back_from_when_its_time_is_over() {
         trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
         assert_eq!(boot(&fake, &clock), NEW);
         put_kernel(&fake, &ModelKernel { network: Some(network), ..kernel(&fake) });
-        clock.go_on(Duration::from_secs(99));
+        clock.advance(Duration::from_secs(99));
         let TrialBoot::Pending(reasons) = trial_boot::poll(&host, &store()).unwrap() else {
             panic!("{what}")
         };
         assert_eq!(reasons[0].what, what);
-        clock.go_on(Duration::from_secs(1));
+        clock.advance(Duration::from_secs(1));
         assert!(matches!(trial_boot::poll(&host, &store()).unwrap(), TrialBoot::Failed(_)));
         assert_eq!(trial_boot::poll(&host, &store()).unwrap(), TrialBoot::NotRunning);
         assert_eq!(boot(&fake, &clock), OLD);
-        assert_eq!(told(&fake).trial.unwrap().failed[0].what, what);
+        assert_eq!(kernel_status(&fake).trial.unwrap().failed[0].what, what);
     }
 }
 
@@ -377,7 +378,7 @@ fn ssh_and_the_controller_must_be_there_and_someone_if_asked() {
     assert!(refused.text().contains("kernel keep"), "{refused}");
     assert_eq!(trial_boot::roll_back(&host, &store()).unwrap(), RollBack::Restarts(OLD.into()));
     assert_eq!(boot(&fake, &clock), OLD);
-    assert_eq!(told(&fake).trial.unwrap().failed[0].what, "asked");
+    assert_eq!(kernel_status(&fake).trial.unwrap().failed[0].what, "asked");
     // Once more, and someone says so.
     trial_boot::arm(&host, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
     assert_eq!(boot(&fake, &clock), NEW);
@@ -423,7 +424,7 @@ fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
         error.text().contains("linux-image-amd64 depend on it") && error.text().contains("remove them first"),
         "{error}"
     );
-    assert_eq!((boot(&fake, &clock).as_str(), told(&fake).installed.as_deref()), (OLD, Some(NEW)));
+    assert_eq!((boot(&fake, &clock).as_str(), kernel_status(&fake).installed.as_deref()), (OLD, Some(NEW)));
     // The operator removes it, and goes back.
     assert!(matches!(trial_boot::roll_back(&with(&fake), &store()).unwrap(), RollBack::Removed(_)));
     same(&fake, &before, "back");
@@ -477,7 +478,7 @@ fn whenever_it_is_killed_the_old_kernel_is_booted_and_all_goes_back() {
     }
 }
 
-/// What a kill left before the journal was whole is tidied by whoever reverts.
+/// What a kill left before the journal was whole is removed by a revert.
 fn store_tidied(host: &dyn Host, context: &str) {
     revert::revert(host, &store(), &revert::Options::default()).unwrap_or_else(|e| panic!("{context}: {e}"));
 }
@@ -498,7 +499,7 @@ fn an_installation_that_was_killed_is_gone_on_with() {
         if !install::is_interrupted(&host, &store()).unwrap() {
             continue;
         }
-        assert!(told(&fake).summary.contains("was interrupted"));
+        assert!(kernel_status(&fake).summary.contains("was interrupted"));
         let done = install::resume(&host, &store()).unwrap();
         assert_eq!((done.release.as_str(), done.default.as_str()), (NEW, OLD));
         assert!(!install::is_interrupted(&host, &store()).unwrap());
@@ -625,11 +626,11 @@ fn screens_fit() {
     let tries = trial_boot::plan(&host, &attempt(NEW)).unwrap();
     for width in [80, 100] {
         let style = Style { colour: false, width };
-        fits(&screen::status(style, &told(&fake)), width);
+        fits(&screen::status(style, &kernel_status(&fake)), width);
         fits(&screen::plan(style, &plan), width);
         fits(&screen::trial_boot(style, &tries), width);
     }
-    let text = screen::status(Style { colour: false, width: 80 }, &told(&fake));
+    let text = screen::status(Style { colour: false, width: 80 }, &kernel_status(&fake));
     for part in [
         "Linux 6.1.0-56-amd64 (installed by fullpipe, not kept yet)",
         "bbr ✓  fq ✓  BTF ✓",

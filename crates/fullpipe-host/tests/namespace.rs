@@ -131,7 +131,7 @@ fn everything() -> Everything {
     Everything { sysctls, qdiscs, routes: host.congestion_routes().unwrap() }
 }
 
-fn words(name: &str) -> Vec<String> {
+fn sysctl_words(name: &str) -> Vec<String> {
     let text = Machine::new().sysctl(name).unwrap();
     text.split_ascii_whitespace().map(str::to_owned).collect()
 }
@@ -155,8 +155,8 @@ fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
         return;
     }
     let (available, allowed) = (
-        words("net.ipv4.tcp_available_congestion_control"),
-        words("net.ipv4.tcp_allowed_congestion_control"),
+        sysctl_words("net.ipv4.tcp_available_congestion_control"),
+        sysctl_words("net.ipv4.tcp_allowed_congestion_control"),
     );
     let mut used = 0;
     let host = Machine::new();
@@ -293,7 +293,7 @@ fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whol
     let routes = net::Rtnetlink::open().unwrap().congestion_routes().unwrap();
     assert_eq!(routes.len(), 1);
     assert_eq!((routes[0].prefix.as_str(), routes[0].controller.as_str()), ("192.0.2.128/25", other));
-    assert_eq!(everything().sysctls, before.sysctls, "nobody else is concerned");
+    assert_eq!(everything().sysctls, before.sysctls, "no other connection is affected");
     put_in_force(&live(other)).unwrap();
     assert!(net::Rtnetlink::open().unwrap().congestion_routes().unwrap().is_empty(), "the trial is over");
     assert_eq!(controllers_of_a_new_connection(), [other, other]);
@@ -317,7 +317,7 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
     }
     let host = Machine::new();
     let now = host.sysctl("net.ipv4.tcp_congestion_control").unwrap();
-    let allowed = words("net.ipv4.tcp_allowed_congestion_control");
+    let allowed = sysctl_words("net.ipv4.tcp_allowed_congestion_control");
     let other = allowed.iter().find(|c| **c != now).expect("two allowed controllers");
     ip(&format!(
         "route add 203.0.113.0/24 via 192.0.2.2 dev v0 src 192.0.2.1 metric 7 initcwnd 20 mtu lock 1400 \
@@ -430,13 +430,13 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
         assert!(parts, "{line}");
     }
     assert!(!line("198.51.100.0/25 ").contains("congctl"), "{during}");
-    assert_eq!(everything().sysctls, before.1.sysctls, "nobody else is concerned");
+    assert_eq!(everything().sysctls, before.1.sysctls, "no other connection is affected");
     let seen = status::status(&host, &store()).unwrap();
     assert!(seen.consistent && seen.uses[0].changes.len() == 5, "{seen:?}");
     // Again, and one more.
     assert_eq!(destinations::apply(&host, &store(), &wanted).unwrap().made, 0);
     assert_eq!(destinations::apply(&host, &store(), &towards(&["192.0.2.64/26"])).unwrap().made, 1);
-    // Somebody took one away: it is told, and made again.
+    // A removed route is reported as drift, and added again.
     ip("route del 203.0.113.128/26");
     let seen = status::status(&host, &store()).unwrap();
     assert!(!seen.consistent && seen.drift[0].contains("203.0.113.128/26"), "{seen:?}");
@@ -501,7 +501,7 @@ fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
     }));
     std::thread::sleep(within);
     assert_eq!(trial::revert_expired(&host, &store()).unwrap(), None);
-    assert_eq!(words("net.ipv4.tcp_congestion_control"), [other]);
+    assert_eq!(sysctl_words("net.ipv4.tcp_congestion_control"), [other]);
     revert_selection();
     assert_same(&everything(), &before, "");
 }

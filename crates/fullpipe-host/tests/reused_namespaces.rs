@@ -1,6 +1,6 @@
-//! A network namespace's number (the inode of /proc/self/ns/net) is given again to the next one when it is
-//! gone. What
-//! fullpipe has in force in the one that is gone is no other's to show, to go on with or to undo.
+//! The kernel reuses the inode of /proc/self/ns/net after a network namespace is removed. The journal of the
+//! removed
+//! namespace must not be shown, resumed or reverted in the new one.
 
 mod support;
 
@@ -94,7 +94,7 @@ fn unshared(script: &str, stage: &str) -> std::io::Result<std::process::Output> 
         .output()
 }
 
-/// In a namespace: looks whether something is in force there, and then puts something in force.
+/// In a namespace: checks that nothing is applied there, and then applies a controller.
 fn inner() {
     let host = Machine::new();
     let store = store_of(&host);
@@ -158,7 +158,7 @@ fn reuse() {
         assert!(left.values().all(|(others, _)| *others != journal), "{number} has another's journal");
         if let Some((first, bytes)) = left.get(&number) {
             println!("{number} was given again to namespace {attempt}");
-            assert_eq!(&std::fs::read(first).unwrap(), bytes, "what is in force in the one that is gone");
+            assert_eq!(&std::fs::read(first).unwrap(), bytes, "the journal of the removed namespace");
             return;
         }
         let bytes = std::fs::read(&journal).unwrap();

@@ -1,5 +1,5 @@
-//! A change on trial is undone unless it is confirmed: whoever dies, whatever the time of day, and by a
-//! restart alone.
+//! A change on trial is rolled back unless it is confirmed: after a kill, at any time of day, and by a
+//! restart.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn store() -> Store {
 
 fn start(name: &str, clock: &TestClock) -> (Fake, BTreeMap<String, Entry>) {
     let (host, pristine) = Manifest::read(name).host();
-    clock.go_on(Duration::from_secs(1000));
+    clock.advance(Duration::from_secs(1000));
     (Model::with_clock(host.files().copy(), clock.clone()), pristine)
 }
 
@@ -64,7 +64,7 @@ fn what_is_not_confirmed_goes_back_at_its_deadline_and_not_before() {
         let ended = trial::watch(&host, &store(), &mut |time| {
             assert!(clock.since_boot() < began + WITHIN && time <= WITHIN);
             asked += 1;
-            clock.go_on(time);
+            clock.advance(time);
             Decision::Pending
         });
         assert_eq!(ended.unwrap(), TrialEnd::Expired);
@@ -95,7 +95,7 @@ fn a_trial_writes_nothing_for_the_next_boot_and_a_confirmation_does() {
         assert_ne!(boot_files(&host), before);
         let now = status(&host, &store()).unwrap();
         assert!(now.consistent && now.phase == Some(Phase::Applied) && now.confirm_within.is_none());
-        clock.go_on(WITHIN * 2);
+        clock.advance(WITHIN * 2);
         assert_eq!(trial::revert_expired(&host, &store()).unwrap(), None);
         assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("waiting for confirmation"));
         revert_selection(&host);
@@ -111,7 +111,7 @@ fn a_trial_writes_nothing_for_the_next_boot_and_a_confirmation_does() {
         assert!(!now.consistent && now.summary.contains("restart"), "{now:?}");
         assert!(trial::revert_expired(&unconfirmed, &store()).unwrap().is_some());
         assert_same(&snapshot(&unconfirmed), &original, name);
-        clock.go_on(Duration::from_secs(1));
+        clock.advance(Duration::from_secs(1));
     }
 }
 
@@ -121,7 +121,7 @@ fn a_confirmation_that_comes_too_late_undoes() {
     let (host, _) = start("hand-edited-sysctl-conf", &clock);
     let original = snapshot(&host);
     try_out(&host, "bbr").unwrap();
-    clock.go_on(WITHIN);
+    clock.advance(WITHIN);
     assert!(trial::confirm(&host, &store()).unwrap_err().text().contains("timed out"));
     assert_same(&snapshot(&host), &original, "");
 }
@@ -153,7 +153,7 @@ fn an_undoing_that_fails_is_tried_again() {
     try_out(&host, "bbr").unwrap();
     let faulty = Faulty::new(&host, 3, Fault::Once(io::ErrorKind::StorageFull));
     let ended = trial::watch(&faulty, &store(), &mut |_| {
-        clock.go_on(WITHIN);
+        clock.advance(WITHIN);
         Decision::Pending
     });
     assert_eq!(ended.unwrap(), TrialEnd::Expired);
@@ -199,7 +199,7 @@ fn a_crash_at_any_change_of_a_trial_or_its_confirmation_is_undone_by_whoever_com
                     let host: Fake = match power {
                         None => {
                             host.files().release();
-                            elsewhen.go_on(clock.since_boot() + WITHIN);
+                            elsewhen.advance(clock.since_boot() + WITHIN);
                             Model::with_clock(host.files().copy(), elsewhen)
                         }
                         Some(loss) => {

@@ -176,7 +176,7 @@ fn used_for(host: &Fake, controller: &str) -> Vec<String> {
     all
 }
 
-/// Nothing is in use that `status` does not tell, and nothing is told to be whole that is not.
+/// `status` reports every assignment, and reports as consistent only what is.
 fn status_is_true(host: &Fake, context: &str) {
     let status = status(host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
     for controller in ["fp_hybla", "mine"] {
@@ -185,7 +185,7 @@ fn status_is_true(host: &Fake, context: &str) {
         for use_ in used_for(host, controller) {
             assert!(
                 told.contains(&&use_),
-                "{context}: {controller} is in use for {use_}, told is {status:?}"
+                "{context}: {controller} is in use for {use_}, but status is {status:?}"
             );
         }
     }
@@ -536,7 +536,7 @@ fn a_use_and_an_apply_are_undone_in_any_order() {
         all.remove(&journal);
         all
     };
-    assert_same(&without(snapshot(&host)), &without(in_force), "the apply is in force as before");
+    assert_same(&without(snapshot(&host)), &without(in_force), "the apply is as before");
     assert!(status(&host, &store()).unwrap().consistent);
     revert_selection(&host).unwrap();
     assert_same(&snapshot(&host), &original, "");
@@ -637,7 +637,12 @@ fn a_default_that_is_gone_gives_way_to_a_usual_one() {
 }
 
 /// Everything that can be done next with three controllers, until six things are done; then all is reverted.
-fn go_on(host: &Fake, clock: &TestClock, original: &BTreeMap<String, String>, done: &[String]) -> usize {
+fn resume_and_revert(
+    host: &Fake,
+    clock: &TestClock,
+    original: &BTreeMap<String, String>,
+    done: &[String],
+) -> usize {
     let context = done.join(", ");
     let default = host.sysctl(DEFAULT).unwrap();
     assert!(is_registered(host, &default), "{context}: {default} is the default");
@@ -658,7 +663,19 @@ fn go_on(host: &Fake, clock: &TestClock, original: &BTreeMap<String, String>, do
             let host = copy(host, clock);
             register(&host, controller);
             use_as_default(&host, controller).unwrap_or_else(|e| panic!("{context}, load {controller}: {e}"));
-            ways += go_on(&host, clock, original, &[done, &[format!("load {controller}")]].concat());
+            ways += resume_and_revert(
+                &host,
+                clock,
+                original,
+                &[
+                    done,
+                    &[format!(
+                        "load \
+                {controller}"
+                    )],
+                ]
+                .concat(),
+            );
         }
         if is_registered(host, controller) {
             let host = copy(host, clock);
@@ -666,7 +683,19 @@ fn go_on(host: &Fake, clock: &TestClock, original: &BTreeMap<String, String>, do
                 .unwrap_or_else(|e| panic!("{context}, unload {controller}: {e}"));
             assert_ne!(host.sysctl(DEFAULT).as_deref(), Some(controller), "{context}");
             unregister(&host, controller);
-            ways += go_on(&host, clock, original, &[done, &[format!("unload {controller}")]].concat());
+            ways += resume_and_revert(
+                &host,
+                clock,
+                original,
+                &[
+                    done,
+                    &[format!(
+                        "unload \
+                {controller}"
+                    )],
+                ]
+                .concat(),
+            );
         }
     }
     ways
@@ -677,7 +706,7 @@ fn three_defaults_come_and_go_in_any_order_and_all_is_taken_back() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
     ["fp_hybla", "mine"].iter().for_each(|one| unregister(&host, one));
-    let ways = go_on(&host, &clock, &snapshot(&host), &[]);
+    let ways = resume_and_revert(&host, &clock, &snapshot(&host), &[]);
     println!("{ways} ways");
     assert!(ways > 300, "only {ways} ways");
 }
@@ -715,7 +744,7 @@ fn what_loading_and_unloading_do_to_the_allowed_ones_is_no_change_of_an_applys()
             assert_same(&snapshot(&host), &original, &context);
         }
     }
-    // What someone took from the list is told, and by force there again; what came into it stays.
+    // A name removed from the list is reported, and restored with force; an added one stays.
     put_in_force(&start, "vegas");
     register(&start, "mine");
     put(&start, ALLOWED, "cubic vegas mine\n");

@@ -271,7 +271,11 @@ mod tests {
         }
 
         #[test]
-        fn parsing_and_matching_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80), p in "[a-z*?\\[\\]!\\-/é]{0,8}", k in "[a-z/é]{0,8}") {
+        fn parsing_and_matching_never_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+            p in "[a-z*?\\[\\]!\\-/é]{0,8}",
+            k in "[a-z/é]{0,8}",
+        ) {
             let _ = parse(&bytes, Dialect::Systemd);
             let _ = parse(&bytes, Dialect::Procps);
             let _ = glob_matches(&p, &k);

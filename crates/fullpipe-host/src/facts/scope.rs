@@ -55,7 +55,8 @@ impl Scope {
         let mounts = host.text("/proc/self/mounts").unwrap_or_default();
         let read_only = mounts.lines().any(|line| {
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            matches!(fields[..], [_, "/proc/sys" | "/proc", _, options, ..] if options.split(',').any(|o| o == "ro"))
+            let [_, "/proc/sys" | "/proc", _, options, ..] = fields[..] else { return false };
+            options.split(',').any(|option| option == "ro")
         });
         let number = host.namespace_cookie().map_or_else(
             || own.unwrap_or_default().chars().filter(char::is_ascii_digit).collect(),

@@ -253,8 +253,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Output of Debian 11's grub-mkconfig, shortened.
-    const DEBIAN: &str = r#"
+    /// Output of Debian 11's grub-mkconfig, shortened: R5 and R6 are releases, ID is
+    /// `$menuentry_id_option`.
+    const TEMPLATE: &str = r#"
 if [ -s $prefix/grubenv ]; then
   set have_grubenv=true
   load_env
@@ -273,24 +274,24 @@ function savedefault {
     save_env saved_entry
   fi
 }
-menuentry 'Debian GNU/Linux' --class debian $menuentry_id_option 'gnulinux-simple-77' {
+menuentry 'Debian GNU/Linux' --class debian ID 'gnulinux-simple-77' {
 	load_video
-	echo	'Loading Linux 6.1.0-56-cloud-amd64 ...'
-	linux	/boot/vmlinuz-6.1.0-56-cloud-amd64 root=UUID=77 ro  console=ttyS0
-	initrd	/boot/initrd.img-6.1.0-56-cloud-amd64
+	echo	'Loading Linux R6 ...'
+	linux	/boot/vmlinuz-R6 root=UUID=77 ro  console=ttyS0
+	initrd	/boot/initrd.img-R6
 }
-submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option 'gnulinux-advanced-77' {
-	menuentry 'Debian GNU/Linux, with Linux 6.1.0-56-cloud-amd64' --class debian $menuentry_id_option 'gnulinux-6.1.0-56-cloud-amd64-advanced-77' {
-		linux	/boot/vmlinuz-6.1.0-56-cloud-amd64 root=UUID=77 ro  console=ttyS0
-		initrd	/boot/initrd.img-6.1.0-56-cloud-amd64
+submenu 'Advanced options for Debian GNU/Linux' ID 'gnulinux-advanced-77' {
+	menuentry 'Debian GNU/Linux, with Linux R6' --class debian ID 'gnulinux-R6-advanced-77' {
+		linux	/boot/vmlinuz-R6 root=UUID=77 ro  console=ttyS0
+		initrd	/boot/initrd.img-R6
 	}
-	menuentry 'Debian GNU/Linux, with Linux 6.1.0-56-cloud-amd64 (recovery mode)' --class debian $menuentry_id_option 'gnulinux-6.1.0-56-cloud-amd64-recovery-77' {
-		linux	/boot/vmlinuz-6.1.0-56-cloud-amd64 root=UUID=77 ro single
+	menuentry 'Debian GNU/Linux, with Linux R6 (recovery mode)' --class debian ID 'gnulinux-R6-recovery-77' {
+		linux	/boot/vmlinuz-R6 root=UUID=77 ro single
 	}
-	menuentry 'Debian GNU/Linux, with Linux 5.10.0-46-cloud-amd64' --class debian $menuentry_id_option 'gnulinux-5.10.0-46-cloud-amd64-advanced-77' {
+	menuentry 'Debian GNU/Linux, with Linux R5' --class debian ID 'gnulinux-R5-advanced-77' {
 		if [ x$grub_platform = xxen ]; then insmod xzio; insmod lzopio; fi
-		linux	/boot/vmlinuz-5.10.0-46-cloud-amd64 root=UUID=77 ro  console=ttyS0
-		initrd	/boot/initrd.img-5.10.0-46-cloud-amd64
+		linux	/boot/vmlinuz-R5 root=UUID=77 ro  console=ttyS0
+		initrd	/boot/initrd.img-R5
 	}
 }
 if [ -f  ${config_directory}/custom.cfg ]; then
@@ -298,9 +299,14 @@ if [ -f  ${config_directory}/custom.cfg ]; then
 fi
 "#;
 
+    fn debian() -> String {
+        let text = TEMPLATE.replace("R6", "6.1.0-56-cloud-amd64").replace("R5", "5.10.0-46-cloud-amd64");
+        text.replace("ID", "$menuentry_id_option")
+    }
+
     #[test]
     fn menu_is_parsed_with_submenus() {
-        let menu = Menu::parse(DEBIAN);
+        let menu = Menu::parse(&debian());
         assert!(menu.takes_next && menu.takes_custom && !menu.is_bls);
         assert_eq!((menu.default.as_str(), menu.entries.len()), ("0", 4));
         assert_eq!(menu.named(&menu.default).unwrap().image, "/boot/vmlinuz-6.1.0-56-cloud-amd64");
@@ -320,7 +326,7 @@ fi
 
     #[test]
     fn one_time_entry_copies_the_kernels_entry() {
-        let menu = Menu::parse(DEBIAN);
+        let menu = Menu::parse(&debian());
         let text = menu
             .booting("vmlinuz-5.10.0-46-cloud-amd64")
             .unwrap()
@@ -335,7 +341,7 @@ fi
             let text = format!("menuentry 'x' {{\nlinux /boot/vmlinuz-1 {line}\n}}\n");
             assert_eq!(Menu::parse(&text).entries[0].once("x", "panic=10"), None, "{line}");
         }
-        let both = Menu::parse(&format!("{DEBIAN}{text}"));
+        let both = Menu::parse(&format!("{}{text}", debian()));
         assert_ne!(both.booting("vmlinuz-5.10.0-46-cloud-amd64").unwrap().id, TRIAL);
     }
 

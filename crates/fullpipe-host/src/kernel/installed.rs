@@ -258,7 +258,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn comparison_is_antisymmetric_and_never_panics(one in "[0-9a-z.~-]{0,12}", other in "[0-9a-z.~-]{0,12}", bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn comparison_is_antisymmetric_and_never_panics(
+            one in "[0-9a-z.~-]{0,12}",
+            other in "[0-9a-z.~-]{0,12}",
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
             prop_assert_eq!(compare(&one, &other), compare(&other, &one).reverse());
             let _ = (flavour(&one), is_signed(&bytes), is_signed(&[b"MZ", &bytes[..]].concat()));
         }

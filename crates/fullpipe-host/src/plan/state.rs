@@ -103,7 +103,8 @@ impl FileState {
         })
     }
 
-    /// Whether a directory was created without its mode: the process was killed between the two, with a umask that
+    /// Whether a directory was created without its mode: the process was killed between the two, with a umask
+    /// that
     /// removes bits.
     pub(super) fn is_partial(
         &self,

@@ -1,4 +1,4 @@
-//! A clock that stands until it is told otherwise.
+//! A clock that advances only on request.
 
 use fullpipe_host::host::Clock;
 use std::cell::{Cell, RefCell};
@@ -12,7 +12,7 @@ pub struct TestClock {
 }
 
 impl TestClock {
-    pub fn go_on(&self, time: Duration) {
+    pub fn advance(&self, time: Duration) {
         self.now.set(self.now.get() + time);
     }
 
