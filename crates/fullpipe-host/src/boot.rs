@@ -74,14 +74,10 @@ fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -
         Program::TunedReapply => directories::tuned_reapply(view, only),
         Program::Script => {
             let mut all = overrides::scripts(view);
-            all.extend(overrides::commands(view).into_iter().filter(|one| one.program == program));
+            all.extend(overrides::commands(view));
             all
         }
-        Program::Service => {
-            let mut all = overrides::commands(view);
-            all.retain(|one| one.program == program);
-            all
-        }
+        Program::Service => overrides::services(view),
         Program::Unit => overrides::units(view),
     }
 }

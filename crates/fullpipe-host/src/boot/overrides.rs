@@ -222,8 +222,8 @@ fn expand(view: &dyn View, paths: &[&str]) -> Vec<String> {
     files
 }
 
-/// Settings in commands of enabled units, cron's `@reboot`, interfaces(5) and wsl.conf.
-pub(super) fn commands(view: &dyn View) -> Vec<Assignment> {
+/// Settings in commands of enabled units.
+pub(super) fn services(view: &dyn View) -> Vec<Assignment> {
     let mut all = Vec::new();
     for file in enabled_units(view) {
         let is_start = |key: &str| ["ExecStartPre", "ExecStart", "ExecStartPost"].contains(&key);
@@ -234,6 +234,12 @@ pub(super) fn commands(view: &dyn View) -> Vec<Assignment> {
         };
         read_commands(view, &file, Program::Service, &command, &mut all);
     }
+    all
+}
+
+/// Settings in cron's `@reboot`, interfaces(5) and wsl.conf.
+pub(super) fn commands(view: &dyn View) -> Vec<Assignment> {
+    let mut all = Vec::new();
     let command = |line: &str| {
         let line = line.trim();
         let after = |word: &str| Some(line.strip_prefix(word)?.trim_start().to_owned());
