@@ -105,8 +105,9 @@ impl Args {
 }
 
 /// Maximum transfers, and probe minutes, in the page, to bound time and memory: a day of 8 sites
-/// with two controllers and a period of one minute, or 20 minutes of 64 sites.
-const PAGE_RECORDS: u32 = 160_000;
+/// with two controllers and a period of one minute. Each pair of sites takes memory as well, so more
+/// than 16 sites get half as many: 10 minutes of 64 sites.
+const PAGE_RECORDS: [u32; 2] = [160_000, 80_000];
 
 /// The report on the last day as a page, or on a shorter time for a large mesh; or the reason why
 /// the store cannot be read.
@@ -115,7 +116,11 @@ fn last_day(store: &Path, mesh: &str) -> String {
     let now = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
     // Clocks differ; but a member's records of tomorrow must not displace those of today.
     let day = now - 86_400_000..now.saturating_add(600_000);
-    let read = |store: Store| store.history(store.bounded_start(&day, PAGE_RECORDS)?..day.end);
+    let read = |store: Store| {
+        let (_, sites, _) = store.names()?;
+        let most = PAGE_RECORDS[usize::from(sites.len() > 16)];
+        store.history(store.bounded_start(&day, most)?..day.end)
+    };
     match Store::read(store).and_then(read) {
         Ok(mut history) => {
             history.limit_names();
