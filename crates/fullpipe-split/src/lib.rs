@@ -19,6 +19,7 @@ mod page;
 mod plan;
 mod report;
 mod rows;
+pub mod session;
 pub mod stats;
 mod text;
 mod verdict;

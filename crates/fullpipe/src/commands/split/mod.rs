@@ -1,9 +1,9 @@
 //! `fullpipe split`: A/B tests of controllers on production traffic.
 
 mod calibrate;
+mod kernel;
 mod plan;
 mod report;
-mod session;
 mod start;
 mod status;
 

@@ -1,6 +1,6 @@
 //! `split start`: owns a split until it ends.
 
-use super::session::{LEASE, Session};
+use super::kernel::{Program, table};
 use super::{failure, usage};
 use crate::failure::Failure;
 use fullpipe_ebpf::split::{
@@ -11,6 +11,7 @@ use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine, Process};
 use fullpipe_host::journal::Store;
 use fullpipe_kernel::{facts, signals};
+use fullpipe_split::session::{Event, LEASE, Session, SessionError};
 use fullpipe_split::{Arms, AssignBy, Assigner, Guard, Plan, Writer};
 use fullpipe_units::{Bytes, Span};
 use std::fs::{File, OpenOptions};
@@ -97,8 +98,8 @@ impl Args {
         let _entry = JournalEntry::begin(&plan, &arms, &self.out)?;
 
         let mut session = Session::new(plan.clone(), writer);
-        let table = session.table(plan.began_unix_s);
-        let running = self.start(&plan, &cgroup, condition, began, table)?;
+        let table = table(&session.shares(plan.began_unix_s));
+        let program = Program(self.start(&plan, &cgroup, condition, began, table)?);
         eprintln!(
             "split of {} by {}: {arms}; control {}, seed {}, guard {}; writing {}",
             plan.cgroup,
@@ -109,10 +110,11 @@ impl Args {
             self.out.display()
         );
         let limit = self.length.map(Duration::from);
-        let violation = session.run(&running, limit, &|| stop.load(Relaxed)).map_err(|e| match e {
-            super::session::SessionError::Kernel(e) => failure(e),
-            super::session::SessionError::File(e) => self.cannot_write(e),
-        })?;
+        let violation =
+            session.run(&program, limit, &|| stop.load(Relaxed), &report).map_err(|e| match e {
+                SessionError::Kernel(e) => failure(e),
+                SessionError::File(e) => self.cannot_write(e),
+            })?;
         eprintln!("`fullpipe split report {}` shows the results", self.out.display());
         match violation {
             Some(why) => Err(Failure::Check(why)),
@@ -205,6 +207,25 @@ impl Args {
     #[cfg(not(feature = "live"))]
     fn condition(&self) -> Result<(String, ConnectionFilter), Failure> {
         Ok((String::new(), ConnectionFilter::default()))
+    }
+}
+
+/// Reports an event of a split on stderr.
+fn report(event: &Event<'_>) {
+    match event {
+        Event::GroupReplaced(group) => {
+            eprintln!("the control group {group} was created again: its new connections are divided, too");
+        }
+        Event::GroupGone(group) => {
+            eprintln!("the control group {group} is gone: the split waits until it exists again");
+        }
+        Event::SharesIgnored => {
+            eprintln!("ignoring the requested shares: the guard has stopped this split");
+        }
+        Event::SharesChanged { shares, reason } => {
+            let texts: Vec<String> = shares.iter().map(|(label, share)| format!("{label} {share}")).collect();
+            eprintln!("shares are now {}: {reason}", texts.join(", "));
+        }
     }
 }
 

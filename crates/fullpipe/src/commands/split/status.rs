@@ -1,6 +1,6 @@
 //! `split status`, `split change`, `split stop`: the running splits, read from the kernel.
 
-use super::session::counts;
+use super::kernel::counts;
 use super::{failure, usage};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
