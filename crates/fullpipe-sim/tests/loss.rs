@@ -1,7 +1,7 @@
 //! How loss governs each controller: the closed forms of the literature.
 
 mod common;
-use common::{bulk, losing, path, run_seeded, scenario};
+use common::{bulk, losing, path, run, run_seeded, scenario};
 
 /// Payload bits of a packet.
 const PACKET_BITS: f64 = 1448.0 * 8.0;
@@ -83,4 +83,27 @@ fn hybla_does_not_depend_on_the_round_trip_where_reno_does() {
     assert!((0.5..2.0).contains(&(near / far)), "hybla {near} {far} packets/s");
     let (near, far) = (rate("reno", "50ms", 0.05), rate("reno", "200ms", 0.2));
     assert!(near / far > 3.0, "reno {near} {far} packets/s");
+}
+
+/// Of the retransmissions of a transfer of `size` by `cc`, the share that the receiver did not need.
+fn spurious(cc: &str, rate: &str, loss: &str, size: &str) -> f64 {
+    let mut s = scenario(losing(path(rate, "100ms", "1bdp"), loss), &[cc], 60);
+    s.flows[0].size = Some(size.parse().unwrap());
+    let segments = s.flows[0].size.unwrap().0.div_ceil(u64::from(s.smss()));
+    let transfer = run(&s).summary;
+    assert!(transfer.completion_s.is_some(), "{cc} {rate} {loss}");
+    let unneeded = transfer.packets_sent - transfer.packets_lost - segments;
+    unneeded as f64 / transfer.packets_retransmitted as f64
+}
+
+/// A receiver that compresses ACKs reports every run that changed, so that RACK does not take retransmissions that have
+/// arrived for lost ones (`tcp_sack_compress_send_ack`).
+#[test]
+fn almost_no_retransmission_on_a_fast_lossy_path_is_spurious() {
+    for (rate, size) in [("500mbit", "100MB"), ("1gbit", "200MB"), ("10gbit", "1GB")] {
+        for (cc, loss) in [("bbr", "1%"), ("bbr", "3%"), ("bbr3", "1%")] {
+            let share = spurious(cc, rate, loss, size);
+            assert!(share <= 0.01, "{cc} at {rate} and {loss} loss: {:.1} %", share * 100.0);
+        }
+    }
 }

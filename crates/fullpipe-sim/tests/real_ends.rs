@@ -72,8 +72,8 @@ fn bbr_keeps_a_queue_where_bursts_are_not_exactly_on_time() {
     );
     for (name, scenario, exact, later) in [
         ("aggregation", aggregation, 43.0..48.0, 80.0..95.0),
-        ("reordering", reordering, 50.0..62.0, 66.0..80.0),
-        ("cellular", cellular, 60.0..72.0, 76.0..102.0),
+        ("reordering", reordering, 52.0..64.0, 66.0..80.0),
+        ("cellular", cellular, 63.0..75.0, 76.0..102.0),
     ] {
         let within = |range: &std::ops::Range<f64>, (least, most): (f64, f64)| {
             assert!(range.contains(&least) && range.contains(&most), "{name}: {least}–{most} ms");
@@ -174,8 +174,10 @@ fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='20ms'\nqueue='20p'\n[[reverse]]\ndelay='20ms'";
     let mut s = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["reno"], 10);
     like_linux(&mut s, AMPLE);
+    // Of the runs that lose fifty most repair them in one recovery, and some need a second one.
+    let (one, two) = (49.2..49.6, 40.5..41.0);
     let exact = run(&s).summary;
-    assert!((40.5..41.0).contains(&(exact.goodput_bps / 1e6)), "{exact:?}");
+    assert!(one.contains(&(exact.goodput_bps / 1e6)), "{exact:?}");
     let carried = |us| {
         let late = late(&s, Span::from_micros(us));
         (1..=12)
@@ -184,8 +186,9 @@ fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     };
     let (early, next): (Vec<_>, Vec<_>) = carried(10).partition(|(_, again)| *again < 30);
     assert!(!early.is_empty() && early.iter().all(|(mbit, _)| (43.5..44.0).contains(mbit)), "{early:?}");
-    assert!(!next.is_empty() && next.iter().all(|(mbit, _)| (40.5..41.0).contains(mbit)), "{next:?}");
-    let later = carried(50).filter(|(mbit, _)| (31.0..36.0).contains(mbit)).count();
+    let expected = |mbit: &f64| one.contains(mbit) || two.contains(mbit);
+    assert!(!next.is_empty() && next.iter().all(|(mbit, _)| expected(mbit)), "{next:?}");
+    let later = carried(50).filter(|(mbit, _)| (33.0..38.0).contains(mbit)).count();
     assert!((1..=6).contains(&later), "{later} of twelve");
 }
 

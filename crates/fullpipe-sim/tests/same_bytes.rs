@@ -60,7 +60,13 @@ fn all() -> Vec<(&'static str, Scenario)> {
         toml::from_str::<App>("kind='request-response'\nresponse='100k'\nthink='50ms'").unwrap();
     apps.flows[1].app = toml::from_str::<App>("kind='bursts'\nsize='200k'\nevery='900ms'").unwrap();
     apps.flows[2].size = Some(Bytes(1_500_000));
+    let mut lossless =
+        scenario(path("100mbit", "40ms", "100bdp"), &["bbr", "bbr3", "cubic", "reno", "hybla"], 5);
+    lossless.flows.iter_mut().for_each(|flow| flow.receive_buffer = Some(Bytes(1_000_000)));
+    lossless.flows[1].tso = Some(true);
+    lossless.flows[2].auto_tuning = true;
     vec![
+        ("lossless", lossless),
         ("mixed", mixed),
         ("wire", scenario(wire, &["bbr", "bbr3", "cubic"], 5)),
         ("many", many),
@@ -77,10 +83,11 @@ fn what_was_not_asked_for_changes_no_byte() {
     assert_eq!(got, taken);
 }
 
-const HASHES: [(&str, &str); 5] = [
-    ("mixed", "9b8bfea2e69d97a3"),
-    ("wire", "fb502b9ba65f7f8b"),
-    ("many", "c384fa41bdfd6e3f"),
-    ("bound", "f7570311d23130e8"),
+const HASHES: [(&str, &str); 6] = [
+    ("lossless", "f6256ef6cb0832c6"),
+    ("mixed", "d50ccea44575f7dd"),
+    ("wire", "3e99823faaf3f721"),
+    ("many", "f205090620a5c48b"),
+    ("bound", "cfb12cdfc5b5057a"),
     ("apps", "6c85d328fa9686fc"),
 ];

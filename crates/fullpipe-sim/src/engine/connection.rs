@@ -265,7 +265,7 @@ impl<C: CongestionControl> Connection<C> {
             Kind::Data => match &mut self.incoming {
                 Some(incoming) => incoming.arrives(now, packet),
                 None => {
-                    if self.receive_data(now, packet) {
+                    if self.receive_data(now, packet, net) {
                         self.acknowledge(now, net);
                     }
                 }
@@ -287,11 +287,14 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Delivers data to the receiver; returns whether it acknowledges at once.
     #[inline]
-    fn receive_data(&mut self, now: Time, packet: Packet<Segment>) -> bool {
+    fn receive_data(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) -> bool {
         if let Some(capture) = &mut self.capture {
             capture.data(now, End::Receiver, &packet.data);
         }
         self.on_established(now);
+        if self.receiver.must_acknowledge_before(&packet.data) {
+            self.acknowledge(now, net);
+        }
         let marked = packet.ecn == Ecn::Ce;
         let rtt = self.sender.srtt();
         let acknowledges = self.receiver.on_data(now, &packet.data, marked, rtt);
@@ -405,7 +408,7 @@ impl<C: CongestionControl> Connection<C> {
         if let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.due() <= now) {
             let mut acknowledges = false;
             for packet in incoming.done(now) {
-                acknowledges |= self.receive_data(now, packet);
+                acknowledges |= self.receive_data(now, packet, net);
             }
             if acknowledges {
                 self.acknowledge(now, net);

@@ -12,8 +12,7 @@ pub(crate) struct RequestedPolicy {
     requested: AckFrequency,
     /// Data packets since the last ACK.
     received: u32,
-    /// New runs beyond holes since the last ACK: a SACK option can report only a few.
-    new_runs: usize,
+
     due: Time,
     marked: bool,
     /// The largest segment that an ACK has reported.
@@ -22,14 +21,7 @@ pub(crate) struct RequestedPolicy {
 
 impl RequestedPolicy {
     pub fn new(requested: AckFrequency) -> Self {
-        RequestedPolicy {
-            requested,
-            received: 0,
-            new_runs: 0,
-            due: Time::NEVER,
-            marked: false,
-            largest_acked: None,
-        }
+        RequestedPolicy { requested, received: 0, due: Time::NEVER, marked: false, largest_acked: None }
     }
 
     /// When an ACK is due at the latest.
@@ -48,7 +40,7 @@ impl RequestedPolicy {
         queue: &Reassembly,
     ) -> bool {
         self.received += 1;
-        self.new_runs += usize::from(arrival == Arrival::Beyond { apart: true });
+
         if self.due == Time::NEVER {
             self.due = now + self.requested.max_ack_delay;
         }
@@ -58,7 +50,7 @@ impl RequestedPolicy {
         by_mark
             || arrival == Arrival::Duplicate
             || self.received > self.requested.ack_eliciting_threshold
-            || self.new_runs >= MAX_SACK_BLOCKS
+            || queue.unreported() >= MAX_SACK_BLOCKS
             || self.is_reordered(seq, queue)
     }
 
@@ -80,7 +72,7 @@ impl RequestedPolicy {
     /// An ACK is sent that covers everything in the queue.
     pub fn on_sent(&mut self, queue: &Reassembly) {
         self.received = 0;
-        self.new_runs = 0;
+
         self.due = Time::NEVER;
         self.largest_acked = queue.largest();
     }
@@ -89,6 +81,7 @@ impl RequestedPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::SackInfo;
     use fullpipe_cc::Span;
 
     struct Test {
@@ -116,6 +109,7 @@ mod tests {
             let acks = self.policy.on_data(Time::ZERO, seq, arrival, marked, &self.queue);
             if acks {
                 self.policy.on_sent(&self.queue);
+                self.queue.report(&mut SackInfo::default());
             }
             acks
         }

@@ -3,7 +3,7 @@
 //! `tcp_event_data_recv`, `tcp_enter_quickack_mode`).
 
 use super::reassembly::Arrival;
-use crate::segment::MAX_SACK_BLOCKS;
+
 use fullpipe_cc::{Span, Time};
 
 /// ACKs sent at once at the start of a connection and after an idle period (`TCP_MAX_QUICKACKS`).
@@ -35,8 +35,7 @@ pub(crate) struct AckPolicy {
     delayed_until: Time,
     compressed_until: Time,
     compressed: u32,
-    /// New runs of segments since the last ACK: it can report only so many.
-    unreported: usize,
+
     duplicates: u32,
     duplicates_at: u64,
 }
@@ -53,7 +52,7 @@ impl AckPolicy {
             delayed_until: Time::NEVER,
             compressed_until: Time::NEVER,
             compressed: 0,
-            unreported: 0,
+
             duplicates: 0,
             duplicates_at: 0,
         }
@@ -68,6 +67,11 @@ impl AckPolicy {
     /// Ends the quick ACKs at the start of the connection.
     pub fn end_quick_acks(&mut self) {
         self.quick = 0;
+    }
+
+    /// Whether an ACK is held back (`tp->compressed_ack`).
+    pub fn holds_ack(&self) -> bool {
+        self.compressed > 0
     }
 
     /// When an ACK is due at the latest.
@@ -102,10 +106,7 @@ impl AckPolicy {
                 true
             }
             Arrival::InOrder { filled } => filled,
-            Arrival::Beyond { apart } => {
-                self.unreported += usize::from(apart);
-                self.unreported >= MAX_SACK_BLOCKS
-            }
+            Arrival::Beyond => false,
         };
         if at_once
             || self.quick > 0
@@ -162,7 +163,6 @@ impl AckPolicy {
         self.delayed_until = Time::NEVER;
         self.compressed_until = Time::NEVER;
         self.compressed = 0;
-        self.unreported = 0;
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     const IN_ORDER: Arrival = Arrival::InOrder { filled: false };
-    const BEYOND: Arrival = Arrival::Beyond { apart: false };
+    const BEYOND: Arrival = Arrival::Beyond;
 
     fn ms(n: u64) -> Time {
         Time::ZERO + Span::from_millis(n)
@@ -216,20 +216,6 @@ mod tests {
         assert!(p.on_data(ms(1), BEYOND, bytes, true, false, rtt));
         p.on_sent(bytes);
         assert!(p.on_data(ms(1), Arrival::InOrder { filled: true }, bytes + 500, false, false, rtt));
-    }
-
-    #[test]
-    fn compression_ends_before_a_run_goes_unreported() {
-        let (mut p, bytes) = warmed_up();
-        let rtt = Some(Span::from_millis(100));
-        for _ in 0..3 {
-            p.on_data(ms(1), BEYOND, bytes, true, false, rtt);
-            p.on_sent(bytes);
-        }
-        let apart = Arrival::Beyond { apart: true };
-        assert!(!p.on_data(ms(1), apart, bytes, true, false, rtt));
-        assert!(!p.on_data(ms(1), apart, bytes, true, false, rtt));
-        assert!(p.on_data(ms(1), apart, bytes, true, false, rtt));
     }
 
     #[test]

@@ -119,6 +119,14 @@ impl Receiver {
         }
     }
 
+    /// Whether an ACK is held back and must be sent before `data` is processed: `data` changes more runs than one
+    /// ACK reports (`tcp_sack_compress_send_ack`).
+    #[inline]
+    pub fn must_acknowledge_before(&self, data: &Segment) -> bool {
+        matches!(&self.policy, Policy::Linux(policy) if policy.holds_ack())
+            && self.queue.must_report_before(data.seq)
+    }
+
     /// Processes a data segment, `marked` if it has the CE codepoint; `rtt` is the sender's smoothed RTT.
     /// Returns whether to acknowledge at once.
     #[inline]
@@ -281,5 +289,75 @@ mod tests {
             |which: [u64; 2]| (90..100).flat_map(|n| which.map(|i| 3 * n + i)).collect::<Vec<_>>();
         assert_eq!(late(&tuned), each_third([1, 2]));
         assert_eq!(late(&interactive).len(), 15);
+    }
+
+    /// The SACK blocks of every ACK, duplicate report first, as `segments` arrive within a compression interval.
+    fn reports(r: &mut Receiver, segments: impl IntoIterator<Item = u64>) -> Vec<Vec<(u64, u64)>> {
+        let mut sacks = SackStore::default();
+        let (now, rtt) = (Time::ZERO + Span::from_secs(1), Some(Span::from_millis(100)));
+        let mut reported = Vec::new();
+        for seq in segments {
+            let data = data(seq, 900);
+            let mut acknowledge = |r: &mut Receiver| {
+                let ack = r.acknowledge(&mut sacks);
+                let info = sacks.remove(ack.detail);
+                reported.push(info.dsack.iter().chain(info.blocks()).copied().collect());
+            };
+            if r.must_acknowledge_before(&data) {
+                acknowledge(r);
+            }
+            if r.on_data(now, &data, false, rtt) {
+                acknowledge(r);
+            }
+        }
+        reported
+    }
+
+    /// A receiver with runs of two segments after each of the `holes` at 10, 20, ..., whose last changes have been
+    /// reported and which now compresses ACKs.
+    fn compressing(holes: u64) -> Receiver {
+        let mut r = Receiver::new(1000, &FlowSpec::bulk("cubic"));
+        let early = data(0, 0);
+        for seq in (0..10).chain((1..=holes).flat_map(|hole| [10 * hole + 1, 10 * hole + 2])) {
+            r.on_data(early.stamp, &data(seq, 0), false, Some(Span::from_millis(100)));
+            r.acknowledge(&mut SackStore::default());
+        }
+        // Quick ACKs are over, and so are the duplicate ACKs that are sent singly.
+        assert!(reports(&mut r, (0..40).map(|n| 10 * holes + 3 + n)).len() < 40);
+        r.acknowledge(&mut SackStore::default());
+        r
+    }
+
+    /// `tcp_sack_new_ofo_skb`: an ACK that is held back leaves before a third run changes, whether the run is new or a
+    /// retransmission extends it or fills the hole between two.
+    #[test]
+    fn a_held_back_ack_is_sent_before_more_runs_change_than_it_reports() {
+        let mut r = compressing(6);
+        // Retransmissions extend the runs at 11, 21, 31 and 41: each ACK reports the last two and one before.
+        assert_eq!(
+            reports(&mut r, [13, 23, 33, 43]),
+            [
+                vec![(11, 14), (61, 103), (51, 53)],
+                vec![(21, 24), (11, 14), (61, 103)],
+                vec![(31, 34), (21, 24), (11, 14)],
+            ]
+        );
+        // The last one changed again, and the one before: nothing has to be reported before that.
+        assert!(reports(&mut r, [44, 34, 45, 35]).is_empty());
+        // A new run, and one that joins two old ones.
+        assert_eq!(reports(&mut r, [120]), [vec![(31, 36), (41, 46), (21, 24)]]);
+        for seq in [15, 16, 17, 18, 19, 20] {
+            reports(&mut r, [seq]);
+        }
+        r.on_data(Time::ZERO, &data(14, 0), false, None);
+        let ack = r.acknowledge(&mut SackStore::default());
+        assert_eq!(ack.seq, 10, "the first hole is open");
+    }
+
+    /// RFC 2883 §4: the run of a duplicate follows its report.
+    #[test]
+    fn a_duplicate_is_reported_with_its_run() {
+        let mut r = compressing(6);
+        assert_eq!(reports(&mut r, [22]), [[(22, 23), (21, 23), (61, 103)]]);
     }
 }

@@ -17,14 +17,14 @@ struct Run {
 pub(crate) enum Arrival {
     /// The next segment in order; `filled` if it closed the last hole.
     InOrder { filled: bool },
-    /// A segment beyond a hole; `apart` if it starts a new run.
-    Beyond { apart: bool },
+    /// A segment beyond a hole.
+    Beyond,
     /// A segment that was received before.
     Duplicate,
 }
 
 /// The receive queue in segments. New arrivals at its end and filled holes at its start are O(1).
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Reassembly {
     next: u64,
     next_bytes: u64,
@@ -32,7 +32,13 @@ pub(crate) struct Reassembly {
     /// One segment of each of the runs that changed last, the latest first.
     recent: [u64; 4],
     recent_len: usize,
+    /// How many of these have changed since they were last reported.
+    unreported: usize,
 }
+
+/// Most runs that may change before they are reported. An ACK with timestamps has room for one more, so that each
+/// change is usually reported twice (`TCP_SACK_BLOCKS_EXPECTED`).
+const MAX_UNREPORTED: usize = 2;
 
 impl Reassembly {
     /// The first segment that has not been received.
@@ -72,6 +78,25 @@ impl Reassembly {
         self.runs.get(at + 1).map(|_| run.end)
     }
 
+    /// Whether segment `seq` changes a run other than the [`MAX_UNREPORTED`] that changed last, so that an ACK
+    /// which is held back must be sent before it (`tcp_sack_new_ofo_skb`).
+    pub fn must_report_before(&self, seq: u64) -> bool {
+        if seq <= self.next {
+            return false;
+        }
+        let touches = |&of: &u64| {
+            self.run_of(of).is_some_and(|(start, end)| (start.saturating_sub(1)..=end).contains(&seq))
+        };
+        let recent = &self.recent[..self.recent_len];
+        recent.iter().position(touches).unwrap_or(self.recent_len) >= MAX_UNREPORTED
+    }
+
+    /// How many runs have changed since they were last reported, if not more than [`report`](Self::report) has room
+    /// for.
+    pub fn unreported(&self) -> usize {
+        self.unreported
+    }
+
     /// Adds segment `seq`, which ends at byte `end_bytes`.
     pub fn insert(&mut self, seq: u64, end_bytes: u64) -> Arrival {
         if seq < self.next {
@@ -94,33 +119,30 @@ impl Reassembly {
         }
         let fresh = Run { start: seq, end: seq + 1, end_bytes };
         // Almost always the newest data extends or follows the last run.
-        let apart = match self.runs.back_mut() {
+        let is_new = match self.runs.back_mut() {
             Some(last) if seq == last.end => {
                 last.end += 1;
                 last.end_bytes = end_bytes;
-                false
+                true
             }
-            Some(last) if seq < last.end => match self.insert_among(fresh) {
-                Some(apart) => apart,
-                None => return Arrival::Duplicate,
-            },
+            Some(last) if seq < last.end => self.insert_among(fresh),
             _ => {
                 self.runs.push_back(fresh);
                 true
             }
         };
+        // The run of a duplicate is reported first, too (RFC 2883 §4).
         self.remember(seq);
-        Arrival::Beyond { apart }
+        if is_new { Arrival::Beyond } else { Arrival::Duplicate }
     }
 
-    /// Inserts a segment below the end of the last run. Returns whether it starts a new run; `None` if it
-    /// was received before.
-    fn insert_among(&mut self, fresh: Run) -> Option<bool> {
+    /// Inserts a segment below the end of the last run. Returns whether it was not received before.
+    fn insert_among(&mut self, fresh: Run) -> bool {
         // The first run that ends at or after the segment: it may contain it, or follow it.
         let at = self.runs.partition_point(|run| run.end < fresh.start);
         let run = &mut self.runs[at];
         if run.start <= fresh.start && fresh.start < run.end {
-            return None;
+            return false;
         }
         if run.end == fresh.start {
             run.end += 1;
@@ -136,35 +158,38 @@ impl Reassembly {
             run.start = fresh.start;
         } else {
             self.runs.insert(at, fresh);
-            return Some(true);
         }
-        Some(false)
+        true
     }
 
     fn remember(&mut self, seq: u64) {
         let run = self.run_of(seq);
-        let mut kept = 1;
+        let (mut kept, mut unreported) = (1, 1);
         let mut recent = [seq; 4];
-        for &old in &self.recent[..self.recent_len] {
+        for (i, &old) in self.recent[..self.recent_len].iter().enumerate() {
             let same_run = run.is_some_and(|r| (r.0..r.1).contains(&old));
             if kept < recent.len() && !same_run {
                 recent[kept] = old;
                 kept += 1;
+                unreported += usize::from(i < self.unreported);
             }
         }
         self.recent = recent;
         self.recent_len = kept;
+        self.unreported = unreported;
     }
 
     fn forget_delivered(&mut self) {
-        let mut kept = 0;
+        let (mut kept, mut unreported) = (0, 0);
         for i in 0..self.recent_len {
             if self.recent[i] >= self.next {
                 self.recent[kept] = self.recent[i];
                 kept += 1;
+                unreported += usize::from(i < self.unreported);
             }
         }
         self.recent_len = kept;
+        self.unreported = unreported;
     }
 
     fn run_of(&self, seq: u64) -> Option<(u64, u64)> {
@@ -179,12 +204,13 @@ impl Reassembly {
     }
 
     /// Adds the runs that changed last to `info`, the latest first (RFC 2018 §4).
-    pub fn report(&self, info: &mut SackInfo) {
+    pub fn report(&mut self, info: &mut SackInfo) {
         for &seq in &self.recent[..self.recent_len] {
             if let Some(run) = self.run_of(seq) {
                 info.push(run);
             }
         }
+        self.unreported = 0;
     }
 }
 
@@ -196,7 +222,7 @@ mod tests {
 
     fn blocks(r: &Reassembly) -> Vec<(u64, u64)> {
         let mut info = SackInfo::default();
-        r.report(&mut info);
+        r.clone().report(&mut info);
         info.blocks().to_vec()
     }
 
@@ -205,19 +231,43 @@ mod tests {
         let mut r = Reassembly::default();
         assert_eq!(r.insert(0, 1), Arrival::InOrder { filled: false });
         for seq in [2, 4, 6, 8, 10] {
-            assert_eq!(r.insert(seq, seq + 1), Arrival::Beyond { apart: true });
+            assert_eq!(r.insert(seq, seq + 1), Arrival::Beyond);
         }
         assert_eq!(blocks(&r), [(10, 11), (8, 9), (6, 7)]);
-        assert_eq!(r.insert(5, 6), Arrival::Beyond { apart: false });
+        assert_eq!(r.insert(5, 6), Arrival::Beyond);
         assert_eq!(blocks(&r), [(4, 7), (10, 11), (8, 9)]);
+        assert_eq!(r.insert(8, 9), Arrival::Duplicate);
+        assert_eq!(blocks(&r), [(8, 9), (4, 7), (10, 11)], "the run of a duplicate is first, too");
         assert_eq!(r.insert(5, 6), Arrival::Duplicate);
         r.insert(1, 2);
         assert_eq!((r.next(), r.next_bytes()), (3, 3));
         assert_eq!(r.insert(3, 4), Arrival::InOrder { filled: false });
-        assert_eq!(blocks(&r), [(10, 11), (8, 9)]);
+        assert_eq!(blocks(&r), [(8, 9), (10, 11)]);
         r.insert(7, 8);
         assert_eq!(r.insert(9, 10), Arrival::InOrder { filled: true });
         assert_eq!((r.next(), r.has_hole()), (11, false));
+    }
+
+    #[test]
+    fn a_third_run_must_be_reported_before_it_changes_whether_it_is_new_or_not() {
+        let mut r = Reassembly::default();
+        for seq in [2, 6, 10, 14] {
+            r.insert(seq, seq + 1);
+        }
+        assert_eq!(r.unreported(), 4);
+        r.report(&mut SackInfo::default());
+        assert_eq!(r.unreported(), 0);
+        // 14 and 10 changed last: what extends them, or fills the hole between them and an older run, may wait.
+        for (seq, must) in [(15, false), (13, false), (9, false), (7, true), (5, true), (3, true), (20, true)]
+        {
+            assert_eq!(r.must_report_before(seq), must, "{seq}");
+        }
+        assert!(!r.must_report_before(0), "the cumulative acknowledgment reports it");
+        assert!(r.must_report_before(6), "and a duplicate is no different");
+        r.insert(7, 8);
+        r.insert(15, 16);
+        r.insert(8, 9);
+        assert_eq!(r.unreported(), 2);
     }
 
     proptest! {
@@ -243,7 +293,7 @@ mod tests {
                     prop_assert!(!set.contains(&(start - 1)) && !set.contains(&end));
                 }
                 prop_assert_eq!(blocks(&r).len(), r.runs.len().min(3).min(r.recent_len));
-                if matches!(arrival, Arrival::Beyond { .. }) {
+                if arrival == Arrival::Beyond {
                     prop_assert!((blocks(&r)[0].0..blocks(&r)[0].1).contains(&seq));
                 }
             }

@@ -132,13 +132,13 @@ impl TunedWindow {
         // (`tcp_data_queue_ofo`).
         let unread = match arrival {
             Arrival::InOrder { .. } => truesize(len),
-            Arrival::Beyond { .. } | Arrival::Duplicate => 0,
+            Arrival::Beyond | Arrival::Duplicate => 0,
         };
         let grows = len >= MIN_GROWTH_SEGMENT && self.grow_threshold(len, self.free(arrived, queue, unread));
         match arrival {
             Arrival::InOrder { .. } => self.adjust(now, queue),
             // The buffer grows by what waits beyond a hole (`tcp_data_queue_ofo`).
-            Arrival::Beyond { .. } => self.grow_buffer(self.space, queue),
+            Arrival::Beyond => self.grow_buffer(self.space, queue),
             Arrival::Duplicate => {}
         }
         grows

@@ -2,6 +2,8 @@
 //! recovery (`alert`), transmission (`transmit`), and timeouts (`timer`).
 
 mod ack;
+#[cfg(test)]
+mod agreement;
 mod alert;
 mod limited;
 mod memory;
