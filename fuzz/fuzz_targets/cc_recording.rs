@@ -1,5 +1,5 @@
-//! A recording of the kernel's BBR that someone hands to `fullpipe cc replay`: refused with a reason, or replayed
-//! through both cores to its end and written again as it was.
+//! A recording of the kernel's BBR that someone hands to `fullpipe cc replay`: refused with a
+//! reason, or replayed through both cores to its end and written again as it was.
 #![no_main]
 
 use fullpipe_ebpf::oracle::{Reader, Record, Writer, c_core, replay, rust_core};
@@ -17,7 +17,8 @@ fuzz_target!(|bytes: &[u8]| {
     let file = if bytes.starts_with(MAGIC) {
         bytes.to_vec()
     } else {
-        // One stored block, the last (RFC 1951 § 3.2.4): a compressor takes longer to set up than all else here.
+        // One stored block, the last (RFC 1951 § 3.2.4): a compressor takes longer to set up than all else
+        // here.
         let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
         let head = [&[1][..], &length.to_le_bytes(), &(!length).to_le_bytes()].concat();
         [&MAGIC[..], &head, &bytes[..usize::from(length)]].concat()
@@ -28,7 +29,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(report.records <= read.len() as u64 && report.mismatches <= report.records);
         let _ = (report.to_string(), report.to_json("core", "file"));
     }
-    // What writes compresses, which takes longer than all else here: an input in sixteen is written, if it holds anything.
+    // What writes compresses, which takes longer than all else here: an input in sixteen is written, if
+    // it holds anything.
     if read.is_empty() || bytes.last().is_some_and(|last| last % 16 != 0) {
         return;
     }

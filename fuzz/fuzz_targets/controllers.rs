@@ -1,5 +1,5 @@
-//! Whatever a transport says, no controller panics or closes its window for good; and whatever bytes a
-//! recording holds, they are a kernel's state or refused.
+//! Whatever a transport says, no controller panics or closes its window for good; and whatever
+//! bytes a recording holds, they are a kernel's state or refused.
 #![no_main]
 
 use fullpipe_cc::bbr::v1::{Bbr, KERNEL_SIZE, Params};

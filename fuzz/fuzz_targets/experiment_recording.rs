@@ -1,4 +1,5 @@
-//! Results that someone hands to `fullpipe run merge`: refused with a reason, or put together, judged, and written in every form.
+//! Results that someone hands to `fullpipe run merge`: refused with a reason, or put together,
+//! judged, and written in every form.
 #![no_main]
 
 use fullpipe_experiment::recording::Results;

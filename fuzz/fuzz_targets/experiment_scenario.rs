@@ -1,4 +1,5 @@
-//! A scenario file of any text: refused with the place of what is wrong, or runs that read back as they are written.
+//! A scenario file of any text: refused with the place of what is wrong, or runs that read back as
+//! they are written.
 #![no_main]
 
 use fullpipe_experiment::scenario::{Case, ScenarioError, Vocabulary, parse};

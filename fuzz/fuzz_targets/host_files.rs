@@ -1,4 +1,5 @@
-//! Files that people and programs write on a host: sysctl.d lines in both dialects, globs, the journal.
+//! Files that people and programs write on a host: sysctl.d lines in both dialects, globs, the
+//! journal.
 #![no_main]
 
 use fullpipe_host::boot::{self, Dialect};

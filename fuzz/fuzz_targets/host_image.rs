@@ -1,5 +1,6 @@
-//! An image of a host whose files someone else wrote: the modelled kernel, sysctl.d, tuned, UFW, modules, the journal.
-//! Whatever they say, looking at it ends, and plans are made or refused with a reason.
+//! An image of a host whose files someone else wrote: the modelled kernel, sysctl.d, tuned, UFW,
+//! modules, the journal. Whatever they say, looking at it ends, and plans are made or refused with
+//! a reason.
 #![no_main]
 
 mod image;
@@ -45,7 +46,7 @@ const TUNED: &str = "/etc/systemd/system/multi-user.target.wants/tuned.service";
 
 fuzz_target!(|bytes: &[u8]| {
     let named = parts(bytes).map(|(number, content)| (NAMES[number % NAMES.len()], content.to_vec()));
-    let host = Model::new(Image::of(named.chain([(TUNED, Vec::new())]).collect()));
+    let host = Model::new(Image::from_files(named.chain([(TUNED, Vec::new())]).collect()));
     let style = Style { colour: false, width: 100 };
     let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
     let _ = screen::doctor(style, &report, true);

@@ -1,5 +1,6 @@
-//! What is read about a host's kernels: boot loaders' menus and variables, configurations, a trial that was written down, and what package
-//! managers say. Whatever they say, looking ends, and plans are made or refused with a reason.
+//! What is read about a host's kernels: boot loaders' menus and variables, configurations, a trial
+//! that was written down, and what package managers say. Whatever they say, looking ends, and plans
+//! are made or refused with a reason.
 #![no_main]
 
 mod image;
@@ -105,7 +106,7 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = extlinux::boot_once_label(loader);
     }
 
-    let host = Model::new(Image::of(files));
+    let host = Model::new(Image::from_files(files));
     let style = Style { colour: false, width: 80 };
     if let Ok(status) = status::status(&host, &Store::at("/var/lib/fullpipe")) {
         let _ = (screen::status(style, &status), serde_json::to_vec(&status).unwrap());

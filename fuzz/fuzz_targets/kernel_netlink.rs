@@ -1,4 +1,5 @@
-//! Netlink messages about links, queueing disciplines, routes, sockets and offloads, and what sockets say of themselves.
+//! Netlink messages about links, queueing disciplines, routes, sockets and offloads, and what
+//! sockets say of themselves.
 #![no_main]
 
 use fullpipe_kernel::netlink::{Attributes, Messages};

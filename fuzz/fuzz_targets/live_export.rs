@@ -1,10 +1,11 @@
-//! What scrapers say they want, and what strangers on the host have called their controllers, units and containers: the form that is
-//! handed out is one that was named, and no name breaks the metrics.
+//! What scrapers say they want, and what strangers on the host have called their controllers, units
+//! and containers: the form that is handed out is one that was named, and no name breaks the
+//! metrics.
 #![no_main]
 
 use fullpipe_kernel::tcp_info::State;
-use fullpipe_live::export::{GroupBy, Classes, Form, Page, Tally, negotiate};
-use fullpipe_live::{PathModel, Connection, Figures, Owner, Snapshot};
+use fullpipe_live::export::{Classes, Form, GroupBy, Page, Tally, negotiate};
+use fullpipe_live::{Connection, Figures, Owner, PathModel, Snapshot};
 use fullpipe_units::{Rate, Span};
 use libfuzzer_sys::fuzz_target;
 
@@ -110,7 +111,8 @@ fuzz_target!(|input: (&str, &[u8])| {
 
     let mut input = Input(bytes);
     let (controllers, groups): (Vec<&str>, Vec<&str>) = lines.partition(|line| !line.starts_with('/'));
-    let by = [GroupBy::Unit, GroupBy::Container, GroupBy::Port(vec![443])][usize::from(input.byte() % 3)].clone();
+    let by =
+        [GroupBy::Unit, GroupBy::Container, GroupBy::Port(vec![443])][usize::from(input.byte() % 3)].clone();
     let mut tally = Tally::new(Classes::new(Vec::new(), by));
     let ends = ["10.0.0.1:443", "[2001:db8::1]:50000"].map(|end| end.parse().expect("an address"));
     for look in 0..2_u32 {

@@ -1,5 +1,6 @@
-//! Which connections `watch` and `export` are to show: a filter is refused with its place and a remedy that a terminal
-//! may show, or it keeps to logic on connections that are made of the filter's own words.
+//! Which connections `watch` and `export` are to show: a filter is refused with its place and a
+//! remedy that a terminal may show, or it keeps to logic on connections that are made of the
+//! filter's own words.
 #![no_main]
 
 use fullpipe_kernel::tcp_info::State;
@@ -21,14 +22,15 @@ fuzz_target!(|text: &str| {
         }
     };
     assert_eq!(text.parse::<Filter>().as_ref(), Ok(&filter));
-    // One more of each may be too deep, there may be nothing to negate, and a quote that is open takes the bracket in.
+    // One more of each may be too deep, there may be nothing to negate, and a quote that is open takes
+    // the bracket in.
     let negated = Filter::parse(&format!("not ({text})"));
     for of_words in &[(0, 1), (1, 0), (2, 3), (5, 2)] {
         let (owner, subject) = connection(text, *of_words);
         let subject = Subject { owner: &owner, ..subject };
         let wanted = filter.matches(&subject);
         assert_eq!(wanted, filter.matches(&subject));
-        // What the reader spares when nobody asks for it.
+        // The reader does not look up owners that no filter needs.
         if !filter.needs_owners() {
             assert_eq!(filter.matches(&Subject { owner: &Owner::default(), ..subject }), wanted);
         }
@@ -40,7 +42,8 @@ fuzz_target!(|text: &str| {
     }
 });
 
-/// Has the addresses, ports and names that the filter speaks of, as far as it does, so that conditions hold as often as not.
+/// Has the addresses, ports and names that the filter speaks of, as far as it does, so that
+/// conditions hold as often as not.
 fn connection(text: &str, (local, remote): (usize, usize)) -> (Owner, Subject<'_>) {
     const NOBODY: &Owner = &Owner { process: None, cgroup: None };
     let words =

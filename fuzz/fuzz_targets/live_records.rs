@@ -1,5 +1,5 @@
-//! What a program in the kernel wrote of a socket, whatever it is, becomes a record that is read again; and records that
-//! someone hands to `fullpipe report` are refused with a place, or counted.
+//! What a program in the kernel wrote of a socket, whatever it is, becomes a record that is read
+//! again; and records that someone hands to `fullpipe report` are refused with a place, or counted.
 #![no_main]
 
 use fullpipe_ebpf::closings;
@@ -7,7 +7,7 @@ use fullpipe_experiment::connection::Connection;
 use fullpipe_live::Filter;
 use fullpipe_live::records::{Anonymiser, Key, Records};
 use fullpipe_report::About;
-use fullpipe_report::records::{GroupBy, Distributions, page, read_lines, text};
+use fullpipe_report::records::{Distributions, GroupBy, page, read_lines, text};
 use fullpipe_units::Time;
 use libfuzzer_sys::fuzz_target;
 

@@ -1,4 +1,5 @@
-//! Mesh files, files of keys and files of paths: refused with a reason, or a mesh in which every pair has its turn and no site two at a time.
+//! Mesh files, files of keys and files of paths: refused with a reason, or a mesh in which every
+//! pair has its turn and no site two at a time.
 #![no_main]
 
 use fullpipe_mesh::file::Mesh;

@@ -1,10 +1,13 @@
-//! Records that a member of a mesh gives, and a store that someone hands to `fullpipe probe report` or `export`: whatever they
-//! say, it is told in words, in numbers that a file may hold, and in tables with a row for each.
+//! Records from a member of a mesh, and a store that a user gives to `fullpipe probe report` or
+//! `export`: any content is reported in text, in finite numbers, and in tables with one row per
+//! record.
 #![no_main]
 
 use fullpipe_mesh::export::{self, Values};
 use fullpipe_mesh::message::Table;
-use fullpipe_mesh::record::{History, Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer, TransferError};
+use fullpipe_mesh::record::{
+    History, Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer, TransferError,
+};
 use fullpipe_mesh::report::{Report, figure, page, terminal};
 use fullpipe_report::About;
 use fullpipe_units::{Rate, Span};

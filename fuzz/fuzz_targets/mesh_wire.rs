@@ -1,8 +1,9 @@
-//! What strangers and members say to a node: refused, or something that is written again as it was read.
+//! What strangers and members say to a node: refused, or something that is written again as it was
+//! read.
 #![no_main]
 
-use fullpipe_mesh::datagram::{Datagram, ProbeCounter, Kind, DATAGRAM_LEN, MINUTES};
-use fullpipe_mesh::hello::{Reply, HEAD_LEN, Head, Hello, MAX_BODY, head};
+use fullpipe_mesh::datagram::{DATAGRAM_LEN, Datagram, Kind, MINUTES, ProbeCounter};
+use fullpipe_mesh::hello::{HEAD_LEN, Head, Hello, MAX_BODY, Reply, head};
 use fullpipe_mesh::message::Message;
 use libfuzzer_sys::fuzz_target;
 

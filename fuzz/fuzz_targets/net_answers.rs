@@ -7,10 +7,10 @@ use libfuzzer_sys::fuzz_target;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
-/// A server that has said everything already, in pieces.
-struct Said<'a>(&'a [u8], usize);
+/// A server whose whole response is given in pieces.
+struct Response<'a>(&'a [u8], usize);
 
-impl Read for Said<'_> {
+impl Read for Response<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let n = self.0.len().min(self.1).min(into.len());
         into[..n].copy_from_slice(&self.0[..n]);
@@ -19,8 +19,8 @@ impl Read for Said<'_> {
     }
 }
 
-fn fetch(said: &[u8], step: usize) -> Option<(ResponseHead, Vec<u8>, bool)> {
-    let mut channel = Said(said, step);
+fn fetch(response: &[u8], step: usize) -> Option<(ResponseHead, Vec<u8>, bool)> {
+    let mut channel = Response(response, step);
     let (head, rest) = read_head(&mut channel, Instant::now() + Duration::from_secs(3600)).ok()?;
     let mut body = Vec::new();
     let whole = Body::new(channel, rest, &head).ok()?.read_to_end(&mut body).is_ok();
@@ -28,9 +28,9 @@ fn fetch(said: &[u8], step: usize) -> Option<(ResponseHead, Vec<u8>, bool)> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some((&kind, said)) = bytes.split_first() else { return };
-    let Some((head, body, whole)) = fetch(said, usize::from(kind) + 1) else { return };
-    assert!(body.len() <= said.len());
+    let Some((&kind, response)) = bytes.split_first() else { return };
+    let Some((head, body, whole)) = fetch(response, usize::from(kind) + 1) else { return };
+    assert!(body.len() <= response.len());
     if let (true, Ok(Framing::Length(n))) = (whole, head.framing()) {
         assert_eq!(body.len() as u64, n);
     }
@@ -40,6 +40,10 @@ fuzz_target!(|bytes: &[u8]| {
         assert!(first <= last && range.complete.is_none_or(|n| last < n));
     }
     if whole {
-        assert_eq!(fetch(said, said.len().max(1)), Some((head, body, whole)), "in whatever pieces it comes");
+        assert_eq!(
+            fetch(response, response.len().max(1)),
+            Some((head, body, whole)),
+            "in whatever pieces it comes"
+        );
     }
 });

@@ -1,4 +1,5 @@
-//! A trained controller's file: refused with a reason, or one that decides whatever it sees, and is written and read again.
+//! A trained controller's file: refused with a reason, or one that decides whatever it sees, and is
+//! written and read again.
 #![no_main]
 
 use fullpipe_policy::{Agent, Network, Step};

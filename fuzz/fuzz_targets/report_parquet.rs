@@ -1,7 +1,8 @@
-//! A Parquet file that someone hands to `fullpipe report`: refused with a reason, or its rows are counted.
+//! A Parquet file that someone hands to `fullpipe report`: refused with a reason, or its rows are
+//! counted.
 #![no_main]
 
-use fullpipe_report::records::{GroupBy, Distributions, read, text};
+use fullpipe_report::records::{Distributions, GroupBy, read, text};
 use libfuzzer_sys::fuzz_target;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};

@@ -1,5 +1,5 @@
-//! An application's log that someone hands to `fullpipe split report --join`: refused with a place, or read, with each line
-//! that cannot be joined counted and the first of them named.
+//! An application's log that someone hands to `fullpipe split report --join`: refused with a place,
+//! or read, with each line that cannot be joined counted and the first of them named.
 #![no_main]
 
 use fullpipe_split::Log;

@@ -1,5 +1,6 @@
-//! The file of a split that someone hands to `fullpipe split report`: refused with its line, or read to its end, written again as
-//! it was, and reported in words and numbers that a file may hold.
+//! The file of a split that someone hands to `fullpipe split report`: refused with its line, or
+//! read to its end, written again as it was, and reported in words and numbers that a file may
+//! hold.
 #![no_main]
 
 use fullpipe_split::{Line, MAX_LINE_BYTES, Reader, Report, SplitError, Writer, terminal};
@@ -41,7 +42,8 @@ fuzz_target!(|bytes: &[u8]| {
         let again: Vec<Line> = again.map(|line| line.expect("what was read and written")).collect();
         assert_eq!(again, lines);
     }
-    let report = Report::from_lines(&plan, lines.into_iter().map(Ok::<_, Infallible>)).expect("no line fails");
+    let report =
+        Report::from_lines(&plan, lines.into_iter().map(Ok::<_, Infallible>)).expect("no line fails");
     let _ = terminal(&report);
     serde_json::to_string(&report).expect("a report is JSON");
 });

@@ -2,8 +2,9 @@
 
 use pulldown_cmark::{CowStr, Event, HeadingLevel, Options, Parser, Tag, TagEnd, html::push_html};
 
-/// The prose of a chapter from its second heading on, without pictures, commands and tables. Links to the chapter of another
-/// figure become links within the page if `on_page` has it; of links to other files only the text remains.
+/// The prose of a chapter from its second heading on, without pictures, commands and tables. Links
+/// to the chapter of another figure become links within the page if `on_page` has it; of links to
+/// other files only the text remains.
 pub(crate) fn html(markdown: &str, on_page: &dyn Fn(&str) -> bool) -> String {
     let mut prose: Vec<Event> = Vec::new();
     let mut omitted = 0;

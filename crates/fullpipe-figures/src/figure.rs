@@ -16,7 +16,8 @@ pub struct Figure {
     pub source: &'static str,
     /// Assumptions of the reproduction, and differences from the original.
     pub about: &'static str,
-    /// The published values in the picture and their place in the source, or a remark that no number was published.
+    /// The published values in the picture and their place in the source, or a remark that no
+    /// number was published.
     pub published: &'static str,
     /// File name of the scenario.
     pub file: &'static str,
@@ -24,15 +25,15 @@ pub struct Figure {
     pub text: &'static str,
     /// The explaining chapter, as Markdown.
     pub chapter: &'static str,
-    /// Changes to the runs that the file cannot express: populations of paths, settings of one controller, omitted
-    /// combinations.
+    /// Changes to the runs that the file cannot express: populations of paths, settings of one
+    /// controller, omitted combinations.
     pub(crate) revise: Option<fn(Vec<Case>) -> Vec<Case>>,
     /// Compares the runs with the published result.
     pub(crate) judge: fn(&Runs) -> Outcome,
     /// Whether it can be reproduced with kernel TCP in the lab.
     pub in_lab: bool,
-    /// Fewer, shorter or smaller runs that still show every claim, for figures that take many minutes in the lab or, if the
-    /// lab cannot run them, in the simulator.
+    /// Fewer, shorter or smaller runs that still show every claim, for figures that take many
+    /// minutes in the lab or, if the lab cannot run them, in the simulator.
     pub(crate) short: Option<fn(Vec<Case>) -> Vec<Case>>,
 }
 
@@ -218,15 +219,16 @@ impl Figure {
         short.map_or_else(|| self.cases(), Ok)
     }
 
-    /// Compares the runs of [`cases`](Self::cases) or [`short_cases`](Self::short_cases) with the published result.
+    /// Compares the runs of [`cases`](Self::cases) or [`short_cases`](Self::short_cases) with the
+    /// published result.
     pub fn judge(&self, runs: &Runs) -> Outcome {
         let mut outcome = (self.judge)(runs);
         outcome.picture.footer = format!("Published: {}", self.published);
         outcome
     }
 
-    /// The chapter for use outside the repository, next to the picture and the scenario: of links to other folders only the
-    /// text remains.
+    /// The chapter for use outside the repository, next to the picture and the scenario: of links
+    /// to other folders only the text remains.
     pub fn standalone_chapter(&self) -> String {
         let mut text = String::new();
         let mut rest = self.chapter;

@@ -1,7 +1,8 @@
-//! Published BBR results: each with a scenario file, a check, and a plot in the style of the original.
+//! Published BBR results: each with a scenario file, a check, and a plot in the style of the
+//! original.
 //!
-//! A [`Figure`] contains its scenarios and claims; an engine runs the scenarios; the [`Outcome`] has for each claim the
-//! published value, the measured value, and whether the claim holds.
+//! A [`Figure`] contains its scenarios and claims; an engine runs the scenarios; the [`Outcome`]
+//! has for each claim the published value, the measured value, and whether the claim holds.
 //!
 //! ```
 //! use fullpipe_figures::{FIGURES, find};

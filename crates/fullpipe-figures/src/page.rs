@@ -21,7 +21,8 @@ pub fn tally<'a>(results: impl IntoIterator<Item = &'a Outcome>) -> String {
     }
 }
 
-/// A self-contained HTML page with the chapter and the scenario of each figure. `command` reproduces it.
+/// A self-contained HTML page with the chapter and the scenario of each figure. `command`
+/// reproduces it.
 pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.

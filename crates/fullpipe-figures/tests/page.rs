@@ -1,4 +1,5 @@
-//! The page of the figures in a browser, alone in a folder: on a screen and on a phone, light and dark.
+//! The page of the figures in a browser, alone in a folder: on a screen and on a phone, light and
+//! dark.
 
 use fullpipe_experiment::recording::Source;
 use fullpipe_figures::{FIGURES, Figure, Outcome, Runs, page};
@@ -6,7 +7,8 @@ use fullpipe_run::{Batch, Engine, Job};
 use fullpipe_testing::{View, visit};
 use std::path::PathBuf;
 
-/// Opens all that can be opened, and writes down what is wider than the window and where links lead.
+/// Opens all that can be opened, and writes down what is wider than the window and where links
+/// lead.
 const READER: &str = r##"(async () => {
     for (const e of document.querySelectorAll("details")) e.open = true;
     await new Promise((r) => requestAnimationFrame(r));

@@ -1,5 +1,5 @@
-//! The published results come out in the simulator. `FIGURE=fig8` runs one of them alone; of one that takes minutes the short form is run unless it
-//! is named so.
+//! The published results come out in the simulator. `FIGURE=fig8` runs one of them alone; of one
+//! that takes minutes the short form is run unless it is named so.
 
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::Source;
@@ -8,7 +8,8 @@ use fullpipe_report::picture::{Curve, Picture};
 use fullpipe_run::{Batch, Engine, Job};
 use std::path::Path;
 
-/// The column of a chapter's table in which the runs' own figures stand, and the one of the short form of a long figure.
+/// The column of a chapter's table in which the runs' own figures stand, and the one of the short
+/// form of a long figure.
 const HERE: usize = 0;
 const SHORT: usize = 1;
 
@@ -55,17 +56,18 @@ fn texts(svg: &str) -> Vec<&str> {
     svg.split("aria-label=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect()
 }
 
-/// Published numbers are in the picture, with an entry in the legend and within the axes; or it says that there were none.
+/// Published numbers are in the picture, with an entry in the legend and within the axes; or it
+/// says that there were none.
 fn shows_what_was_published(figure: &Figure, picture: &Picture) {
     let svg = picture.svg();
-    assert!(svg.contains("aria-label=\"Published: "), "{}: not told beneath", figure.id);
-    let told: Vec<&Curve> =
+    assert!(svg.contains("aria-label=\"Published: "), "{}: not stated below the picture", figure.id);
+    let published: Vec<&Curve> =
         picture.panels.iter().flat_map(|p| &p.curves).filter(|c| c.label == "published").collect();
     if figure.published.starts_with("no number") {
-        assert!(told.is_empty() && !svg.contains("aria-label=\"published\""), "{}", figure.id);
+        assert!(published.is_empty() && !svg.contains("aria-label=\"published\""), "{}", figure.id);
         return;
     }
-    assert!(!told.is_empty() && svg.contains("aria-label=\"published\""), "{}: not drawn", figure.id);
+    assert!(!published.is_empty() && svg.contains("aria-label=\"published\""), "{}: not drawn", figure.id);
     for panel in &picture.panels {
         let within = |range: Option<(f64, f64)>, v: f64| range.is_none_or(|(a, b)| (a..=b).contains(&v));
         for (x, y) in panel.curves.iter().filter(|c| c.label == "published").flat_map(|c| &c.points) {
@@ -106,7 +108,7 @@ fn every_figure_comes_out_as_published() {
             }
             continue;
         }
-        let rows = chapter.lines().zip(figure.chapter.lines()).filter(|(now, told)| now != told);
+        let rows = chapter.lines().zip(figure.chapter.lines()).filter(|(now, published)| now != published);
         stale.extend(rows.map(|(now, _)| format!("{}.md: {now}", figure.id)));
         let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("chapters/{}.svg", figure.id));
         if svg.is_some_and(|svg| texts(&std::fs::read_to_string(kept).unwrap()) != texts(&svg)) {

@@ -7,8 +7,8 @@ use fullpipe_cc::{
 use fullpipe_policy::{MAX_WINDOW, MIN_WINDOW, StepTotals};
 use std::any::Any;
 
-/// The window and pacing rate of a flow, and its measurements since the last step. The run owns it; the episode accesses it
-/// between steps only.
+/// The window and pacing rate of a flow, and its measurements since the last step. The run owns it;
+/// the episode accesses it between steps only.
 #[derive(Debug)]
 pub struct Agent {
     /// Congestion window in bytes.

@@ -60,7 +60,8 @@ impl Cases {
     }
 }
 
-/// Packets that the path can carry during the run, plus 100 per second. A path without a rate counts as 100 Mbit/s.
+/// Packets that the path can carry during the run, plus 100 per second. A path without a rate
+/// counts as 100 Mbit/s.
 fn cost(case: &Case) -> f64 {
     let scenario = &case.scenario;
     let facts = scenario.path.facts(scenario.mtu, scenario.smss());
@@ -186,8 +187,8 @@ pub fn controllers() -> Vec<(&'static str, &'static str)> {
     fullpipe_cc::CONTROLLERS.iter().map(|about| (about.name, about.about)).collect()
 }
 
-/// Parses a quantity such as "100mbit", "40ms", "64k" or "1%" to bit/s, seconds, bytes or a fraction. None if the text is not
-/// a quantity.
+/// Parses a quantity such as "100mbit", "40ms", "64k" or "1%" to bit/s, seconds, bytes or a
+/// fraction. None if the text is not a quantity.
 #[pyfunction]
 pub fn quantity(text: &str) -> Option<f64> {
     if let Ok(number) = text.parse::<f64>() {

@@ -7,8 +7,8 @@ use fullpipe_conformance::{CASES, Report, Trial, select};
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// Simulates the cases `names` (all if empty) with the controller `cc` and its `settings`. Returns the JSON of
-/// `fullpipe conformance --json`.
+/// Simulates the cases `names` (all if empty) with the controller `cc` and its `settings`. Returns
+/// the JSON of `fullpipe conformance --json`.
 #[pyfunction]
 pub fn conformance(
     py: Python<'_>,

@@ -1,4 +1,5 @@
-//! Episodes for policies: converts actions to windows and rates, and measurements to observations and rewards.
+//! Episodes for policies: converts actions to windows and rates, and measurements to observations
+//! and rewards.
 
 use crate::cases::Cases;
 use crate::episode::{Episode, FEATURES, StartError, StepError, rate, span};
@@ -12,9 +13,11 @@ use pyo3::prelude::*;
 
 /// How actions set the window and the pacing rate.
 enum ActionMode {
-    /// The window is multiplied by 2^a, up to `max_window` packets. With `paces` the pacing rate is 2^b windows per round trip.
+    /// The window is multiplied by 2^a, up to `max_window` packets. With `paces` the pacing rate is
+    /// 2^b windows per round trip.
     Multiplier { max_window: f64, paces: bool },
-    /// The window is on a logarithmic scale between 2 and `max_window` packets, and the pacing rate between `rates`, if given.
+    /// The window is on a logarithmic scale between 2 and `max_window` packets, and the pacing rate
+    /// between `rates`, if given.
     Absolute { max_window: f64, rates: Option<(f64, f64)> },
 }
 
@@ -63,8 +66,9 @@ impl DriverError {
 
 #[pymethods]
 impl Driver {
-    /// Starts an episode and simulates it up to the first RTT sample of a flow. `action` is multiplier, multiplier+pacing, cwnd or
-    /// cwnd+pacing; `step` is in seconds, or None for the shortest RTT of the agents.
+    /// Starts an episode and simulates it up to the first RTT sample of a flow. `action` is
+    /// multiplier, multiplier+pacing, cwnd or cwnd+pacing; `step` is in seconds, or None for
+    /// the shortest RTT of the agents.
     #[new]
     #[pyo3(signature = (cases, seed, action, max_window, rates, step, number=0))]
     #[allow(clippy::too_many_arguments, reason = "keyword arguments in Python")]
@@ -85,7 +89,8 @@ impl Driver {
             "cwnd+pacing" => ActionMode::Absolute { max_window, rates: Some((rates.0.ln(), rates.1.ln())) },
             other => {
                 return Err(PyValueError::new_err(format!(
-                    "action must be \"multiplier\", \"multiplier+pacing\", \"cwnd\" or \"cwnd+pacing\", got \"{other}\""
+                    "action must be \"multiplier\", \"multiplier+pacing\", \"cwnd\" or \
+                     \"cwnd+pacing\", got \"{other}\""
                 )));
             }
         };
@@ -111,8 +116,9 @@ impl Driver {
         self.agents.iter_mut().map(|agent| agent.observer.observe(&agent.step)).collect()
     }
 
-    /// Applies the action of the only agent and simulates a step. Returns the observation, the rewards (orca, aurora, remy), whether
-    /// the episode ended, and whether it ended because the flow has sent all its data.
+    /// Applies the action of the only agent and simulates a step. Returns the observation, the
+    /// rewards (orca, aurora, remy), whether the episode ended, and whether it ended because
+    /// the flow has sent all its data.
     fn step(&mut self, first: f64, second: f64) -> PyResult<([f64; SIZE], Rewards, bool, bool)> {
         self.apply(&[(first, second)]).map_err(DriverError::into_py)?;
         let (observation, rewards) = self.result(0);
@@ -120,8 +126,9 @@ impl Driver {
         Ok((observation, rewards, done, done && !self.is_timed_out()))
     }
 
-    /// Like `step` for several agents, with a pair of values for each. Returns for each agent the observation, the rewards, and
-    /// whether its flow has sent all its data; and whether the scenario has timed out.
+    /// Like `step` for several agents, with a pair of values for each. Returns for each agent the
+    /// observation, the rewards, and whether its flow has sent all its data; and whether the
+    /// scenario has timed out.
     #[allow(clippy::type_complexity, reason = "tuples in Python")]
     fn step_all(&mut self, actions: Vec<(f64, f64)>) -> PyResult<(Vec<([f64; SIZE], Rewards, bool)>, bool)> {
         if actions.len() != self.agents.len() {
@@ -240,9 +247,10 @@ impl Driver {
     }
 }
 
-/// Simulates a total episode with the policy `network`, with the same numbers as a Python loop over the environment (values are
-/// rounded to 32 bits in between), and without the GIL. Returns the sum of each reward, the time-weighted mean of each reward,
-/// and the number of steps. The window is limited to `max_window` packets.
+/// Simulates a total episode with the policy `network`, with the same numbers as a Python loop over
+/// the environment (values are rounded to 32 bits in between), and without the GIL. Returns the sum
+/// of each reward, the time-weighted mean of each reward, and the number of steps. The window is
+/// limited to `max_window` packets.
 #[pyfunction]
 pub fn rollout(
     py: Python<'_>,

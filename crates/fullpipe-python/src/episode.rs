@@ -38,8 +38,8 @@ pub const FEATURES: [&str; 17] = [
 /// A run simulated step by step. Flows with the controller `agent` are controlled from outside.
 #[pyclass(module = "fullpipe._fullpipe")]
 pub struct Episode {
-    /// The lock is never contended, as access to the episode is exclusive. It allows passing an episode between threads: a run
-    /// is `Send`, but not `Sync`.
+    /// The lock is never contended, as access to the episode is exclusive. It allows passing an
+    /// episode between threads: a run is `Send`, but not `Sync`.
     run: Option<Mutex<SteppedRun>>,
     /// Index of each agent among the connections.
     flows: Vec<usize>,
@@ -58,8 +58,8 @@ impl Episode {
         Episode::start(cases, number, seed).map_err(|e| e.into_py(py))
     }
 
-    /// Names of the measurements after a step, in order. Amounts cover the step; all others are values at its end. Unknown values
-    /// are NaN.
+    /// Names of the measurements after a step, in order. Amounts cover the step; all others are
+    /// values at its end. Unknown values are NaN.
     #[classattr]
     #[allow(non_snake_case, reason = "a constant of the class")]
     fn FEATURES() -> [&'static str; 17] {
@@ -90,8 +90,9 @@ impl Episode {
         self.run().is_none_or(|run| run.is_over())
     }
 
-    /// Sets the window (bytes) and pacing rate (bit/s, or None for no pacing) of each agent, in the order of `labels`, simulates
-    /// `duration` seconds, and returns the measurements of each agent. None instead of an action changes nothing.
+    /// Sets the window (bytes) and pacing rate (bit/s, or None for no pacing) of each agent, in the
+    /// order of `labels`, simulates `duration` seconds, and returns the measurements of each
+    /// agent. None instead of an action changes nothing.
     fn step(
         &mut self,
         actions: Vec<Option<(f64, Option<f64>)>>,
@@ -112,7 +113,8 @@ impl Episode {
             .find(|(cwnd, pacing)| !cwnd.is_finite() || pacing.is_some_and(|bps| bps.is_nan() || bps <= 0.0));
         if let Some((cwnd, pacing)) = wrong {
             return Err(PyValueError::new_err(format!(
-                "window {cwnd} bytes, pacing rate {pacing:?} bit/s: the window must be finite, the rate above 0"
+                "window {cwnd} bytes, pacing rate {pacing:?} bit/s: the window \
+                 must be finite, the rate above 0"
             )));
         }
         for (number, action) in actions.into_iter().enumerate() {

@@ -9,7 +9,8 @@ create_exception!(
     fullpipe,
     ScenarioError,
     PyValueError,
-    "An invalid scenario or option. Attributes: file, line, column (0 if there is no position), message, help (or None)."
+    "An invalid scenario or option. Attributes: file, line, column (0 if there is no position), \
+     message, help (or None)."
 );
 create_exception!(fullpipe, RunError, PyRuntimeError, "A run failed.");
 

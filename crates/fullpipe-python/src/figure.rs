@@ -14,8 +14,9 @@ pub fn figures() -> Vec<(&'static str, &'static str, &'static str)> {
     FIGURES.iter().map(|figure| (figure.id, figure.title, figure.source)).collect()
 }
 
-/// Simulates the runs of a figure and checks its claims. Returns a dictionary with `id`, `title`, `source`, `passed`, `findings`
-/// (each with claim, published, measured, bound, passed), `notes`, `svg`, `png` and `results`.
+/// Simulates the runs of a figure and checks its claims. Returns a dictionary with `id`, `title`,
+/// `source`, `passed`, `findings` (each with claim, published, measured, bound, passed), `notes`,
+/// `svg`, `png` and `results`.
 #[pyfunction]
 pub fn figure<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
     let Some(figure) = find(id) else {

@@ -1,5 +1,5 @@
-//! The Rust extension of the Python package `fullpipe`: scenarios, runs, tables, and episodes simulated step by step. The
-//! public API is in `python/fullpipe`.
+//! The Rust extension of the Python package `fullpipe`: scenarios, runs, tables, and episodes
+//! simulated step by step. The public API is in `python/fullpipe`.
 #![forbid(unsafe_code)]
 
 mod agent;

@@ -4,7 +4,8 @@ use fullpipe_policy::{Action, Activation, Layer, Network, NetworkError, OBSERVAT
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// A small network of fully connected layers that maps observations to actions. Scenarios use it with `cc = "policy:FILE.json"`.
+/// A small network of fully connected layers that maps observations to actions. Scenarios use it
+/// with `cc = "policy:FILE.json"`.
 #[pyclass(frozen, module = "fullpipe._fullpipe", subclass)]
 pub struct Policy(Network);
 
@@ -20,8 +21,9 @@ fn value_error(e: NetworkError) -> PyErr {
 
 #[pymethods]
 impl Policy {
-    /// `layers`: pairs of weights (one row per output) and bias. `activation` (tanh, relu, softsign) is applied between layers. The
-    /// last layer has one output for `action="multiplier"` and two for "multiplier+pacing", each clipped to [-1, 1].
+    /// `layers`: pairs of weights (one row per output) and bias. `activation` (tanh, relu,
+    /// softsign) is applied between layers. The last layer has one output for
+    /// `action="multiplier"` and two for "multiplier+pacing", each clipped to [-1, 1].
     #[new]
     #[pyo3(signature = (layers, activation="tanh", about=String::new(), action="multiplier"))]
     fn new(

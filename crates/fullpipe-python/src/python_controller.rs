@@ -1,4 +1,5 @@
-//! Controllers written in Python. Every ACK calls the interpreter, so they are for learning, not for sweeps.
+//! Controllers written in Python. Every ACK calls the interpreter, so they are for learning, not
+//! for sweeps.
 
 use crate::cases::Cases;
 use crate::error::{RunError, option_error};
@@ -23,7 +24,8 @@ type RaisedError = Arc<Mutex<Option<PyErr>>>;
 
 type Factories = HashMap<u32, (Py<PyAny>, RaisedError)>;
 
-/// The factories (classes or functions) of the controllers of active runs by number, and where their exceptions go.
+/// The factories (classes or functions) of the controllers of active runs by number, and where
+/// their exceptions go.
 static FACTORIES: LazyLock<Mutex<Factories>> = LazyLock::new(Mutex::default);
 static NEXT: AtomicU32 = AtomicU32::new(1);
 
@@ -41,8 +43,9 @@ impl Drop for Registration {
     }
 }
 
-/// A controller in Python: an object with `on_ack(event)` and optionally `on_loss(event)` and `on_timeout(event)`. After each
-/// call its attributes `cwnd` (bytes) and `pacing_rate` (bit/s, or None) are read.
+/// A controller in Python: an object with `on_ack(event)` and optionally `on_loss(event)` and
+/// `on_timeout(event)`. After each call its attributes `cwnd` (bytes) and `pacing_rate` (bit/s, or
+/// None) are read.
 struct PythonController {
     object: Option<Py<PyAny>>,
     raised: RaisedError,
@@ -52,8 +55,8 @@ struct PythonController {
 }
 
 impl PythonController {
-    /// Calls the method `name` with an event, if the object has it, and reads the window and the rate. After an exception the
-    /// object is not called again.
+    /// Calls the method `name` with an event, if the object has it, and reads the window and the
+    /// rate. After an exception the object is not called again.
     fn call(&mut self, name: &str, fill: impl FnOnce(&Bound<'_, PyDict>) -> PyResult<()>) {
         let Some(object) = self.object.as_ref() else { return };
         let ended = Python::attach(|py| {
@@ -84,7 +87,8 @@ fn read_output(object: &Bound<'_, PyAny>) -> PyResult<(u64, Option<Rate>)> {
     };
     if !(1.0..=1e12).contains(&cwnd) || pacing.is_some_and(|bps| !(1.0..=1e13).contains(&bps)) {
         return Err(PyValueError::new_err(format!(
-            "cwnd = {cwnd}, pacing_rate = {pacing:?}: cwnd must be 1 to 1e12 bytes, pacing_rate 1 to 1e13 bit/s"
+            "cwnd = {cwnd}, pacing_rate = {pacing:?}: cwnd must be \
+             1 to 1e12 bytes, pacing_rate 1 to 1e13 bit/s"
         )));
     }
     Ok((cwnd as u64, pacing.map(|bps| Rate::from_bits_per_sec(bps as u64))))
@@ -204,8 +208,9 @@ impl CongestionControl for PythonController {
     }
 }
 
-/// Simulates the cases one after another. `controllers` maps names to classes that are called with `smss` and `initial_cwnd`,
-/// in addition to the built-in controllers. An exception of a controller ends the run and is raised here.
+/// Simulates the cases one after another. `controllers` maps names to classes that are called with
+/// `smss` and `initial_cwnd`, in addition to the built-in controllers. An exception of a controller
+/// ends the run and is raised here.
 #[pyfunction]
 pub fn run_with(py: Python<'_>, cases: &Cases, controllers: HashMap<String, Py<PyAny>>) -> PyResult<Results> {
     let raised = RaisedError::default();

@@ -115,7 +115,8 @@ impl Results {
         verdict(&self.results)
     }
 
-    /// One row per run: identity, swept parameters (as written, and as numbers in `KEY.value`), path, and summary.
+    /// One row per run: identity, swept parameters (as written, and as numbers in `KEY.value`),
+    /// path, and summary.
     fn runs(&self) -> PyResult<Table> {
         let runs: Vec<(usize, &Recording)> = self.runs_in_order().collect();
         let mut columns = Columns::default();
@@ -219,8 +220,8 @@ impl Results {
         Ok(PyBytes::new(py, &bytes))
     }
 
-    /// Writes a report in the format of the extension: html, json, csv, parquet, png, svg, qlog. An existing file is replaced
-    /// completely or not at all.
+    /// Writes a report in the format of the extension: html, json, csv, parquet, png, svg, qlog. An
+    /// existing file is replaced completely or not at all.
     fn report(&self, path: PathBuf) -> PyResult<()> {
         let fail = |e: fullpipe_report::OutputError| match Format::from_path(&path) {
             Err(_) => PyValueError::new_err(e.to_string()),

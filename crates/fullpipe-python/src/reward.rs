@@ -41,8 +41,9 @@ fn aurora(step: &Step, srtt: Option<Span>, smss: u32) -> f64 {
     10.0 * packets - 1000.0 * latency - 2000.0 * share(step.lost as f64, step.sent as f64)
 }
 
-/// Winstein and Balakrishnan, SIGCOMM 2013, § 3.3, with δ = 1: log2 of the throughput in Mbit/s, less log2 of the delay in units
-/// of 100 ms. A step that delivers nothing counts as one of 10 kbit/s.
+/// Winstein and Balakrishnan, SIGCOMM 2013, § 3.3, with δ = 1: log2 of the throughput in Mbit/s,
+/// less log2 of the delay in units of 100 ms. A step that delivers nothing counts as one of 10
+/// kbit/s.
 fn remy(step: &Step, srtt: Option<Span>) -> f64 {
     let delay = step.rtt.or(srtt).map_or(0.1, Span::as_secs_f64);
     libm::log2((bps(step.acked, step) / 1e6).max(0.01)) - libm::log2((delay / 0.1).max(1e-6))

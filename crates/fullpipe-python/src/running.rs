@@ -35,8 +35,9 @@ impl Monitor for Progress {
     }
 }
 
-/// Simulates the cases with these `numbers` (all if None) on `threads` threads (0: one per core). `progress` is called several times
-/// per second with the share that is done, 0 to 1. An exception raised by it, or Ctrl-C, ends the runs.
+/// Simulates the cases with these `numbers` (all if None) on `threads` threads (0: one per core).
+/// `progress` is called several times per second with the share that is done, 0 to 1. An exception
+/// raised by it, or Ctrl-C, ends the runs.
 #[pyfunction]
 #[pyo3(signature = (cases, numbers=None, threads=0, series=true, progress=None))]
 pub fn run(

@@ -11,7 +11,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList};
 use std::sync::Arc;
 
-/// A table with the Arrow PyCapsule interface: pandas, polars, DuckDB and pyarrow read it without a copy.
+/// A table with the Arrow PyCapsule interface: pandas, polars, DuckDB and pyarrow read it without a
+/// copy.
 #[pyclass(frozen, module = "fullpipe._fullpipe")]
 pub struct Table {
     batch: RecordBatch,

@@ -28,9 +28,9 @@ impl Read for InterruptibleFile {
     }
 }
 
-/// Analyses a capture. Returns the JSON of `fullpipe trace --json`, and the position and reason if the file is damaged. `at`:
-/// where the capture was taken (default: detected). `controllers`: identify the controller of each sender, which takes a
-/// second or more per connection.
+/// Analyses a capture. Returns the JSON of `fullpipe trace --json`, and the position and reason if
+/// the file is damaged. `at`: where the capture was taken (default: detected). `controllers`:
+/// identify the controller of each sender, which takes a second or more per connection.
 #[pyfunction]
 #[pyo3(signature = (path, at=None, controllers=false))]
 pub fn trace(

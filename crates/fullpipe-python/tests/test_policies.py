@@ -54,11 +54,11 @@ def test_rollout_equals_the_loop_over_the_environment():
     for reward, which in (("orca", 0), ("aurora", 1), ("remy", 2)):
         env = PathEnv(SCENARIO, reward=reward, info=True)
         seen, _ = env.reset(seed=3)
-        rewards, over = [], False
-        while not over:
-            seen, earned_now, terminated, truncated, told = env.step(HAND(seen))
-            rewards.append((earned_now, told["duration_s"]))
-            over = terminated or truncated
+        rewards, done = [], False
+        while not done:
+            seen, reward_now, terminated, truncated, info = env.step(HAND(seen))
+            rewards.append((reward_now, info["duration_s"]))
+            done = terminated or truncated
         # The environment draws the run's seed from that of reset.
         drawn = int(gymnasium.utils.seeding.np_random(3)[0].integers(1 << 31))
         cases = fullpipe.Scenario(SCENARIO, ["agent"]).cases()
@@ -75,13 +75,13 @@ PACED = fullpipe.Policy([([[0, 0, -1.0, 0, 0, 0, 0, 0], [0.0] * 8], [0.25, -0.41
 def test_policy_can_set_the_pacing_rate(tmp_path):
     env = PathEnv(SCENARIO, action=PACED.action, info=True)
     seen, _ = env.reset(seed=3)
-    over, ratios = False, []
-    while not over:
+    done, ratios = False, []
+    while not done:
         rtt = env.measurements().get("rtt_mean_s")
-        seen, _, terminated, truncated, told = env.step(PACED(seen))
-        over = terminated or truncated
+        seen, _, terminated, truncated, info = env.step(PACED(seen))
+        done = terminated or truncated
         if rtt is not None:
-            ratios.append(told["pacing_bps"] * rtt / (told["cwnd_bytes"] * 8))
+            ratios.append(info["pacing_bps"] * rtt / (info["cwnd_bytes"] * 8))
     assert len(ratios) > 100 and max(abs(ratio - 0.75) for ratio in ratios) < 0.001
     drawn = int(gymnasium.utils.seeding.np_random(3)[0].integers(1 << 31))
     cases = fullpipe.Scenario(SCENARIO, ["agent"]).cases()
@@ -133,9 +133,9 @@ def test_simulator_runs_a_policy_file(tmp_path):
 def test_invalid_policy_files_are_errors(tmp_path):
     file = tmp_path / "scenario.toml"
     (tmp_path / "bad.json").write_text(HAND.to_json().replace("[0.25]", "[0.25, 1]"))
-    for cc, told in (("policy:none.json", "cannot read .*none.json"), ("policy:bad.json", "bad.json is not a valid policy: layer 0")):
+    for cc, message in (("policy:none.json", "cannot read .*none.json"), ("policy:bad.json", "bad.json is not a valid policy: layer 0")):
         file.write_text(f'[path]\nrate = "10mbit"\nrtt = "40ms"\n[[flow]]\ncc = "{cc}"\n')
-        with pytest.raises(fullpipe.ScenarioError, match=told) as error:
+        with pytest.raises(fullpipe.ScenarioError, match=message) as error:
             fullpipe.run(file)
         assert (error.value.line, error.value.column) == (5, 6)
 
@@ -143,12 +143,12 @@ def test_invalid_policy_files_are_errors(tmp_path):
 def test_evolution_learns_and_is_independent_of_the_number_of_workers():
     still = fullpipe.Policy([([[0.0] * 8], [0.0])])
     short = {**SCENARIO, "duration": "4s"}
-    heard = []
-    told = lambda *of: heard.append(of)  # noqa: E731
+    reports = []
+    report = lambda *of: reports.append(of)  # noqa: E731
     kwargs = {"generations": 12, "pairs": 6, "hidden": (4,), "seed": 5, "rate": 0.15}
-    policy = evolve([short], workers=2, progress=told, **kwargs)
+    policy = evolve([short], workers=2, progress=report, **kwargs)
     assert evolve([short], workers=1, **kwargs).to_json() == policy.to_json()
-    assert len(heard) == 12 and heard[-1][2].to_json() == policy.to_json()
+    assert len(reports) == 12 and reports[-1][2].to_json() == policy.to_json()
     # Ten packets a round trip are a third of the path.
     assert evaluate(policy, [short], 99) > evaluate(still, [short], 99) + 0.5
     with pytest.raises(ValueError, match="has not the sizes"):

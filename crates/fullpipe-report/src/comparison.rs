@@ -1,5 +1,5 @@
-//! A comparison of controllers that were measured in alternating rounds: table and text for the terminal, and a picture
-//! with one dot per round.
+//! A comparison of controllers that were measured in alternating rounds: table and text for the
+//! terminal, and a picture with one dot per round.
 
 use crate::figures::{millis, percent_figure, rate_unit, seconds, significant, wrap_text};
 use crate::palette::controller_colour;
@@ -69,7 +69,8 @@ fn interval_name(found: &Comparison) -> &'static str {
 fn method_note(found: &Comparison) -> String {
     let time = &found.time;
     format!(
-        "{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests (connecting, probing the idle path, closing).",
+        "{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests (connecting, \
+         probing the idle path, closing).",
         found.estimator,
         found.seed,
         seconds(time.measured_s + time.left_out_s + time.between_s),

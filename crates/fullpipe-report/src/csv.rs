@@ -46,8 +46,8 @@ fn rows(out: &mut dyn Write, key: &str, series: &Series, columns: &[&str], varie
     Ok(())
 }
 
-/// Parameters that vary between the runs: column name and key. The name is the last part of the key (`loss`), or the whole
-/// key where that would be ambiguous.
+/// Parameters that vary between the runs: column name and key. The name is the last part of the key
+/// (`loss`), or the whole key where that would be ambiguous.
 pub(crate) fn varied_columns(results: &Results) -> Vec<(String, String)> {
     let keys = distinct(
         results

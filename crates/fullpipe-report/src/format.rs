@@ -43,7 +43,8 @@ impl UnknownFormat {
         match self.extension.as_deref() {
             Some("parquet") => {
                 format!(
-                    "this build cannot write .parquet (build with `--features parquet`); it can write {known}"
+                    "this build cannot write .parquet (build with `--features parquet`); it can write \
+                     {known}"
                 )
             }
             Some(other) => format!(".{other} is not a report format; use one of {known}"),
@@ -88,8 +89,8 @@ impl Format {
         self != Format::Summary
     }
 
-    /// The format for the extension of `path`, in upper or lower case. CSV files named `summary` or `…-summary` are
-    /// [`Format::Summary`].
+    /// The format for the extension of `path`, in upper or lower case. CSV files named `summary` or
+    /// `…-summary` are [`Format::Summary`].
     pub fn from_path(path: &Path) -> Result<Format, UnknownFormat> {
         let name = path.file_name().map(|name| name.to_string_lossy().to_lowercase()).unwrap_or_default();
         let before = name.strip_suffix(Format::Summary.extension());

@@ -1,7 +1,8 @@
-//! Reports of [`Results`](fullpipe_experiment::Results): a table for the terminal, a self-contained HTML file, pictures
-//! (PNG, SVG), and JSON, CSV, Parquet and qlog.
+//! Reports of [`Results`](fullpipe_experiment::Results): a table for the terminal, a self-contained
+//! HTML file, pictures (PNG, SVG), and JSON, CSV, Parquet and qlog.
 //!
-//! The crate does not know how a run was made: every sentence is computed from the recorded figures.
+//! The crate does not know how a run was made: every sentence is computed from the recorded
+//! figures.
 //!
 //! ```
 //! use fullpipe_experiment::Results;

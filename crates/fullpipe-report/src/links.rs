@@ -1,5 +1,6 @@
-//! Symbolic links and files of other users in directories that everybody may write, such as /tmp. The rules are those of
-//! the kernel's `fs.protected_symlinks` and `fs.protected_regular`, and apply even where these are off.
+//! Symbolic links and files of other users in directories that everybody may write, such as /tmp.
+//! The rules are those of the kernel's `fs.protected_symlinks` and `fs.protected_regular`, and
+//! apply even where these are off.
 
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -12,12 +13,12 @@ const MAX_LINKS: usize = 40;
 /// Sticky and writable by everybody.
 const SHARED_MODE: u32 = 0o1002;
 
-/// The file that `path` names through symbolic links, so that a link stays one when the file is replaced. The file need
-/// not exist.
+/// The file that `path` names through symbolic links, so that a link stays one when the file is
+/// replaced. The file need not exist.
 ///
 /// # Errors
-/// A link or the file is in a sticky directory that everybody may write, and belongs neither to the caller nor to the owner
-/// of the directory.
+/// A link or the file is in a sticky directory that everybody may write, and belongs neither to the
+/// caller nor to the owner of the directory.
 pub(crate) fn resolve(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_owned();
     for _ in 0..MAX_LINKS {

@@ -5,7 +5,8 @@ use crate::reduce::distinct;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary};
 
-/// An RTT is explained if it exceeds the queueing delay by this many milliseconds and by this factor.
+/// An RTT is explained if it exceeds the queueing delay by this many milliseconds and by this
+/// factor.
 const MIN_EXCESS_MS: f64 = 10.0;
 const MIN_EXCESS_RATIO: f64 = 3.0;
 /// Utilisation above which goodput beyond the path's rate is explained; less is rounding.
@@ -36,8 +37,9 @@ fn rtt_beyond_queue(runs: &[&Recording]) -> Option<String> {
         n => format!("; {} more runs", n - 1),
     };
     Some(format!(
-        "An RTT p99 of {} with a queue p95 of {} ({}{more}) is not a contradiction: the RTT includes delayed ACKs, jitter \
-         and queues on the reverse path, and one packet in twenty waited longer than the p95.",
+        "An RTT p99 of {} with a queue p95 of {} ({}{more}) is not a contradiction: the RTT includes \
+         delayed ACKs, jitter and queues on the reverse path, and one packet in twenty waited longer than \
+         the p95.",
         millis(rtt),
         millis(queue),
         run.label,
@@ -51,8 +53,8 @@ fn above_the_rate(runs: &[&Recording]) -> Option<String> {
         in_order.filter_map(|run| Some((*run, run.summary.utilization.filter(|&u| u > MAX_UTILIZATION)?)));
     let (run, most) = above.max_by(|a, b| a.1.total_cmp(&b.1))?;
     Some(format!(
-        "{} of the link ({}) is not an error: goodput counts bytes when they can be read in order, so bytes that waited for \
-         a retransmission or in a buffer before the measured interval count within it.",
+        "{} of the link ({}) is not an error: goodput counts bytes when they can be read in order, so bytes \
+         that waited for a retransmission or in a buffer before the measured interval count within it.",
         percent(most),
         run.label,
     ))

@@ -1,5 +1,5 @@
-//! Report files: a path that cannot be written is an error before the run, and an existing report is replaced completely
-//! or not at all.
+//! Report files: a path that cannot be written is an error before the run, and an existing report
+//! is replaced completely or not at all.
 
 use crate::{About, Format, UnknownFormat, links};
 use fullpipe_experiment::Results;
@@ -16,16 +16,18 @@ pub struct Output {
     file: AtomicFile,
 }
 
-/// A file that is replaced completely, or stays as it was. A symbolic link stays one, unless it belongs to another user in
-/// a directory that everybody may write; that is an error. The mode and the owner of an existing file are kept.
+/// A file that is replaced completely, or stays as it was. A symbolic link stays one, unless it
+/// belongs to another user in a directory that everybody may write; that is an error. The mode and
+/// the owner of an existing file are kept.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
     file: File,
-    /// The temporary file that will be renamed to `path`; `None` if `path` is a device or a pipe, which are written in
-    /// place.
+    /// The temporary file that will be renamed to `path`; `None` if `path` is a device or a pipe,
+    /// which are written in place.
     partial: Option<PathBuf>,
-    /// The existing file, if its owner cannot be given to another file: the temporary file is copied into it.
+    /// The existing file, if its owner cannot be given to another file: the temporary file is
+    /// copied into it.
     existing: Option<File>,
 }
 
@@ -55,7 +57,8 @@ impl Output {
     /// Checks that `path` can be written, without changing an existing file.
     ///
     /// # Errors
-    /// The extension is not that of a report format, or the directory or file is missing or not writable.
+    /// The extension is not that of a report format, or the directory or file is missing or not
+    /// writable.
     pub fn open(path: &Path) -> Result<Output, OutputError> {
         let format =
             Format::from_path(path).map_err(|e| OutputError { path: path.to_owned(), reason: e.into() })?;
@@ -133,7 +136,8 @@ impl AtomicFile {
         Ok(output)
     }
 
-    /// Gives the temporary file the owner and the mode of an existing file. Returns whether the owner was allowed.
+    /// Gives the temporary file the owner and the mode of an existing file. Returns whether the
+    /// owner was allowed.
     fn take_owner_and_mode(&self, existing: &fs::Metadata) -> io::Result<bool> {
         let own = self.file.metadata()?;
         let is_same = (own.uid(), own.gid()) == (existing.uid(), existing.gid());

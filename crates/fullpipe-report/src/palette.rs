@@ -1,7 +1,7 @@
 //! One colour per controller, the same in every table, picture and page.
 //!
-//! The hues are those of Okabe and Ito, which stay distinct with any kind of colour vision; those for a dark background
-//! are lighter where the originals would have too little contrast.
+//! The hues are those of Okabe and Ito, which stay distinct with any kind of colour vision; those
+//! for a dark background are lighter where the originals would have too little contrast.
 
 /// A colour for light and dark backgrounds (sRGB), and the nearest of the sixteen terminal colours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,8 +49,8 @@ const BROWN: Colour = Colour::new(0x7a4f1d, 0xc49a6c, 3);
 const INK: Colour = Colour::new(0x22303c, 0xf2f2f2, 14);
 const GREY: Colour = Colour::new(0x5f6670, 0x7f8790, 7);
 
-/// Controllers loaded into the kernel have the colour of their algorithm, except BBR v1, which is compared with the
-/// kernel's own.
+/// Controllers loaded into the kernel have the colour of their algorithm, except BBR v1, which is
+/// compared with the kernel's own.
 const KNOWN: &[(&str, Colour)] = &[
     ("bbr", BLUE),
     ("bbr1", BLUE),
@@ -82,18 +82,18 @@ pub fn controller_colour(cc: &str) -> Colour {
     OTHERS[hash as usize % OTHERS.len()]
 }
 
-/// Up to this many lines of one controller differ in their dashes.
+/// Maximum number of lines of a controller that differ in their dashes.
 pub(crate) const DASHES: usize = 4;
 
-/// How line number `nth` of `of` lines of `cc` is drawn: its colour, and its dash. Few differ in their dashes; of more each has a shade of
-/// its own, from dark to light.
-pub(crate) fn look(cc: &str, nth: usize, of: usize) -> (Colour, usize) {
+/// Colour and dash pattern of line number `nth` of `of` lines of `cc`. Up to [`DASHES`] lines
+/// differ in their dashes; more have shades from dark to light.
+pub(crate) fn style(cc: &str, nth: usize, of: usize) -> (Colour, usize) {
     let colour = controller_colour(cc);
     if of <= DASHES {
         return (colour, nth);
     }
     let share = nth.min(of - 1) as f64 / (of - 1) as f64;
-    // On light ground nothing becomes as light as the ground, on dark ground nothing as dark.
+    // All shades differ from the background.
     let light = at_lightness(colour.light, 16.0 + 58.0 * share);
     let dark = at_lightness(colour.dark, 94.0 - 54.0 * share);
     (Colour { light, dark, ..colour }, 0)
@@ -147,8 +147,9 @@ mod tests {
         assert_eq!(BLUE.light_hex(), "#0072b2");
     }
 
-    /// What an eye without green cones sees of a colour: Machado, Oliveira and Fernandes, *A physiologically-based model for simulation of
-    /// color vision deficiency*, 2009, severity 1, in linear sRGB.
+    /// What an eye without green cones sees of a colour: Machado, Oliveira and Fernandes, *A
+    /// physiologically-based model for simulation of color vision deficiency*, 2009, severity
+    /// 1, in linear sRGB.
     fn without_green_cones(rgb: [u8; 3]) -> [f64; 3] {
         const SEEN: [[f64; 3]; 3] = [
             [0.367_322, 0.860_646, -0.227_968],
@@ -158,7 +159,8 @@ mod tests {
         SEEN.map(|row| row.iter().zip(linear(rgb)).map(|(m, c)| m * c).sum::<f64>().clamp(0.0, 1.0))
     }
 
-    /// Distance of two colours in CIELAB (D65), to an eye without green cones: about 2 is just seen.
+    /// Distance of two colours in CIELAB (D65), to an eye without green cones: about 2 is just
+    /// seen.
     fn apart(a: [u8; 3], b: [u8; 3]) -> f64 {
         let lab = |rgb: [u8; 3]| {
             let [r, g, b] = without_green_cones(rgb);
@@ -175,7 +177,7 @@ mod tests {
     #[test]
     fn ten_lines_of_one_controller_are_ten_colours() {
         for cc in ["bbr", "bbr3", "cubic", "hybla", "reno", "fixed", "a+b"] {
-            let looks: Vec<Colour> = (0..10).map(|nth| look(cc, nth, 10).0).collect();
+            let looks: Vec<Colour> = (0..10).map(|nth| style(cc, nth, 10).0).collect();
             for (i, a) in looks.iter().enumerate() {
                 for b in &looks[i + 1..] {
                     assert!(
@@ -187,9 +189,9 @@ mod tests {
                     apart(a.light, [255; 3]) > 20.0 && apart(a.dark, [0x12, 0x17, 0x1d]) > 20.0,
                     "{cc}: {a:?}"
                 );
-                assert_eq!(look(cc, i, 10).1, 0, "without dashes");
+                assert_eq!(style(cc, i, 10).1, 0, "without dashes");
             }
-            assert_eq!(look(cc, 3, 4), (controller_colour(cc), 3));
+            assert_eq!(style(cc, 3, 4), (controller_colour(cc), 3));
         }
     }
 

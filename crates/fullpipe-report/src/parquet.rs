@@ -1,4 +1,5 @@
-//! Parquet: the rows of the CSV format with typed columns, one row group per run, Snappy-compressed.
+//! Parquet: the rows of the CSV format with typed columns, one row group per run,
+//! Snappy-compressed.
 
 use crate::csv::{KEYS, varied_columns};
 use crate::reduce::columns;

@@ -1,7 +1,8 @@
-//! qlog 0.3, the version that existing viewers read: draft-ietf-quic-qlog-main-schema-03 to -05 with the recovery events of
-//! draft-ietf-quic-qlog-quic-events-02 to -05. Events that qlog does not define are named `fullpipe:…`. `.qlog` is one JSON
-//! text with a trace for each flow of each run. `.sqlog` is a JSON text sequence (RFC 7464) with one trace; several flows
-//! are merged by time, each with its `group_id`.
+//! qlog 0.3, the version that existing viewers read: draft-ietf-quic-qlog-main-schema-03 to -05
+//! with the recovery events of draft-ietf-quic-qlog-quic-events-02 to -05. Events that qlog does
+//! not define are named `fullpipe:…`. `.qlog` is one JSON text with a trace for each flow of each
+//! run. `.sqlog` is a JSON text sequence (RFC 7464) with one trace; several flows are merged by
+//! time, each with its `group_id`.
 
 use crate::About;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Results, column};
@@ -17,8 +18,8 @@ enum NumberType {
     Integer,
 }
 
-/// Metric names in qlog (the last is an extension), the columns that they come from, and the type of their numbers. The
-/// units agree: milliseconds, bytes, bits per second.
+/// Metric names in qlog (the last is an extension), the columns that they come from, and the type
+/// of their numbers. The units agree: milliseconds, bytes, bits per second.
 const METRICS: [(&str, &str, NumberType); 8] = [
     ("min_rtt", column::MIN_RTT_MS, NumberType::Float),
     ("smoothed_rtt", column::SRTT_MS, NumberType::Float),
@@ -30,7 +31,8 @@ const METRICS: [(&str, &str, NumberType); 8] = [
     ("bandwidth_estimate", column::BW_BPS, NumberType::Integer),
 ];
 
-/// Writes one JSON text with one trace per flow. Events are streamed: there can be millions of losses.
+/// Writes one JSON text with one trace per flow. Events are streamed: there can be millions of
+/// losses.
 pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{{\"qlog_version\":\"0.3\",\"qlog_format\":\"JSON\",\"title\":{}", json!(about.title))?;
     write!(out, ",\"description\":{},\"traces\":[", json!(about.command))?;
@@ -118,8 +120,8 @@ fn record(out: &mut dyn Write, value: &Value) -> io::Result<()> {
 /// Data of one event, or of many at the same time.
 enum Data {
     Any(Value),
-    /// One event for each lost packet: the counts of lost packets before and after. They are expanded only while they are
-    /// written, as there can be millions.
+    /// One event for each lost packet: the counts of lost packets before and after. They are
+    /// expanded only while they are written, as there can be millions.
     Lost {
         before: u64,
         after: u64,
@@ -146,7 +148,8 @@ type Events = Vec<(f64, &'static str, Data)>;
 /// The flow's events in order of time.
 fn events(flow: &FlowRecording) -> Events {
     let start = Data::Any(json!({ "congestion_control": flow.cc }));
-    // Not `recovery:parameters_set`: that requires a timer granularity, which a recording does not have.
+    // Not `recovery:parameters_set`: that requires a timer granularity, which a recording does not
+    // have.
     let mut events = vec![(flow.start_s, "fullpipe:flow_started", start)];
     metrics(flow, &mut events);
     losses(flow, &mut events);
@@ -204,8 +207,8 @@ fn metrics(flow: &FlowRecording, events: &mut Events) {
 /// Maximum number of losses of a flow that are written one by one.
 const MAX_LOSS_EVENTS: u64 = 10_000_000;
 
-/// Adds one `packet_lost` for each packet that the sender marked lost, at the end of the sampling interval. Flows with
-/// more than [`MAX_LOSS_EVENTS`] losses get one per sampling interval.
+/// Adds one `packet_lost` for each packet that the sender marked lost, at the end of the sampling
+/// interval. Flows with more than [`MAX_LOSS_EVENTS`] losses get one per sampling interval.
 fn losses(flow: &FlowRecording, events: &mut Events) {
     let Some(lost) = flow.series.get(column::LOST_PACKETS) else { return };
     let is_single = lost.iter().all(|total| total.is_nan() || *total <= MAX_LOSS_EVENTS as f64);
@@ -256,7 +259,8 @@ mod tests {
         assert!(count("recovery:metrics_updated") > 100);
     }
 
-    /// The structures of qlog 0.3 as its drafts define them in CDDL; other fields or types are refused.
+    /// The structures of qlog 0.3 as its drafts define them in CDDL; other fields or types are
+    /// refused.
     #[expect(dead_code, reason = "the test is that the field can be read")]
     mod draft {
         use serde::Deserialize;

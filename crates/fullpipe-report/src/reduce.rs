@@ -1,6 +1,6 @@
 //! Reduces recordings to what can be plotted: the lines, and few enough points.
 
-use crate::palette::{Colour, controller_colour, look};
+use crate::palette::{Colour, controller_colour, style};
 use fullpipe_experiment::recording::{
     FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Source, Summary, Variation, column,
 };
@@ -64,13 +64,15 @@ pub(crate) fn distinct<T: Clone + Eq + Hash>(values: impl Iterator<Item = T>) ->
 /// With more runs, the repeats of a run are shown as one.
 const MAX_SINGLE_RUNS: usize = 24;
 
-/// With at least this many repeats of each, fewer runs are shown as one as well: an interval needs three.
+/// With at least this many repeats of each, fewer runs are shown as one as well: an interval needs
+/// three.
 const MIN_REPEATS: usize = 3;
 
 /// Runs, each of which may be the mean of its repeats.
 pub(crate) struct Condensed<'a> {
     pub(crate) results: Cow<'a, Results>,
-    /// Per run: half of the 95 % confidence interval of its mean goodput in bit/s, if it is a mean of repeats.
+    /// Per run: half of the 95 % confidence interval of its mean goodput in bit/s, if it is a mean
+    /// of repeats.
     pub(crate) half: Vec<Option<f64>>,
 }
 
@@ -105,7 +107,8 @@ pub(crate) fn half_interval(values: &[f64]) -> Option<f64> {
     Some(t * (variance / n as f64).sqrt())
 }
 
-/// Replaces repeats (runs that differ only in their seed) by their mean if there are many runs or repeats.
+/// Replaces repeats (runs that differ only in their seed) by their mean if there are many runs or
+/// repeats.
 pub(crate) fn condense(results: &Results) -> Condensed<'_> {
     let same = |run: &Recording, other: &Recording| {
         run.seed == other.seed && run.varied(Variation::ROUND) == other.varied(Variation::ROUND)
@@ -273,7 +276,7 @@ pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
         }
     }
     for group in &mut all {
-        group.look = look(group.cc, group.look.1, counts[group.cc]);
+        group.look = style(group.cc, group.look.1, counts[group.cc]);
     }
     all
 }
@@ -286,8 +289,8 @@ fn is_additive(name: &str) -> bool {
     )
 }
 
-/// Merges flows on the columns and times of the flow with the most samples. A flow counts from its first sample to its
-/// last.
+/// Merges flows on the columns and times of the flow with the most samples. A flow counts from its
+/// first sample to its last.
 fn merged(flows: &[&FlowRecording]) -> Series {
     if let [flow] = flows {
         return flow.series.clone();
@@ -326,8 +329,9 @@ fn merged(flows: &[&FlowRecording]) -> Series {
     total
 }
 
-/// Interval over which plotted goodput is averaged: five round trips, because data behind a loss is delivered at once one or
-/// two round trips later; at least 0.1 s and at most a twentieth of the run.
+/// Interval over which plotted goodput is averaged: five round trips, because data behind a loss is
+/// delivered at once one or two round trips later; at least 0.1 s and at most a twentieth of the
+/// run.
 pub(crate) fn smoothing_s(results: &Results) -> f64 {
     let rtt = results.runs.iter().filter_map(|r| r.path.base_rtt_ms).fold(0.0, f64::max) / 1e3;
     let end = results.runs.iter().map(end_s).fold(0.0, f64::max);
@@ -365,7 +369,8 @@ pub(crate) struct Grid {
 }
 
 impl Grid {
-    /// The sampling times if all `series` share them and there are at most `rows`; otherwise up to `rows` points in pairs.
+    /// The sampling times if all `series` share them and there are at most `rows`; otherwise up to
+    /// `rows` points in pairs.
     pub(crate) fn new(series: &[&Series], rows: usize) -> Grid {
         let longest = series.iter().max_by_key(|s| s.t_s.len());
         let Some(times) = longest.map(|s| &s.t_s).filter(|t| !t.is_empty()) else {
@@ -388,8 +393,9 @@ impl Grid {
         Grid { t, bucket }
     }
 
-    /// Resamples `values` at `times`. Each interval keeps its lowest and highest value in their order, so that peaks remain.
-    /// Between samples further apart than an interval, values are interpolated.
+    /// Resamples `values` at `times`. Each interval keeps its lowest and highest value in their
+    /// order, so that peaks remain. Between samples further apart than an interval, values are
+    /// interpolated.
     pub(crate) fn fit(&self, times: &[f64], values: &[f64]) -> Vec<f64> {
         if self.bucket == 0.0 {
             let from = times.first().map_or(0, |f| self.t.partition_point(|t| t < f));

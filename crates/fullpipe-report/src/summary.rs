@@ -1,4 +1,5 @@
-//! `summary.csv`: one row per run with its figures and the varied parameters, for spreadsheets and data frames (RFC 4180).
+//! `summary.csv`: one row per run with its figures and the varied parameters, for spreadsheets and
+//! data frames (RFC 4180).
 
 use crate::csv::{quoted, varied_columns};
 use crate::figures::share;

@@ -1,4 +1,5 @@
-//! The conclusion in a sentence: the goodput of each controller, the ratio, and the reason that the recording shows.
+//! The conclusion in a sentence: the goodput of each controller, the ratio, and the reason that the
+//! recording shows.
 
 use crate::comparison;
 use crate::figures::{millis, percent, rate, seconds};
@@ -239,7 +240,7 @@ fn compare(contenders: &[Contender], preamble: &str) -> String {
         format!("{} times {}'s {}", times(ratio), other.name, rate(other.goodput))
     };
     let mut text = format!("{preamble}{} carried {}, {difference}", best.name, rate(best.goodput));
-    // Flows that share a path fill it together: the inflight of each alone is no reason.
+    // Flows that share a path fill it together: the inflight of one flow does not explain it.
     if let Some(reason) = other.reason().filter(|_| preamble.is_empty()) {
         text += &reason;
     }
@@ -364,7 +365,8 @@ fn fill(run: &Recording, flow: &FlowRecording) -> Option<f64> {
     mean(inflight.iter().copied().filter(|v| v.is_finite())).map(|m| m / bdp)
 }
 
-/// Whether, after most losses, the congestion window is at least a tenth smaller two round trips later.
+/// Whether, after most losses, the congestion window is at least a tenth smaller two round trips
+/// later.
 fn backs_off(run: &Recording, flow: &FlowRecording) -> bool {
     let Some(cwnd) = flow.series.get(column::CWND_BYTES) else { return false };
     let t = &flow.series.t_s;
@@ -460,8 +462,8 @@ mod tests {
         }
         assert_eq!(
             verdict(&race),
-            "Over 4 runs: at loss 0%, bbr carried 90.0 Mbit/s, cubic carried 91.0 Mbit/s; \
-             at loss 5%, bbr carried 80.0 Mbit/s, cubic carried 1.00 Mbit/s."
+            "Over 4 runs: at loss 0%, bbr carried 90.0 Mbit/s, cubic carried 91.0 Mbit/s; at loss 5%, bbr \
+             carried 80.0 Mbit/s, cubic carried 1.00 Mbit/s."
         );
     }
 

@@ -6,7 +6,8 @@ use fullpipe_experiment::Results;
 use fullpipe_report::{About, Format, controller_colour};
 use fullpipe_testing::{BrowserOutput, View, browse, visit};
 
-/// Works the page as a reader would and writes down what it finds as attributes of the root element.
+/// Works the page as a reader would and writes down what it finds as attributes of the root
+/// element.
 const READER: &str = include_str!("support/reader.js");
 
 /// What the reader found in the page of `results`.
@@ -138,7 +139,7 @@ fn on_a_phone_tables_and_pictures_scroll_and_the_page_does_not() {
         let chosen: Vec<&str> =
             seen["chosen"].as_array().unwrap().iter().map(|c| c.as_str().unwrap()).collect();
         assert!(chosen.len() == 4 && chosen.iter().all(|label| label.contains("loss 1%,")), "{seen:#}");
-        // Every state has its colour told.
+        // The legend names every state.
         let legend = seen["legend"].to_string();
         for state in ["Startup", "ProbeBW", "SlowStart", "CongestionAvoidance"] {
             assert!(legend.contains(state), "{legend}");

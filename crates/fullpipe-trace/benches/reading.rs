@@ -1,5 +1,6 @@
-//! Reading speed of captures: a bulk download of a million segments, headers only. Summary, and with time series and all
-//! packets for plots; compared with `tcptrace` and `tshark` on the same file, if installed.
+//! Reading speed of captures: a bulk download of a million segments, headers only. Summary, and
+//! with time series and all packets for plots; compared with `tcptrace` and `tshark` on the same
+//! file, if installed.
 //!
 //! Prints packets per second of processor time. `cargo bench -p fullpipe-trace`.
 

@@ -1,15 +1,18 @@
-//! Confusion matrix of the controller identification, over simulated captures and captures from the lab.
+//! Confusion matrix of the controller identification, over simulated captures and captures from the
+//! lab.
 //!
 //!     cargo run --release -p fullpipe-trace --example confusion -- table 2 120
 //!     cargo run --release -p fullpipe-trace --example confusion -- residuals 1 120
 //!     cargo run --release -p fullpipe-trace --example confusion -- scenarios 2 20 DIR
-//!     for s in DIR/*.toml; do fullpipe run "$s" --engine lab --side-by-side --pcap "${s%.toml}" --out "${s%.toml}.json"; done
-//!     cargo run --release -p fullpipe-trace --example confusion -- lab DIR…
+//!     for s in DIR/*.toml; do fullpipe run "$s" --engine lab --side-by-side --pcap "${s%.toml}"
+//! --out "${s%.toml}.json"; done     cargo run --release -p fullpipe-trace --example confusion --
+//! lab DIR…
 //!
-//! `table SEED N` draws N paths from SEED, simulates each controller on each path, and compares the identification with the
-//! truth, at the sender and at the receiver. `residuals SEED N` prints the deviation of each feature from simulations of
-//! the true controller on the estimated path: the errors in `src/controller/features.rs`. Each SEED draws other paths and
-//! losses. `scenarios SEED N DIR` writes N scenarios for the lab with every kernel controller, and `lab DIR…` identifies
+//! `table SEED N` draws N paths from SEED, simulates each controller on each path, and compares the
+//! identification with the truth, at the sender and at the receiver. `residuals SEED N` prints the
+//! deviation of each feature from simulations of the true controller on the estimated path: the
+//! errors in `src/controller/features.rs`. Each SEED draws other paths and losses. `scenarios SEED
+//! N DIR` writes N scenarios for the lab with every kernel controller, and `lab DIR…` identifies
 //! the captures beside the recordings in DIR.
 
 use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
@@ -39,7 +42,8 @@ const SENDERS: [SenderSpec; 8] = [
     ("delay", "delay (unknown)", None),
 ];
 
-/// Kelly's Scalable TCP (CCR 2003): increase by 1/100 of a packet per acknowledged packet, decrease by 1/8 per loss.
+/// Kelly's Scalable TCP (CCR 2003): increase by 1/100 of a packet per acknowledged packet, decrease
+/// by 1/8 per loss.
 struct Scalable {
     smss: u64,
     cwnd: u64,
@@ -79,7 +83,8 @@ impl Build for Scalable {
     }
 }
 
-/// A window that grows by a packet per round trip below a queueing delay of 10 ms, and shrinks by a quarter above.
+/// A window that grows by a packet per round trip below a queueing delay of 10 ms, and shrinks by a
+/// quarter above.
 struct Delay {
     smss: u64,
     cwnd: u64,
@@ -143,7 +148,8 @@ impl Draw {
     }
 }
 
-/// A path: 3 to 100 Mbit/s, 8 to 150 ms, a queue of 0.3 to 4 BDP, and on four of seven random loss up to 1 %; 6 to 25 s.
+/// A path: 3 to 100 Mbit/s, 8 to 150 ms, a queue of 0.3 to 4 BDP, and on four of seven random loss
+/// up to 1 %; 6 to 25 s.
 fn path(draw: &mut Draw) -> Result<Scenario, Box<dyn Error>> {
     let rate = draw.between(3e6, 100e6);
     let rtt = draw.between(0.008, 0.15);
@@ -165,8 +171,8 @@ fn path(draw: &mut Draw) -> Result<Scenario, Box<dyn Error>> {
     Ok(scenario)
 }
 
-/// A path on which the lab can run five senders in parallel: 3 to 40 Mbit/s, 8 to 150 ms, a queue of 0.3 to 4 BDP, and on four of
-/// seven random loss up to 1 %; 8 to 15 s.
+/// A path on which the lab can run five senders in parallel: 3 to 40 Mbit/s, 8 to 150 ms, a queue
+/// of 0.3 to 4 BDP, and on four of seven random loss up to 1 %; 8 to 15 s.
 fn lab_scenario(draw: &mut Draw) -> String {
     let rate = draw.between(3e6, 40e6);
     let rtt = draw.between(0.008, 0.15);
@@ -189,7 +195,8 @@ fn scenarios(seed: u64, paths: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The runs recorded by the lab in `dir`, captured at both ends, and the number of missing captures.
+/// The runs recorded by the lab in `dir`, captured at both ends, and the number of missing
+/// captures.
 fn recorded(dir: &Path) -> Result<(Vec<Run>, u32), Box<dyn Error>> {
     let mut recordings: Vec<PathBuf> =
         std::fs::read_dir(dir)?.map(|f| f.map(|f| f.path())).collect::<Result<_, _>>()?;

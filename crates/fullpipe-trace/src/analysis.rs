@@ -10,7 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 
-/// Bins of a time series without plots: enough to find what limited a connection. At most about 60 kB per direction.
+/// Bins of a time series without plots: enough to find what limited a connection. At most about 60
+/// kB per direction.
 const BINS: usize = 512;
 /// Bins of a time series for plots.
 const PLOT_BINS: usize = 8192;
@@ -18,7 +19,8 @@ const PLOT_BINS: usize = 8192;
 /// Connections that are tracked at a time. A further one evicts the one that was silent longest.
 const MAX_OPEN: usize = 100_000;
 
-/// Connections without payload that are listed, such as those of a port scan or a SYN flood. Further ones are only counted.
+/// Connections without payload that are listed, such as those of a port scan or a SYN flood.
+/// Further ones are only counted.
 const MAX_EMPTY: usize = 20_000;
 
 /// How long a closed connection is kept for late packets.
@@ -69,8 +71,9 @@ pub struct TracedConnection {
 }
 
 impl TracedConnection {
-    /// Identifies the congestion controller that sent the bulk of the data and adds it to the record. This simulates the
-    /// connection 18 times, or 54 times if the first runs do not decide.
+    /// Identifies the congestion controller that sent the bulk of the data and adds it to the
+    /// record. This simulates the connection 18 times, or 54 times if the first runs do not
+    /// decide.
     pub fn identify(&mut self) {
         let identification = crate::identify(self, self.record.bulk().1);
         self.record.bulk_mut().sender = Some(identification.sender);
@@ -93,7 +96,8 @@ fn endpoints(one: SocketAddr, other: SocketAddr) -> Endpoints {
     if one <= other { (one, other) } else { (other, one) }
 }
 
-/// A connection. Its tracker is made for the second packet: most connections of a SYN flood have no second.
+/// A connection. Its tracker is made for the second packet: most connections of a SYN flood have no
+/// second.
 struct OpenConnection {
     number: u32,
     first: Segment,
@@ -135,15 +139,16 @@ impl OpenConnection {
     }
 }
 
-/// The table of open connections. Most packets belong to the connection of the previous packet, whose slot is cached.
+/// The table of open connections. Most packets belong to the connection of the previous packet,
+/// whose slot is cached.
 #[derive(Default)]
 struct OpenConnections {
     slots: HashMap<Endpoints, usize>,
     connections: Vec<Option<OpenConnection>>,
     vacant: Vec<usize>,
     latest: Option<(Endpoints, usize)>,
-    /// For each connection a time of a packet, at most that of the latest; its number and its slot. The entries of removed
-    /// connections stay for a while.
+    /// For each connection a time of a packet, at most that of the latest; its number and its slot.
+    /// The entries of removed connections stay for a while.
     silent: BinaryHeap<Reverse<(Time, u32, usize)>>,
 }
 
@@ -152,8 +157,8 @@ impl OpenConnections {
         self.slots.len()
     }
 
-    /// Removes the connection that was silent longest. This takes logarithmic time, and as much for each connection that
-    /// had a packet since its entry was made.
+    /// Removes the connection that was silent longest. This takes logarithmic time, and as much for
+    /// each connection that had a packet since its entry was made.
     fn remove_silent(&mut self) -> Option<OpenConnection> {
         while let Some(Reverse((at, number, slot))) = self.silent.pop() {
             let Some(connection) = self.connections[slot].as_ref().filter(|c| c.number == number) else {
@@ -210,10 +215,11 @@ impl OpenConnections {
 
 /// Analyses the connections of one capture, frame by frame.
 ///
-/// Memory: the data in flight of each open connection (48 bytes per captured packet), its time series (about 200 bytes
-/// for each millisecond, or later each longer interval, with activity; at most 300 kB per direction, 1.3 MB with plots),
-/// and the record of each closed connection. At most 100 000 connections are open at a time, and at most 20 000 without
-/// payload are listed. A connection of one packet takes about 200 bytes.
+/// Memory: the data in flight of each open connection (48 bytes per captured packet), its time
+/// series (about 200 bytes for each millisecond, or later each longer interval, with activity; at
+/// most 300 kB per direction, 1.3 MB with plots), and the record of each closed connection. At most
+/// 100 000 connections are open at a time, and at most 20 000 without payload are listed. A
+/// connection of one packet takes about 200 bytes.
 pub struct Analyser {
     options: Options,
     open: OpenConnections,

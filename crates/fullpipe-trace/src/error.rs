@@ -2,7 +2,8 @@
 
 use thiserror::Error;
 
-/// The capture could not be read. A capture that is damaged later gives its readable part and a [`Damage`].
+/// The capture could not be read. A capture that is damaged later gives its readable part and a
+/// [`Damage`].
 #[derive(Debug, Error)]
 pub enum TraceError {
     /// Reading failed before the first packet.
@@ -23,7 +24,8 @@ pub enum TraceError {
     },
     /// The link type is not supported.
     #[error(
-        "{name} has the unsupported link type {link}; supported are Ethernet (1), NULL (0), LOOP (108), raw IP (12, 14, 101, 228, 229) and Linux cooked (113, 276)"
+        "{name} has the unsupported link type {link}; supported are Ethernet (1), NULL (0), LOOP (108), raw \
+         IP (12, 14, 101, 228, 229) and Linux cooked (113, 276)"
     )]
     Link {
         /// The file.

@@ -1,5 +1,5 @@
-//! Packet filters such as `host 192.0.2.7 and port 443`, in tcpdump's syntax. The same filter applies to files and, as a BPF
-//! program in the kernel, to interfaces.
+//! Packet filters such as `host 192.0.2.7 and port 443`, in tcpdump's syntax. The same filter
+//! applies to files and, as a BPF program in the kernel, to interfaces.
 
 use crate::wire::Segment;
 use fullpipe_kernel::packets::filter::{Instruction, jump_if, jump_unless, op, statement};
@@ -33,7 +33,8 @@ pub struct Filter(Vec<Condition>);
 /// A filter has a syntax error.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error(
-    "syntax error in the filter at `{at}`: use `host ADDRESS`, `net PREFIX/LENGTH` and `port NUMBER`, joined by `and`, at most eight"
+    "syntax error in the filter at `{at}`: use `host ADDRESS`, `net PREFIX/LENGTH` and `port NUMBER`, \
+     joined by `and`, at most eight"
 )]
 pub struct FilterError {
     at: String,
@@ -80,8 +81,8 @@ impl Filter {
         })
     }
 
-    /// The filter as a BPF program for packets from the IP header on. It accepts all IPv6 packets with extension headers,
-    /// which [`Filter::matches`] decides.
+    /// The filter as a BPF program for packets from the IP header on. It accepts all IPv6 packets
+    /// with extension headers, which [`Filter::matches`] decides.
     pub(crate) fn program(&self) -> Vec<Instruction> {
         let four = self.ipv4_program();
         let mut program = vec![
@@ -152,7 +153,8 @@ fn either_port(load: u16, at: u32, port: u16) -> [Instruction; 5] {
     ]
 }
 
-/// Continues after these instructions if one of the two addresses at `at` is in the network of these words and masks.
+/// Continues after these instructions if one of the two addresses at `at` is in the network of
+/// these words and masks.
 fn either_address(at: [u32; 2], words: &[(u32, u32)]) -> Vec<Instruction> {
     let compared: Vec<(u32, &(u32, u32))> = (0..).zip(words).filter(|(_, (_, mask))| *mask != 0).collect();
     let length = compared.len() as u8 * 3 + 1;

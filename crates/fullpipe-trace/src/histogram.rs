@@ -30,7 +30,8 @@ struct Sums {
 }
 
 impl Bin {
-    /// An empty bin for `value`. Later values are compared with its bounds, which is faster than a logarithm.
+    /// An empty bin for `value`. Later values are compared with its bounds, which is faster than a
+    /// logarithm.
     fn new(value: f64) -> Self {
         let number = ((value.ln() / RATIO.ln()).floor() as i16).min(i16::MAX - 1);
         // The outermost bins are unbounded.
@@ -92,8 +93,9 @@ impl Histogram {
         self.bins.last().map(|Bin { sums, .. }| sums.sum / sums.weight)
     }
 
-    /// The highest mode: the mean over the highest window of ±`spread` that is a local maximum and has at least a share
-    /// `of_best` of the weight of the largest window and `of_all` of the total.
+    /// The highest mode: the mean over the highest window of ±`spread` that is a local maximum and
+    /// has at least a share `of_best` of the weight of the largest window and `of_all` of the
+    /// total.
     pub(crate) fn highest_mode(&self, spread: f64, of_best: f64, of_all: f64) -> Option<f64> {
         let half = ((1.0 + spread).ln() / RATIO.ln()).ceil() as i16;
         let window = |centre: i16| {

@@ -1,7 +1,8 @@
-//! Analyses the TCP connections of a capture: their path, what limited each of them, and where the capture was taken.
+//! Analyses the TCP connections of a capture: their path, what limited each of them, and where the
+//! capture was taken.
 //!
-//! A file of any size is read in one pass; memory is bounded by the connections that are open at a time (see
-//! [`Analyser`]).
+//! A file of any size is read in one pass; memory is bounded by the connections that are open at a
+//! time (see [`Analyser`]).
 //!
 //! ```
 //! use fullpipe_trace::{Analyser, Options, input};

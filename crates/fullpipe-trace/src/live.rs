@@ -32,12 +32,15 @@ pub enum LiveError {
     },
     /// The process lacks CAP_NET_RAW.
     #[error(
-        "capturing packets requires CAP_NET_RAW: run as root (`sudo fullpipe trace --live …`), grant it to the program (`sudo setcap cap_net_raw+ep \"$(command -v fullpipe)\"`), or read a file from another capture program (`tcpdump -w FILE`, `fullpipe trace FILE`)"
+        "capturing packets requires CAP_NET_RAW: run as root (`sudo fullpipe trace --live …`), grant it to \
+         the program (`sudo setcap cap_net_raw+ep \"$(command -v fullpipe)\"`), or read a file from another \
+         capture program (`tcpdump -w FILE`, `fullpipe trace FILE`)"
     )]
     NotAllowed,
     /// The kernel refused a packet socket or its ring buffer.
     #[error(
-        "cannot capture packets: {0}; this requires CONFIG_PACKET in the kernel (`modprobe af_packet`) and 32 MB of memory"
+        "cannot capture packets: {0}; this requires CONFIG_PACKET in the kernel (`modprobe af_packet`) and \
+         32 MB of memory"
     )]
     Impossible(io::Error),
     /// The capture failed later.
@@ -50,10 +53,11 @@ pub enum LiveError {
     },
 }
 
-/// Captures on `interface`, or on all if it is `any`, until `ended` returns true, and calls `frame` for each frame that
-/// may match `filter`. Returns the number of packets captured and dropped.
+/// Captures on `interface`, or on all if it is `any`, until `ended` returns true, and calls `frame`
+/// for each frame that may match `filter`. Returns the number of packets captured and dropped.
 ///
-/// Memory: a ring buffer of 32 MB. Frames are truncated after their headers. The host is not changed.
+/// Memory: a ring buffer of 32 MB. Frames are truncated after their headers. The host is not
+/// changed.
 ///
 /// # Errors
 /// See [`LiveError`]. If the interface goes down, the packets captured until then are returned.

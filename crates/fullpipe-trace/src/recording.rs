@@ -12,8 +12,8 @@ use fullpipe_units::Span;
 const MIN_FLOW_PART: u64 = 20;
 
 impl TracedConnection {
-    /// Converts the connection to a recording with one flow for each direction with a relevant amount of data. The states
-    /// are what limited the flow.
+    /// Converts the connection to a recording with one flow for each direction with a relevant
+    /// amount of data. The states are what limited the flow.
     pub fn recording(&self) -> Recording {
         let c = &self.record;
         let total = c.to_server.bytes + c.to_client.bytes;

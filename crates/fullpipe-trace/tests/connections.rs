@@ -171,7 +171,8 @@ fn receiver_side_captures_use_the_window_known_to_the_sender() {
     for (window, held) in [(4000, 0.9..=1.0), (60_000, 0.0..=0.0)] {
         let mut t = Exchange::new(1000, 2000);
         t.open(0.0, 0.1, 40.0);
-        // Four segments per round trip, one after another; each echoes the acknowledgment of the segment four before.
+        // Four segments per round trip, one after another; each echoes the acknowledgment of the segment
+        // four before.
         for i in 0..80_u32 {
             let ms = 60 + 40 * (i / 4) + i % 4;
             t.data(f64::from(ms), i * 1000, (i + 1) * 1000);

@@ -50,7 +50,8 @@ fn every_file_format_gives_the_same_result() {
     }
 }
 
-/// Bits 28 to 31 give the length of a frame check sequence in units of 16 bits, and bit 26 that it is known.
+/// Bits 28 to 31 give the length of a frame check sequence in units of 16 bits, and bit 26 that it
+/// is known.
 #[test]
 fn link_type_with_the_length_of_a_frame_check_sequence_is_read() {
     let segments = exchange();
@@ -143,8 +144,8 @@ fn truncated_compressed_file_gives_its_beginning() {
 #[test]
 fn damaged_block_is_skipped() {
     let mut file = pcapng(&exchange(), false);
-    // The block of the first packet follows the section block (28) and the interface blocks (20 and 32). Make its captured
-    // length exceed the block.
+    // The block of the first packet follows the section block (28) and the interface blocks (20 and
+    // 32). Make its captured length exceed the block.
     file[80 + 20..80 + 24].copy_from_slice(&60_000_u32.to_le_bytes());
     let (outcome, found) = read(&file);
     assert_eq!(outcome.damage, None);

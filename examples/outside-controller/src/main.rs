@@ -1,5 +1,6 @@
-//! A toy from outside: a packet more a round trip while queues add less than 10 ms, a quarter less above that or
-//! at a loss. It races CUBIC and BBR, each alone and then all at once.
+//! A simple controller outside the workspace: its window grows by one packet per round trip while the
+//! queueing delay is below 10 ms, and shrinks by a quarter above that or after a loss.
+//! It races CUBIC and BBR, each alone and then all at once.
 use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};

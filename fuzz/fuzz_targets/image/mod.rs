@@ -13,7 +13,8 @@ pub fn parts(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
         .map(|(&number, content)| (usize::from(number), content))
 }
 
-/// Files in memory; nothing can be changed. Looked up by hash, because comparing names is what a fuzzer's instrumentation makes slow.
+/// Files in memory; nothing can be changed. Looked up by hash, because comparing names is what a
+/// fuzzer's instrumentation makes slow.
 #[derive(Debug)]
 pub struct Image {
     files: HashMap<&'static str, Vec<u8>>,
@@ -22,8 +23,8 @@ pub struct Image {
 }
 
 impl Image {
-    /// These files.
-    pub fn of(files: HashMap<&'static str, Vec<u8>>) -> Image {
+    /// An image with `files`.
+    pub fn from_files(files: HashMap<&'static str, Vec<u8>>) -> Image {
         let mut directories: HashMap<_, Vec<_>> = HashMap::from([("/", Vec::new())]);
         for name in files.keys() {
             let mut path = *name;

@@ -10,7 +10,8 @@ pub(super) const FIGURE: Figure = Figure {
     id: "aggregation",
     title: "ACKs delayed and aggregated by up to a round trip (§6.2)",
     source: PAPER,
-    about: "The reverse path of a 50 Mbit/s, 40 ms path delays ACKs by 5 to 40 ms and releases them together.",
+    about: "The reverse path of a 50 Mbit/s, 40 ms path delays ACKs by 5 to 40 ms and releases them \
+            together.",
     published: "full throughput with cwnd_gain 2 (§6.2).",
     file: "scenarios/figures/aggregation.toml",
     text: scenario!("aggregation"),

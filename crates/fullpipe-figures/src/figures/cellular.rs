@@ -11,8 +11,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "A cellular link whose rate follows the backlog (§6.1)",
     source: PAPER,
     about: "Every 100 ms the link grants what was asked for in the last interval, between 1 and 20 Mbit/s.",
-    published: "no number. The text (§6.1) says that early versions, tuned for very small queues, got stuck at low rates, and that with the gain of 1.25 \
-                nothing is worse than with CUBIC.",
+    published: "no number. The text (§6.1) says that early versions, tuned for very small queues, got stuck \
+                at low rates, and that with the gain of 1.25 nothing is worse than with CUBIC.",
     file: "scenarios/figures/cellular.toml",
     text: scenario!("cellular"),
     chapter: chapter!("cellular"),

@@ -11,7 +11,8 @@ pub(super) const FIGURE: Figure = Figure {
     source: PAPER,
     about: "One flow of each on 50 Mbit/s, 40 ms, for two minutes. The paper reports BBR's share in shallow \
             buffers, fairness at one to two BDP, and CUBIC ahead in deep ones.",
-    published: "fair at one to two BDP, CUBIC ahead in deeper buffers (§6.4); of other buffers the paper gives no shares.",
+    published: "fair at one to two BDP, CUBIC ahead in deeper buffers (§6.4); of other buffers the paper \
+                gives no shares.",
     file: "scenarios/figures/coexistence.toml",
     text: scenario!("coexistence"),
     chapter: chapter!("coexistence"),
@@ -83,14 +84,18 @@ fn judge(runs: &Runs) -> Outcome {
     let ticks = v1.iter().map(|(buffer, _)| (*buffer, buffer.to_string())).collect();
     let picture = Picture {
         title: "§6.4: BBR's share of 50 Mbit/s against one CUBIC flow".into(),
-        subtitle: "50 % is fair. In a shallow buffer CUBIC's losses leave room that BBR v1 takes; in a deep one CUBIC \
-                   queues more than BBR's bound of two BDP lets it answer."
+        subtitle: "50 % is fair. In a shallow buffer CUBIC's losses leave room that BBR v1 takes; in a deep \
+                   one CUBIC queues more than BBR's bound of two BDP lets it answer."
             .into(),
         panels: vec![Panel {
             title: String::new(),
             x: Axis { ticks, ..Axis::log("buffer, BDP").with_range(0.09, 18.0) },
             y: Axis::linear("BBR's share, %").with_range(0.0, 100.0),
-            curves: vec![published_line("bbr", [(1.0, 50.0), (2.0, 50.0)]), dotted("bbr", v1), dotted("bbr3", v3)],
+            curves: vec![
+                published_line("bbr", [(1.0, 50.0), (2.0, 50.0)]),
+                dotted("bbr", v1),
+                dotted("bbr3", v3),
+            ],
             marks: vec![Mark::Horizontal { y: 50.0, label: "fair".into() }],
         }],
         panel_height: 420,

@@ -15,11 +15,13 @@ pub(super) const FIGURE: Figure = Figure {
     id: "core-scale",
     title: "Thousands of flows on a core link, and tens at the edge",
     source: "Philip et al., IMC 2021",
-    about: "1000, 3000 and 5000 flows of one kind on 10 Gbit/s, and 10, 30 and 50 on 100 Mbit/s, with buffers of 100 ms, for 40 s; the published runs took \
-            an hour and more. In the short form, which is also that of `all`, the core is a tenth: 1 Gbit/s and 100, 300 and 500 flows.",
-    published: "lines: BBR's least index, 0.4 in the core and 0.7 at the edge (IMC 2021, as its repetition quotes it), and 40 % of a link for one BBR flow (Ware \
-                et al., IMC 2019); diamonds: that repetition on CloudLab, an hour and more, with buffers of 240 and 300 ms (Parasrampuria, 2023). Of BBR v3 \
-                nothing.",
+    about: "1000, 3000 and 5000 flows of one kind on 10 Gbit/s, and 10, 30 and 50 on 100 Mbit/s, with \
+            buffers of 100 ms, for 40 s; the published runs took an hour and more. In the short form, which \
+            is also that of `all`, the core is a tenth: 1 Gbit/s and 100, 300 and 500 flows.",
+    published: "lines: BBR's least index, 0.4 in the core and 0.7 at the edge (IMC 2021, as its repetition \
+                quotes it), and 40 % of a link for one BBR flow (Ware et al., IMC 2019); diamonds: that \
+                repetition on CloudLab, an hour and more, with buffers of 240 and 300 ms (Parasrampuria, \
+                2023). Of BBR v3 nothing.",
     file: "scenarios/figures/core-scale.toml",
     text: scenario!("core-scale"),
     chapter: chapter!("core-scale"),
@@ -44,7 +46,8 @@ const RTT: &str = "rtt";
 const ACKS: &str = "acks";
 const CROWD: &str = "crowd";
 
-/// Duration and warm-up of the run with a single BBR flow among many: it grows by a quarter per cycle of eight round trips.
+/// Duration and warm-up of the run with a single BBR flow among many: it grows by a quarter per
+/// cycle of eight round trips.
 const CROWD_DURATION: Span = Span::from_secs(120);
 const CROWD_WARMUP: Span = Span::from_secs(90);
 
@@ -155,8 +158,8 @@ fn losses(_: &Case, flow: &FlowRecording) -> f64 {
     flow.summary.packets_lost as f64
 }
 
-/// Fits C in the law of Mathis et al., goodput = C · segment / (RTT · √p), over all flows, and returns it with the median
-/// relative error. p is the share of packets counted by `count`.
+/// Fits C in the law of Mathis et al., goodput = C · segment / (RTT · √p), over all flows, and
+/// returns it with the median relative error. p is the share of packets counted by `count`.
 fn mathis(case: &Case, run: &Recording, of: impl Fn(&Case, &FlowRecording) -> f64) -> (f64, f64) {
     let points = run.flows.iter().filter_map(|flow| {
         let rtt = flow.summary.rtt_ms.p50? / 1e3;
@@ -286,8 +289,8 @@ fn fairness(runs: &Runs) -> Vec<Finding> {
         )
         .differing(
             loss_based < 0.99,
-            "in 25 s a flow has a few sawteeth, in an hour a thousand: what the index lacks of 1 falls as one over the time (0.065, 0.020 and 0.005 for 100 \
-             flows in 25, 100 and 400 s)",
+            "in 25 s a flow has a few sawteeth, in an hour a thousand: what the index lacks of 1 falls as \
+             one over the time (0.065, 0.020 and 0.005 for 100 flows in 25, 100 and 400 s)",
         ),
         Finding::new(
             "BBR's shares in the core are unlike",
@@ -298,8 +301,9 @@ fn fairness(runs: &Runs) -> Vec<Finding> {
         )
         .differing(
             true,
-            "here it is the start that makes them so, and it fades within minutes (of 300 flows on 1 Gbit/s at 100 ms 0.63 in the first 40 s, 0.90 after two \
-             minutes); the published shares are of an hour and more",
+            "here it is the start that makes them so, and it fades within minutes (of 300 flows on 1 Gbit/s \
+             at 100 ms 0.63 in the first 40 s, 0.90 after two minutes); the published shares are of an hour \
+             and more",
         ),
         Finding::new(
             "at the edge, too, where more than ten meet",
@@ -310,7 +314,8 @@ fn fairness(runs: &Runs) -> Vec<Finding> {
         )
         .differing(
             worst("bbr", "edge") < 0.65,
-            "at 100 ms the buffer is one BDP, which the two in flight fill; in the repetition's, of 2.4, the index is 1.00 at the edge",
+            "at 100 ms the buffer is one BDP, which the two in flight fill; in the repetition's, of 2.4, \
+             the index is 1.00 at the edge",
         ),
         Finding::new(
             "most BBR v3 flows in the core have near a fair share, though few may have much more",
@@ -350,8 +355,8 @@ fn mathis_law(runs: &Runs) -> Vec<Finding> {
         )
         .differing(
             core < 1.3 * edge,
-            "a simulated host sends packet by packet, and what a full queue drops is spread over the flows; only where ACKs come in bunches, and packets after \
-             them, does a flow lose several at once",
+            "a simulated host sends packet by packet, and what a full queue drops is spread over the flows; \
+             only where ACKs come in bunches, and packets after them, does a flow lose several at once",
         ),
         Finding::new(
             "Mathis' constant is the same for all by halvings, and is not by losses",
@@ -400,7 +405,8 @@ fn one_among_many(runs: &Runs) -> Vec<Finding> {
         )
         .differing(
             min(&v1) < 15.0,
-            "among thousands it has to grow a thousandfold, and among 4999 of CUBIC it still does after 120 s",
+            "among thousands it has to grow a thousandfold, and among 4999 of CUBIC it still does after 120 \
+             s",
         ),
         Finding::new(
             "one BBR v3 flow does not",
@@ -413,7 +419,8 @@ fn one_among_many(runs: &Runs) -> Vec<Finding> {
     ]
 }
 
-/// Of thousands the repetition's, on CloudLab, with 20 and with 100 ms: flows and index of BBR (its `JFI_CloudLab.csv`).
+/// Of thousands the repetition's, on CloudLab, with 20 and with 100 ms: flows and index of BBR (its
+/// `JFI_CloudLab.csv`).
 const REPEATED_INDEX: [[(f64, f64); 6]; 2] = [
     [(10.0, 0.9996), (30.0, 1.0), (50.0, 1.0), (1000.0, 1.0), (3000.0, 1.0), (5000.0, 1.0)],
     [(10.0, 0.9997), (30.0, 1.0), (50.0, 1.0), (1000.0, 0.806), (3000.0, 0.958), (5000.0, 0.637)],
@@ -467,8 +474,10 @@ fn picture(runs: &Runs) -> Picture {
     };
     Picture {
         title: "Tens of flows at the edge, thousands in the core".into(),
-        subtitle: "10 to 50 flows meet at the edge, the others in the core. BBR's flows have like shares at 20 ms, but for single ones, and unlike at 100. What NewReno gets follows \
-                   how often it halves its window, not how much it loses. One BBR flow grows among the many until it has much of the link."
+        subtitle: "10 to 50 flows meet at the edge, the others in the core. BBR's flows have like shares at \
+                   20 ms, but for single ones, and unlike at 100. What NewReno gets follows how often it \
+                   halves its window, not how much it loses. One BBR flow grows among the many until it has \
+                   much of the link."
             .into(),
         panels: vec![
             fair("20ms", &["reno", "cubic", "bbr", "bbr3"], REPEATED_INDEX[0]),

@@ -10,7 +10,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "Delivery rate and round-trip time against inflight",
     source: PAPER,
     about: "A sender with a constant window instead of a controller; one run per point.",
-    published: "the paper's lines RTprop, BtlBw and their slopes 1 / BtlBw and 1 / RTprop (Figure 1), with the values of this path.",
+    published: "the paper's lines RTprop, BtlBw and their slopes 1 / BtlBw and 1 / RTprop (Figure 1), with \
+                the values of this path.",
     file: "scenarios/figures/fig1.toml",
     text: scenario!("fig1"),
     chapter: chapter!("fig1"),
@@ -70,7 +71,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// Below the kink the rate grows with the window, above it the RTT. The kink is where these lines meet the flat parts.
+    /// Below the kink the rate grows with the window, above it the RTT. The kink is where these
+    /// lines meet the flat parts.
     fn fit(points: &[Point], model: &Model) -> Self {
         let Model { base, bdp, full, .. } = *model;
         let rising = points.iter().filter(|p| p.window < 0.9 * bdp);
@@ -161,10 +163,9 @@ fn picture(points: &[Point], model: &Model) -> Picture {
     let rates = [(0.0, 0.0), (bdp, limit), (800.0, limit)];
     Picture {
         title: "Figure 1: round-trip time and delivery rate against inflight".into(),
-        subtitle:
-            "Left of the first kink the application limits, between the kinks the bandwidth, right of the \
-                   second the buffer. Loss-based control works at the right kink, BBR at the left one."
-                .into(),
+        subtitle: "Left of the first kink the application limits, between the kinks the bandwidth, right of \
+                   the second the buffer. Loss-based control works at the right kink, BBR at the left one."
+            .into(),
         panels: vec![
             panel("Round-trip time", "ms", &rtts, |p| p.rtt),
             panel("Delivery rate", "Mbit/s", &rates, |p| p.goodput),

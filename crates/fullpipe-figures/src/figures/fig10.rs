@@ -13,8 +13,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "Latency against buffer size on a slow link",
     source: PAPER,
     about: "128 kbit/s, 40 ms, eight flows, packets of 256 bytes (see the scenario for why).",
-    published: "CUBIC's time is that of a full buffer, its size / 128 kbit/s; SYN time-outs of the systems of 2016 (Figure 10). BBR's line has no number \
-                in the text.",
+    published: "CUBIC's time is that of a full buffer, its size / 128 kbit/s; SYN time-outs of the systems \
+                of 2016 (Figure 10). BBR's line has no number in the text.",
     file: "scenarios/figures/fig10.toml",
     text: scenario!("fig10"),
     chapter: chapter!("fig10"),
@@ -65,12 +65,13 @@ fn judge(runs: &Runs) -> Outcome {
     let v3 = medians(runs, "bbr3");
     if let (Some(first), Some(last)) = (v3.first(), v3.last()) {
         notes.push(format!(
-            "BBR v3 as drafted is not flat here: {} s with {} kB, {} s with {} kB. Eight flows of the least window of \
-             four packets already queue for half a second, and once the round-trip time nears the ProbeRTT interval \
-             of 5 s no probe of bandwidth is ever finished: the bandwidth that the first flow measured alone is never \
-             forgotten (its filter advances after a finished probe only), ProbeRTT halves the window instead of \
-             emptying the queue, and window = 2 × that bandwidth × a queue-filled RTT grows until the buffer is full. \
-             v1 forgets by rounds and drains to four packets, and stays flat.",
+            "BBR v3 as drafted is not flat here: {} s with {} kB, {} s with {} kB. Eight flows of the least \
+             window of four packets already queue for half a second, and once the round-trip time nears the \
+             ProbeRTT interval of 5 s no probe of bandwidth is ever finished: the bandwidth that the first \
+             flow measured alone is never forgotten (its filter advances after a finished probe only), \
+             ProbeRTT halves the window instead of emptying the queue, and window = 2 × that bandwidth × a \
+             queue-filled RTT grows until the buffer is full. v1 forgets by rounds and drains to four \
+             packets, and stays flat.",
             n(first.1),
             n(first.0),
             n(last.1),
@@ -98,10 +99,9 @@ fn judge(runs: &Runs) -> Outcome {
     let timeout = |y: f64, label: &str| Mark::Horizontal { y, label: label.into() };
     let picture = Picture {
         title: "Figure 10: median round-trip time of eight flows on 128 kbit/s, 40 ms".into(),
-        subtitle:
-            "Above the lines a new connection cannot be made: its SYN times out before the answer is back \
-                   (systems give up after so many seconds of first waiting)."
-                .into(),
+        subtitle: "Above the lines a new connection cannot be made: its SYN times out before the answer is \
+                   back (systems give up after so many seconds of first waiting)."
+            .into(),
         panels: vec![Panel {
             title: String::new(),
             x: Axis::linear("buffer, kB").with_range(0.0, 1030.0),

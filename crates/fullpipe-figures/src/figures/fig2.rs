@@ -11,10 +11,10 @@ pub(super) const FIGURE: Figure = Figure {
     id: "fig2",
     title: "Gain cycling of BBR in steady state",
     source: PAPER,
-    about: "700 ms of a flow that has been running for some seconds. BBR v3 probes every two to three seconds \
-            instead of every eight round trips: its panel shows one probe.",
-    published: "link of 10 Mbit/s and 40 ms, gains of 1.25, 0.75 and 1 (Figure 2 and the text on gain cycling). Of BBR v3 there is \
-                no such figure.",
+    about: "700 ms of a flow that has been running for some seconds. BBR v3 probes every two to three \
+            seconds instead of every eight round trips: its panel shows one probe.",
+    published: "link of 10 Mbit/s and 40 ms, gains of 1.25, 0.75 and 1 (Figure 2 and the text on gain \
+                cycling). Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig2.toml",
     text: scenario!("fig2"),
     chapter: chapter!("fig2"),
@@ -53,8 +53,8 @@ fn cycles(run: &Recording, source: Source) -> [Finding; 4] {
         .filter(|(_, b)| b + 0.2 < 9.0)
         .filter_map(|(_, b)| Some(median(&queued(b + 0.1, b + 0.2)?) / bdp));
     let after = max(&after.collect::<Vec<f64>>());
-    // The highest of fifteen probes. The kernel ends a probe at the first ACK that shows enough inflight; the quantum of two
-    // packets sent since then is added.
+    // The highest of fifteen probes. The kernel ends a probe at the first ACK that shows enough
+    // inflight; the quantum of two packets sent since then is added.
     let quantum = if source == Source::Lab { 2.0 } else { 0.0 };
     let above = PROBE_PACKETS + lab_tolerance_packets(source) + quantum;
     let left = queue_after_probe(source).unwrap_or(7.0);
@@ -82,7 +82,8 @@ fn cycles(run: &Recording, source: Source) -> [Finding; 4] {
             "drained in one RTprop",
             format!("median queue two phases later at most {} BDP", n(after)),
             format!(
-                "≤ {left} packets: the phase ends at a BDP and three quanta of two packets, rounded up, or after RTprop"
+                "≤ {left} packets: the phase ends at a BDP and three quanta of two packets, rounded up, or \
+                 after RTprop"
             ),
             after <= left * 1500.0 / bdp,
         ),
@@ -172,10 +173,9 @@ fn judge(runs: &Runs) -> Outcome {
     }
     let picture = Picture {
         title: "Figure 2: one BBR flow, 10 Mbit/s, 40 ms".into(),
-        subtitle:
-            "Each cycle sends 1.25 times the estimated bandwidth for a round trip: inflight and RTT rise, \
-                   the delivery rate does not, and the next round trip takes the queue away."
-                .into(),
+        subtitle: "Each cycle sends 1.25 times the estimated bandwidth for a round trip: inflight and RTT \
+                   rise, the delivery rate does not, and the next round trip takes the queue away."
+            .into(),
         panels,
         columns: 2,
         panel_height: 220,

@@ -11,8 +11,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "The bandwidth doubles and halves",
     source: PAPER,
     about: "10 Mbit/s, 20 Mbit/s from 20 s, 10 Mbit/s again from 40 s.",
-    published: "three cycles of 1.25 to twice the rate, each of eight round trips of 40 ms; the queue of the halved rate gone \
-                after about 2 s (Figure 3). Of BBR v3 there is no such figure.",
+    published: "three cycles of 1.25 to twice the rate, each of eight round trips of 40 ms; the queue of \
+                the halved rate gone after about 2 s (Figure 3). Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig3.toml",
     text: scenario!("fig3"),
     chapter: chapter!("fig3"),
@@ -22,7 +22,8 @@ pub(super) const FIGURE: Figure = Figure {
     short: None,
 };
 
-/// The expectations for one BBR version after a rate step: published value, maximum seconds, and reason.
+/// The expectations for one BBR version after a rate step: published value, maximum seconds, and
+/// reason.
 struct Expected {
     cc: &'static str,
     name: &'static str,
@@ -38,8 +39,9 @@ const EXPECTED: [Expected; 2] = [
         // Three cycles of eight round trips, the RTT a little above 40 ms, and the wait for the next probe.
         found: ("three cycles of 1.25", 4.0 * 8.0 * 0.045, "≤ 1.44 s: four cycles of 8 RTT"),
         lowered: ("about 2 s in the figure", 3.0, "ten rounds of a filled queue"),
-        // Above a BDP the phases of 1.25 and 0.75 cancel out. The queue drains by the pacing margin of 1 %, as far as the
-        // error of the filter leaves it, and at the latest by ProbeRTT ten seconds after the last one.
+        // Above a BDP the phases of 1.25 and 0.75 cancel out. The queue drains by the pacing margin of 1 %,
+        // as far as the error of the filter leaves it, and at the latest by ProbeRTT ten seconds
+        // after the last one.
         drained: 10.5,
     },
     Expected {
@@ -49,7 +51,8 @@ const EXPECTED: [Expected; 2] = [
         lowered: (
             "(not published)",
             12.0,
-            "the filter spans two probing cycles, each put off by a ProbeRTT every 5 s, and no loss tells sooner",
+            "the filter spans two probing cycles, each put off by a ProbeRTT every 5 s, and no loss tells \
+             sooner",
         ),
         drained: 13.0,
     },
@@ -148,8 +151,8 @@ fn judge(runs: &Runs) -> Outcome {
     let panels = expected.flat_map(|(expected, run)| panels(expected, run)).collect();
     let picture = Picture {
         title: "Figure 3: the bandwidth doubles at 20 s and halves at 40 s".into(),
-        subtitle: "Up: each probe raises inflight by a quarter and finds it delivered. Down: more is in flight than \
-                   fits, until the old maximum leaves the filter."
+        subtitle: "Up: each probe raises inflight by a quarter and finds it delivered. Down: more is in \
+                   flight than fits, until the old maximum leaves the filter."
             .into(),
         panels,
         columns: 2,

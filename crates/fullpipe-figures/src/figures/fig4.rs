@@ -12,8 +12,8 @@ pub(super) const FIGURE: Figure = Figure {
     source: PAPER,
     about: "CUBIC with the classic slow start that the figure shows; with HyStart (the kernel's default) it \
             leaves slow start before the buffer is full.",
-    published: "BBR's queue is gone within the first second, its round-trip time back at 40 ms and a BDP in flight (Figure 4). Of BBR v3 \
-                there is no such figure.",
+    published: "BBR's queue is gone within the first second, its round-trip time back at 40 ms and a BDP in \
+                flight (Figure 4). Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig4.toml",
     text: scenario!("fig4"),
     chapter: chapter!("fig4"),
@@ -39,7 +39,8 @@ fn judge(runs: &Runs) -> Outcome {
             "RTT back at 40 ms before 1 s",
             format!("RTT up to {} ms, {} ms after 0.9 s", n(peak), n(after)),
             format!(
-                "peak ≥ 60 ms; ≤ {settled:.1} ms after 0.9 s (RTprop and the packets of three send quanta, 1.2 ms each)"
+                "peak ≥ 60 ms; ≤ {settled:.1} ms after 0.9 s (RTprop and the packets of three send quanta, \
+                 1.2 ms each)"
             ),
             peak >= 60.0 && after <= settled,
         ));
@@ -81,8 +82,9 @@ fn judge(runs: &Runs) -> Outcome {
     let bdp = runs.runs.first().and_then(|(_, r)| r.path.bdp_bytes).unwrap_or(0) as f64 * 1e-3;
     let picture = Picture {
         title: "Figure 4: the first second on 10 Mbit/s, 40 ms".into(),
-        subtitle: "All double their rate each round trip until the pipe is full. BBR notices that the delivery rate \
-                   stops rising and drains what it queued; CUBIC goes on until the buffer overflows."
+        subtitle: "All double their rate each round trip until the pipe is full. BBR notices that the \
+                   delivery rate stops rising and drains what it queued; CUBIC goes on until the buffer \
+                   overflows."
             .into(),
         panels: vec![
             panel("Delivered", Quantity::new(column::DELIVERED_BYTES, "kB", 1e-3), None),

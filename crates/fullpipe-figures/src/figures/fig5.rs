@@ -12,10 +12,10 @@ pub(super) const FIGURE: Figure = Figure {
     id: "fig5",
     title: "The first eight seconds of BBR and CUBIC",
     source: PAPER,
-    about: "CUBIC with classic slow start, as in fig4. The plot shows eight seconds, the check uses twelve, so \
-            that CUBIC completes more than one of its cycles.",
-    published: "CUBIC's queue between 70 and 100 % of the buffer, BBR's round-trip time at 40 ms (Figure 5 and its text), here with the buffer of \
-                this path. Of BBR v3 there is no such figure.",
+    about: "CUBIC with classic slow start, as in fig4. The plot shows eight seconds, the check uses twelve, \
+            so that CUBIC completes more than one of its cycles.",
+    published: "CUBIC's queue between 70 and 100 % of the buffer, BBR's round-trip time at 40 ms (Figure 5 \
+                and its text), here with the buffer of this path. Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig5.toml",
     text: scenario!("fig5"),
     chapter: chapter!("fig5"),
@@ -69,8 +69,9 @@ fn small_queue_finding(runs: &Runs, (cc, name): (&str, &str)) -> Option<Finding>
     let spare = lab_tolerance_packets(runs.source) * 1500.0 / bdp;
     // In BDPs: the buffer is two.
     let q: Vec<f64> = buffer_fill(runs, cc, 2.0, 12.0)?.into_iter().map(|v| 2.0 * v).collect();
-    // v3's probe ends when the bandwidth has not grown for three rounds. Four or five of them in ten seconds take
-    // a fifth to a quarter of the time, so the 90th percentile lies among their own queues.
+    // v3's probe ends when the bandwidth has not grown for three rounds. Four or five of them in ten
+    // seconds take a fifth to a quarter of the time, so the 90th percentile lies among their own
+    // queues.
     let (settled, probing, why) = if cc == "bbr" {
         let left = queue_after_probe(runs.source).map_or(0.2, |packets| packets * 1500.0 / bdp);
         (left, 0.6 + spare, "a probe of 1.25")
@@ -82,7 +83,8 @@ fn small_queue_finding(runs: &Runs, (cc, name): (&str, &str)) -> Option<Finding>
         "RTT stays near 40 ms",
         format!("median {} BDP, 90th percentile {} BDP", n(median(&q)), n(quantile(&q, 0.9))),
         format!(
-            "median ≤ {settled:.2} BDP (what the send quanta of a probe leave), 90th percentile ≤ {probing:.2} ({why})"
+            "median ≤ {settled:.2} BDP (what the send quanta of a probe leave), 90th percentile ≤ \
+             {probing:.2} ({why})"
         ),
         median(&q) <= settled && quantile(&q, 0.9) <= probing,
     ))
@@ -104,8 +106,8 @@ fn picture(runs: &Runs) -> Picture {
     let inflight = INFLIGHT.panel("Inflight", during, INFLIGHT.curves(runs, during));
     Picture {
         title: "Figure 5: the first eight seconds on 10 Mbit/s, 40 ms".into(),
-        subtitle: "CUBIC's losses cut its window, but the queue never empties: every packet waits. BBR holds inflight \
-                   near the BDP and the round-trip time near that of the empty path."
+        subtitle: "CUBIC's losses cut its window, but the queue never empties: every packet waits. BBR \
+                   holds inflight near the BDP and the round-trip time near that of the empty path."
             .into(),
         panels: vec![rtt, inflight],
         ..Picture::default()

@@ -12,7 +12,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "Five BBR flows share a link",
     source: PAPER,
     about: "Five flows on 100 Mbit/s, 10 ms, starting two seconds apart.",
-    published: "fair shares, a fifth of the link for each, before 30 s are over (Figure 6 and its text). Of BBR v3 there is no such figure.",
+    published: "fair shares, a fifth of the link for each, before 30 s are over (Figure 6 and its text). Of \
+                BBR v3 there is no such figure.",
     file: "scenarios/figures/fig6.toml",
     text: scenario!("fig6"),
     chapter: chapter!("fig6"),
@@ -53,10 +54,9 @@ fn judge(runs: &Runs) -> Outcome {
     }
     let picture = Picture {
         title: "Figure 6: five flows, 100 Mbit/s, 10 ms, starting 2 s apart".into(),
-        subtitle:
-            "A large flow that enters ProbeRTT empties the queue; the others see a new minimum RTT at that \
-                   moment, so all minima expire together and the flows take turns from the same start."
-                .into(),
+        subtitle: "A large flow that enters ProbeRTT empties the queue; the others see a new minimum RTT at \
+                   that moment, so all minima expire together and the flows take turns from the same start."
+            .into(),
         panels,
         panel_height: 320,
         ..Picture::default()

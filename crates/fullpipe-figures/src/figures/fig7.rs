@@ -16,12 +16,12 @@ pub(super) const FIGURE: Figure = Figure {
     id: "fig7",
     title: "BBR against CUBIC on a wide-area network",
     source: PAPER,
-    about: "24 seeded paths of 0.1 to 2.5 Gbit/s, 20 to 250 ms, buffers of 2 to 30 % of a BDP and bursts of loss of \
-            0.002 to 0.5 %; 8 MB transfers one after the other on a persistent connection. The second curve has the receive \
-            buffer raised and no end of data, as in the paper's B4 lesson. Google's paths are not public: what can agree is the range \
-            of the gain, not its distribution.",
-    published: "2 to 25 times as much; 133 times with a raised receive buffer on one path (Figure 7 and its text). The distribution between has no \
-                numbers in the text.",
+    about: "24 seeded paths of 0.1 to 2.5 Gbit/s, 20 to 250 ms, buffers of 2 to 30 % of a BDP and bursts of \
+            loss of 0.002 to 0.5 %; 8 MB transfers one after the other on a persistent connection. The \
+            second curve has the receive buffer raised and no end of data, as in the paper's B4 lesson. \
+            Google's paths are not public: what can agree is the range of the gain, not its distribution.",
+    published: "2 to 25 times as much; 133 times with a raised receive buffer on one path (Figure 7 and its \
+                text). The distribution between has no numbers in the text.",
     file: "scenarios/figures/fig7.toml",
     text: scenario!("fig7"),
     chapter: chapter!("fig7"),
@@ -136,8 +136,8 @@ fn judge(runs: &Runs) -> Outcome {
     ];
     let picture = Picture {
         title: "Figure 7: throughput of BBR as a multiple of CUBIC's on the same path".into(),
-        subtitle: "Distribution over the paths. Loss that is not congestion, and buffers smaller than a BDP, hold a \
-                   loss-based sender far below the path's rate."
+        subtitle: "Distribution over the paths. Loss that is not congestion, and buffers smaller than a \
+                   BDP, hold a loss-based sender far below the path's rate."
             .into(),
         panels: vec![Panel {
             title: String::new(),

@@ -13,8 +13,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "Throughput against random loss",
     source: PAPER,
     about: "60-second flows on 100 Mbit/s, 100 ms.",
-    published: "BBR at rate × (1 − loss) to 5 % and near it to 15 %; CUBIC at a tenth at 0.1 % and stalled at 1 % (Figure 8 and its text). Of BBR v3 there \
-                is no such figure.",
+    published: "BBR at rate × (1 − loss) to 5 % and near it to 15 %; CUBIC at a tenth at 0.1 % and stalled \
+                at 1 % (Figure 8 and its text). Of BBR v3 there is no such figure.",
     file: "scenarios/figures/fig8.toml",
     text: scenario!("fig8"),
     chapter: chapter!("fig8"),
@@ -205,8 +205,8 @@ impl GoodputByLoss {
         };
         Picture {
             title: "Figure 8: throughput against random loss, 100 Mbit/s, 100 ms".into(),
-            subtitle: "CUBIC takes every loss for congestion. BBR v1 asks how much is delivered; BBR v3 also asks whether \
-                       more than 2 % is lost."
+            subtitle: "CUBIC takes every loss for congestion. BBR v1 asks how much is delivered; BBR v3 \
+                       also asks whether more than 2 % is lost."
                 .into(),
             panels: vec![Panel {
                 title: String::new(),
@@ -228,10 +228,11 @@ impl GoodputByLoss {
     }
 }
 
-const NOTE: &str = "Why not exactly rate × (1 − loss): BBR's bandwidth estimate is what is delivered, and loss p leaves \
-     rate × (1 − p) of it. Six of the eight phases pace at 99 % of that and lose p of it again; only the probe \
-     and the phase after it fill the link. That makes 4.5 % at p = 5 %, and each entry into recovery costs a \
-     round of packet conservation. Over the whole run ProbeRTT takes another 3 % (0.3 s in 10 s) and startup 2 %.";
+const NOTE: &str = "Why not exactly rate × (1 − loss): BBR's bandwidth estimate is what is delivered, and \
+                    loss p leaves rate × (1 − p) of it. Six of the eight phases pace at 99 % of that and \
+                    lose p of it again; only the probe and the phase after it fill the link. That makes 4.5 \
+                    % at p = 5 %, and each entry into recovery costs a round of packet conservation. Over \
+                    the whole run ProbeRTT takes another 3 % (0.3 s in 10 s) and startup 2 %.";
 
 fn judge(runs: &Runs) -> Outcome {
     let goodputs = GoodputByLoss::new(runs);

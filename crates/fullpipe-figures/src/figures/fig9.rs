@@ -16,11 +16,12 @@ pub(super) const FIGURE: Figure = Figure {
     id: "fig9",
     title: "Round-trip time of video-like flows over deep buffers",
     source: PAPER,
-    about: "40 seeded access paths from 2.5G (0.1 to 0.3 Mbit/s) to fibre (50 Mbit/s), 20 to 150 ms, buffers of \
-            30 kB to 1 MB (2.5G: 0.2 to 4 MB); segments of 4 s at 70 to 90 % of the link's rate. YouTube's population is not public, so the \
-            averages can agree in kind, not in the digit.",
-    published: "the round-trip time 53 % lower on average, more than 80 % on 2.5G (the text on Figure 9): drawn at the median of all paths and of the 2.5G \
-                ones, less than CUBIC's here by so much. The figure's own axis is of countries.",
+    about: "40 seeded access paths from 2.5G (0.1 to 0.3 Mbit/s) to fibre (50 Mbit/s), 20 to 150 ms, \
+            buffers of 30 kB to 1 MB (2.5G: 0.2 to 4 MB); segments of 4 s at 70 to 90 % of the link's rate. \
+            YouTube's population is not public, so the averages can agree in kind, not in the digit.",
+    published: "the round-trip time 53 % lower on average, more than 80 % on 2.5G (the text on Figure 9): \
+                drawn at the median of all paths and of the 2.5G ones, less than CUBIC's here by so much. \
+                The figure's own axis is of countries.",
     file: "scenarios/figures/fig9.toml",
     text: scenario!("fig9"),
     chapter: chapter!("fig9"),
@@ -113,8 +114,8 @@ fn judge(runs: &Runs) -> Outcome {
     curves.push(published("bbr", [reduced(0.5, 0.53), reduced(middle, 0.8)]));
     let picture = Picture {
         title: "Figure 9: median round-trip time of video-like flows, path by path".into(),
-        subtitle: "Distribution over the paths. With megabytes of buffer in front of a slow link, whoever fills the \
-                   buffer waits for seconds."
+        subtitle: "Distribution over the paths. With megabytes of buffer in front of a slow link, whoever \
+                   fills the buffer waits for seconds."
             .into(),
         panels: vec![Panel {
             title: String::new(),

@@ -12,8 +12,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "A 10-gigabit LAN with 1 % loss",
     source: "operators' measurement (wget of an ISO over 10 GbE, netem)",
     about: "The published figures end at 7.3 Gbit/s, which is what those hosts could do: ratios count.",
-    published: "without loss CUBIC 909 and BBR 913 MB/s, with 1 % CUBIC 142 and BBR 896 MB/s, means of a download whose packets' size is \
-                not told. Of BBR v3 nothing.",
+    published: "without loss CUBIC 909 and BBR 913 MB/s, with 1 % CUBIC 142 and BBR 896 MB/s, means of a \
+                download whose packets' size is not told. Of BBR v3 nothing.",
     file: "scenarios/figures/lan-loss.toml",
     text: scenario!("lan-loss"),
     chapter: chapter!("lan-loss"),
@@ -23,8 +23,8 @@ pub(super) const FIGURE: Figure = Figure {
     short: None,
 };
 
-/// Without loss the packet size does not matter, and with 1500 bytes the rate exceeds what the lab can emulate on two
-/// processors.
+/// Without loss the packet size does not matter, and with 1500 bytes the rate exceeds what the lab
+/// can emulate on two processors.
 fn relevant_cases(mut cases: Vec<Case>) -> Vec<Case> {
     cases.retain(|case| case.value("mtu") != Some("1500") || case.value("path.loss") != Some("0%"));
     cases
@@ -43,12 +43,12 @@ fn judge(runs: &Runs) -> Outcome {
         let rate = |cc| n(goodput(cc, mtu, loss) * MBIT);
         format!("CUBIC {}, BBR {} Mbit/s", rate("cubic"), rate("bbr"))
     };
-    // CUBIC's goodput depends on the kernel's tick (its setting `hz`): in the simulator BBR has 6.7 times as much with
-    // 1000 ticks per second, and 2.1 times as much with 250.
+    // CUBIC's goodput depends on the kernel's tick (its setting `hz`): in the simulator BBR has 6.7
+    // times as much with 1000 ticks per second, and 2.1 times as much with 250.
     let ticks = runs.runs.first().and_then(|(_, run)| run.provenance.ticks).unwrap_or(1000);
     let min_ratio = if ticks >= 1000 { 5.0 } else { 2.0 };
-    // The lab's ends share the processors with the emulator, and pacing costs CPU time: on two of them BBR carried 0.88
-    // to 1.03 of what CUBIC did in five runs.
+    // The lab's ends share the processors with the emulator, and pacing costs CPU time: on two of them
+    // BBR carried 0.88 to 1.03 of what CUBIC did in five runs.
     let tolerance = if runs.source == Source::Lab { 0.2 } else { 0.1 };
     let findings = vec![
         Finding::new(
@@ -88,8 +88,8 @@ fn judge(runs: &Runs) -> Outcome {
     };
     let picture = Picture {
         title: "10 Gbit/s, 0.2 ms, without and with 1 % loss".into(),
-        subtitle: "On a LAN a loss is repaired within a fraction of a millisecond; what costs is that CUBIC's window \
-                   never grows between two of them."
+        subtitle: "On a LAN a loss is repaired within a fraction of a millisecond; what costs is that \
+                   CUBIC's window never grows between two of them."
             .into(),
         panels: vec![
             panel("9000", "0%", &[("cubic", 909.0), ("bbr", 913.0)]),

@@ -40,8 +40,8 @@ fn judge(runs: &Runs) -> Outcome {
         )
         .differing(
             bbr > hybla,
-            "published, Hybla is ahead and hardly retransmits; here BBR is ahead, because the published bottleneck is not described and \
-             the one here punishes Hybla's overshoot harder",
+            "published, Hybla is ahead and hardly retransmits; here BBR is ahead, because the published \
+             bottleneck is not described and the one here punishes Hybla's overshoot harder",
         ),
         Finding::new(
             "Hybla ramps faster in the first seconds",
@@ -69,9 +69,15 @@ fn judge(runs: &Runs) -> Outcome {
     let so_far = Panel { curves: so_far.chain(reference).collect(), ..delivered };
     let picture = Picture {
         title: "20 s over 90 Mbit/s, 250 ms".into(),
-        subtitle: "Hybla grows as fast as a flow of 25 ms would; the others wait a quarter of a second for each round.".into(),
+        subtitle: "Hybla grows as fast as a flow of 25 ms would; the others wait a quarter of a second for \
+                   each round."
+            .into(),
         panels: vec![
-            panel("Delivered in the first five seconds", Quantity::new(column::DELIVERED_BYTES, "MB", 1e-6), 5.0),
+            panel(
+                "Delivered in the first five seconds",
+                Quantity::new(column::DELIVERED_BYTES, "MB", 1e-6),
+                5.0,
+            ),
             so_far,
             panel("Round-trip time", RTT, 20.0),
         ],

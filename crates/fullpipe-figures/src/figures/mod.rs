@@ -24,7 +24,8 @@ use crate::Figure;
 use fullpipe_experiment::format_number::significant;
 use fullpipe_experiment::recording::Source;
 
-/// "BBR: Congestion-Based Congestion Control", Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson, CACM 60(2), 2017.
+/// "BBR: Congestion-Based Congestion Control", Cardwell, Cheng, Gunn, Hassas Yeganeh, Jacobson,
+/// CACM 60(2), 2017.
 const PAPER: &str = "Cardwell et al., CACM 60(2), 2017";
 
 /// Controller names and titles of the BBR versions.
@@ -69,17 +70,18 @@ macro_rules! chapter {
 }
 use chapter;
 
-/// Additional queue in packets of 1500 bytes that is allowed in the lab for a BBR flow with some tens of packets in flight.
-/// An ACK of the kernel covers one or two packets, so that single rate samples are 1 or 2 % high, and BBR uses the maximum
-/// of ten rounds. That consumes the pacing margin of 1 % that drains the queue between probes, and raises values rounded
-/// to pairs of packets by a pair.
+/// Additional queue in packets of 1500 bytes that is allowed in the lab for a BBR flow with some
+/// tens of packets in flight. An ACK of the kernel covers one or two packets, so that single rate
+/// samples are 1 or 2 % high, and BBR uses the maximum of ten rounds. That consumes the pacing
+/// margin of 1 % that drains the queue between probes, and raises values rounded to pairs of
+/// packets by a pair.
 fn lab_tolerance_packets(source: Source) -> f64 {
     if source == Source::Lab { 2.0 } else { 0.0 }
 }
 
-/// Queue in packets of 1500 bytes that a probe of BBR v1 may leave in the lab. There the drain phase often ends after a round
-/// trip rather than by inflight: it has drained a quarter BDP and left the rest of what the probe added. For the
-/// simulator, each figure has its own bound.
+/// Queue in packets of 1500 bytes that a probe of BBR v1 may leave in the lab. There the drain
+/// phase often ends after a round trip rather than by inflight: it has drained a quarter BDP and
+/// left the rest of what the probe added. For the simulator, each figure has its own bound.
 fn queue_after_probe(source: Source) -> Option<f64> {
     (source == Source::Lab).then(|| PROBE_PACKETS + lab_tolerance_packets(source))
 }

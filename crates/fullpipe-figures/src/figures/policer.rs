@@ -11,8 +11,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "A token-bucket policer (§6.3)",
     source: PAPER,
     about: "100 Mbit/s, 40 ms, policed to 10 Mbit/s with a bucket of 150 kB.",
-    published: "no number. The text (§6.3) says that BBR learns the policed rate, and that a model of policers was added against the moderate losses of its \
-                probes.",
+    published: "no number. The text (§6.3) says that BBR learns the policed rate, and that a model of \
+                policers was added against the moderate losses of its probes.",
     file: "scenarios/figures/policer.toml",
     text: scenario!("policer"),
     chapter: chapter!("policer"),
@@ -55,8 +55,8 @@ fn judge(runs: &Runs) -> Outcome {
     let lost = panel("Packets lost so far", Quantity::new(column::LOST_PACKETS, "packets", 1.0));
     let picture = Picture {
         title: "§6.3: policed to 10 Mbit/s on a 100 Mbit/s path".into(),
-        subtitle: "The bucket's burst makes the path look ten times faster than it is; the losses after it show the \
-                   policer."
+        subtitle: "The bucket's burst makes the path look ten times faster than it is; the losses after it \
+                   show the policer."
             .into(),
         panels: vec![pacing, lost],
         ..Picture::default()

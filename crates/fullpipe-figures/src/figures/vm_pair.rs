@@ -10,9 +10,10 @@ pub(super) const FIGURE: Figure = Figure {
     id: "vm-pair",
     title: "Two virtual machines",
     source: "operators' measurement (iperf3 10 s between two VMs)",
-    about: "The published hosts are not described beyond that: here the virtual switch has a buffer of 0.7 BDP and \
-            0.003 % of random loss. The claim is the order, and the cost in retransmissions.",
-    published: "on the new kernel CUBIC 2.07 Gbit/s and 3970 retransmissions, BBR 2.65 Gbit/s and 120610, over the whole 10 s. Of BBR v3 nothing.",
+    about: "The published hosts are not described beyond that: here the virtual switch has a buffer of 0.7 \
+            BDP and 0.003 % of random loss. The claim is the order, and the cost in retransmissions.",
+    published: "on the new kernel CUBIC 2.07 Gbit/s and 3970 retransmissions, BBR 2.65 Gbit/s and 120610, \
+                over the whole 10 s. Of BBR v3 nothing.",
     file: "scenarios/figures/vm-pair.toml",
     text: scenario!("vm-pair"),
     chapter: chapter!("vm-pair"),
@@ -47,8 +48,9 @@ fn judge(runs: &Runs) -> Outcome {
         )
         .differing(
             !(PUBLISHED_RETRANSMITS / 3.0..=PUBLISHED_RETRANSMITS * 3.0).contains(&(bbr.1 / cubic.1)),
-            "more than three times off the published ratio: buffer and loss of the published path are not known, and the simulator's CUBIC \
-             sends a packet or two for each ACK, where the kernel's bursts overflow a shallow buffer",
+            "more than three times off the published ratio: buffer and loss of the published path are not \
+             known, and the simulator's CUBIC sends a packet or two for each ACK, where the kernel's bursts \
+             overflow a shallow buffer",
         ),
     ];
     let panel = |title: &str, shown: Quantity, reference: [Curve; 2]| {

@@ -11,8 +11,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "iperf between two clouds, before and after",
     source: "operators' measurements",
     about: "Three paths with light random loss; the published paths are not described.",
-    published: "from CUBIC to BBR 7.15 to 35.0, 250 to 800, and 30 to 40 to about 100 Mbit/s (drawn at 35), each on a path that is not described. Of BBR v3 \
-                nothing.",
+    published: "from CUBIC to BBR 7.15 to 35.0, 250 to 800, and 30 to 40 to about 100 Mbit/s (drawn at 35), \
+                each on a path that is not described. Of BBR v3 nothing.",
     file: "scenarios/figures/wan-host.toml",
     text: scenario!("wan-host"),
     chapter: chapter!("wan-host"),

@@ -146,8 +146,8 @@ fn counted(results: &Results) -> &'static str {
     }
 }
 
-/// Escapes JSON for use inside <script>, where `</script` and `<!--` would end or change it. In JSON, `<` occurs in
-/// strings only.
+/// Escapes JSON for use inside <script>, where `</script` and `<!--` would end or change it. In
+/// JSON, `<` occurs in strings only.
 pub(super) fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }

@@ -1,7 +1,7 @@
 //! A self-contained HTML page: it needs no network and no server, and opens from a file.
 //!
-//! User text (labels, titles, scenario files) enters the markup through [`escape_html`] and the script's data through
-//! [`data::json`]; the script sets text only, never markup.
+//! User text (labels, titles, scenario files) enters the markup through [`escape_html`] and the
+//! script's data through [`data::json`]; the script sets text only, never markup.
 
 mod data;
 #[cfg(feature = "sequence")]
@@ -47,8 +47,8 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
     page(results, about, &Extra::default(), out)
 }
 
-/// Writes the page of a capture: `words` explain what limited the connection, `sender` is the identified controller and
-/// `sequences` are the packets.
+/// Writes the page of a capture: `words` explain what limited the connection, `sender` is the
+/// identified controller and `sequences` are the packets.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -62,7 +62,7 @@ pub fn write_capture(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let extra = Extra {
-        verdict: (!words.is_empty()).then(|| sequence::words(words)),
+        verdict: (!words.is_empty()).then(|| sequence::conclusion_lines(words)),
         section: sequence::section(sequences) + &sender.map_or_else(String::new, sequence::sender),
         script: sequence::script(sequences)?,
     };
@@ -168,7 +168,8 @@ pub struct PlottedPage<'a> {
     pub style: &'a str,
     /// JSON that the script finds in the element `data`.
     pub data: &'a str,
-    /// The script. It can use `uPlot` and the object `fullpipe` of prelude.js; the theme button has the id `theme`.
+    /// The script. It can use `uPlot` and the object `fullpipe` of prelude.js; the theme button has
+    /// the id `theme`.
     pub script: &'a str,
 }
 

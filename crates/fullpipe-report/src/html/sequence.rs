@@ -97,8 +97,8 @@ fn pack(sequence: &Sequence) -> io::Result<Vec<u8>> {
 }
 
 /// The conclusions, one per line, in place of the verdict of a race.
-pub(super) fn words(words: &[String]) -> String {
-    words.iter().map(|w| escape_html(w).to_string()).collect::<Vec<_>>().join("<br>")
+pub(super) fn conclusion_lines(lines: &[String]) -> String {
+    lines.iter().map(|line| escape_html(line).to_string()).collect::<Vec<_>>().join("<br>")
 }
 
 #[cfg(test)]

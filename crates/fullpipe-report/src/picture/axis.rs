@@ -11,8 +11,8 @@ pub(super) struct FittedAxis {
 }
 
 impl FittedAxis {
-    /// Fits an axis to its own range or that of `values`, with about `count` ticks. With `from_zero` a linear axis without
-    /// negative values starts at 0.
+    /// Fits an axis to its own range or that of `values`, with about `count` ticks. With
+    /// `from_zero` a linear axis without negative values starts at 0.
     pub(super) fn new(
         axis: &Axis,
         values: impl Iterator<Item = f64>,
@@ -89,7 +89,8 @@ fn linear_ticks(from: f64, to: f64, count: usize) -> Vec<(f64, String)> {
         .collect()
 }
 
-/// Powers of ten, with multiples of 2 and 5, or 3, where they fit. Less than a decade has linear ticks.
+/// Powers of ten, with multiples of 2 and 5, or 3, where they fit. Less than a decade has linear
+/// ticks.
 fn log_ticks(from: f64, to: f64, count: usize) -> Vec<(f64, String)> {
     let (low, high) = (from.log10().floor() as i32, to.log10().ceil() as i32);
     let ticks_with = |factors: &[f64], stride: usize| -> Vec<f64> {

@@ -21,8 +21,8 @@ impl Font {
         f32::from(self.face.units_per_em())
     }
 
-    /// The glyphs of `text`, each with its distance from the start, and the total width, in font units. Characters that
-    /// the font lacks become `?`.
+    /// The glyphs of `text`, each with its distance from the start, and the total width, in font
+    /// units. Characters that the font lacks become `?`.
     pub(super) fn glyphs(&self, text: &str) -> (Vec<(GlyphId, u32)>, u32) {
         let mut x = 0;
         let place = |c| {

@@ -469,7 +469,8 @@ fn points_along(curve: &Curve, plot: &Plot) -> Vec<(f32, f32)> {
     all
 }
 
-/// The first position for a label of `width` that hides the fewest points and no other label, with its rectangle.
+/// The first position for a label of `width` that hides the fewest points and no other label, with
+/// its rectangle.
 fn label_position(
     places: &[((f32, f32), Anchor)],
     width: f32,

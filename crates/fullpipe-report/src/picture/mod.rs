@@ -1,7 +1,7 @@
 //! Plots as SVG and PNG. The font is embedded, so that they look the same on every machine.
 //!
-//! A [`Picture`] is a grid of panels with curves, axes and marks. Only [`race_picture`] and [`sweep_picture`] know about
-//! congestion control.
+//! A [`Picture`] is a grid of panels with curves, axes and marks. Only [`race_picture`] and
+//! [`sweep_picture`] know about congestion control.
 //!
 //! ```
 //! use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
@@ -90,7 +90,8 @@ pub struct Axis {
     pub label: String,
     /// Linear or logarithmic.
     pub scale: Scale,
-    /// Range; `None` fits it to the values. A fitted linear axis starts at 0 unless values are negative.
+    /// Range; `None` fits it to the values. A fitted linear axis starts at 0 unless values are
+    /// negative.
     pub range: Option<(f64, f64)>,
     /// Names for the values 0, 1, 2, … instead of numbers.
     pub names: Vec<String>,
@@ -150,7 +151,8 @@ pub enum Scale {
 /// Points, connected or not. A point that is not finite interrupts the curve.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Curve {
-    /// Label in the legend. Curves with the same label and colour share an entry; an empty label has none.
+    /// Label in the legend. Curves with the same label and colour share an entry; an empty label
+    /// has none.
     pub label: String,
     /// sRGB.
     pub colour: [u8; 3],
@@ -197,8 +199,8 @@ pub enum Stroke {
     Dots,
     /// Dots connected by lines, for few measured points.
     DottedLine,
-    /// Hollow diamonds on top of all other curves, for reference values. In the legend, all colours of a label share an
-    /// entry.
+    /// Hollow diamonds on top of all other curves, for reference values. In the legend, all colours
+    /// of a label share an entry.
     Hollow,
     /// A wide pale line below all other curves, for reference values.
     Band,

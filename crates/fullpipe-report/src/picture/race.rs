@@ -2,7 +2,7 @@
 
 use super::{Axis, Curve, Mark, Panel, Picture, sweep_picture};
 use crate::figures::{rate_unit, size_unit};
-use crate::palette::{Colour, controller_colour, look};
+use crate::palette::{Colour, controller_colour, style};
 use crate::reduce::{Grid, lines, smoothed};
 use crate::verdict::{problems, verdict};
 use crate::{About, comparison, reduce};
@@ -164,7 +164,7 @@ fn queue(results: &Results, scale: f64, unit: &str, end: f64) -> Panel {
         let (label, look) = match by_controller {
             true => (&run.cc, (controller_colour(&run.cc), 0)),
             // A queue belongs to all flows of the run, so it has the controller's plain colour.
-            false => (&run.label, look(&run.cc, nth, of(&run.cc))),
+            false => (&run.label, style(&run.cc, nth, of(&run.cc))),
         };
         Some(curve(label, look, &series.t_s, values, scale))
     });

@@ -23,8 +23,9 @@ pub(super) fn render(drawing: &Drawing) -> String {
     }
     let (w, h) = (drawing.width.ceil(), drawing.height.ceil());
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{h}\" viewBox=\"0 0 {w} {h}\">\n\
-         <title>{}</title>\n<defs>\n{}</defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n{}</svg>\n",
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{w}\" height=\"{h}\" viewBox=\"0 0 {w} \
+         {h}\">\n<title>{}</title>\n<defs>\n{}</defs>\n<rect width=\"100%\" height=\"100%\" \
+         fill=\"#fff\"/>\n{}</svg>\n",
         escape_html(&drawing.title),
         svg.definitions(),
         svg.body
@@ -102,7 +103,8 @@ impl Svg {
         let body = &mut self.body;
         let _ = write!(
             body,
-            "<g role=\"img\" aria-label=\"{}\" fill=\"{}\"{rim} transform=\"translate({} {}){turn} scale({scale:.6} -{scale:.6}) translate({shift} 0)\">",
+            "<g role=\"img\" aria-label=\"{}\" fill=\"{}\"{rim} transform=\"translate({} {}){turn} \
+             scale({scale:.6} -{scale:.6}) translate({shift} 0)\">",
             escape_html(text),
             hex(*colour),
             tenth(*x),

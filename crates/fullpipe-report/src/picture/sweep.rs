@@ -1,7 +1,8 @@
-//! A sweep as a picture: one swept parameter on the x axis, one panel for each combination of the others.
+//! A sweep as a picture: one swept parameter on the x axis, one panel for each combination of the
+//! others.
 //!
-//! Quantities have a linear or, over a wide range, a logarithmic axis, and their means are connected. Categories are dots
-//! without connecting lines.
+//! Quantities have a linear or, over a wide range, a logarithmic axis, and their means are
+//! connected. Categories are dots without connecting lines.
 
 use super::{Axis, Curve, Panel, Picture, Scale, Stroke};
 use crate::figures::rate_unit;
@@ -94,8 +95,8 @@ pub fn sweep_picture(results: &Results) -> Option<Picture> {
     Some(Picture { panels, columns, ..Picture::default() })
 }
 
-/// Selects the quantity with the most values, otherwise the category with the most. Runs without parameters are placed by
-/// their path.
+/// Selects the quantity with the most values, otherwise the category with the most. Runs without
+/// parameters are placed by their path.
 fn x_axis(results: &Results) -> XAxis<'_> {
     let keys = distinct(results.runs.iter().flat_map(varied_path).map(|varied| varied.key.as_str()));
     let values = |key: &str| distinct(results.runs.iter().filter_map(|run| run.varied(key)));
@@ -250,7 +251,8 @@ mod tests {
     use super::*;
     use crate::support;
 
-    /// Runs of bbr and cubic for each combination of these values with falling goodput; the last parameter varies fastest.
+    /// Runs of bbr and cubic for each combination of these values with falling goodput; the last
+    /// parameter varies fastest.
     fn sweep(keys: &[(&str, &[&str])], repeats: u32) -> Results {
         let race = support::race(0.5);
         let mut combinations: Vec<Vec<Variation>> = vec![vec![]];

@@ -78,7 +78,8 @@ impl Group {
         &self.sketches[metric as usize]
     }
 
-    /// Share of all data segments that were retransmissions, 0 to 1; `None` if no data segment was sent.
+    /// Share of all data segments that were retransmissions, 0 to 1; `None` if no data segment was
+    /// sent.
     pub fn retransmitted_share(&self) -> Option<f64> {
         (self.segments > 0).then(|| (self.retransmitted as f64 / self.segments as f64).min(1.0))
     }

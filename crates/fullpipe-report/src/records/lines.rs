@@ -3,8 +3,8 @@
 use fullpipe_experiment::connection::{Connection, SCHEMA};
 use serde_json::{Map, Value};
 
-/// Writes the line of a connection. Fields that are null, empty or all zero are omitted to save space; `serde(default)`
-/// restores them on reading.
+/// Writes the line of a connection. Fields that are null, empty or all zero are omitted to save
+/// space; `serde(default)` restores them on reading.
 pub(super) fn line(record: &Connection, into: &mut Vec<u8>) -> serde_json::Result<()> {
     let Value::Object(fields) = serde_json::to_value(record)? else { return Ok(()) };
     let mut known = Map::new();

@@ -1,4 +1,5 @@
-//! Records of closed connections: written to rotated files of bounded size, and read back as distributions.
+//! Records of closed connections: written to rotated files of bounded size, and read back as
+//! distributions.
 
 mod distributions;
 mod files;

@@ -1,6 +1,8 @@
-//! Records as Parquet rows, Snappy-compressed: one column per field, for the direction that the recorded socket sent.
+//! Records as Parquet rows, Snappy-compressed: one column per field, for the direction that the
+//! recorded socket sent.
 //!
-//! A Parquet file ends with its index, so it is written under a temporary name and renamed when complete.
+//! A Parquet file ends with its index, so it is written under a temporary name and renamed when
+//! complete.
 
 mod footer;
 

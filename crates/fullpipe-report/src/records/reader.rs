@@ -55,7 +55,8 @@ pub fn read(path: &Path, all: &mut Distributions) -> Result<ReadSummary, ReadErr
     read_lines(BufReader::new(first[..begins].chain(file)), add).map_err(fail)
 }
 
-/// Calls `each` for every record of JSON text: one record per line, or one document with all of them.
+/// Calls `each` for every record of JSON text: one record per line, or one document with all of
+/// them.
 ///
 /// # Errors
 /// The text is not a list of records; the message names the line.
@@ -106,7 +107,8 @@ pub fn read_lines(
     Ok(found)
 }
 
-/// Calls `each` for every record of a document with all of them, while it is read: one record is in memory at a time.
+/// Calls `each` for every record of a document with all of them, while it is read: one record is in
+/// memory at a time.
 fn read_document(source: impl Read, each: &mut dyn FnMut(&Connection)) -> Result<u64, String> {
     let mut document = Document { schema: None, has_records: false, count: 0, each };
     let mut json = serde_json::Deserializer::from_reader(source);

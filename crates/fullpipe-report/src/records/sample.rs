@@ -78,8 +78,8 @@ pub(super) fn rate(bytes: u64, busy_s: f64) -> Option<f64> {
     (bytes > 0 && busy_s >= MIN_BUSY_S).then(|| bytes as f64 * 8.0 / busy_s)
 }
 
-/// The prefix that a site is usually assigned, as `192.0.2.0/24` or `2001:db8:1::/48`. A hashed address keeps its
-/// hashed prefix.
+/// The prefix that a site is usually assigned, as `192.0.2.0/24` or `2001:db8:1::/48`. A hashed
+/// address keeps its hashed prefix.
 pub(super) fn prefix(ip: IpAddr) -> String {
     match ip {
         IpAddr::V6(v6) if is_anonymised(ip) => Ipv6Net::new_assert(v6, 96).trunc().to_string(),

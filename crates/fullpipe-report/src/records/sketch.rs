@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Values counted in buckets that grow by 4 % each, so that every quantile is within 2 % of the exact one (Masson, Rim
-/// and Lee, "DDSketch", PVLDB 12, 2019).
+/// Values counted in buckets that grow by 4 % each, so that every quantile is within 2 % of the
+/// exact one (Masson, Rim and Lee, "DDSketch", PVLDB 12, 2019).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct QuantileSketch {
     /// Number of values that are not above 0.
@@ -41,7 +41,8 @@ impl QuantileSketch {
         self.steps().find(|(_, up_to)| *up_to >= wanted).map(|(value, _)| value)
     }
 
-    /// Each value in rising order with the share of all values that do not exceed it. Values of 0 and below count as 0.
+    /// Each value in rising order with the share of all values that do not exceed it. Values of 0
+    /// and below count as 0.
     pub fn cumulative(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         self.steps().map(|(value, up_to)| (value, up_to as f64 / self.count as f64))
     }

@@ -128,7 +128,8 @@ impl Writer {
     /// Writes a record. It may stay buffered until [`flush`](Self::flush).
     ///
     /// # Errors
-    /// The record cannot be written. The file then ends with the last record that [`written`](Self::written) counts.
+    /// The record cannot be written. The file then ends with the last record that
+    /// [`written`](Self::written) counts.
     pub fn write(&mut self, record: &Connection) -> Result<(), RecordsError> {
         let outcome = match &mut self.sink {
             Sink::Lines(lines) => lines.write(record, &mut self.written),
@@ -138,7 +139,8 @@ impl Writer {
         self.with_path(outcome)
     }
 
-    /// Writes buffered lines, so that a reader can follow the file. Parquet is not readable before its end.
+    /// Writes buffered lines, so that a reader can follow the file. Parquet is not readable before
+    /// its end.
     ///
     /// # Errors
     /// As [`write`](Self::write).

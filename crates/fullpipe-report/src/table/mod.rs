@@ -155,7 +155,8 @@ impl Columns {
     }
 }
 
-/// Rows of all runs and, where flows share a run, of the flows; of many flows the first ones and the last.
+/// Rows of all runs and, where flows share a run, of the flows; of many flows the first ones and
+/// the last.
 fn collect<'a>(condensed: &'a Condensed<'_>, columns: &Columns) -> Vec<Row<'a>> {
     let results = &*condensed.results;
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
@@ -345,7 +346,8 @@ mod tests {
         let text = table(&race, &PLAIN);
         assert!(text.contains("bbr × 5") && text.contains("Student's t") && widest(&text) <= 80, "{text}");
         let mean = race.runs[0].summary.goodput_bps / 1.01 * 1.03 / 1e6;
-        // One percent of the goodput, times the deviation of 1 to 5, over the square root of five, times t = 2.776.
+        // One percent of the goodput, times the deviation of 1 to 5, over the square root of five, times t
+        // = 2.776.
         let half = mean / 1.03 / 100.0 * 2.5_f64.sqrt() / 5.0_f64.sqrt() * 2.776;
         let row = text.lines().find(|line| line.starts_with("bbr × 5")).unwrap();
         let cells: Vec<f64> =

@@ -2,9 +2,9 @@
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Draws `values` at rising times `t` from 0 to `end` in `width` characters. Each character is the mean of its interval on
-/// a scale from 0 to `top`; without samples in it, the value of the next sample, which describes the time before it. It is
-/// a blank where there is no value.
+/// Draws `values` at rising times `t` from 0 to `end` in `width` characters. Each character is the
+/// mean of its interval on a scale from 0 to `top`; without samples in it, the value of the next
+/// sample, which describes the time before it. It is a blank where there is no value.
 pub(crate) fn sparkline(t: &[f64], values: &[f64], end: f64, top: f64, width: usize) -> String {
     let mut sums = vec![(0.0, 0u32); width];
     for (&t, &v) in t.iter().zip(values) {

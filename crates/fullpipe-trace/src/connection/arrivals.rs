@@ -1,5 +1,5 @@
-//! Arrival rates, for captures at the receiver: there an ACK follows its data at once, so that delivery rate samples as at
-//! the sender are meaningless.
+//! Arrival rates, for captures at the receiver: there an ACK follows its data at once, so that
+//! delivery rate samples as at the sender are meaningless.
 
 use crate::histogram::Histogram;
 use fullpipe_units::{Span, Time};
@@ -18,12 +18,13 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Adds `bytes` at `at` on a path with the RTT `rtt`. `in_flight_before`: other data was in flight when they were sent.
+    /// Adds `bytes` at `at` on a path with the RTT `rtt`. `in_flight_before`: other data was in
+    /// flight when they were sent.
     #[inline]
     pub(super) fn add(&mut self, at: Time, bytes: u64, rtt: Span, in_flight_before: bool) {
         let window = rtt.max(Span::from_millis(1));
-        // After a pause of a round trip the sender was idle or waited for a timeout, unless the serialisation of a packet
-        // takes longer.
+        // After a pause of a round trip the sender was idle or waited for a timeout, unless the
+        // serialisation of a packet takes longer.
         let paused = at.since(self.last) > window && !in_flight_before;
         self.last = at;
         let Some(anchor) = self.anchor.filter(|_| !paused) else {

@@ -4,8 +4,8 @@ use crate::histogram::Histogram;
 use fullpipe_experiment::connection::Pacing;
 use fullpipe_units::{Span, Time};
 
-/// Maximum gap within a burst. On paths below 1 Gbit/s, Linux's pacing timer and `fq` wait longer between bursts of at
-/// least two segments, and a stack sends the data released by an ACK faster.
+/// Maximum gap within a burst. On paths below 1 Gbit/s, Linux's pacing timer and `fq` wait longer
+/// between bursts of at least two segments, and a stack sends the data released by an ACK faster.
 const MAX_BURST_GAP: Span = Span::from_micros(20);
 /// Maximum reaction time of a stack to an ACK, interrupt coalescing and a busy processor included.
 const MAX_REACTION: Span = Span::from_micros(250);

@@ -1,11 +1,12 @@
-//! RTT samples from timestamps (RFC 7323): from the first packet with a value to its first echo. Works for pure
-//! acknowledgments and despite retransmissions.
+//! RTT samples from timestamps (RFC 7323): from the first packet with a value to its first echo.
+//! Works for pure acknowledgments and despite retransmissions.
 
 use crate::sequence::later;
 use fullpipe_units::{Span, Time};
 use std::collections::VecDeque;
 
-/// Maximum number of values waiting for their echo. Bounded, as the packets of the peer may not be in the capture.
+/// Maximum number of values waiting for their echo. Bounded, as the packets of the peer may not be
+/// in the capture.
 const MAX_WAITING: usize = 1 << 14;
 
 /// Timestamps of one end that wait for their echo.

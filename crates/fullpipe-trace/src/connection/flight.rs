@@ -4,8 +4,8 @@ use fullpipe_cc::Stamp;
 use fullpipe_units::Time;
 use std::collections::VecDeque;
 
-/// Maximum number of packets in flight, for captures without ACKs. More occur only on paths with a bandwidth-delay product
-/// beyond 1.5 GB.
+/// Maximum number of packets in flight, for captures without ACKs. More occur only on paths with a
+/// bandwidth-delay product beyond 1.5 GB.
 const MAX_PACKETS: usize = 1 << 20;
 
 /// A range of data in flight.

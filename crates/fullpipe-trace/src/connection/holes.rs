@@ -21,7 +21,8 @@ pub(super) struct Hole {
     pub(super) value: Option<u32>,
     /// Segments captured before it.
     segments: u64,
-    /// From when on acknowledgments inform the sender of the loss, or of the loss of the last repair.
+    /// From when on acknowledgments inform the sender of the loss, or of the loss of the last
+    /// repair.
     detectable: Option<Time>,
     /// Lost repairs, and when the last was missed.
     lost_repairs: u32,
@@ -60,8 +61,9 @@ impl Holes {
         });
     }
 
-    /// Records data from `seq` on at `at`, sent after the acknowledgments of `answered`. A sender repairs known holes in order
-    /// and before it sends new data: the repair of a known hole that did not arrive was lost.
+    /// Records data from `seq` on at `at`, sent after the acknowledgments of `answered`. A sender
+    /// repairs known holes in order and before it sends new data: the repair of a known hole
+    /// that did not arrive was lost.
     pub(super) fn data_passes(&mut self, seq: u64, at: Time, answered: Time, rtt: Span, segments: u64) {
         for hole in self.all.iter_mut().take_while(|h| h.end <= seq) {
             let detectable = hole.detectable.unwrap_or(hole.at + rtt / 4 + TICKS);

@@ -18,7 +18,8 @@ pub(super) struct Summary {
 
 /// Share of BtlBw from which the path counts as full.
 const FULL_SHARE: f64 = 0.93;
-/// A queueing delay of this share of RTprop plus this many segments at BtlBw also means a full path.
+/// A queueing delay of this share of RTprop plus this many segments at BtlBw also means a full
+/// path.
 const QUEUE_SHARE: f64 = 0.10;
 const QUEUE_SEGMENTS: u64 = 6;
 /// Inflight counts as constant within this share, for this many round trips without loss.
@@ -74,7 +75,7 @@ pub(super) fn limits(bins: &Bins, summary: &Summary) -> Limits {
         .filter(|s| s.share > 0.0)
         .collect();
     shares.sort_by(|a, b| b.share.total_cmp(&a.share));
-    let words = words(&shares, summary);
+    let words = describe(&shares, summary);
     Limits { shares, intervals, words }
 }
 
@@ -122,8 +123,9 @@ fn path(round: &Round, summary: &Summary, policed: bool, constant: bool) -> Limi
     }
 }
 
-/// Detects a policer. A token bucket drops packets above its rate without queueing: there are losses in several rounds, a
-/// constant delivery rate between losses, and no queue before them (Flach et al., SIGCOMM 2016, §2).
+/// Detects a policer. A token bucket drops packets above its rate without queueing: there are
+/// losses in several rounds, a constant delivery rate between losses, and no queue before them
+/// (Flach et al., SIGCOMM 2016, §2).
 fn policer(rounds: &[Round], summary: &Summary) -> bool {
     let (Some(btlbw), Some(rtprop)) = (summary.btlbw, summary.rtprop) else { return false };
     let lossy: Vec<&Round> = rounds.iter().filter(|r| r.bin.retransmitted + r.bin.missing > 0).collect();
@@ -147,8 +149,8 @@ fn policer(rounds: &[Round], summary: &Summary) -> bool {
     at_rate.count() * 2 > lossy.len()
 }
 
-/// Rounds in which inflight was constant at its maximum without losses. That is a send buffer; a congestion window would be
-/// larger at other times.
+/// Rounds in which inflight was constant at its maximum without losses. That is a send buffer; a
+/// congestion window would be larger at other times.
 fn constant(rounds: &[Round], summary: &Summary) -> Vec<bool> {
     let mut constant = vec![false; rounds.len()];
     let most = rounds.iter().map(|r| r.bin.inflight).max().unwrap_or_default();
@@ -167,7 +169,7 @@ fn constant(rounds: &[Round], summary: &Summary) -> Vec<bool> {
     constant
 }
 
-fn words(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
+fn describe(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
     let Some(most) = shares.first() else { return Vec::new() };
     let percent = |s: &LimitShare| format!("{:.0} %", s.share * 100.0);
     let sentence = |s: &LimitShare| {
@@ -175,17 +177,21 @@ fn words(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
         match s.by {
             Limitation::Application => {
                 format!(
-                    "{of} of the time the sending application had no data to send: the network was not the limit"
+                    "{of} of the time the sending application had no data to send: the network was not the \
+                     limit"
                 )
             }
             Limitation::ReceiveWindow => format!(
-                "{of} of the time the receive window was full: the receiving application reads too slowly, or its receive buffer is too small for this path"
+                "{of} of the time the receive window was full: the receiving application reads too slowly, \
+                 or its receive buffer is too small for this path"
             ),
             Limitation::SendBuffer => format!(
-                "{of} of the time the data in flight was constant without losses: the send buffer or a window clamp is too small for this path"
+                "{of} of the time the data in flight was constant without losses: the send buffer or a \
+                 window clamp is too small for this path"
             ),
             Limitation::CongestionWindow => format!(
-                "{of} of the time the congestion window was the limit: the connection was in slow start, or had backed off after losses"
+                "{of} of the time the congestion window was the limit: the connection was in slow start, or \
+                 had backed off after losses"
             ),
             Limitation::Bandwidth => match summary.btlbw {
                 Some(rate) => format!("{of} of the time the path was full, at {}", text::rate(rate)),

@@ -13,7 +13,8 @@ const MAX_PHASES: usize = 512;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Receiver {
     phases: Vec<ReceiverBehaviour>,
-    /// In-order ACKs of the current sample, the bytes that they acknowledge, and the bytes that arrived before them.
+    /// In-order ACKs of the current sample, the bytes that they acknowledge, and the bytes that
+    /// arrived before them.
     acks: u32,
     bytes: u64,
     from: u64,

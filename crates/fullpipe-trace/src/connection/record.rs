@@ -11,7 +11,8 @@ use fullpipe_experiment::connection::{
 };
 use fullpipe_units::{Rate, Span};
 
-/// Half width of a mode of the rate distribution (measured: the rate of a full link varies by less).
+/// Half width of a mode of the rate distribution (measured: the rate of a full link varies by
+/// less).
 const MODE_SPREAD: f64 = 0.015;
 /// Minimum weight of a sustained rate relative to the largest mode,
 const MIN_SHARE_OF_BEST: f64 = 0.15;
@@ -176,7 +177,8 @@ fn rtprop(half: &Half, peer: &Half, place: Place) -> Option<Span> {
     }
 }
 
-/// The receive windows. If the scale is unknown, the smallest scale that allows the data in flight is assumed.
+/// The receive windows. If the scale is unknown, the smallest scale that allows the data in flight
+/// is assumed.
 fn window(half: &Half) -> Window {
     let mut w = half.counts.window.clone();
     if w.scale_unknown

@@ -29,8 +29,8 @@ pub(super) enum Cause {
     Timeout,
 }
 
-/// Minimum retransmission timeout beyond srtt in Linux (`tcp_rto_min`: 200 ms), less a clock tick at 100 Hz; other stacks
-/// wait longer.
+/// Minimum retransmission timeout beyond srtt in Linux (`tcp_rto_min`: 200 ms), less a clock tick
+/// at 100 Hz; other stacks wait longer.
 const MIN_RTO_BEYOND_SRTT: Span = Span::from_millis(190);
 
 /// Classifies a retransmission.
@@ -40,8 +40,8 @@ pub(super) fn cause(c: &Circumstances) -> Cause {
     if c.loss_detected && !(waited && c.first) {
         return if c.after_timeout && !c.first { Cause::Timeout } else { Cause::Fast };
     }
-    // RFC 8985 §7.2: a probe waits two RTTs, plus 200 ms for the delayed ACK of a single packet; it is sent once and
-    // repeats the last data only.
+    // RFC 8985 §7.2: a probe waits two RTTs, plus 200 ms for the delayed ACK of a single packet; it is
+    // sent once and repeats the last data only.
     if c.last && !c.repeated && !c.after_timeout && c.silence >= srtt {
         return Cause::TailLoss;
     }

@@ -19,7 +19,8 @@ struct Run<T> {
     of: T,
 }
 
-/// Intervals whose width doubles when there are too many. Memory depends on the events, not on the time.
+/// Intervals whose width doubles when there are too many. Memory depends on the events, not on the
+/// time.
 #[derive(Clone, Debug)]
 pub(crate) struct Timeline<T> {
     start: Time,
@@ -32,7 +33,8 @@ pub(crate) struct Timeline<T> {
 }
 
 impl<T: Interval> Timeline<T> {
-    /// A time series from `start` with at most `max_intervals` intervals, initially a millisecond wide.
+    /// A time series from `start` with at most `max_intervals` intervals, initially a millisecond
+    /// wide.
     pub(crate) fn new(start: Time, max_intervals: usize) -> Self {
         Timeline {
             start,
@@ -168,7 +170,8 @@ impl<T: Interval> Timeline<T> {
         self.runs.iter().flat_map(|run| std::iter::repeat_n(&run.of, run.count))
     }
 
-    /// Merges groups of `each` intervals; returns the size and the data of each group. The last group may be smaller.
+    /// Merges groups of `each` intervals; returns the size and the data of each group. The last
+    /// group may be smaller.
     pub(crate) fn grouped(&self, each: usize) -> Vec<(usize, T)> {
         let mut together: Vec<(usize, T)> = Vec::with_capacity(self.count().div_ceil(each.max(1)));
         for one in self.all() {

@@ -38,7 +38,8 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// A connection whose first segment is `s`. `specified_point`: the place of capture, if the user specified it.
+    /// A connection whose first segment is `s`. `specified_point`: the place of capture, if the
+    /// user specified it.
     pub(crate) fn new(number: u32, s: &Segment, detail: Detail, specified_point: Option<Point>) -> Self {
         // Without a SYN, the lower port is the server's.
         let from_client = match (s.flags.has(Flags::SYN), s.flags.has(Flags::ACK)) {
@@ -96,7 +97,8 @@ impl Tracker {
         }
     }
 
-    /// Round-trip time between the place of capture and the sender of half `of`; zero at the sender.
+    /// Round-trip time between the place of capture and the sender of half `of`; zero at the
+    /// sender.
     fn sender_rtt(&self, of: usize) -> Span {
         let far = self.halves[1 - of].leg.min;
         match (self.specified_point, of) {
@@ -239,7 +241,8 @@ impl Tracker {
         }
     }
 
-    /// Records a timestamp round trip, but only without data in flight: echoes include delayed ACKs.
+    /// Records a timestamp round trip, but only without data in flight: echoes include delayed
+    /// ACKs.
     fn add_echo_sample(&mut self, of: usize, now: Time, sample: Span) {
         if self.halves[of].is_idle() {
             self.add_leg_sample(of, now, sample);

@@ -1,4 +1,5 @@
-//! The behaviour of a sender over time in bounded memory, for the identification of its congestion controller.
+//! The behaviour of a sender over time in bounded memory, for the identification of its congestion
+//! controller.
 
 use super::receiving::{Acknowledgment, Receiver};
 use super::timeline::{Interval, Timeline};
@@ -9,7 +10,8 @@ use std::collections::VecDeque;
 
 /// Maximum number of steps; 230 kB if all differ.
 const MAX_STEPS: usize = 4096;
-/// Maximum number of timestamps waiting for their echo: one per millisecond. Bounded, as some are never echoed.
+/// Maximum number of timestamps waiting for their echo: one per millisecond. Bounded, as some are
+/// never echoed.
 const MAX_WAITING: usize = 1 << 12;
 
 /// Events of one interval.
@@ -21,7 +23,8 @@ pub(crate) struct Step {
     pub(crate) arrived: u32,
     /// Retransmitted segments, those that filled a hole late included.
     pub(crate) retransmitted: u32,
-    /// Segments sent in this interval that were lost; at the receiver, those that should have arrived in it.
+    /// Segments sent in this interval that were lost; at the receiver, those that should have
+    /// arrived in it.
     pub(crate) lost: u32,
     /// Maximum of the payload bytes in flight.
     pub(crate) inflight: u32,
@@ -69,7 +72,8 @@ pub(crate) struct Trajectory {
     receiver: Receiver,
 }
 
-/// What the first acknowledgment with a timestamp contained: the minimum that the sender of its echo knew.
+/// What the first acknowledgment with a timestamp contained: the minimum that the sender of its
+/// echo knew.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct AckInfo {
     pub(super) at: Time,
@@ -146,7 +150,8 @@ impl Trajectory {
         None
     }
 
-    /// Records new data up to byte `sent` that echoes `value`. Returns the minimum of the data in flight when it was sent.
+    /// Records new data up to byte `sent` that echoes `value`. Returns the minimum of the data in
+    /// flight when it was sent.
     #[inline]
     pub(super) fn data_echoes(&mut self, at: Time, value: u32, sent: u64) -> u64 {
         let Some(WaitingTimestamp { first, last, .. }) = self.waiting_for(value) else { return 0 };
@@ -156,9 +161,10 @@ impl Trajectory {
         sent.saturating_sub(last)
     }
 
-    /// Records the bytes `from..to` with the echo `echo`, to find the data sent before the first acknowledgment. `answered`:
-    /// whether the sender had an acknowledgment, if captured at the sender. Elsewhere, data of the opening echoes the same
-    /// timestamp as the first data; the first later data begins where the opening ended, even if parts of it were lost.
+    /// Records the bytes `from..to` with the echo `echo`, to find the data sent before the first
+    /// acknowledgment. `answered`: whether the sender had an acknowledgment, if captured at the
+    /// sender. Elsewhere, data of the opening echoes the same timestamp as the first data; the
+    /// first later data begins where the opening ended, even if parts of it were lost.
     #[inline]
     pub(super) fn track_opening(&mut self, from: u64, to: u64, echo: Option<u32>, answered: Option<bool>) {
         let opening = &mut self.opening;

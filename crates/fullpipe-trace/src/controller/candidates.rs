@@ -49,7 +49,8 @@ pub(crate) fn simulate(
     trace_simulation(simulation, &scenario, end, Some(at))
 }
 
-/// Simulates `scenario` and analyses a capture of its first flow at one `end`. `at` overrides the detected place of capture.
+/// Simulates `scenario` and analyses a capture of its first flow at one `end`. `at` overrides the
+/// detected place of capture.
 ///
 /// # Errors
 /// See [`SimError`].

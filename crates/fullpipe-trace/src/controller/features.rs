@@ -1,5 +1,5 @@
-//! Numbers that describe how a sender behaves. They are computed in the same way for the captured connection and for the
-//! simulated candidates.
+//! Numbers that describe how a sender behaves. They are computed in the same way for the captured
+//! connection and for the simulated candidates.
 
 use crate::connection::Trajectory;
 use fullpipe_experiment::statistics;
@@ -11,9 +11,10 @@ pub(super) struct Feature {
     pub(super) name: &'static str,
     /// How the number is displayed.
     pub(super) format: Format,
-    /// Standard error between a capture and a simulation of its own controller on the estimated path: 1.5 times the root
-    /// mean square over simulated captures (`examples/confusion.rs residuals 1 40`), and at least 0.06, since kernels,
-    /// timers and offloads differ from the simulation.
+    /// Standard error between a capture and a simulation of its own controller on the estimated
+    /// path: 1.5 times the root mean square over simulated captures (`examples/confusion.rs
+    /// residuals 1 40`), and at least 0.06, since kernels, timers and offloads differ from the
+    /// simulation.
     pub(super) error: f64,
 }
 
@@ -109,8 +110,9 @@ const OPENING_ROUNDS: usize = 60;
 /// Round trips without a higher value that make a peak.
 const PEAK_ROUNDS: usize = 6;
 
-/// Computes the features of `trajectory` on a path of `rate` (payload) and `rtprop` with segments of `mss` bytes.
-/// `sent_here`: captured at the sender. `from_start`: captured from the handshake on.
+/// Computes the features of `trajectory` on a path of `rate` (payload) and `rtprop` with segments
+/// of `mss` bytes. `sent_here`: captured at the sender. `from_start`: captured from the handshake
+/// on.
 pub(super) fn features(
     trajectory: &Trajectory,
     rtprop: Span,

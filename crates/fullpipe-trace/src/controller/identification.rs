@@ -6,7 +6,8 @@ use super::path::INITIAL_WINDOW;
 use fullpipe_experiment::connection::{Likelihood, Sender};
 use fullpipe_units::Span;
 
-/// Maximum difference of a feature in standard errors: a single outlier must not outweigh all others.
+/// Maximum difference of a feature in standard errors: a single outlier must not outweigh all
+/// others.
 const MAX_DISTANCE: f64 = 3.0;
 /// Difference if only one of the two has the feature.
 const MISSING_DISTANCE: f64 = 2.0;
@@ -16,9 +17,11 @@ const INDEPENDENCE: f64 = 0.25;
 const SHORT_ROUNDS: f64 = 60.0;
 /// The same for the bandwidth-delay product in segments: a small window moves in steps.
 const SMALL_BDP: f64 = 10.0;
-/// Hybla's initial window is one segment for each of these (`rtt0` and `hybla_init()` in Linux's tcp_hybla.c).
+/// Hybla's initial window is one segment for each of these (`rtt0` and `hybla_init()` in Linux's
+/// tcp_hybla.c).
 const HYBLA_RTT0: Span = Span::from_millis(25);
-/// Probability of an initial window that is neither the controller's nor that of RFC 6928, as with a route setting.
+/// Probability of an initial window that is neither the controller's nor that of RFC 6928, as with
+/// a route setting.
 const UNUSUAL_WINDOW: f64 = 0.05;
 /// Features that count periodic dips, which may differ by one between equal connections.
 const DIP_FEATURES: [usize; 2] = [25, 26];
@@ -219,7 +222,8 @@ impl Likelihoods {
         Likelihoods { each, none: unknown / total }
     }
 
-    /// The controller, if its probability suffices, and the description. `distance` is that of the most likely one.
+    /// The controller, if its probability suffices, and the description. `distance` is that of the
+    /// most likely one.
     fn verdict(&self, distance: f64) -> (Option<String>, String) {
         let (best, second) = (self.each[0], self.each[1]);
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
@@ -273,7 +277,8 @@ mod tests {
     use super::*;
     use crate::controller::RUNS;
 
-    /// The result if the features of candidate `c` are `4 c` errors and those of `alike` equal the first of them.
+    /// The result if the features of candidate `c` are `4 c` errors and those of `alike` equal the
+    /// first of them.
     fn identified(seen: f64, alike: &[usize]) -> Identification {
         identified_with(seen, alike, None, false)
     }

@@ -1,8 +1,9 @@
-//! Identifies the congestion controller of a sender by comparing the connection with simulations of each candidate.
+//! Identifies the congestion controller of a sender by comparing the connection with simulations of
+//! each candidate.
 //!
-//! The [path](path) is estimated from the connection. Every [candidate](candidates) is simulated on it several times and
-//! captured at the same end. The [features](features) of both are compared, which gives the
-//! [identification](identification).
+//! The [path](path) is estimated from the connection. Every [candidate](candidates) is simulated on
+//! it several times and captured at the same end. The [features](features) of both are compared,
+//! which gives the [identification](identification).
 
 mod candidates;
 mod features;
@@ -36,8 +37,8 @@ const MIN_SEGMENTS: u64 = 400;
 /// Maximum share of the time in which application, receiver or send buffer limit the connection.
 const MAX_OTHER_LIMITS: f64 = 0.4;
 
-/// Up to an RTT of 25 ms (measured as slightly more) Hybla behaves like Reno (Caini and Firrincieli 2004; `rtt0` in
-/// Linux's tcp_hybla.c).
+/// Up to an RTT of 25 ms (measured as slightly more) Hybla behaves like Reno (Caini and Firrincieli
+/// 2004; `rtt0` in Linux's tcp_hybla.c).
 const HYBLA_IS_RENO_RTT: Span = Span::from_millis(26);
 
 /// The properties of one direction that depend on its controller.
@@ -166,7 +167,8 @@ pub fn identify(traced: &TracedConnection, heading: Heading) -> Identification {
     } else if let (Some("hybla"), Some(opening)) = (named, opening) {
         let (begun, own) = (segments(opening.segments), opening.hybla_window());
         identification.sender.evidence.push(format!(
-            "initial window of {begun}; that of hybla is one segment per 25 ms of RTT ({own} here), that of others {INITIAL_WINDOW} by default"
+            "initial window of {begun}; that of hybla is one segment per 25 ms of RTT ({own} here), that of \
+             others {INITIAL_WINDOW} by default"
         ));
     }
     identification.sender.evidence.push(path.description());

@@ -59,7 +59,8 @@ const MAX_IDLE_QUEUE: f64 = 0.1;
 /// and is assumed to have this multiple of the measured rate.
 const UNFILLED_FACTOR: u64 = 4;
 
-/// Share of the segments lost at random. Losses in bursts, as with a queue overflow, count only as far as chance allows.
+/// Share of the segments lost at random. Losses in bursts, as with a queue overflow, count only as
+/// far as chance allows.
 fn random_loss(rounds: &[(f64, f64)]) -> f64 {
     let sent = rounds.iter().map(|r| r.0).sum::<f64>().max(1.0);
     let mut share = rounds.iter().map(|r| r.1).sum::<f64>() / sent;
@@ -73,8 +74,8 @@ fn random_loss(rounds: &[(f64, f64)]) -> f64 {
     share
 }
 
-/// The highest arrival rate over a round trip, headers included, if it exceeds BtlBw: the path was filled for moments
-/// only, and BtlBw is the rate of the sender.
+/// The highest arrival rate over a round trip, headers included, if it exceeds BtlBw: the path was
+/// filled for moments only, and BtlBw is the rate of the sender.
 fn peak_rate(observed: &Observation<'_>, steps: &[Step], waits: &[Option<f64>]) -> Option<Rate> {
     let (rtt, rate) = (observed.rtprop.as_secs_f64(), observed.rate.as_bytes_per_sec() as f64);
     let width = observed.trajectory.steps().width().as_secs_f64();
@@ -122,8 +123,8 @@ impl PathEstimate {
         let per_segment =
             f64::from(observed.mss + HEADER_BYTES) / observed.wire_rate.as_bytes_per_sec() as f64;
         let queued = longest > 4.0 * per_segment;
-        // Data sent next to a loss waited in the full queue. The sender knows that when it is acknowledged, the receiver when
-        // it arrives.
+        // Data sent next to a loss waited in the full queue. The sender knows that when it is acknowledged,
+        // the receiver when it arrives.
         let visible_after = |wait: f64| if observed.end == End::Sender { rtt + wait } else { 0.0 };
         let slack = 2.0 * width + 2.0 * per_segment;
         let step_at = |after: f64| (after / width).floor().max(0.0) as usize;
@@ -247,7 +248,8 @@ mod tests {
     use fullpipe_experiment::connection::{Heading, Point};
     use fullpipe_sim::{Controllers, End};
 
-    /// The estimate for `cc` with an initial window of `segments` on a path of 10 Mbit/s, captured at `end`.
+    /// The estimate for `cc` with an initial window of `segments` on a path of 10 Mbit/s, captured
+    /// at `end`.
     fn estimate(cc: &str, segments: u32, rtt: Span, end: End) -> PathEstimate {
         let path = PathSpec::bottleneck(Rate::from_bits_per_sec(10_000_000), rtt, Limit::Bytes(60_000));
         let mut flow = FlowSpec::bulk(cc);

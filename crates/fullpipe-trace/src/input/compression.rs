@@ -7,7 +7,8 @@ type Source<'a> = Box<dyn Read + Send + 'a>;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// Maximum zstd window in bytes: the default of `zstd --long` (RFC 8878 §3.1.1.1.2 lets decoders refuse more).
+/// Maximum zstd window in bytes: the default of `zstd --long` (RFC 8878 §3.1.1.1.2 lets decoders
+/// refuse more).
 const MAX_ZSTD_WINDOW: u64 = 128 << 20;
 
 /// Decompresses `source` if it is compressed.

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 1 << 18;
-/// Maximum block size: `tcpdump -s 0` captures at most 256 kB of a packet, plus options. A larger length field is damaged.
+/// Maximum block size: `tcpdump -s 0` captures at most 256 kB of a packet, plus options. A larger
+/// length field is damaged.
 const MAX_BLOCK_BYTES: usize = 1 << 24;
 
 /// Why reading stopped when the source gave an error.
@@ -54,13 +55,14 @@ pub struct Outcome {
     pub damage: Option<Damage>,
 }
 
-/// Reads the capture in `source` and calls `frame` for each frame in file order. `name` is the name in errors.
+/// Reads the capture in `source` and calls `frame` for each frame in file order. `name` is the name
+/// in errors.
 ///
 /// Memory: one buffer that grows to the largest packet, at most to 16 MB.
 ///
 /// # Errors
-/// The file is not a capture, or has unsupported link types only. Damage further on is not an error: see
-/// [`Outcome::damage`].
+/// The file is not a capture, or has unsupported link types only. Damage further on is not an
+/// error: see [`Outcome::damage`].
 pub fn read<'a>(
     name: &str,
     source: impl Read + Send + 'a,
@@ -100,12 +102,12 @@ pub fn read<'a>(
     Ok(Outcome { counters: state.counters, damage })
 }
 
-/// Fills each read completely: the first read of the parsers needs a complete header, which a pipe or a decompressor may
-/// deliver in pieces.
+/// Fills each read completely: the first read of the parsers needs a complete header, which a pipe
+/// or a decompressor may deliver in pieces.
 struct FullReads<R> {
     source: R,
-    /// Whether there was an error after data. The file then ends at that point: the parsers read twice before they give
-    /// the first packets, and would lose them.
+    /// Whether there was an error after data. The file then ends at that point: the parsers read
+    /// twice before they give the first packets, and would lose them.
     failed: Arc<AtomicBool>,
 }
 
@@ -209,8 +211,8 @@ fn step(reader: &mut dyn PcapReaderIterator, state: &mut State, frame: &mut impl
     }
 }
 
-/// Whether a process information block is shorter than the 12 bytes of every block. pcap-parser 0.17 accepts any length
-/// from 4 on and would underflow.
+/// Whether a process information block is shorter than the 12 bytes of every block. pcap-parser
+/// 0.17 accepts any length from 4 on and would underflow.
 fn is_short_process_block(data: &[u8]) -> bool {
     let Some((kind, rest)) = data.split_first_chunk::<4>() else { return false };
     let read = match kind {
@@ -229,7 +231,8 @@ fn is_type(block_type: u32, number: u32) -> bool {
     block_type == number || is_big_endian(block_type, number)
 }
 
-/// Whether a block of type `number` is in big-endian order: pcap-parser reads the type as little-endian.
+/// Whether a block of type `number` is in big-endian order: pcap-parser reads the type as
+/// little-endian.
 fn is_big_endian(block_type: u32, number: u32) -> bool {
     block_type == number.swap_bytes()
 }
@@ -320,7 +323,8 @@ impl State {
                 self.deliver(link, at, p.origlen, &p.data[..captured], frame);
             }
             Block::SimplePacket(p) => {
-                // The block has no timestamp and no captured length; that is the smaller of its length and the snap length.
+                // The block has no timestamp and no captured length; that is the smaller of its length and
+                // the snap length.
                 let Some(interface) = self.interfaces.first() else {
                     self.counters.damaged_blocks += 1;
                     return;
@@ -331,7 +335,8 @@ impl State {
                 self.deliver(link, Time::ZERO, p.origlen, &p.data[..captured], frame);
             }
             Block::InterfaceStatistics(s) => {
-                // isb_ifdrop (5) and isb_osdrop (7) count from the start of the capture: the latest value is the total.
+                // isb_ifdrop (5) and isb_osdrop (7) count from the start of the capture: the latest value is
+                // the total.
                 let drops = |code: u16| {
                     let option = s.options.iter().find(|o| o.code.0 == code)?;
                     let bytes: [u8; 8] = option.value.get(..8)?.try_into().ok()?;
@@ -355,7 +360,8 @@ impl State {
         }
     }
 
-    /// Reads a Packet Block, which programs of before 2010 wrote instead of the Enhanced Packet Block.
+    /// Reads a Packet Block, which programs of before 2010 wrote instead of the Enhanced Packet
+    /// Block.
     fn packet_block(&mut self, body: &[u8], big_endian: bool, frame: &mut impl FnMut(&Frame<'_>)) {
         let word = |at: usize| {
             let bytes = *body.get(at..)?.first_chunk()?;
@@ -400,7 +406,8 @@ struct Clock {
 }
 
 impl Clock {
-    /// pcap-parser 0.17 refuses resolutions that are powers of two and reads every offset as little-endian.
+    /// pcap-parser 0.17 refuses resolutions that are powers of two and reads every offset as
+    /// little-endian.
     fn new(block: &InterfaceDescriptionBlock<'_>) -> Clock {
         let option = |code: OptionCode| block.options.iter().find(|o| o.code == code);
         let resolution = option(OptionCode::IfTsresol).and_then(|o| o.value.first());

@@ -83,7 +83,8 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
     out
 }
 
-/// A table with one line per connection or, if that exceeds `width`, with addresses and results on separate lines.
+/// A table with one line per connection or, if that exceeds `width`, with addresses and results on
+/// separate lines.
 pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: Option<usize>) -> String {
     let head = [
         "#",
@@ -149,8 +150,8 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
     out
 }
 
-/// Compares two connections side by side, each with the name of its capture. Names that would exceed `width` are printed
-/// above the table.
+/// Compares two connections side by side, each with the name of its capture. Names that would
+/// exceed `width` are printed above the table.
 pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width: Option<usize>) -> String {
     type Words = (&'static str, fn(&Direction) -> Option<String>);
     type Figure = (&'static str, fn(&Direction) -> Option<f64>, fn(f64) -> String);
@@ -301,7 +302,8 @@ pub fn xplot(c: &Connection, sequences: &[Sequence]) -> String {
                 ),
                 MarkKind::Retransmission => writeln!(
                     out,
-                    "red\ndarrow {t:.6} {to}\nuarrow {t:.6} {from}\nline {t:.6} {from} {t:.6} {to}\natext {t:.6} {to}\nR"
+                    "red\ndarrow {t:.6} {to}\nuarrow {t:.6} {from}\nline {t:.6} {from} {t:.6} {to}\natext \
+                     {t:.6} {to}\nR"
                 ),
                 MarkKind::Sack => writeln!(out, "purple\nline {t:.6} {from} {t:.6} {to}\nhtick {t:.6} {to}"),
             };

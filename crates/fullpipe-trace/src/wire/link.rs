@@ -47,7 +47,8 @@ impl Link {
                 }
             }
             Link::Raw => Some(frame),
-            // Address families differ between systems (AF_INET6 is 10, 24, 28 or 30); use the version in the packet.
+            // Address families differ between systems (AF_INET6 is 10, 24, 28 or 30); use the version in the
+            // packet.
             Link::Loopback => frame.get(4..),
         }
     }

@@ -1,5 +1,5 @@
-//! TCP options (RFC 9293 §3.1, RFC 7323, RFC 2018). Unlike with a library, an unknown or truncated option does not affect
-//! those before it.
+//! TCP options (RFC 9293 §3.1, RFC 7323, RFC 2018). Unlike with a library, an unknown or truncated
+//! option does not affect those before it.
 
 /// Up to four blocks of a SACK option.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

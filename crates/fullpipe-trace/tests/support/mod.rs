@@ -51,7 +51,8 @@ impl Exchange {
         Exchange { segments: Vec::new(), client_isn, server_isn }
     }
 
-    /// A handshake in which the server answers after `to_server` and the client after `to_client` milliseconds.
+    /// A handshake in which the server answers after `to_server` and the client after `to_client`
+    /// milliseconds.
     pub fn open(&mut self, ms: f64, to_server: f64, to_client: f64) {
         let options = TcpOptions { mss: Some(MSS as u16), sack_permitted: true, ..TcpOptions::default() };
         let (c, s) = (self.client_isn, self.server_isn);
@@ -215,7 +216,8 @@ pub fn pcapng_with(segments: &[Segment], big_endian: bool, clock: Clock, packets
     out
 }
 
-/// A pcapng file with one section, two alternating interfaces (the second with nanoseconds), and drop counters.
+/// A pcapng file with one section, two alternating interfaces (the second with nanoseconds), and
+/// drop counters.
 pub fn pcapng(segments: &[Segment], big_endian: bool) -> Vec<u8> {
     let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
     let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };

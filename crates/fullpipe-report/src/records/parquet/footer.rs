@@ -1,5 +1,6 @@
-//! Checks the footer of a Parquet file before the library reads it. The library loops over the claimed length of a list,
-//! and in Thrift's compact protocol six bytes can claim two thousand million elements of zero size.
+//! Checks the footer of a Parquet file before the library reads it. The library loops over the
+//! claimed length of a list, and in Thrift's compact protocol six bytes can claim two thousand
+//! million elements of zero size.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -8,7 +9,8 @@ const MAX_FOOTER_BYTES: u64 = 64 << 20;
 /// Nesting of structures; Parquet's own are six deep.
 const MAX_DEPTH: u32 = 32;
 
-/// Refuses a footer that claims more elements than its bytes can hold. A missing footer is left to the library.
+/// Refuses a footer that claims more elements than its bytes can hold. A missing footer is left to
+/// the library.
 ///
 /// # Errors
 /// The reason.

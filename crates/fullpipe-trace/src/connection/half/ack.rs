@@ -31,8 +31,8 @@ impl Acknowledged {
 }
 
 impl Half {
-    /// Processes an acknowledgment that reaches the sender at `now`. Returns the RTT between the place of capture and the
-    /// receiver, if this ACK gives a sample.
+    /// Processes an acknowledgment that reaches the sender at `now`. Returns the RTT between the
+    /// place of capture and the receiver, if this ACK gives a sample.
     pub(in crate::connection) fn process_ack(
         &mut self,
         a: &Ack,
@@ -116,7 +116,8 @@ impl Half {
         }
         let (sampler, eifel) = (&mut self.sampler, &mut self.counts.eifel);
         self.flight.acknowledge(ack, |s| {
-            // RFC 3522 §3.2: an ACK that echoes an earlier timestamp than the retransmission's acknowledges the original.
+            // RFC 3522 §3.2: an ACK that echoes an earlier timestamp than the retransmission's acknowledges
+            // the original.
             if s.times > 1 && matches!((a.echo, s.value), (Some(e), Some(v)) if later(v, e)) {
                 *eifel += s.len().div_ceil(u64::from(mss.max(1)));
             }
@@ -144,7 +145,8 @@ impl Half {
                     a <= from && to <= b
                 })
             };
-            // RFC 2883 §4: the first block reports a duplicate if it is below the ACK or inside the second block.
+            // RFC 2883 §4: the first block reports a duplicate if it is below the ACK or inside the second
+            // block.
             if i == 0 && (to <= ack || inside()) {
                 self.counts.dsack += (to - from).div_ceil(u64::from(mss.max(1)));
                 continue;

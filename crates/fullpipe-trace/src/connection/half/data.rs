@@ -91,8 +91,8 @@ impl Half {
         self.record_inflight(at, mss);
     }
 
-    /// Processes the echoed timestamp, which shows the state of the sender. Returns whether other data was in flight between
-    /// the sender and the place of capture.
+    /// Processes the echoed timestamp, which shows the state of the sender. Returns whether other
+    /// data was in flight between the sender and the place of capture.
     #[inline]
     fn process_echo(&mut self, d: &Data, at_sender: bool) -> bool {
         let (Some(trajectory), Some(echo)) = (&mut self.trajectory, d.echo) else { return false };
@@ -125,8 +125,8 @@ impl Half {
         }
     }
 
-    /// Counts the pause after a short, pushed segment as application-limited if it is longer than a quarter of an RTT; a
-    /// shorter one only ended a record.
+    /// Counts the pause after a short, pushed segment as application-limited if it is longer than a
+    /// quarter of an RTT; a shorter one only ended a record.
     fn check_pause(&mut self, at: Time, rtt: Option<Span>) {
         let gap = at.since(self.last_data);
         if !self.short || gap < rtt.map_or(Span::from_millis(5), |r| r / 4).max(Span::from_micros(500)) {

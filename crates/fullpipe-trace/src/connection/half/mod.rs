@@ -153,12 +153,14 @@ impl Half {
         }
     }
 
-    /// Payload bytes of a full segment: the MSS of the handshake, or less if all captured segments were smaller.
+    /// Payload bytes of a full segment: the MSS of the handshake, or less if all captured segments
+    /// were smaller.
     pub(super) fn mss(&self, peer: &record::Options) -> u32 {
         self.mss_with(peer, self.largest, self.value.is_some())
     }
 
-    /// Like [`Half::mss`] when `s` is the next segment. The first data of a connection older than the capture counts.
+    /// Like [`Half::mss`] when `s` is the next segment. The first data of a connection older than
+    /// the capture counts.
     pub(super) fn mss_at(&self, peer: &record::Options, s: &Segment) -> u32 {
         let timestamps = self.value.is_some() || s.options.timestamps.is_some();
         self.mss_with(peer, self.largest.max(s.payload), timestamps)

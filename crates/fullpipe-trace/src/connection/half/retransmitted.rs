@@ -84,7 +84,8 @@ impl Half {
         }
     }
 
-    /// Handles data that later data overtook: reordered, or retransmitted after a loss before the place of capture.
+    /// Handles data that later data overtook: reordered, or retransmitted after a loss before the
+    /// place of capture.
     fn fill_hole(&mut self, from: u64, to: u64, d: &Data) {
         let Some(Filled { hole, lost_repairs }) =
             self.holes.fill(from, to, d.at, d.rtt.unwrap_or(Span::ZERO))
@@ -93,7 +94,8 @@ impl Half {
         };
         let (at, segments) = (d.at, d.segments(from, to));
         let waited = at.since(hole.at);
-        // Sent after the data that overtook it, by its timestamp; without timestamps, retransmissions take half a round trip.
+        // Sent after the data that overtook it, by its timestamp; without timestamps, retransmissions take
+        // half a round trip.
         let sent_later = match (d.value, hole.value) {
             (Some(this), Some(that)) => later(this, that),
             _ => waited * 2 > d.rtt.unwrap_or(Span::from_millis(6)),

@@ -6,8 +6,8 @@ use crate::sequence::unwrap;
 use crate::wire::Flags;
 use fullpipe_units::Time;
 
-/// A sender with segmentation offload may wait until this part of the window is open (`tcp_tso_should_defer()`,
-/// `tcp_tso_win_divisor`).
+/// A sender with segmentation offload may wait until this part of the window is open
+/// (`tcp_tso_should_defer()`, `tcp_tso_win_divisor`).
 const TSO_WINDOW_DIVISOR: u64 = 3;
 
 /// Data with the same echoed timestamp, which the sender sent with the same knowledge.
@@ -31,8 +31,9 @@ impl Half {
         self.closed
     }
 
-    /// Records data up to `end` that was sent under the receive window `window`. The packets of one moment arrive one after
-    /// another; the last of them shows whether the window was full until the next moment.
+    /// Records data up to `end` that was sent under the receive window `window`. The packets of one
+    /// moment arrive one after another; the last of them shows whether the window was full
+    /// until the next moment.
     pub(super) fn record_sent_under(
         &mut self,
         echo: u32,
