@@ -258,8 +258,8 @@ pub trait CongestionControl: Send {
     }
 
     /// Whether packets may be sent as ECN-capable. A controller that does not respond to Congestion
-    /// Experienced marks must not claim ECN (RFC 3168 §5, draft-ietf-ccwg-bbr § ECN), so the default
-    /// is false. BBR v1 claims it and ignores marks, as in Linux.
+    /// Experienced marks must not claim ECN (RFC 3168 §5, draft-ietf-ccwg-bbr § ECN), so the
+    /// default is false. BBR v1 claims it and ignores marks, as in Linux.
     fn claims_ecn(&self) -> bool {
         false
     }

@@ -82,8 +82,8 @@ const LINUX_FAILS: [&str; 3] = [
     "exiting-startup-on-bandwidth-plateau",
 ];
 
-/// Google's v3 in a 6.12 kernel reached 18.6 of 20 Mbit/s behind a CoDel that marks, because it ignores
-/// marks; fp_bbr3 in the same kernel and the simulated draft 17.7.
+/// Google's v3 in a 6.12 kernel reached 18.6 of 20 Mbit/s behind a CoDel that marks, because it
+/// ignores marks; fp_bbr3 in the same kernel and the simulated draft 17.7.
 #[test]
 fn linux_reaches_the_kernels_goodput_with_marks() {
     let goodput = |variant: &str| {

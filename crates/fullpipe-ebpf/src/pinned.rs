@@ -211,7 +211,8 @@ impl Pinned {
 
     /// Refreshes the default of namespaces that use it. Otherwise they keep the build that was
     /// registered when the default was set (tcp_update_congestion_control only changes the
-    /// list). Call it before [`Pinned::move_sockets`]: connections accepted later would otherwise still get the old build.
+    /// list). Call it before [`Pinned::move_sockets`]: connections accepted later would otherwise
+    /// still get the old build.
     pub(crate) fn renew_defaults(&self) -> Result<()> {
         namespaces::all()
             .iter()

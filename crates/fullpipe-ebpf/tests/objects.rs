@@ -63,8 +63,8 @@ fn the_verifier_takes_every_controller_and_both_wrappers() {
     }
 }
 
-/// A kernel that occasionally skips a callback reads an undefined return value. It acts on these two
-/// immediately: a whole window leaves as one segment, and the send buffer grows as far
+/// A kernel that occasionally skips a callback reads an undefined return value. It acts on these
+/// two immediately: a whole window leaves as one segment, and the send buffer grows as far
 /// as `tcp_wmem` lets it.
 #[test]
 fn no_controller_answers_where_an_undefined_answer_does_harm() {

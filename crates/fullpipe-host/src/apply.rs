@@ -30,8 +30,8 @@ pub struct Options<'a> {
 pub struct OnTrial<'a> {
     /// Time allowed for the confirmation.
     pub within: Duration,
-    /// Starts the process that rolls it back even if this one dies ([`crate::trial::watch`] in a separate
-    /// process).
+    /// Starts the process that rolls it back even if this one dies ([`crate::trial::watch`] in a
+    /// separate process).
     /// The journal exists when this is called, and nothing is changed before it returns.
     pub guard: &'a dyn Fn() -> io::Result<()>,
 }
@@ -47,7 +47,8 @@ pub struct Applied {
     pub observed: Option<String>,
     /// Results that could not be verified or need attention.
     pub warnings: Vec<String>,
-    /// Whether it is rolled back unless confirmed; the files for the next boot are written on confirmation.
+    /// Whether it is rolled back unless confirmed; the files for the next boot are written on
+    /// confirmation.
     pub on_trial: bool,
 }
 
@@ -56,7 +57,8 @@ pub struct Applied {
 pub enum Part {
     /// All.
     Whole,
-    /// Those that change the running kernel. A trial performs only these, so that a restart rolls it back.
+    /// Those that change the running kernel. A trial performs only these, so that a restart rolls
+    /// it back.
     Live,
 }
 
@@ -81,11 +83,12 @@ pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// Time to wait for another fullpipe process. At boot several units load controllers at the same time.
+/// Time to wait for another fullpipe process. At boot several units load controllers at the same
+/// time.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Loads the journal. If it is unfinished, waits for the process that is writing it, so that a running apply
-/// or
+/// Loads the journal. If it is unfinished, waits for the process that is writing it, so that a
+/// running apply or
 /// revert is not taken for an interrupted one.
 pub(crate) fn load_when_idle(host: &dyn Host, store: &Store) -> Result<Option<Journal>> {
     let journal = store.load(host)?;
@@ -146,9 +149,10 @@ pub(crate) fn lock_within(
 /// Applies `request` to the host, or leaves the host unchanged.
 ///
 /// # Errors
-/// The plan's refusals; [`Error::Impossible`] without root; [`Error::Check`] if another plan is active, if
-/// a setting of an earlier apply was changed since, or if the result does not verify. After a failure
-/// everything is rolled back; if that fails too, the error says so and `revert` completes it.
+/// The plan's refusals; [`Error::Impossible`] without root; [`Error::Check`] if another plan is
+/// active, if a setting of an earlier apply was changed since, or if the result does not verify.
+/// After a failure everything is rolled back; if that fails too, the error says so and `revert`
+/// completes it.
 pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Options<'_>) -> Result<Applied> {
     let _lock = lock(host, &format!("apply {}", request.controller))?;
     let mut known = store.load(host)?;
@@ -210,7 +214,8 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
     }
 }
 
-/// Refuses new steps whose temporary file exists: fullpipe would replace a file that it did not create.
+/// Refuses new steps whose temporary file exists: fullpipe would replace a file that it did not
+/// create.
 pub(crate) fn refuse_foreign_temporaries(host: &dyn Host, steps: &[Step]) -> Result<()> {
     let path = |step: &Step| match &step.change {
         Change::File { path, .. } | Change::BootSettings { path, .. } | Change::BootOnce { path, .. } => {
@@ -329,8 +334,9 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
     Ok(journal)
 }
 
-/// Extends an active plan with further requests, such as boot files after `--live-only`, or buffers. A
-/// setting that is already changed gets one more step, so that each step can be rolled back on its own.
+/// Extends an active plan with further requests, such as boot files after `--live-only`, or
+/// buffers. A setting that is already changed gets one more step, so that each step can be rolled
+/// back on its own.
 fn extend(
     host: &dyn Host,
     store: &Store,

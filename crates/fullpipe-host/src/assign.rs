@@ -1,6 +1,6 @@
-//! Assigns a loaded controller and unassigns it: as the default, to a route, to a control group, at boot.
-//! The changes are in the host's journal beside those of an apply, each with its controller, so that
-//! `status` reports them and `revert` rolls them back.
+//! Assigns a loaded controller and unassigns it: as the default, to a route, to a control group, at
+//! boot. The changes are in the host's journal beside those of an apply, each with its controller,
+//! so that `status` reports them and `revert` rolls them back.
 
 use crate::apply::{
     LOCK_TIMEOUT, interrupted, lock_within, make_steps, now, on_trial, read_back, refuse_foreign_temporaries,
@@ -32,7 +32,8 @@ pub struct Request<'a> {
     pub cgroup: Option<Cgroup<'a>>,
     /// Connections over the route to this destination.
     pub route: Option<String>,
-    /// Connections to these destinations (as [`destination`] writes them); missing routes are added.
+    /// Connections to these destinations (as [`destination`] writes them); missing routes are
+    /// added.
     pub to: Vec<String>,
     /// The kernel module that provides it, if not loaded.
     pub module: Option<String>,
@@ -83,8 +84,8 @@ pub fn boot_unit(controller: &str) -> String {
 /// Checks that a unit can load a controller on this host; call it before anything is changed.
 ///
 /// # Errors
-/// [`Error::Impossible`] without systemd, where boot files are not read, or if the program's path cannot be
-/// written into a unit.
+/// [`Error::Impossible`] without systemd, where boot files are not read, or if the program's path
+/// cannot be written into a unit.
 pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
     unit.text("cc load", true)?;
     if !host.exists("/run/systemd/system") {
@@ -104,12 +105,14 @@ pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Assigns a loaded controller, or leaves the host unchanged. Settings already in place are not changed.
+/// Assigns a loaded controller, or leaves the host unchanged. Settings already in place are not
+/// changed.
 ///
 /// # Errors
-/// [`Error::Usage`] for a missing route; [`Error::Impossible`] without root or if the kernel refuses;
-/// [`Error::Check`] if a change is on trial, a command was interrupted, or the result does not verify. After
-/// a failure the changes are rolled back; if that fails too, the error says so and `revert` completes it.
+/// [`Error::Usage`] for a missing route; [`Error::Impossible`] without root or if the kernel
+/// refuses; [`Error::Check`] if a change is on trial, a command was interrupted, or the result does
+/// not verify. After a failure the changes are rolled back; if that fails too, the error says so
+/// and `revert` completes it.
 pub fn assign(host: &dyn Host, store: &Store, request: &Request<'_>) -> Result<()> {
     assign_steps(host, store, request).map(drop)
 }
@@ -187,8 +190,8 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
     })
 }
 
-/// The active plan without assignments that are not in place: interrupted ones, and those that were removed
-/// or (where they are requested again) changed since.
+/// The active plan without assignments that are not in place: interrupted ones, and those that were
+/// removed or (where they are requested again) changed since.
 fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Plan> {
     if journal.trial.is_some() {
         return Err(on_trial(host, journal));
@@ -243,8 +246,8 @@ impl Request<'_> {
     }
 }
 
-/// The step of an apply that makes the controller the default, if a restart has ended it: the apply's unit
-/// repeats it.
+/// The step of an apply that makes the controller the default, if a restart has ended it: the
+/// apply's unit repeats it.
 fn steps_to_repeat(host: &dyn Host, plan: &Plan, request: &Request<'_>) -> Vec<usize> {
     let is_it = |step: &Step| match &step.change {
         Change::Sysctl { name, after, .. } => {
@@ -302,8 +305,8 @@ pub(crate) fn wanted(host: &dyn Host, request: &Request<'_>, default: bool) -> R
     Ok(steps)
 }
 
-/// The step that sets a controller on the route to a destination; `None` if it is set. `asked` is the
-/// option's name.
+/// The step that sets a controller on the route to a destination; `None` if it is set. `asked` is
+/// the option's name.
 pub(crate) fn on_route(host: &dyn Host, prefix: &str, controller: &str, asked: &str) -> Result<Option<Step>> {
     let to = destination(prefix).map_err(|e| Error::usage(format_args!("{asked}: {e}")))?;
     let mut routes = host.routes().map_err(|e| Error::io("cannot read the routes", &e))?;
@@ -338,11 +341,13 @@ fn check_new_connection(host: &dyn Host, controller: &str) -> Result<()> {
     }
 }
 
-/// Unassigns a controller that is about to be unloaded: fullpipe's changes are rolled back, other users of
-/// the controller get the kernel's usual one. With [`Part::Live`] it is still loaded at the next boot.
+/// Unassigns a controller that is about to be unloaded: fullpipe's changes are rolled back, other
+/// users of the controller get the kernel's usual one. With [`Part::Live`] it is still loaded at
+/// the next boot.
 ///
 /// # Errors
-/// [`Error::Check`] if an apply uses it, which `revert` ends. [`Error::Impossible`] if the kernel refuses.
+/// [`Error::Check`] if an apply uses it, which `revert` ends. [`Error::Impossible`] if the kernel
+/// refuses.
 pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) -> Result<Unassigned> {
     let _lock = lock_within(host, "cc unload", LOCK_TIMEOUT)?;
     let mut unassigned = Unassigned::default();

@@ -1,8 +1,8 @@
-//! Predicts the sysctls of the next boot: which program reads which file, in which order, and which line is
-//! effective.
+//! Predicts the sysctls of the next boot: which program reads which file, in which order, and which
+//! line is effective.
 //!
-//! The order is that of the programs: systemd-sysctl (sysctl.d(5)) or procps' `sysctl --system` (sysctl(8)),
-//! then UFW and tuned, which run later and override both.
+//! The order is that of the programs: systemd-sysctl (sysctl.d(5)) or procps' `sysctl --system`
+//! (sysctl(8)), then UFW and tuned, which run later and override both.
 
 mod assignment;
 mod directories;
@@ -25,7 +25,8 @@ pub enum Program {
     CommandLine,
     /// systemd-sysctl: one value per key, from the last file name.
     Systemd,
-    /// procps' `sysctl --system`, and OpenRC's and busybox's: the same directories, then /etc/sysctl.conf.
+    /// procps' `sysctl --system`, and OpenRC's and busybox's: the same directories, then
+    /// /etc/sysctl.conf.
     Procps,
     /// UFW's own sysctl.conf, when the firewall starts.
     Ufw,
@@ -82,8 +83,8 @@ fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -
     }
 }
 
-/// Whether systemd-sysctl reads the files: by process 1, for an image by /sbin/init, else by the program. On
-/// NixOS
+/// Whether systemd-sysctl reads the files: by process 1, for an image by /sbin/init, else by the
+/// program. On NixOS
 /// the program is in /nix/store.
 fn has_systemd_sysctl(view: &dyn View) -> bool {
     const OTHERS: [&str; 7] = ["runit", "openrc-init", "s6-svscan", "busybox", "procd", "dinit", "shepherd"];
@@ -115,9 +116,9 @@ pub fn programs(view: &dyn View) -> Vec<Program> {
     found
 }
 
-/// The line that sets `key` after `programs` have run in turn. `accepts` tells which values the kernel
-/// accepts: a refused one leaves the earlier value in place (for systemd-sysctl, which writes each key once,
-/// the value from before that program).
+/// The line that sets `key` after `programs` have run in turn. `accepts` tells which values the
+/// kernel accepts: a refused one leaves the earlier value in place (for systemd-sysctl, which
+/// writes each key once, the value from before that program).
 pub fn winner(
     view: &dyn View,
     programs: &[Program],

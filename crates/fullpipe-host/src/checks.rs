@@ -1,7 +1,7 @@
 //! The doctor: whether a host is ready for a controller, and what would help.
 //!
-//! Each check reads, judges, and gives the reason, advice and source. Checks change nothing and need no
-//! privileges; unreadable values are reported as unknown.
+//! Each check reads, judges, and gives the reason, advice and source. Checks change nothing and
+//! need no privileges; unreadable values are reported as unknown.
 
 mod at_boot;
 mod buffers;
@@ -158,8 +158,8 @@ impl Context<'_> {
     }
 }
 
-/// Name and version of [`Report`]'s JSON schema. It changes when a field is removed or changes its meaning,
-/// not for new fields, checks or texts.
+/// Name and version of [`Report`]'s JSON schema. It changes when a field is removed or changes its
+/// meaning, not for new fields, checks or texts.
 pub const SCHEMA: &str = "fullpipe/doctor/1";
 
 /// The doctor's report.

@@ -1,6 +1,6 @@
-//! A controller for connections to some destinations only, set on routes (`ip route … congctl`). An existing
-//! route keeps its other attributes; otherwise a more specific route is added, copied from the covering one.
-//! Each is an assignment of the controller in the host's journal.
+//! A controller for connections to some destinations only, set on routes (`ip route … congctl`). An
+//! existing route keeps its other attributes; otherwise a more specific route is added, copied from
+//! the covering one. Each is an assignment of the controller in the host's journal.
 
 use crate::apply::Applied;
 use crate::assign;
@@ -24,8 +24,8 @@ pub struct Request {
 /// Plans a request on this host. Reads only.
 ///
 /// # Errors
-/// [`Error::Usage`] for an invalid controller or destination, [`Error::Impossible`] if the kernel lacks the
-/// controller or a route.
+/// [`Error::Usage`] for an invalid controller or destination, [`Error::Impossible`] if the kernel
+/// lacks the controller or a route.
 pub fn plan(host: &dyn Host, wanted: &Request) -> Result<Plan> {
     let (request, mut notes) = prepare(host, wanted)?;
     let steps = assign::wanted(host, &request, false)?;
@@ -54,7 +54,8 @@ fn prepare<'a>(host: &dyn Host, wanted: &Request) -> Result<(assign::Request<'a>
     }
     let mut notes = Vec::new();
     let asked = plan::Request::new(&wanted.controller);
-    // A route may name a restricted controller; only applications and namespaces are limited (tcp_cong.c).
+    // A route may name a restricted controller; only applications and namespaces are limited
+    // (tcp_cong.c).
     let (controller, module) = plan::find_controller(host, &facts, &asked, &mut notes)?;
     let mut to: Vec<String> = Vec::new();
     for prefix in &wanted.prefixes {

@@ -1,7 +1,7 @@
 //! Line differences of two texts, for display.
 
-/// Changed lines as `-old` and `+new`, each with one line of context. Settings files are short, so the
-/// longest
+/// Changed lines as `-old` and `+new`, each with one line of context. Settings files are short, so
+/// the longest
 /// common subsequence is computed by a table.
 pub fn lines(old: &str, new: &str) -> Vec<String> {
     let (a, b): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());

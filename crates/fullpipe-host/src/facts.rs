@@ -51,8 +51,8 @@ pub fn distribution(view: &dyn View, key: &str) -> Option<String> {
     text.lines().find_map(value)
 }
 
-/// The default kernel of the boot loader, if it is not the running one. A container or a namespace boots
-/// none.
+/// The default kernel of the boot loader, if it is not the running one. A container or a namespace
+/// boots none.
 fn next_kernel(host: &dyn Host, identity: &Identity) -> Option<NextKernel> {
     let scope = Scope::detect(host, identity);
     if !identity.running || scope.container.is_some() || !scope.initial_network || !scope.boots {

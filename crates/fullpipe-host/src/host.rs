@@ -1,5 +1,6 @@
-//! Access to a host: files to read ([`View`]), files to change ([`Files`]), and the kernel ([`Host`]).
-//! No other module opens a file or a socket, so that tests can model and interrupt every operation.
+//! Access to a host: files to read ([`View`]), files to change ([`Files`]), and the kernel
+//! ([`Host`]). No other module opens a file or a socket, so that tests can model and interrupt
+//! every operation.
 //!
 //! Paths are absolute *on that host* (`/etc/sysctl.conf`), whatever directory stands for its root.
 
@@ -93,8 +94,8 @@ pub trait View {
         0
     }
 
-    /// `path` with every symbolic link replaced by what it leads to *inside this host*; the last component
-    /// need not exist.
+    /// `path` with every symbolic link replaced by what it leads to *inside this host*; the last
+    /// component need not exist.
     ///
     /// # Errors
     /// More than 40 links (a loop), or a missing component before the last.
@@ -102,8 +103,8 @@ pub trait View {
         resolve_by(path, &|p| self.stat_literal(p))
     }
 
-    /// [`View::stat`] of a path whose directories are already free of links. Views whose [`View::stat`]
-    /// itself resolves override this one.
+    /// [`View::stat`] of a path whose directories are already free of links. Views whose
+    /// [`View::stat`] itself resolves override this one.
     fn stat_literal(&self, path: &str) -> io::Result<Stat> {
         self.stat(path)
     }
@@ -385,9 +386,11 @@ pub struct Identity {
     pub privileged: bool,
     /// Whether a kernel (real or modelled) is running; an image has only boot files.
     pub running: bool,
-    /// Whether this is the machine the program runs on (so that processes and connections are real).
+    /// Whether this is the machine the program runs on (so that processes and connections are
+    /// real).
     pub this_machine: bool,
-    /// Options that make a command act on this host, such as ` --root /srv/image`; empty for this machine.
+    /// Options that make a command act on this host, such as ` --root /srv/image`; empty for this
+    /// machine.
     pub options: String,
 }
 

@@ -1,8 +1,9 @@
-//! The write-ahead journal of an apply: the whole plan with the original state, synced before anything
-//! changes, then one record for each step begun and done.
+//! The write-ahead journal of an apply: the whole plan with the original state, synced before
+//! anything changes, then one record for each step begun and done.
 //!
-//! Each line is a checksum and a JSON record. A torn last line is ignored; damage elsewhere is an error.
-//! Whether a step is in place is always read from the host: the journal states the intent, not the state.
+//! Each line is a checksum and a JSON record. A torn last line is ignored; damage elsewhere is an
+//! error. Whether a step is in place is always read from the host: the journal states the intent,
+//! not the state.
 
 use crate::error::{Error, Result};
 use crate::facts::Scope;
@@ -131,8 +132,8 @@ fn encode(record: &Record) -> io::Result<String> {
 /// Reads a journal's bytes.
 ///
 /// # Errors
-/// Damage before the last line or in the first (which is complete before the rename), an unknown version,
-/// records out of order.
+/// Damage before the last line or in the first (which is complete before the rename), an unknown
+/// version, records out of order.
 pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
     let mut records = Vec::new();
     let lines: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
@@ -190,8 +191,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// The location for this host, or for this network namespace: a namespace does not survive a restart,
-    /// nor does `/run`.
+    /// The location for this host, or for this network namespace: a namespace does not survive a
+    /// restart, nor does `/run`.
     pub fn for_scope(scope: &Scope) -> Store {
         if scope.boots {
             Store::at("/var/lib/fullpipe")
@@ -215,8 +216,8 @@ impl Store {
         format!("{}/host.journal", self.directory)
     }
 
-    /// Reads the journal, if there is one. Assignments that a restart or the end of a process made void are
-    /// left out.
+    /// Reads the journal, if there is one. Assignments that a restart or the end of a process made
+    /// void are left out.
     ///
     /// # Errors
     /// It cannot be read or is damaged.
@@ -253,8 +254,8 @@ impl Store {
         })
     }
 
-    /// Refuses a file that another user could have written: a revert writes what the journal states, to any
-    /// path and with any owner and mode.
+    /// Refuses a file that another user could have written: a revert writes what the journal
+    /// states, to any path and with any owner and mode.
     pub(crate) fn trust(&self, view: &dyn View, path: &str) -> Result<()> {
         let about = view.stat(path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
         let others = about.uid != 0 && about.uid != view.user();
@@ -269,8 +270,8 @@ impl Store {
         Ok(())
     }
 
-    /// Writes a plan durably, of an apply or (with `busy_with`) of an assignment. Nothing may be changed
-    /// before this returns.
+    /// Writes a plan durably, of an apply or (with `busy_with`) of an assignment. Nothing may be
+    /// changed before this returns.
     pub(crate) fn begin(
         &self,
         files: &dyn Files,

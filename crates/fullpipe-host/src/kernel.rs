@@ -1,10 +1,12 @@
-//! Other kernels, for a host whose kernel is too old or lacks options: listing them ([`status::status`]),
-//! installing one with the package manager ([`install::install`]), building one from source
-//! ([`build::build`]), and booting it once on trial ([`trial_boot::arm`], [`trial_boot::watch`]).
+//! Other kernels, for a host whose kernel is too old or lacks options: listing them
+//! ([`status::status`]), installing one with the package manager ([`install::install`]), building
+//! one from source ([`build::build`]), and booting it once on trial ([`trial_boot::arm`],
+//! [`trial_boot::watch`]).
 //!
-//! The running kernel stays the default until the trial succeeds: it is pinned as the default before anything
-//! is installed. The new kernel is booted once by a separate entry of the boot loader. So after any failure,
-//! panic and power loss included, the next boot uses the old kernel. Each change is in the host's journal.
+//! The running kernel stays the default until the trial succeeds: it is pinned as the default
+//! before anything is installed. The new kernel is booted once by a separate entry of the boot
+//! loader. So after any failure, panic and power loss included, the next boot uses the old kernel.
+//! Each change is in the host's journal.
 
 pub mod build;
 pub mod entries;
@@ -34,7 +36,8 @@ use installed::Kernel;
 use loader::Loader;
 use serde::{Deserialize, Serialize};
 
-/// Stands in for the controller's name in the steps of an installation, and of pinning the default kernel.
+/// Stands in for the controller's name in the steps of an installation, and of pinning the default
+/// kernel.
 pub(crate) const INSTALL: &str = "kernel";
 /// The same for the steps of a trial.
 pub(crate) const TRIAL: &str = "kernel-trial";
@@ -96,8 +99,8 @@ impl BootEnvironment {
 /// A change, its reason, and the group it belongs to.
 type Wanted = (Change, &'static str, &'static str);
 
-/// Writes steps to the journal, calls `prepare`, performs the steps and reads them back; or leaves the host
-/// unchanged.
+/// Writes steps to the journal, calls `prepare`, performs the steps and reads them back; or leaves
+/// the host unchanged.
 fn perform_steps(
     host: &dyn Host,
     store: &Store,

@@ -1,8 +1,8 @@
 //! Congestion control on a host: examine it ([`checks::examine`]), plan the exact changes
-//! ([`plan::make`]), apply them ([`apply::apply`]), show the state ([`status::status`]), and roll back
-//! exactly ([`revert::revert`]). Assignments of loaded controllers ([`assign::assign`]), controllers for
-//! single destinations ([`destinations::apply`]), splits of new connections ([`split::begin`]) and other
-//! kernels ([`kernel`]) are in the same journal.
+//! ([`plan::make`]), apply them ([`apply::apply`]), show the state ([`status::status`]), and roll
+//! back exactly ([`revert::revert`]). Assignments of loaded controllers ([`assign::assign`]),
+//! controllers for single destinations ([`destinations::apply`]), splits of new connections
+//! ([`split::begin`]) and other kernels ([`kernel`]) are in the same journal.
 //!
 //! A host is this [machine](host::Machine), or a [model](host::Model) of one under a directory:
 //!

@@ -1,5 +1,5 @@
-//! Network state for checks and changes: queueing disciplines, routes, TCP sockets and offloads, read through
-//! `fullpipe-kernel`.
+//! Network state for checks and changes: queueing disciplines, routes, TCP sockets and offloads,
+//! read through `fullpipe-kernel`.
 
 mod diag;
 

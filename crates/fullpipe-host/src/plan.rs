@@ -1,10 +1,10 @@
 //! Plans: the exact changes, their order, and the reasons.
 //!
-//! A [`Plan`] is a list of [`Step`]s. Each [`Change`] has the states before and after it, detects which one
-//! is
-//! current, and can be performed and undone. Order matters: the queueing discipline comes before the
-//! controller that needs it, and the running kernel before the boot files, so that a restart restores a host
-//! that a change made unreachable.
+//! A [`Plan`] is a list of [`Step`]s. Each [`Change`] has the states before and after it, detects
+//! which one is
+//! current, and can be performed and undone. Order matters: the queueing discipline comes before
+//! the controller that needs it, and the running kernel before the boot files, so that a restart
+//! restores a host that a change made unreachable.
 
 mod allowed;
 pub(crate) mod boot_files;
@@ -87,8 +87,8 @@ pub struct Step {
     pub part_of: Option<Use>,
 }
 
-/// The assignment of a loaded controller (`fullpipe cc load`). Its effects on the running kernel end with a
-/// restart, as the loaded controller does.
+/// The assignment of a loaded controller (`fullpipe cc load`). Its effects on the running kernel
+/// end with a restart, as the loaded controller does.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Use {
     /// The name it is registered under.
@@ -149,8 +149,8 @@ impl Plan {
         self.steps.iter().any(|step| step.part_of.is_none())
     }
 
-    /// Whether its apply writes files for the default after a restart. A loaded controller has a unit
-    /// instead.
+    /// Whether its apply writes files for the default after a restart. A loaded controller has a
+    /// unit instead.
     pub(crate) fn lasts(&self) -> bool {
         !self.controller.starts_with("fp_")
             && self

@@ -92,8 +92,9 @@ pub(crate) fn changed_since<'a>(
 /// Rolls back everything that fullpipe applied or began to apply on this host.
 ///
 /// # Errors
-/// [`Error::Check`] if settings were changed since (unless `options` decide): then nothing is changed.
-/// [`Error::Impossible`] if the host refuses: the error names what is left, and another `revert` resumes.
+/// [`Error::Check`] if settings were changed since (unless `options` decide): then nothing is
+/// changed. [`Error::Impossible`] if the host refuses: the error names what is left, and another
+/// `revert` resumes.
 pub fn revert(host: &dyn Host, store: &Store, options: &Options) -> Result<Option<Reverted>> {
     revert_selection(host, store, Selection::All, options)
 }

@@ -20,8 +20,8 @@ pub struct Style {
 }
 
 impl Style {
-    /// The style for standard output: colours on a terminal unless `NO_COLOR` is set; the terminal's width,
-    /// or `COLUMNS`, at most 110.
+    /// The style for standard output: colours on a terminal unless `NO_COLOR` is set; the
+    /// terminal's width, or `COLUMNS`, at most 110.
     pub fn for_stdout() -> Style {
         let terminal = std::io::stdout().is_terminal();
         let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
@@ -56,7 +56,8 @@ impl Style {
         )
     }
 
-    /// Wraps `text` beside an indent; the first line begins with `head`, which is as wide as the indent.
+    /// Wraps `text` beside an indent; the first line begins with `head`, which is as wide as the
+    /// indent.
     pub fn wrap(self, head: &str, indent: usize, text: &str) -> String {
         let room = self.width.saturating_sub(indent).max(20);
         let mut out = head.to_owned();
@@ -118,7 +119,8 @@ fn finding(style: Style, finding: &Finding, whole: bool) -> String {
     out
 }
 
-/// The doctor's findings: problems in full, passed checks in one line each (in full with `verbose`).
+/// The doctor's findings: problems in full, passed checks in one line each (in full with
+/// `verbose`).
 pub fn doctor(style: Style, report: &Report, verbose: bool) -> String {
     let mut out = String::new();
     let title = format!("Is this host ready for {}?", report.controller);

@@ -1,5 +1,5 @@
-//! A split in the journal: a process that divides new connections between controllers while it runs.
-//! `status` reports it, `revert` ends it, and the entry of a killed process is ignored.
+//! A split in the journal: a process that divides new connections between controllers while it
+//! runs. `status` reports it, `revert` ends it, and the entry of a killed process is ignored.
 
 use crate::apply::{LOCK_TIMEOUT, interrupted, lock, lock_within, now, refuse_unfinished};
 use crate::error::{Error, Result};
@@ -10,12 +10,12 @@ use crate::plan::{Change, Plan, Step, Use};
 /// Stands in for the controller's name in a split's steps; no kernel controller has this name.
 pub(crate) const USE: &str = "split";
 
-/// Records in the journal that a process divides the connections of a control group. Call it before that
-/// begins.
+/// Records in the journal that a process divides the connections of a control group. Call it before
+/// that begins.
 ///
 /// # Errors
-/// [`Error::Impossible`] without root or a directory for the journal; [`Error::Check`] after an interrupted
-/// command.
+/// [`Error::Impossible`] without root or a directory for the journal; [`Error::Check`] after an
+/// interrupted command.
 pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: &str) -> Result<()> {
     let _lock = lock_within(host, "split start", LOCK_TIMEOUT)?;
     let change = Change::Split { owner, group: group.to_owned(), arms: arms.to_owned() };
@@ -46,8 +46,8 @@ pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: 
     }
 }
 
-/// Removes a split from the journal. Does nothing while another fullpipe process holds the lock: that one
-/// may be waiting for this process to exit, and the entry is void after the exit anyway.
+/// Removes a split from the journal. Does nothing while another fullpipe process holds the lock:
+/// that one may be waiting for this process to exit, and the entry is void after the exit anyway.
 ///
 /// # Errors
 /// [`Error::Impossible`] if the journal cannot be written.

@@ -1,5 +1,5 @@
-//! State of a host: what fullpipe applied, what the boot files set, what the kernel uses, and whether they
-//! agree.
+//! State of a host: what fullpipe applied, what the boot files set, what the kernel uses, and
+//! whether they agree.
 
 use crate::apply::{Part, load_when_idle};
 use crate::boot::{self, Assignment};
@@ -136,7 +136,8 @@ impl TrialState {
     }
 }
 
-/// Summary of the assignments of loaded controllers, if there is no apply or one of them was interrupted.
+/// Summary of the assignments of loaded controllers, if there is no apply or one of them was
+/// interrupted.
 fn summarize_uses(journal: &Journal, drift: &Drift, identity: &Identity) -> Option<(bool, String)> {
     let command = |words: &str| identity.command(words);
     if let Some(name) =

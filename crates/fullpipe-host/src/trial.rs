@@ -1,9 +1,10 @@
 //! A change on trial: it is rolled back unless it is confirmed in time.
 //!
-//! The rollback must not depend on the terminal, the connection or the process that made the change. So
-//! the deadline is in the journal, by a clock that cannot be set; a separate process watches it
-//! ([`watch`]); the files for the next boot are only written by [`confirm`], so that a restart rolls the
-//! change back; and any later fullpipe command completes an overdue rollback ([`revert_expired`]).
+//! The rollback must not depend on the terminal, the connection or the process that made the
+//! change. So the deadline is in the journal, by a clock that cannot be set; a separate process
+//! watches it ([`watch`]); the files for the next boot are only written by [`confirm`], so that a
+//! restart rolls the change back; and any later fullpipe command completes an overdue rollback
+//! ([`revert_expired`]).
 
 use crate::apply::{LOCK_TIMEOUT, Part, back_out, lock_within, perform_steps, verify};
 use crate::error::{Error, Result};
@@ -46,8 +47,8 @@ pub fn revert_expired(host: &dyn Host, store: &Store) -> Result<Option<Reverted>
 /// Keeps a change that is on trial and writes the files for the next boot.
 ///
 /// # Errors
-/// Nothing is on trial; the trial expired and is rolled back; the remaining steps fail and everything is
-/// rolled back.
+/// Nothing is on trial; the trial expired and is rolled back; the remaining steps fail and
+/// everything is rolled back.
 pub fn confirm(host: &dyn Host, store: &Store) -> Result<Plan> {
     let _lock = lock_within(host, "confirm", LOCK_TIMEOUT)?;
     let nothing = || Error::usage("no change is waiting for confirmation");
@@ -103,13 +104,13 @@ pub enum TrialEnd {
 
 /// Interval at which the journal is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
-/// Interval and limit of retries of a failed rollback: another process may hold the lock, the disk may be
-/// full.
+/// Interval and limit of retries of a failed rollback: another process may hold the lock, the disk
+/// may be full.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Watches a trial to its end and rolls it back when it expires. `ask` waits for the given time or until
-/// there is an answer.
+/// Watches a trial to its end and rolls it back when it expires. `ask` waits for the given time or
+/// until there is an answer.
 ///
 /// # Errors
 /// A confirmation that fails (the trial ends then), or a rollback that failed for an hour.

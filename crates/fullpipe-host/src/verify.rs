@@ -1,7 +1,8 @@
-//! Checks that an apply is effective: in the running kernel, for the next boot and for a new connection.
-//! Changes nothing.
+//! Checks that an apply is effective: in the running kernel, for the next boot and for a new
+//! connection. Changes nothing.
 //!
-//! [`crate::status`] describes any state of a host; this answers yes or no after an apply or a restart.
+//! [`crate::status`] describes any state of a host; this answers yes or no after an apply or a
+//! restart.
 
 use crate::apply::load_when_idle;
 use crate::boot;

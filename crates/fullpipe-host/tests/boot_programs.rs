@@ -1,5 +1,5 @@
-//! The simulated boot programs against the real ones: systemd-sysctl and procps' `sysctl --system` are run on
-//! the same
+//! The simulated boot programs against the real ones: systemd-sysctl and procps' `sysctl --system`
+//! are run on the same
 //! trees, in user, mount and network namespaces of their own, and the kernel's values are compared.
 
 mod support;
@@ -112,7 +112,8 @@ fn lay_out(root: &Path) {
     }
 }
 
-/// What the kernel makes of writing `value`: numbers end where digits do, a controller must be known.
+/// What the kernel makes of writing `value`: numbers end where digits do, a controller must be
+/// known.
 fn takes(key: &str, value: &str) -> Option<String> {
     if key == "tcp_congestion_control" {
         return ["reno", "bbr"].contains(&value).then(|| value.to_owned());
@@ -160,7 +161,8 @@ fn obstacle() -> Option<String> {
     Some(reason)
 }
 
-/// Runs both programs on every tree `0…count` below `root` and reads the kernel's values after each.
+/// Runs both programs on every tree `0…count` below `root` and reads the kernel's values after
+/// each.
 fn real(root: &Path, count: usize) -> Vec<BTreeMap<String, String>> {
     let mut script = String::from("set -e\ncd /proc/sys/net/ipv4\n");
     for tree in 0..count {

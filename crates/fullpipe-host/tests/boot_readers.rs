@@ -1,5 +1,5 @@
-//! Which program sets a sysctl at the next boot, on small models of hosts: `verify` confirms only what is
-//! known.
+//! Which program sets a sysctl at the next boot, on small models of hosts: `verify` confirms only
+//! what is known.
 
 use fullpipe_host::checks::{self, Question, Verdict};
 use fullpipe_host::host::{Directory, Model};

@@ -1,4 +1,5 @@
-//! Every fake host: what the doctor says, what the plan is, and that apply and revert leave it as it was.
+//! Every fake host: what the doctor says, what the plan is, and that apply and revert leave it as
+//! it was.
 
 mod support;
 
@@ -171,8 +172,8 @@ fn each_host_gets_its_plan_or_its_refusal_and_comes_back_byte_for_byte() {
     }
 }
 
-/// The boot programs leave the host with the controller, on a machine of its own that is started from these
-/// files.
+/// The boot programs leave the host with the controller, on a machine of its own that is started
+/// from these files.
 fn holds_after_a_restart(
     host: &support::Fake,
     pristine: &BTreeMap<String, Entry>,

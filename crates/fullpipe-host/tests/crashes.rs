@@ -1,5 +1,5 @@
-//! A crash at every change that an apply or a revert makes, a fault at every one, and the loss of unsynced
-//! writes: the
+//! A crash at every change that an apply or a revert makes, a fault at every one, and the loss of
+//! unsynced writes: the
 //! host stays whole, `status` tells the truth, `apply` or `revert` finishes the work.
 
 mod support;
@@ -58,7 +58,8 @@ fn strike(host: &Fake, pristine: &BTreeMap<String, Entry>, after: After) {
     }
 }
 
-/// Nothing is lost on a host that lies about it: what `status` says agrees with the files and the kernel.
+/// Nothing is lost on a host that lies about it: what `status` says agrees with the files and the
+/// kernel.
 fn status_is_true(host: &Fake, context: &str) {
     let status = status(host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
     match status.phase {
@@ -97,8 +98,8 @@ struct Interruption {
     finish_by_apply: bool,
 }
 
-/// Interrupts an apply to a copy of `start`: status must be true, then the apply is completed as `in_force`
-/// if
+/// Interrupts an apply to a copy of `start`: status must be true, then the apply is completed as
+/// `in_force` if
 /// requested, and reverted to `original`.
 fn struck_apply(
     start: &Fake,
@@ -152,8 +153,8 @@ fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
     println!("{cases} crashes of an apply");
 }
 
-/// What an apply until a restart lacks, or one without buffers, is added by the same apply without that or
-/// with them, and a crash while
+/// What an apply until a restart lacks, or one without buffers, is added by the same apply without
+/// that or with them, and a crash while
 /// it is leaves nothing that cannot be finished or undone.
 #[test]
 fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
@@ -188,8 +189,8 @@ fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
     println!("{cases} crashes of an addition");
 }
 
-/// The state in force is the same however it was reachability, but for the journal's wording and for handles:
-/// the kernel's
+/// The state in force is the same however it was reachability, but for the journal's wording and
+/// for handles: the kernel's
 /// own tree of fq (after a restart, or under a new mq) has none.
 fn same_in_force(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, context: &str) {
     let relevant = |all: &BTreeMap<String, String>| {

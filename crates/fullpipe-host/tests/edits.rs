@@ -1,5 +1,5 @@
-//! What people do to a host between an apply and its revert: their work is never overwritten, everything else
-//! comes
+//! What people do to a host between an apply and its revert: their work is never overwritten,
+//! everything else comes
 //! back byte for byte.
 
 mod support;

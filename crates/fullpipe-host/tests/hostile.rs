@@ -1,4 +1,5 @@
-//! Hostile images: endless files and patterns, profiles that include each other, and journals of other users.
+//! Hostile images: endless files and patterns, profiles that include each other, and journals of
+//! other users.
 
 use fullpipe_host::checks::{self, Question};
 use fullpipe_host::host::{Directory, Model, View};

@@ -1,5 +1,5 @@
-//! From an old kernel to a newer one: the old one is booted whatever happens on the way, and is gone back to
-//! unless all is as before.
+//! From an old kernel to a newer one: the old one is booted whatever happens on the way, and is
+//! gone back to unless all is as before.
 
 mod support;
 
@@ -430,8 +430,8 @@ fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
     same(&fake, &before, "back");
 }
 
-/// Every place where the process may die, with and without what the kernel had not written: the host boots
-/// the old kernel, or the new
+/// Every place where the process may die, with and without what the kernel had not written: the
+/// host boots the old kernel, or the new
 /// one once and then the old one, and goes back to what it was.
 #[test]
 fn whenever_it_is_killed_the_old_kernel_is_booted_and_all_goes_back() {

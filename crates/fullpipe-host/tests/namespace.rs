@@ -1,5 +1,5 @@
-//! The running kernel: controllers, routes and queueing disciplines in a private network namespace, where
-//! nothing
+//! The running kernel: controllers, routes and queueing disciplines in a private network namespace,
+//! where nothing
 //! outside can be changed.
 
 use fullpipe_host::destinations::{self};
@@ -16,8 +16,8 @@ use std::process::Command;
 
 const INSIDE: &str = "FULLPIPE_HOST_TEST_INSIDE";
 
-/// Runs the named test once more in namespaces of its own, with a private /run. Gives whether this is the
-/// inner run.
+/// Runs the named test once more in namespaces of its own, with a private /run. Gives whether this
+/// is the inner run.
 fn enter_namespace(name: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -120,8 +120,8 @@ fn everything() -> Everything {
     let mut qdiscs = host.qdiscs().unwrap();
     for node in &mut qdiscs {
         (node.drops, node.flows_plimit) = (0, None);
-        // Of `struct tc_htb_glob`, in an attribute of its own, the fifth number counts the packets that went
-        // by no
+        // Of `struct tc_htb_glob`, in an attribute of its own, the fifth number counts the packets that
+        // went by no
         // class: the router solicitations that the kernel sends now and then.
         if node.kind == "htb" && node.options.starts_with("18000200") {
             node.options.replace_range(40..48, "00000000");

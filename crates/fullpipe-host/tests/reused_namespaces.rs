@@ -1,5 +1,5 @@
-//! The kernel reuses the inode of /proc/self/ns/net after a network namespace is removed. The journal of the
-//! removed
+//! The kernel reuses the inode of /proc/self/ns/net after a network namespace is removed. The
+//! journal of the removed
 //! namespace must not be shown, resumed or reverted in the new one.
 
 mod support;
@@ -70,8 +70,8 @@ fn a_namespace_is_its_cookie_in_this_run_of_the_machine_and_not_its_number() {
 
 const STAGE: &str = "FULLPIPE_HOST_TEST_STAGE";
 
-/// Runs `script` in user, mount, process and network namespaces of its own with a private /run, and this test
-/// in it.
+/// Runs `script` in user, mount, process and network namespaces of its own with a private /run, and
+/// this test in it.
 fn unshared(script: &str, stage: &str) -> std::io::Result<std::process::Output> {
     let program = std::env::current_exe()?;
     Command::new("unshare")
@@ -131,9 +131,10 @@ fn the_kernels_next_namespace_of_a_number_has_no_journal() {
     assert!(text.contains("1 passed"), "the inner test did not run:\n{text}");
 }
 
-/// Makes one namespace after the other, with something in force in each, until the kernel gives the number of
-/// any of
-/// them again: that of one only would wait for ever if something else on this machine took it and kept it.
+/// Makes one namespace after the other, with something in force in each, until the kernel gives the
+/// number of any of
+/// them again: that of one only would wait for ever if something else on this machine took it and
+/// kept it.
 fn reuse() {
     let visit = || {
         let program = std::env::current_exe().unwrap();

@@ -1,5 +1,5 @@
-//! A change on trial is rolled back unless it is confirmed: after a kill, at any time of day, and by a
-//! restart.
+//! A change on trial is rolled back unless it is confirmed: after a kill, at any time of day, and
+//! by a restart.
 
 mod support;
 
@@ -19,7 +19,8 @@ use support::memory::{Entry, Loss};
 use support::{Fake, assert_same, restart, snapshot};
 
 const WITHIN: Duration = Duration::from_secs(60);
-/// A host whose plan has modules, queues, sysctls, files and a line to put out of force; and one with a unit.
+/// A host whose plan has modules, queues, sysctls, files and a line to put out of force; and one
+/// with a unit.
 const HOSTS: [(&str, &str); 2] = [("hand-edited-sysctl-conf", "bbr"), ("ebpf-hybla-loaded", "fp_hybla")];
 
 fn store() -> Store {

@@ -1,7 +1,7 @@
-//! What loaded controllers are put to use for is in the one journal: `status` sees it, `revert` takes it
-//! back, a step that
-//! fails takes those before it back, and a crash at any change leaves a journal that all of these can go on
-//! with.
+//! What loaded controllers are put to use for is in the one journal: `status` sees it, `revert`
+//! takes it back, a step that
+//! fails takes those before it back, and a crash at any change leaves a journal that all of these
+//! can go on with.
 
 mod support;
 
@@ -41,7 +41,8 @@ fn unit_of(controller: &str) -> String {
     format!("/etc/systemd/system/{}", unit_name(controller))
 }
 
-/// A running systemd host with two loaded controllers and a route that has a controller of its own, locked.
+/// A running systemd host with two loaded controllers and a route that has a controller of its own,
+/// locked.
 fn start(clock: &TestClock) -> (Fake, BTreeMap<String, Entry>) {
     let (host, _) = Manifest::read("ebpf-hybla-loaded").host();
     let host = Model::with_clock(host.files().copy(), clock.clone());
@@ -636,7 +637,8 @@ fn a_default_that_is_gone_gives_way_to_a_usual_one() {
     assert_same(&snapshot(&start), &original, "reverted");
 }
 
-/// Everything that can be done next with three controllers, until six things are done; then all is reverted.
+/// Everything that can be done next with three controllers, until six things are done; then all is
+/// reverted.
 fn resume_and_revert(
     host: &Fake,
     clock: &TestClock,

@@ -1,4 +1,5 @@
-//! Capabilities of the calling thread (capabilities(7)): drop them permanently, or keep them across exec.
+//! Capabilities of the calling thread (capabilities(7)): drop them permanently, or keep them across
+//! exec.
 
 use nix::errno::Errno;
 use std::io;
@@ -39,11 +40,13 @@ pub fn keep_only(kept: &[Capability]) -> io::Result<()> {
     set(&[Sets { effective: kept, permitted: kept, inheritable: 0 }, Sets::default()])
 }
 
-/// Preserves the capabilities in `kept` that the calling thread has across exec, even for a non-root user (ambient
-/// capabilities). It only makes system calls, so it may be called between fork and exec.
+/// Preserves the capabilities in `kept` that the calling thread has across exec, even for a
+/// non-root user (ambient capabilities). It only makes system calls, so it may be called between
+/// fork and exec.
 ///
 /// # Errors
-/// When the thread may not change its capabilities. Kernels without ambient capabilities (before 4.3) are not an error.
+/// When the thread may not change its capabilities. Kernels without ambient capabilities (before
+/// 4.3) are not an error.
 pub fn keep_across_exec(kept: &[Capability]) -> io::Result<()> {
     let mut sets = get()?;
     sets[0].inheritable |= sets[0].permitted & mask(kept);
@@ -81,7 +84,8 @@ impl Header {
     }
 }
 
-/// `struct __user_cap_data_struct`: a bit per capability. Version 3 has two of them, for capabilities 0–31 and 32–63.
+/// `struct __user_cap_data_struct`: a bit per capability. Version 3 has two of them, for
+/// capabilities 0–31 and 32–63.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Sets {

@@ -101,7 +101,8 @@ pub struct ClosedSocket {
 pub struct Opening {
     /// Whether this end opened it (active open); otherwise it was accepted.
     pub active: bool,
-    /// Time of the SYN for an active open, of the completed handshake for a passive one, on the kernel's monotonic clock.
+    /// Time of the SYN for an active open, of the completed handshake for a passive one, on the
+    /// kernel's monotonic clock.
     pub at: Time,
 }
 
@@ -121,8 +122,8 @@ pub struct NegotiatedOptions {
 impl ClosedSocket {
     /// Payload bytes acknowledged by the peer.
     ///
-    /// The kernel counts sequence numbers (`tcp_snd_una_update`), of which SYN and FIN take one each; a SYN-ACK is
-    /// acknowledged before the accepted socket starts to count.
+    /// The kernel counts sequence numbers (`tcp_snd_una_update`), of which SYN and FIN take one
+    /// each; a SYN-ACK is acknowledged before the accepted socket starts to count.
     pub fn acked_payload(&self) -> u64 {
         let syn = self.opened.is_some_and(|opened| opened.active) && self.bytes_acked > 0;
         let fin = match self.state {

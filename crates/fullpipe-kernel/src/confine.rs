@@ -1,9 +1,10 @@
-//! Sandboxing for processes that face the network: drop the user, capabilities, file access, program execution and unused
-//! system calls once set-up is complete.
+//! Sandboxing for processes that face the network: drop the user, capabilities, file access,
+//! program execution and unused system calls once set-up is complete.
 //!
-//! Four independent layers: another user (setresuid(2)), capabilities(7), Landlock (landlock(7)) for files, TCP ports and
-//! signals, and a system call filter (seccomp(2)). A layer that the kernel lacks is reported in [`Enforcement`] and is not
-//! an error: a server without one layer is better than no server.
+//! Four independent layers: another user (setresuid(2)), capabilities(7), Landlock (landlock(7))
+//! for files, TCP ports and signals, and a system call filter (seccomp(2)). A layer that the kernel
+//! lacks is reported in [`Enforcement`] and is not an error: a server without one layer is better
+//! than no server.
 
 pub use crate::capabilities::Capability;
 
@@ -26,19 +27,20 @@ use std::path::Path;
 pub enum FileAccess<'a> {
     /// Read access to these files, and to the files in these directories.
     Files(&'a [&'a Path]),
-    /// `readable` as in [`Files`](FileAccess::Files), plus creating, writing and removing files in the `writable`
-    /// directories, and outgoing TCP connections: for a mesh node, which keeps a database.
+    /// `readable` as in [`Files`](FileAccess::Files), plus creating, writing and removing files in
+    /// the `writable` directories, and outgoing TCP connections: for a mesh node, which keeps a
+    /// database.
     Peer {
         /// Files, and directories whose files are readable.
         readable: &'a [&'a Path],
         /// Directories whose files the process owns.
         writable: &'a [&'a Path],
     },
-    /// Read access to all files, directories and links, to netlink, and to socket iterators (bpf(2), `BPF_ITER_CREATE`)
-    /// whose programs are already loaded.
+    /// Read access to all files, directories and links, to netlink, and to socket iterators
+    /// (bpf(2), `BPF_ITER_CREATE`) whose programs are already loaded.
     Host,
-    /// As [`Host`](FileAccess::Host), plus other processes' file descriptors. Landlock would hide those (landlock(7),
-    /// ptrace), so it is not used.
+    /// As [`Host`](FileAccess::Host), plus other processes' file descriptors. Landlock would hide
+    /// those (landlock(7), ptrace), so it is not used.
     Processes,
 }
 
@@ -54,8 +56,9 @@ pub struct Confinement<'a> {
 /// Which layers are in effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Enforcement {
-    /// Landlock: only permitted files can be opened, no TCP port can be bound or connected to, and no outside process
-    /// can be signalled, as far as this kernel's Landlock version supports it.
+    /// Landlock: only permitted files can be opened, no TCP port can be bound or connected to, and
+    /// no outside process can be signalled, as far as this kernel's Landlock version supports
+    /// it.
     pub landlock: Layer,
     /// The system call filter.
     pub system_calls: Layer,
@@ -85,12 +88,13 @@ impl Display for Layer {
     }
 }
 
-/// Switches permanently to another user, without supplementary groups. Capabilities are unchanged: use [`confine`] for
-/// them. Call it while the process has a single thread.
+/// Switches permanently to another user, without supplementary groups. Capabilities are unchanged:
+/// use [`confine`] for them. Call it while the process has a single thread.
 ///
 /// # Errors
-/// When the caller lacks the privilege, or the user does not exist in this user namespace. User and groups are then as
-/// before; if the groups cannot be restored, the process aborts instead of running with mixed identities.
+/// When the caller lacks the privilege, or the user does not exist in this user namespace. User and
+/// groups are then as before; if the groups cannot be restored, the process aborts instead of
+/// running with mixed identities.
 pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
     use nix::sys::prctl::{get_pdeathsig, set_keepcaps, set_pdeathsig};
 
@@ -99,7 +103,8 @@ pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
     let death_signal = get_pdeathsig()?;
     let (groups, gids) = (getgroups()?, getresgid()?);
     set_keepcaps(true)?;
-    // Groups first: the new user may lack the privilege. Dropping them proves that they can be restored.
+    // Groups first: the new user may lack the privilege. Dropping them proves that they can be
+    // restored.
     let switched = setgroups(&[]).and_then(|()| {
         let switched = setresgid(gid, gid, gid).and_then(|()| setresuid(uid, uid, uid));
         if switched.is_err() {
@@ -116,8 +121,8 @@ pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
     Ok(switched?)
 }
 
-/// Permanently confines the calling thread and the threads that it starts later. Call it while the process has a single
-/// thread: other threads would stay unconfined.
+/// Permanently confines the calling thread and the threads that it starts later. Call it while the
+/// process has a single thread: other threads would stay unconfined.
 ///
 /// # Errors
 /// When capabilities cannot be dropped.
@@ -180,7 +185,8 @@ fn landlock(access: FileAccess<'_>) -> Result<Layer, String> {
     }
 }
 
-/// System calls of a server whose sockets are open: data, time, memory, threads, and reading a few files.
+/// System calls of a server whose sockets are open: data, time, memory, threads, and reading a few
+/// files.
 const ALLOWED: &[libc::c_long] = &[
     // I/O and readiness.
     libc::SYS_read,
@@ -268,7 +274,8 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_time,
 ];
 
-/// Additional system calls of programs that inspect the host or keep files: metadata, and reads at an offset.
+/// Additional system calls of programs that inspect the host or keep files: metadata, and reads at
+/// an offset.
 const FILES: &[libc::c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_faccessat,
@@ -284,11 +291,12 @@ const FILES: &[libc::c_long] = &[
     libc::SYS_stat,
 ];
 
-/// System calls of a program that inspects the host, besides [`FILES`]. A filter cannot inspect the flags of openat2(2), which
-/// are in memory: there, Landlock prevents writing.
+/// System calls of a program that inspects the host, besides [`FILES`]. A filter cannot inspect the
+/// flags of openat2(2), which are in memory: there, Landlock prevents writing.
 const INSPECT: &[libc::c_long] = &[libc::SYS_openat2, libc::SYS_getegid, libc::SYS_getgid];
 
-/// System calls of a program that keeps a database, besides [`FILES`]: writes at an offset, truncation, locks, syncs.
+/// System calls of a program that keeps a database, besides [`FILES`]: writes at an offset,
+/// truncation, locks, syncs.
 const DATABASE: &[libc::c_long] = &[
     libc::SYS_openat,
     #[cfg(target_arch = "x86_64")]
@@ -309,7 +317,8 @@ const DATABASE: &[libc::c_long] = &[
 /// `BPF_ITER_CREATE` of uapi/linux/bpf.h.
 const BPF_ITER_CREATE: i32 = 33;
 
-/// Builds the filter: [`ALLOWED`] passes, some calls pass with certain arguments, all others fail with EPERM.
+/// Builds the filter: [`ALLOWED`] passes, some calls pass with certain arguments, all others fail
+/// with EPERM.
 fn filter(access: FileAccess<'_>) -> Result<BpfProgram, String> {
     use SeccompCmpOp::{Eq, MaskedEq};
     let failed = |e: &dyn Display| format!("cannot build the system call filter ({e})");
@@ -371,7 +380,8 @@ fn filter(access: FileAccess<'_>) -> Result<BpfProgram, String> {
     Ok(program)
 }
 
-/// A filter cannot inspect the flags of clone3(2), which are in memory. On ENOSYS, the C library falls back to clone(2).
+/// A filter cannot inspect the flags of clone3(2), which are in memory. On ENOSYS, the C library
+/// falls back to clone(2).
 fn reject_clone3(program: &mut BpfProgram) {
     let op = |code: u32, jt, jf, k| seccompiler::sock_filter { code: code as u16, jt, jf, k };
     let front = [
@@ -380,7 +390,8 @@ fn reject_clone3(program: &mut BpfProgram) {
         op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_clone3 as u32),
         op(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
     ];
-    // The rest of the program loads its own operands and its jumps are relative, so it can be preceded by other code.
+    // The rest of the program loads its own operands and its jumps are relative, so it can be preceded
+    // by other code.
     program.splice(0..0, front);
 }
 
@@ -556,7 +567,8 @@ mod tests {
         if let Some((uid, gid)) = user {
             become_user(uid, gid).unwrap();
         }
-        // As in a unit with `SystemCallFilter=~@privileged`: capabilities already dropped need no capset(2).
+        // As in a unit with `SystemCallFilter=~@privileged`: capabilities already dropped need no
+        // capset(2).
         capabilities::keep_only(&[Capability::NetAdmin]).unwrap();
         let deny_capset: BpfProgram = SeccompFilter::new(
             [(libc::SYS_capset, Vec::new())].into(),

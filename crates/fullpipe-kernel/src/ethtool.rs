@@ -1,5 +1,6 @@
-//! Offloads of network devices, by the ethtool family of generic netlink (`include/uapi/linux/ethtool_netlink.h`,
-//! Linux 5.7 and later). The kernel names each feature itself, as `ethtool -k` does.
+//! Offloads of network devices, by the ethtool family of generic netlink
+//! (`include/uapi/linux/ethtool_netlink.h`, Linux 5.7 and later). The kernel names each feature
+//! itself, as `ethtool -k` does.
 
 use crate::netlink::{Attributes, NESTED, Protocol, Request, Socket, c_string, parse_c_string, u16_at};
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,8 @@ fn ethtool_family(socket: &mut Socket) -> io::Result<u16> {
     })
 }
 
-/// Reads the body of an `ETHTOOL_MSG_FEATURES_GET_REPLY`; `None` if it lacks the device or the enabled offloads.
+/// Reads the body of an `ETHTOOL_MSG_FEATURES_GET_REPLY`; `None` if it lacks the device or the
+/// enabled offloads.
 pub fn parse_features(body: &[u8]) -> Option<DeviceFeatures> {
     let attributes = Attributes(body.get(GENLMSGHDR..)?);
     let header = Attributes(attributes.get(ETHTOOL_A_FEATURES_HEADER)?);

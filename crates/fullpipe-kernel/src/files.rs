@@ -1,13 +1,16 @@
 //! Safe file operations for commands that may run as root on paths that other users can change.
 //!
-//! A path is resolved once, to its directory and its last name ([`Location::resolve`]); every later operation uses the open
-//! directory and does not follow links. Symbolic links are followed as the kernel does with `fs.protected_symlinks`, whatever
-//! that is set to: in a sticky directory such as `/tmp`, only links of the calling user or of the directory's owner.
+//! A path is resolved once, to its directory and its last name ([`Location::resolve`]); every later
+//! operation uses the open directory and does not follow links. Symbolic links are followed as the
+//! kernel does with `fs.protected_symlinks`, whatever that is set to: in a sticky directory such as
+//! `/tmp`, only links of the calling user or of the directory's owner.
 //!
-//! Do not call `fs::canonicalize` before opening a file: it reads links in user space, where the kernel cannot refuse them.
+//! Do not call `fs::canonicalize` before opening a file: it reads links in user space, where the
+//! kernel cannot refuse them.
 //!
 //! * Write or replace a file: [`Location::resolve`], then [`create_new`](Location::create_new) a
-//!   [`sibling`](Location::sibling) and [`rename`](Location::rename_to) it, or [`write`](Location::write).
+//!   [`sibling`](Location::sibling) and [`rename`](Location::rename_to) it, or
+//!   [`write`](Location::write).
 //! * Read a file named by a user: [`open_regular`], which never waits for a FIFO or a device.
 //! * Read a bounded file, such as a configuration: [`read_bounded`].
 //! * Read a secret: [`read_secret`], which also refuses files that other users can read.
@@ -26,7 +29,8 @@ use std::time::Duration;
 
 /// Maximum symbolic links in one resolution, as in the kernel (`MAXSYMLINKS`).
 const MAX_LINKS: u32 = 40;
-/// Sticky and writable by others: the directories in which links are restricted (`may_follow_link` in fs/namei.c).
+/// Sticky and writable by others: the directories in which links are restricted (`may_follow_link`
+/// in fs/namei.c).
 const STICKY_AND_SHARED: u32 = libc::S_ISVTX | libc::S_IWOTH;
 /// Maximum length of a secret's file in bytes.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
@@ -35,7 +39,8 @@ const READER_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// `PROC_SUPER_MAGIC` (linux/magic.h).
 const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
-/// A file name in an open directory. Operations on it are not affected by later changes of the path.
+/// A file name in an open directory. Operations on it are not affected by later changes of the
+/// path.
 #[derive(Debug)]
 pub struct Location {
     directory: OwnedFd,
@@ -48,8 +53,9 @@ impl Location {
     /// Resolves `path`, following symbolic links. The last name need not exist.
     ///
     /// # Errors
-    /// `PermissionDenied` for a link of another user in a sticky directory, `ELOOP` for too many links, `InvalidInput` for a
-    /// path without a file name, and errors of opening the directories.
+    /// `PermissionDenied` for a link of another user in a sticky directory, `ELOOP` for too many
+    /// links, `InvalidInput` for a path without a file name, and errors of opening the
+    /// directories.
     pub fn resolve(path: &Path) -> io::Result<Location> {
         let mut pending: VecDeque<OsString> = VecDeque::new();
         let mut directory = open_directory(libc::AT_FDCWD, OsStr::new("."))?;
@@ -111,8 +117,8 @@ impl Location {
         Ok(Location { directory: self.directory.try_clone()?, name: name.into(), magic: false })
     }
 
-    /// Opens an existing file for writing, in place, without truncating it. It does not wait for the reader of a FIFO: the
-    /// error is `ENXIO` then.
+    /// Opens an existing file for writing, in place, without truncating it. It does not wait for
+    /// the reader of a FIFO: the error is `ENXIO` then.
     ///
     /// # Errors
     /// The error of openat(2).
@@ -120,8 +126,8 @@ impl Location {
         Ok(self.open(libc::O_WRONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0)?.into())
     }
 
-    /// As [`write`](Self::write), but waits for the reader of a FIFO until `should_stop` returns true. Writes to the file
-    /// block.
+    /// As [`write`](Self::write), but waits for the reader of a FIFO until `should_stop` returns
+    /// true. Writes to the file block.
     ///
     /// # Errors
     /// `Interrupted` when stopped, and the error of openat(2).
@@ -203,7 +209,8 @@ impl Location {
     }
 }
 
-/// Opens a regular file for reading. FIFOs, devices and files of procfs are refused without waiting for them.
+/// Opens a regular file for reading. FIFOs, devices and files of procfs are refused without waiting
+/// for them.
 ///
 /// # Errors
 /// `InvalidInput` for anything but a regular file, and errors of open(2).
@@ -263,7 +270,8 @@ fn prepend(pending: &mut VecDeque<OsString>, path: &Path, directory: &mut OwnedF
     Ok(())
 }
 
-/// Refuses links that the kernel would refuse with `fs.protected_symlinks` (`may_follow_link` in fs/namei.c).
+/// Refuses links that the kernel would refuse with `fs.protected_symlinks` (`may_follow_link` in
+/// fs/namei.c).
 fn check_link(directory: &libc::stat, link: &libc::stat, name: &OsStr) -> io::Result<()> {
     // SAFETY: takes no arguments and cannot fail.
     let user = unsafe { libc::geteuid() };

@@ -1,7 +1,9 @@
 //! Interfaces of the Linux kernel for TCP and networking.
 //!
-//! * [`tcp_info`]: a socket's `TCP_INFO`, `TCP_CC_INFO` and congestion controller (`TCP_CONGESTION`).
-//! * [`socket`]: sockets step by step: options before connecting, timeouts, queue sizes, discarding data.
+//! * [`tcp_info`]: a socket's `TCP_INFO`, `TCP_CC_INFO` and congestion controller
+//!   (`TCP_CONGESTION`).
+//! * [`socket`]: sockets step by step: options before connecting, timeouts, queue sizes, discarding
+//!   data.
 //! * [`closed`]: counters of a socket as it closes.
 //! * [`sock_diag`]: all TCP sockets of a network namespace, in bounded memory.
 //! * [`rtnetlink`], [`ethtool`]: links, addresses, routes, queueing disciplines, offloads.
@@ -29,7 +31,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! This crate contains mechanisms, not policy: it does not judge a kernel, measure, or change a host by itself.
+//! This crate contains mechanisms, not policy: it does not judge a kernel, measure, or change a
+//! host by itself.
 
 pub mod capabilities;
 pub mod closed;

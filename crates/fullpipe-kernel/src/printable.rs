@@ -1,8 +1,9 @@
 //! Escapes untrusted text (from peers, names of processes) for terminals, logs and files.
 //!
-//! Terminals interpret control characters: C0 (start of escape sequences), DEL and C1 (the same sequences in
-//! one character; ECMA-48 section 5.3), and bidirectional controls reorder text (UAX #9 section 2). Zero-width
-//! characters and line separators make different texts look alike. All of these are escaped.
+//! Terminals interpret control characters: C0 (start of escape sequences), DEL and C1 (the same
+//! sequences in one character; ECMA-48 section 5.3), and bidirectional controls reorder text (UAX
+//! #9 section 2). Zero-width characters and line separators make different texts look alike. All of
+//! these are escaped.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -32,8 +33,8 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\t'))
 }
 
-/// Wraps text to lines of at most `width` characters, unless a word is longer; continuation lines of a paragraph are
-/// indented by `indent` spaces.
+/// Wraps text to lines of at most `width` characters, unless a word is longer; continuation lines
+/// of a paragraph are indented by `indent` spaces.
 ///
 /// ```
 /// use fullpipe_kernel::printable::wrap;
@@ -60,7 +61,8 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> Vec<String> {
     lines
 }
 
-/// Escapes our own text that may quote untrusted text: as [`lines()`], but colours and weights stay.
+/// Escapes our own text that may quote untrusted text: as [`lines()`], but colours and weights
+/// stay.
 ///
 /// ```
 /// use fullpipe_kernel::printable::coloured;
@@ -86,7 +88,8 @@ pub fn coloured(text: &str) -> Cow<'_, str> {
     if more { Cow::Owned(out) } else { first }
 }
 
-/// Whether these are parameters of SELECT GRAPHIC RENDITION (ECMA-48 section 8.3.117) for weight and foreground.
+/// Whether these are parameters of SELECT GRAPHIC RENDITION (ECMA-48 section 8.3.117) for weight
+/// and foreground.
 fn is_colour(code: &str) -> bool {
     let known = |n: u8| matches!(n, 0..=2 | 22 | 30..=37 | 39 | 90..=97);
     match code.strip_prefix("38;5;") {
@@ -95,7 +98,8 @@ fn is_colour(code: &str) -> bool {
     }
 }
 
-/// Escapes JSON for terminals: control characters in strings become `\u001b`, which keeps the JSON equivalent.
+/// Escapes JSON for terminals: control characters in strings become `\u001b`, which keeps the JSON
+/// equivalent.
 pub fn json(text: &str) -> Cow<'_, str> {
     // Line feeds separate fields; inside strings, JSON escapes them already.
     let harmful = |c| is_harmful(c) && c != '\n';

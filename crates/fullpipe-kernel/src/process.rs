@@ -30,7 +30,8 @@ impl PidFd {
     /// `PermissionDenied` for a process of another user.
     pub fn signal(&self, signal: Signal) -> io::Result<bool> {
         let no_siginfo = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: without a `siginfo_t` the call takes numbers; the descriptor is open as long as `self` is.
+        // SAFETY: without a `siginfo_t` the call takes numbers; the descriptor is open as long as `self`
+        // is.
         let sent = unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,

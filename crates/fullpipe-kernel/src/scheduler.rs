@@ -8,12 +8,13 @@ use std::io;
 pub enum Policy {
     /// Time sharing, weighted by niceness (`SCHED_OTHER`).
     Other,
-    /// Real-time, before all time-sharing threads, without a time limit (`SCHED_FIFO`), with a priority of 1 to 99.
+    /// Real-time, before all time-sharing threads, without a time limit (`SCHED_FIFO`), with a
+    /// priority of 1 to 99.
     Fifo(i32),
 }
 
-/// Sets the policy of the calling thread; its children inherit it. It only makes a system call, so it may be called
-/// between fork and exec.
+/// Sets the policy of the calling thread; its children inherit it. It only makes a system call, so
+/// it may be called between fork and exec.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_NICE` or a sufficient `RLIMIT_RTPRIO`.
@@ -22,16 +23,16 @@ pub fn set_policy(policy: Policy) -> io::Result<()> {
         Policy::Other => (libc::SCHED_OTHER, 0),
         Policy::Fifo(priority) => (libc::SCHED_FIFO, priority),
     };
-    // A direct system call: musl's `sched_setscheduler` returns ENOSYS, since POSIX defines it per process and the kernel
-    // per thread. The kernel's `struct sched_param` contains only the priority.
-    // SAFETY: the parameter lives through the call; 0 means the calling thread.
+    // A direct system call: musl's `sched_setscheduler` returns ENOSYS, since POSIX defines it per
+    // process and the kernel per thread. The kernel's `struct sched_param` contains only the
+    // priority. SAFETY: the parameter lives through the call; 0 means the calling thread.
     let result = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
     Errno::result(result)?;
     Ok(())
 }
 
-/// Sets the niceness of the calling thread, from -20 (highest weight) to 19; its children inherit it. It only makes a
-/// system call, so it may be called between fork and exec.
+/// Sets the niceness of the calling thread, from -20 (highest weight) to 19; its children inherit
+/// it. It only makes a system call, so it may be called between fork and exec.
 ///
 /// # Errors
 /// `EACCES` when lowering it without `CAP_SYS_NICE` or a sufficient `RLIMIT_NICE`.

@@ -2,8 +2,8 @@
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// Calls `end` at the first SIGINT or SIGTERM; a second one exits immediately. Call it before any other thread is
-/// started, because threads inherit the blocked signals.
+/// Calls `end` at the first SIGINT or SIGTERM; a second one exits immediately. Call it before any
+/// other thread is started, because threads inherit the blocked signals.
 ///
 /// # Errors
 /// When a thread cannot be started.
@@ -23,7 +23,8 @@ pub fn on_termination(end: impl FnOnce() + Send + 'static) -> std::io::Result<()
     Ok(())
 }
 
-/// Exits immediately with `code`, without running exit handlers, which in a forked process belong to its parent.
+/// Exits immediately with `code`, without running exit handlers, which in a forked process belong
+/// to its parent.
 pub fn exit_immediately(code: i32) -> ! {
     // SAFETY: ends the process.
     unsafe { libc::_exit(code) }

@@ -1,5 +1,5 @@
-//! Sockets step by step, where the standard library combines the steps: options before connecting, and connection
-//! timeouts.
+//! Sockets step by step, where the standard library combines the steps: options before connecting,
+//! and connection timeouts.
 //!
 //! ```
 //! use fullpipe_kernel::{socket, tcp_info};
@@ -55,8 +55,8 @@ pub fn bind(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
     Ok(call::bind(socket.as_fd().as_raw_fd(), &SockaddrStorage::from(address))?)
 }
 
-/// Makes a bound socket listen, with the maximum backlog that the kernel permits (`net.core.somaxconn`): SOMAXCONN of the C
-/// library may be smaller, 128 in musl.
+/// Makes a bound socket listen, with the maximum backlog that the kernel permits
+/// (`net.core.somaxconn`): SOMAXCONN of the C library may be smaller, 128 in musl.
 ///
 /// # Errors
 /// When another socket listens on the address.
@@ -83,7 +83,8 @@ pub fn connect_timeout(socket: &TcpStream, address: SocketAddr, timeout: Duratio
     }
 }
 
-/// Starts to connect without waiting: [`is_connected`] returns the result. The socket is blocking afterwards.
+/// Starts to connect without waiting: [`is_connected`] returns the result. The socket is blocking
+/// afterwards.
 ///
 /// # Errors
 /// When the address has no route, or the socket is already connected.
@@ -97,8 +98,8 @@ pub fn start_connect(socket: &TcpStream, address: SocketAddr) -> io::Result<()> 
     }
 }
 
-/// Whether a connection that was started is established. Waits at most `timeout`, in whole milliseconds and at least one;
-/// a signal also ends the wait.
+/// Whether a connection that was started is established. Waits at most `timeout`, in whole
+/// milliseconds and at least one; a signal also ends the wait.
 ///
 /// # Errors
 /// The connection error, such as a refused connection.
@@ -118,8 +119,8 @@ pub fn is_connected(socket: &TcpStream, timeout: Duration) -> io::Result<bool> {
     }
 }
 
-/// Sets the size of the receive and send buffers. The kernel doubles the number for its overhead, limits it to
-/// `net.core.rmem_max` and `wmem_max`, and stops tuning the sizes automatically.
+/// Sets the size of the receive and send buffers. The kernel doubles the number for its overhead,
+/// limits it to `net.core.rmem_max` and `wmem_max`, and stops tuning the sizes automatically.
 ///
 /// # Errors
 /// The first error of the two; both are attempted.
@@ -134,16 +135,16 @@ pub fn buffers(socket: &impl AsFd) -> (usize, usize) {
     (getsockopt(socket, sockopt::SndBuf).unwrap_or(0), getsockopt(socket, sockopt::RcvBuf).unwrap_or(0))
 }
 
-/// Sets the DSCP and ECN bits of sent packets, as IPv4 TOS or IPv6 traffic class. Errors are ignored: the mark is
-/// best-effort.
+/// Sets the DSCP and ECN bits of sent packets, as IPv4 TOS or IPv6 traffic class. Errors are
+/// ignored: the mark is best-effort.
 pub fn set_traffic_class(socket: &impl AsFd, class: u8) {
     let class = class.into();
     // The one of the socket's family takes effect.
     let _ = (setsockopt(socket, sockopt::Ipv4Tos, &class), setsockopt(socket, sockopt::Ipv6TClass, &class));
 }
 
-/// Enables pacing by TCP itself (`sk_pacing_status`), at the rate of its congestion controller and at most
-/// `bytes_per_second`.
+/// Enables pacing by TCP itself (`sk_pacing_status`), at the rate of its congestion controller and
+/// at most `bytes_per_second`.
 ///
 /// # Errors
 /// The error of setsockopt(2).
@@ -176,14 +177,14 @@ pub fn unacked(socket: &TcpStream) -> u64 {
     if result.is_ok() { bytes.max(0) as u64 } else { 0 }
 }
 
-/// Receives and discards up to `max` bytes without copying them (`MSG_TRUNC`, tcp(7)). Returns their number; 0 at the end
-/// of the stream.
+/// Receives and discards up to `max` bytes without copying them (`MSG_TRUNC`, tcp(7)). Returns
+/// their number; 0 at the end of the stream.
 ///
 /// # Errors
 /// The connection error; a receive timeout is [`io::ErrorKind::WouldBlock`].
 pub fn discard(socket: &TcpStream, max: usize) -> io::Result<usize> {
-    // SAFETY: with MSG_TRUNC a TCP socket discards the bytes and writes nothing to the buffer (tcp(7)), so
-    // there need not be one; `TcpStream` guarantees a TCP socket.
+    // SAFETY: with MSG_TRUNC a TCP socket discards the bytes and writes nothing to the buffer (tcp(7)),
+    // so there need not be one; `TcpStream` guarantees a TCP socket.
     let n = unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), max, libc::MSG_TRUNC) };
     if n >= 0 { Ok(n as usize) } else { Err(io::Error::last_os_error()) }
 }
@@ -318,7 +319,8 @@ mod tests {
     fn signals_do_not_change_the_timeout() {
         extern "C" fn nothing(_: libc::c_int) {}
         let action = SigAction::new(SigHandler::Handler(nothing), SaFlags::empty(), SigSet::empty());
-        // SAFETY: a handler that does nothing is safe to run at any moment, and nothing else here uses the signal.
+        // SAFETY: a handler that does nothing is safe to run at any moment, and nothing else here uses the
+        // signal.
         unsafe { sigaction(Signal::SIGUSR2, &action) }.unwrap();
         let (_listener, address, _first) = full_listener((Ipv4Addr::LOCALHOST, 0).into());
         let (sender, receiver) = mpsc::channel::<Pthread>();

@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, AsRawFd};
 /// `ENOTTY` if the file is not a terminal.
 pub fn columns(file: &impl AsFd) -> io::Result<usize> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the kernel fills in a `winsize`, which outlives the call; the descriptor is borrowed from its owner.
+    // SAFETY: the kernel fills in a `winsize`, which outlives the call; the descriptor is borrowed from
+    // its owner.
     let result = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) };
     if result == 0 { Ok(size.ws_col.into()) } else { Err(io::Error::last_os_error()) }
 }

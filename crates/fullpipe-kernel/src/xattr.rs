@@ -10,11 +10,11 @@ use std::path::Path;
 /// Reads an attribute of an open file into `value` and returns its length in bytes (fgetxattr(2)).
 ///
 /// # Errors
-/// `ENODATA` if the file lacks the attribute, `ERANGE` if it is longer than `value`, `EOPNOTSUPP` if the file system has
-/// no extended attributes.
+/// `ENODATA` if the file lacks the attribute, `ERANGE` if it is longer than `value`, `EOPNOTSUPP`
+/// if the file system has no extended attributes.
 pub fn get_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
-    // SAFETY: the name ends with a zero byte; the pointer and the length describe `value`, which outlives the call; the
-    // descriptor is borrowed from its owner.
+    // SAFETY: the name ends with a zero byte; the pointer and the length describe `value`, which
+    // outlives the call; the descriptor is borrowed from its owner.
     let length = Errno::result(unsafe {
         let fd = file.as_fd().as_raw_fd();
         libc::fgetxattr(fd, name.as_ptr(), value.as_mut_ptr().cast(), value.len())
@@ -28,7 +28,8 @@ pub fn get_file(file: &impl AsFd, name: &CStr, value: &mut [u8]) -> io::Result<u
 /// As [`get_file`], and errors of path resolution.
 pub fn get_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize> {
     let length = path.with_nix_path(|path| {
-        // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
+        // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which
+        // outlives the call.
         Errno::result(unsafe {
             libc::lgetxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len())
         })
@@ -39,10 +40,12 @@ pub fn get_path(path: &Path, name: &CStr, value: &mut [u8]) -> io::Result<usize>
 /// Sets an attribute of the file at `path` without following a symbolic link (lsetxattr(2)).
 ///
 /// # Errors
-/// Errors of path resolution; `EOPNOTSUPP` if the file system has no extended attributes, `EPERM` if not permitted.
+/// Errors of path resolution; `EOPNOTSUPP` if the file system has no extended attributes, `EPERM`
+/// if not permitted.
 pub fn set_path(path: &Path, name: &CStr, value: &[u8]) -> io::Result<()> {
     path.with_nix_path(|path| {
-        // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which outlives the call.
+        // SAFETY: both texts end with a zero byte; the pointer and the length describe `value`, which
+        // outlives the call.
         Errno::result(unsafe {
             libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0)
         })

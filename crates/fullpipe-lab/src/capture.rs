@@ -1,7 +1,8 @@
 //! Captures at the ends of the path, in pcap format with nanoseconds.
 //!
-//! A capture shows what `tcpdump` at that end would: packets that it sends, as they enter the path, and
-//! packets that the path delivers to it. A super-packet is one record, as on a host with offloads.
+//! A capture shows what `tcpdump` at that end would: packets that it sends, as they enter the path,
+//! and packets that the path delivers to it. A super-packet is one record, as on a host with
+//! offloads.
 
 use crate::LabError;
 use fullpipe_units::Time;

@@ -12,10 +12,10 @@ pub(crate) struct Verdict {
     pub(crate) invalid_because: Vec<String>,
 }
 
-/// Largest allowed lateness at the 99th percentile; lateness is jitter that the scenario did not ask for. A
-/// twentieth of the round trip, at least 1 ms (below that the kernel's timers and the ends' scheduling
-/// dominate) and at most 5 ms (the smallest that affects a rate sample over a few packets). For round trips
-/// under 2 ms, where the emulator spins: 250 µs.
+/// Largest allowed lateness at the 99th percentile; lateness is jitter that the scenario did not
+/// ask for. A twentieth of the round trip, at least 1 ms (below that the kernel's timers and the
+/// ends' scheduling dominate) and at most 5 ms (the smallest that affects a rate sample over a few
+/// packets). For round trips under 2 ms, where the emulator spins: 250 µs.
 pub(crate) fn lateness_bound(base_rtt: Span) -> Span {
     if base_rtt < Span::from_millis(2) {
         return Span::from_micros(250);
@@ -26,7 +26,8 @@ pub(crate) fn lateness_bound(base_rtt: Span) -> Span {
 /// The shortest retransmission timeout beyond the round trip (`TCP_RTO_MIN`).
 const RTO_MIN: Span = Span::from_millis(200);
 
-/// A flow that starts late changes the scenario: at most a hundredth of `duration`, or 20 ms, is allowed.
+/// A flow that starts late changes the scenario: at most a hundredth of `duration`, or 20 ms, is
+/// allowed.
 pub(crate) fn late_start(flow: &FlowReport, duration: Span) -> Option<String> {
     let bound = (duration / 100).max(Span::from_millis(20));
     (flow.late > bound).then(|| {
@@ -52,8 +53,9 @@ pub(crate) fn starved(flow: &FlowReport) -> Option<String> {
 /// Below this rate any machine keeps up with both ends and the emulator.
 pub(crate) const KEEPS_UP_BELOW: Rate = Rate::from_bits_per_sec(500_000_000);
 
-/// Largest share of a run that an end may wait for a processor. Measured (docs/evidence/lab-scheduling.md):
-/// at most a twelfth next to compilers of lower priority, half next to one busy program per processor.
+/// Largest share of a run that an end may wait for a processor. Measured
+/// (docs/evidence/lab-scheduling.md): at most a twelfth next to compilers of lower priority, half
+/// next to one busy program per processor.
 const MAX_WAITED: f64 = 0.2;
 
 /// An end that waits for a processor answers late, so the run measures the machine.
@@ -79,10 +81,10 @@ pub(crate) fn waited(waits: &Waits) -> Vec<String> {
     because
 }
 
-/// An end that waits for a processor while its socket is locked delays acknowledgements, after which
-/// unpaced flows send a burst: in slow start two packets for each that arrived meanwhile. So a queue that
-/// drains in twice the wait overflows, whatever the path (measured: docs/evidence/lab-scheduling.md).
-/// `shortest` is the drain time of the queue that overflowed.
+/// An end that waits for a processor while its socket is locked delays acknowledgements, after
+/// which unpaced flows send a burst: in slow start two packets for each that arrived meanwhile. So
+/// a queue that drains in twice the wait overflows, whatever the path (measured:
+/// docs/evidence/lab-scheduling.md). `shortest` is the drain time of the queue that overflowed.
 pub(crate) fn burst(waits: &Waits, shortest: Span) -> Option<String> {
     (waits.end_p99_ms > shortest.as_millis_f64() / 2.0).then(|| {
         format!(
@@ -106,7 +108,8 @@ pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: S
             bound
         ));
     }
-    // A single stall does not show in the 99th percentile, because a flow without ACKs soon stops sending.
+    // A single stall does not show in the 99th percentile, because a flow without ACKs soon stops
+    // sending.
     let stalled = Span::from_nanos(audit.lateness.max());
     if stalled >= RTO_MIN {
         invalid_because.push(format!(

@@ -1,7 +1,7 @@
 //! Access to the state of controllers that the kernel does not report.
 //!
-//! `TCP_CC_INFO` reports the estimates of the kernel's own BBR; a controller loaded as eBPF cannot answer
-//! it. A program that loaded one can read its state another way, and passes that to a run as
+//! `TCP_CC_INFO` reports the estimates of the kernel's own BBR; a controller loaded as eBPF cannot
+//! answer it. A program that loaded one can read its state another way, and passes that to a run as
 //! [`Options::inspect`].
 //!
 //! [`Options::inspect`]: crate::Options
@@ -66,7 +66,8 @@ pub trait Steer: Debug + Send + Sync {
     /// The socket is not tracked.
     fn counters(&self, socket: BorrowedFd<'_>) -> io::Result<SocketCounters>;
 
-    /// Sets a socket's window to `cwnd` packets and, if given, its pacing rate, from the next ACK on.
+    /// Sets a socket's window to `cwnd` packets and, if given, its pacing rate, from the next ACK
+    /// on.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -75,9 +76,10 @@ pub trait Steer: Debug + Send + Sync {
 
 /// Reads the state of controllers.
 ///
-/// It is called in a process with its own user namespace, where nothing that needs privilege can be loaded
-/// or opened: all that it uses must be open before the run begins. That process recreates it from the
-/// [`descriptors`](Self::descriptors) of the one passed to the run ([`reenter_with`](crate::reenter_with)).
+/// It is called in a process with its own user namespace, where nothing that needs privilege can be
+/// loaded or opened: all that it uses must be open before the run begins. That process recreates it
+/// from the [`descriptors`](Self::descriptors) of the one passed to the run
+/// ([`reenter_with`](crate::reenter_with)).
 pub trait Inspect: Debug + Send + Sync {
     /// Duplicates of its file descriptors, from which it can be recreated.
     ///

@@ -5,8 +5,8 @@ use fullpipe_kernel::{facts, tcp_info};
 /// Prefix of controllers loaded by `fullpipe cc load`, so that they never hide the kernel's own.
 const LOADED: &str = "fp_";
 
-/// The kernel's name of controller `cc`: its own of that name, or the one that fullpipe has loaded. `None`
-/// if it has neither.
+/// The kernel's name of controller `cc`: its own of that name, or the one that fullpipe has loaded.
+/// `None` if it has neither.
 pub(crate) fn controller(cc: &str) -> Option<String> {
     choose(cc, &controllers())
 }
@@ -16,7 +16,8 @@ fn choose(cc: &str, available: &[String]) -> Option<String> {
     [cc, &loaded].into_iter().find(|name| available.iter().any(|a| a == name)).map(str::to_owned)
 }
 
-/// Makes the kernel load the module of `cc`, which it does only for the initial user namespace's root.
+/// Makes the kernel load the module of `cc`, which it does only for the initial user namespace's
+/// root.
 pub(crate) fn request_module(cc: &str) {
     if let Ok(socket) = std::net::TcpListener::bind(("127.0.0.1", 0)) {
         let _ = tcp_info::pin(&socket, cc);

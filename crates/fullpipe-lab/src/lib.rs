@@ -1,8 +1,8 @@
 //! Kernel TCP over an emulated path, without root.
 //!
-//! Two network namespaces are the ends of a path. A process between them reads every packet, passes it
-//! through the elements of `fullpipe-path`, and sends it on when it is due. Both ends use the running
-//! kernel's TCP.
+//! Two network namespaces are the ends of a path. A process between them reads every packet, passes
+//! it through the elements of `fullpipe-path`, and sends it on when it is due. Both ends use the
+//! running kernel's TCP.
 //!
 //! ```no_run
 //! use fullpipe_lab::{Shell, shell};

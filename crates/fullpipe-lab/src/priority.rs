@@ -1,8 +1,8 @@
-//! Scheduling priority of the lab's threads. Other programs on the machine are the main cause of late
-//! packets; if the machine does not grant priority, the audit shows it.
+//! Scheduling priority of the lab's threads. Other programs on the machine are the main cause of
+//! late packets; if the machine does not grant priority, the audit shows it.
 //!
-//! The first process raises its priority as far as it may before it enters its user namespace. Threads and
-//! child processes inherit it, and all but the emulator's lower it again.
+//! The first process raises its priority as far as it may before it enters its user namespace.
+//! Threads and child processes inherit it, and all but the emulator's lower it again.
 
 use fullpipe_kernel::scheduler::{self, Policy};
 
@@ -12,9 +12,9 @@ pub(crate) fn raise() {
     nice(-10);
 }
 
-/// For a thread of the emulator: timers exact to the nanosecond. A thread that is `busy` nearly all the
-/// time drops real-time priority, because the kernel throttles such threads for 50 ms per second
-/// (`sched_rt_runtime_us`).
+/// For a thread of the emulator: timers exact to the nanosecond. A thread that is `busy` nearly all
+/// the time drops real-time priority, because the kernel throttles such threads for 50 ms per
+/// second (`sched_rt_runtime_us`).
 pub(crate) fn emulator(busy: bool) {
     let _ = nix::sys::prctl::set_timerslack(1);
     if busy {

@@ -21,8 +21,8 @@ pub(crate) enum Job {
     Shell(Shell),
 }
 
-/// Must be called first in a program that runs labs: the lab's own process is the same program, re-executed
-/// with a special first argument. In that process this function does not return.
+/// Must be called first in a program that runs labs: the lab's own process is the same program,
+/// re-executed with a special first argument. In that process this function does not return.
 ///
 /// ```no_run
 /// fullpipe_lab::reenter();
@@ -30,13 +30,14 @@ pub(crate) enum Job {
 /// let arguments = std::env::args();
 /// ```
 ///
-/// In test programs, which do not define `main`, use [`reenter_before_main!`](crate::reenter_before_main).
+/// In test programs, which do not define `main`, use
+/// [`reenter_before_main!`](crate::reenter_before_main).
 pub fn reenter() {
     reenter_with(|_| Err(io::Error::other("the program calls reenter(), and not reenter_with()")));
 }
 
-/// [`reenter`] for a program that passes [`Options::inspect`](crate::Options::inspect) to runs: `inspect`
-/// recreates it from its [`descriptors`](Inspect::descriptors).
+/// [`reenter`] for a program that passes [`Options::inspect`](crate::Options::inspect) to runs:
+/// `inspect` recreates it from its [`descriptors`](Inspect::descriptors).
 pub fn reenter_with(inspect: impl FnOnce(Vec<OwnedFd>) -> io::Result<Arc<dyn Inspect>>) {
     ENTERED.store(true, Ordering::Relaxed);
     let mut arguments = std::env::args_os().skip(1);
@@ -69,8 +70,8 @@ pub fn reenter_with(inspect: impl FnOnce(Vec<OwnedFd>) -> io::Result<Arc<dyn Ins
     }
 }
 
-/// Refuses to start a lab in a program that has not called [`reenter`]: its copy would run the whole
-/// program.
+/// Refuses to start a lab in a program that has not called [`reenter`]: its copy would run the
+/// whole program.
 pub(crate) fn expect_entry() -> Result<(), LabError> {
     if ENTERED.load(Ordering::Relaxed) {
         return Ok(());
@@ -82,9 +83,9 @@ pub(crate) fn expect_entry() -> Result<(), LabError> {
     ))
 }
 
-/// Calls [`reenter`](crate::reenter) before `main`, for tests, which do not define it; with an argument,
-/// [`reenter_with`](crate::reenter_with). Use it once per program, outside of functions. It relies on the C
-/// library's start-up code (glibc passes the arguments to such functions).
+/// Calls [`reenter`](crate::reenter) before `main`, for tests, which do not define it; with an
+/// argument, [`reenter_with`](crate::reenter_with). Use it once per program, outside of functions.
+/// It relies on the C library's start-up code (glibc passes the arguments to such functions).
 #[macro_export]
 macro_rules! reenter_before_main {
     () => {

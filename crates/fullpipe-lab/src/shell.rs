@@ -27,7 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The client's address in a shell; the client of a nested shell has 198.18.1.1 (2001:2::1:1), and so on.
+/// The client's address in a shell; the client of a nested shell has 198.18.1.1 (2001:2::1:1), and
+/// so on.
 pub const CLIENT_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(CLIENT, 0), Addresses::v6(CLIENT, 0));
 /// The server's address in a shell.
 pub const SERVER_ADDRESS: (Ipv4Addr, Ipv6Addr) = (Addresses::v4(SERVER, 0), Addresses::v6(SERVER, 0));
@@ -45,8 +46,8 @@ pub struct Shell {
     pub seed: u64,
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Command lines to run at the server's end meanwhile, by `sh -c`. Without any, a nested shell uses the
-    /// outer shell's server: packets pass this path and then the outer one.
+    /// Command lines to run at the server's end meanwhile, by `sh -c`. Without any, a nested shell
+    /// uses the outer shell's server: packets pass this path and then the outer one.
     pub servers: Vec<String>,
     /// Prefix of captures: `PREFIX-client.pcap`, `PREFIX-server.pcap`.
     pub pcap: Option<PathBuf>,
@@ -82,8 +83,8 @@ pub struct LinkReport {
 /// Runs the command and waits for it. Only the command receives interrupts from the terminal.
 ///
 /// # Errors
-/// [`LabError::Impossible`] if the machine lacks something, [`LabError::Input`] for an invalid path or
-/// command.
+/// [`LabError::Impossible`] if the machine lacks something, [`LabError::Input`] for an invalid path
+/// or command.
 pub fn shell(shell: &Shell) -> Result<ShellReport, LabError> {
     let _ignored = IgnoredInterrupts::new();
     let job = serde_json::to_vec(&Job::Shell(shell.clone()));
@@ -97,7 +98,8 @@ pub fn shell(shell: &Shell) -> Result<ShellReport, LabError> {
     }
 }
 
-/// Ignores the terminal's interrupts while it exists: the command handles them, and the report follows.
+/// Ignores the terminal's interrupts while it exists: the command handles them, and the report
+/// follows.
 struct IgnoredInterrupts([(Signal, SigHandler); 2]);
 
 impl IgnoredInterrupts {
@@ -194,8 +196,8 @@ fn start_client(end: &End, command: &[OsString], place: usize) -> Result<Pid, La
         .map_err(|e| LabError::Input(format!("cannot run `{}`: {e}", program.to_string_lossy())))
 }
 
-/// Waits for the command, and samples meanwhile how long the programs at both ends wait for a processor.
-/// Returns its exit code and the waits.
+/// Waits for the command, and samples meanwhile how long the programs at both ends wait for a
+/// processor. Returns its exit code and the waits.
 fn run_to_completion(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
     priority::endpoint();
     let over = AtomicBool::new(false);
@@ -215,7 +217,8 @@ fn run_to_completion(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
     })
 }
 
-/// How well the machine kept up during the shell's `run`, with `stray` packets dropped on interfaces.
+/// How well the machine kept up during the shell's `run`, with `stray` packets dropped on
+/// interfaces.
 fn judge(shell: &Shell, audit: &Audit, stray: u64, run: Span, waits: Option<Waits>) -> Verdict {
     let base_rtt =
         BuildContext::for_path(&shell.forward, &shell.reverse, Direction::Forward, shell.mtu, shell.seed)

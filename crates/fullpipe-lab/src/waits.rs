@@ -1,8 +1,8 @@
 //! How long the ends of the path waited for a processor during a run.
 //!
-//! The emulator's [`Audit`](crate::emulator::Audit) does not show it: a packet may leave the path in time
-//! and stay in a socket because the thread that reads it is runnable but not running. The kernel counts
-//! that for every thread (schedstat's run delay).
+//! The emulator's [`Audit`](crate::emulator::Audit) does not show it: a packet may leave the path
+//! in time and stay in a socket because the thread that reads it is runnable but not running. The
+//! kernel counts that for every thread (schedstat's run delay).
 
 use crate::space::{End, Topology};
 use fullpipe_experiment::recording::Waits;
@@ -99,8 +99,8 @@ impl<'a> Threads<'a> {
     }
 }
 
-/// All processes in the ends of a path, which may come and go. Waits between a process's last sample and
-/// its exit are not counted.
+/// All processes in the ends of a path, which may come and go. Waits between a process's last
+/// sample and its exit are not counted.
 pub(crate) struct Programs {
     /// Inodes of the ends' network namespaces.
     ends: Vec<u64>,

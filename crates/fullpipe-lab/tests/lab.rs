@@ -30,8 +30,8 @@ fullpipe_lab::reenter_before_main!();
 const PATIENCE: Duration = Duration::from_secs(120);
 const TASK: &str = "FULLPIPE_LAB_TEST";
 
-/// Runs are measured in real time: one at a time. None where the machine cannot run any, which continuous
-/// integration treats as a failure.
+/// Runs are measured in real time: one at a time. None where the machine cannot run any, which
+/// continuous integration treats as a failure.
 fn lab() -> Option<MutexGuard<'static, ()>> {
     static ONE: Mutex<()> = Mutex::new(());
     let turn = ONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -317,8 +317,8 @@ fn a_flow_that_stops_has_little_left_in_its_socket() {
     let path = r#"{"rate": "20mbit", "rtt": "20ms", "buffer": "1bdp"}"#;
     let run = || record(&scenario(path, vec![flow.clone()], "4s"));
     judged("a flow that stops", run, doubts, |recording| {
-        // 20 Mbit/s for a second; then 100 ms of what is not sent yet, 40 ms of queue and path, and the last
-        // write.
+        // 20 Mbit/s for a second; then 100 ms of what is not sent yet, 40 ms of queue and path, and the
+        // last write.
         let most = 20e6 / 8.0 * 1.3;
         let delivered = recording.summary.bytes_delivered as f64;
         assert!(
@@ -387,7 +387,8 @@ fn a_paced_cubic_fits_where_an_unpaced_one_does_not() {
     });
 }
 
-/// What waits behind a hole has arrived: read in order it would come all at once when the hole is filled.
+/// What waits behind a hole has arrived: read in order it would come all at once when the hole is
+/// filled.
 #[test]
 fn payload_counts_when_it_arrives() {
     let Some(_turn) = lab() else { return };
@@ -488,7 +489,8 @@ fn only_one_nested_shell_extends_a_path_at_a_time() {
     assert_eq!(shell(&command(["sh", "-c", &line("beside")])).unwrap().exit_code, 0);
 }
 
-/// Threads that allocate and print hold locks that a copy of the process would find locked for good.
+/// Threads that allocate and print hold locks that a copy of the process would find locked for
+/// good.
 #[test]
 fn labs_start_in_a_program_whose_threads_are_busy() {
     let Some(_turn) = lab() else { return };
@@ -535,7 +537,8 @@ fn a_command_inherits_no_descriptors_and_no_ignored_signals() {
     assert_eq!(read(), outside);
 }
 
-/// More busy programs in an end than there are processors: some wait, whatever else the machine does.
+/// More busy programs in an end than there are processors: some wait, whatever else the machine
+/// does.
 #[test]
 fn a_shell_whose_programs_wait_for_processors_is_not_valid() {
     let Some(_turn) = lab() else { return };
@@ -664,8 +667,8 @@ fn orphans() -> u64 {
     words.next().unwrap().parse().unwrap()
 }
 
-/// Those of other programs come and go; one that cannot send gives up after more than a minute and a half
-/// (`tcp_orphan_retries`, tcp(7)).
+/// Those of other programs come and go; one that cannot send gives up after more than a minute and
+/// a half (`tcp_orphan_retries`, tcp(7)).
 fn few_orphans(before: u64) {
     let began = Instant::now();
     while orphans() >= before + 10 {
@@ -722,8 +725,8 @@ fn an_ordinary_user_needs_no_privilege() {
     assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stdout));
 }
 
-/// Processes that were started with `marker` in their environment, and how many network namespaces they and
-/// their threads are in. The dead that wait for their parent do not count.
+/// Processes that were started with `marker` in their environment, and how many network namespaces
+/// they and their threads are in. The dead that wait for their parent do not count.
 fn marked(marker: &str) -> (Vec<i32>, usize) {
     let (mut pids, mut rooms) = (Vec::new(), BTreeSet::new());
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -739,9 +742,9 @@ fn marked(marker: &str) -> (Vec<i32>, usize) {
     (pids, rooms.len())
 }
 
-/// Namespaces and their interfaces live as long as a process in them, a descriptor or a mount, which
-/// belong to processes again: no process, no namespace. `FULLPIPE_LAB_ABORTS` says how often; 200 is the
-/// full test.
+/// Namespaces and their interfaces live as long as a process in them, a descriptor or a mount,
+/// which belong to processes again: no process, no namespace. `FULLPIPE_LAB_ABORTS` says how often;
+/// 200 is the full test.
 #[test]
 fn an_abort_at_any_time_leaves_nothing_behind() {
     let Some(_turn) = lab() else { return };

@@ -1,8 +1,10 @@
-//! Cost of sampling a host with many connections: CPU time of a scrape and of a frame of `fullpipe watch`, and memory.
+//! Cost of sampling a host with many connections: CPU time of a scrape and of a frame of `fullpipe
+//! watch`, and memory.
 //!
-//! `cargo bench -p fullpipe-live --bench samples [-- SOCKETS…]` (as root: the sockets are in a separate network
-//! namespace). Each number of sockets is measured by its own process, whose maximum resident size is printed; other
-//! processes hold the sockets, within their limits of descriptors. Sockets are idle pairs over loopback.
+//! `cargo bench -p fullpipe-live --bench samples [-- SOCKETS…]` (as root: the sockets are in a
+//! separate network namespace). Each number of sockets is measured by its own process, whose
+//! maximum resident size is printed; other processes hold the sockets, within their limits of
+//! descriptors. Sockets are idle pairs over loopback.
 
 use fullpipe_live::export::{Classes, GroupBy, Page, Tally};
 use fullpipe_live::view::App;

@@ -50,7 +50,8 @@ pub struct Connection {
     )]
     #[schemars(with = "Option<f64>")]
     pub receiving: Option<Rate>,
-    /// Retransmitted share of the data segments sent since the previous sample; `None` if none was sent.
+    /// Retransmitted share of the data segments sent since the previous sample; `None` if none was
+    /// sent.
     #[serde(rename = "retransmitted_ratio", skip_serializing_if = "Option::is_none")]
     pub retransmitted: Option<f64>,
     /// What limited the connection since the previous sample, as shares of the time, largest first.

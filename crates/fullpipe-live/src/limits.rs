@@ -1,8 +1,9 @@
 //! What limited a connection between two samples, from the kernel's own accounting.
 //!
-//! `tcpi_busy_time` runs while data is queued or outstanding, and within it `tcpi_rwnd_limited` while the receive window
-//! is full and `tcpi_sndbuf_limited` while the send buffer is (`tcp_chrono_start`, net/ipv4/tcp_output.c). The rest of it
-//! is limited by the network: by the congestion window where the path had spare capacity, otherwise by its bandwidth.
+//! `tcpi_busy_time` runs while data is queued or outstanding, and within it `tcpi_rwnd_limited`
+//! while the receive window is full and `tcpi_sndbuf_limited` while the send buffer is
+//! (`tcp_chrono_start`, net/ipv4/tcp_output.c). The rest of it is limited by the network: by the
+//! congestion window where the path had spare capacity, otherwise by its bandwidth.
 
 use crate::connection::Figures;
 use fullpipe_experiment::connection::{LimitShare, Limitation};
@@ -24,10 +25,11 @@ impl Times {
     }
 }
 
-/// Shares of the time between two samples, largest first; empty if no time passed. `now` is the connection at the second
-/// sample.
+/// Shares of the time between two samples, largest first; empty if no time passed. `now` is the
+/// connection at the second sample.
 ///
-/// `modelled` means that the controller sends at its estimate of the path's bandwidth (BBR), so the path is the limit.
+/// `modelled` means that the controller sends at its estimate of the path's bandwidth (BBR), so the
+/// path is the limit.
 pub(crate) fn shares(
     before: &Times,
     after: &Times,
@@ -41,7 +43,8 @@ pub(crate) fn shares(
     if elapsed <= 0.0 {
         return Vec::new();
     }
-    // The kernel counts in jiffies of a millisecond or more, so busy time may slightly exceed the elapsed time.
+    // The kernel counts in jiffies of a millisecond or more, so busy time may slightly exceed the
+    // elapsed time.
     let share_of = |seconds: f64| (seconds / elapsed).clamp(0.0, 1.0);
     let (busy, receiver, buffer) = (share_of(busy), share_of(receiver), share_of(buffer));
     // So may the sum of both.
@@ -84,8 +87,8 @@ pub(crate) fn window_or_bandwidth(modelled: bool, srtt: Span, min_rtt: Option<Sp
     if modelled {
         return Limitation::Bandwidth;
     }
-    // A window that builds a queue fills the path; otherwise the path has spare capacity. Delayed ACKs lengthen round
-    // trips on LANs by about a millisecond.
+    // A window that builds a queue fills the path; otherwise the path has spare capacity. Delayed ACKs
+    // lengthen round trips on LANs by about a millisecond.
     let queue = min_rtt.map(|min| srtt.as_millis_f64() - min.as_millis_f64());
     let min = min_rtt.map_or(0.0, Span::as_millis_f64);
     if queue.is_some_and(|queue| queue > (min / 4.0).max(1.0)) {

@@ -49,8 +49,8 @@ impl Owner {
         Some(self.unit_group()?.0)
     }
 
-    /// Container, by the first twelve digits of its ID as runtimes print it: Docker, Podman, containerd and CRI-O name
-    /// control groups by the ID.
+    /// Container, by the first twelve digits of its ID as runtimes print it: Docker, Podman,
+    /// containerd and CRI-O name control groups by the ID.
     pub fn container(&self) -> Option<&str> {
         Some(self.container_group()?.0)
     }
@@ -60,8 +60,9 @@ impl Owner {
         self.innermost(|part| (part.ends_with(".service") || part.ends_with(".scope")).then_some(part))
     }
 
-    /// The unit that connections are grouped by, and its control group: the outermost service or scope, since inner ones
-    /// may be named by whoever the group is delegated to. All units of a user are one, `user-1000.slice`.
+    /// The unit that connections are grouped by, and its control group: the outermost service or
+    /// scope, since inner ones may be named by whoever the group is delegated to. All units of
+    /// a user are one, `user-1000.slice`.
     pub(crate) fn class_unit(&self) -> Option<(&str, &str)> {
         if let Some(user) = self.user_slice() {
             return Some(user);
@@ -78,14 +79,15 @@ impl Owner {
         None
     }
 
-    /// The container that connections are grouped by. Containers of a user are grouped by the user's slice, since users can
-    /// name their control groups as they like.
+    /// The container that connections are grouped by. Containers of a user are grouped by the
+    /// user's slice, since users can name their control groups as they like.
     pub(crate) fn class_container(&self) -> Option<(&str, &str)> {
         let container = self.container_group()?;
         Some(self.user_slice().unwrap_or(container))
     }
 
-    /// The slice of the user below which the control group is (`/user.slice/user-1000.slice`), and its path.
+    /// The slice of the user below which the control group is (`/user.slice/user-1000.slice`), and
+    /// its path.
     fn user_slice(&self) -> Option<(&str, &str)> {
         const USERS: &str = "/user.slice/";
         let path = self.cgroup.as_deref()?;
@@ -104,7 +106,8 @@ impl Owner {
         })
     }
 
-    /// The last component of the control group's path for which `name` returns a name, and the path up to it.
+    /// The last component of the control group's path for which `name` returns a name, and the path
+    /// up to it.
     fn innermost<'a>(&'a self, name_of: impl Fn(&'a str) -> Option<&'a str>) -> Option<(&'a str, &'a str)> {
         let mut path = self.cgroup.as_deref()?;
         loop {
@@ -129,8 +132,8 @@ pub(crate) struct Owners {
     hidden: usize,
 }
 
-/// Minimum interval between scans of all processes' descriptors, which are slow on a busy host: they take at most a
-/// twentieth of the time.
+/// Minimum interval between scans of all processes' descriptors, which are slow on a busy host:
+/// they take at most a twentieth of the time.
 const MIN_SCAN_INTERVAL: Duration = Duration::from_secs(2);
 
 impl Owners {
@@ -219,7 +222,8 @@ impl Cgroups {
         self.known.get(&inode).cloned()
     }
 
-    /// The control group of a process, if it still runs: for sockets without one, as on hosts with cgroup v1.
+    /// The control group of a process, if it still runs: for sockets without one, as on hosts with
+    /// cgroup v1.
     pub(crate) fn for_process(&mut self, pid: u32) -> Option<Arc<str>> {
         if self.since.is_none_or(|since| since.elapsed() > MIN_SCAN_INTERVAL) {
             self.by_pid.clear();

@@ -33,9 +33,11 @@ pub enum SampleError {
     Kernel(#[from] io::Error),
 }
 
-/// A source of path models for controllers that sock_diag does not expose, such as those loaded as eBPF programs.
+/// A source of path models for controllers that sock_diag does not expose, such as those loaded as
+/// eBPF programs.
 pub trait ModelSource: Debug {
-    /// Whether it covers a controller of that name. It is queried only while such a controller is in use.
+    /// Whether it covers a controller of that name. It is queried only while such a controller is
+    /// in use.
     fn covers(&self, controller: &str) -> bool;
 
     /// The models by socket cookie.
@@ -54,7 +56,8 @@ pub struct Snapshot {
     pub unix_s: f64,
     /// Time since the first sample, in seconds.
     pub t_s: f64,
-    /// Whether the kernel's table was unchanged while it was read; otherwise connections may be missing.
+    /// Whether the kernel's table was unchanged while it was read; otherwise connections may be
+    /// missing.
     pub complete: bool,
     /// What is missing from the sample, with the reason.
     pub unseen: Vec<String>,
@@ -125,7 +128,8 @@ impl Reader {
         self.filter = filter;
     }
 
-    /// Takes a sample. Activity since the previous sample is known for connections that it contained.
+    /// Takes a sample. Activity since the previous sample is known for connections that it
+    /// contained.
     ///
     /// # Errors
     /// When the kernel returns an error.
@@ -151,7 +155,8 @@ impl Reader {
         let mut sent = Vec::with_capacity(connections.len());
         connections.retain_mut(|connection| {
             let Some(socket) = sockets.next() else { return false };
-            // The kernel resumes by position in a hash bucket that may have changed: a socket may appear twice or not at all.
+            // The kernel resumes by position in a hash bucket that may have changed: a socket may appear
+            // twice or not at all.
             let last = previous.get(&connection.cookie).copied();
             if last.is_some_and(|last| last.sample == *samples) {
                 complete = false;
@@ -313,7 +318,8 @@ fn add_activity(
     connection.receiving = figures.received_bytes.and_then(|now| rate(last.received, now));
     let sent = figures.sent_segments.map(|_| now.segments_since(last));
     connection.retransmitted = sent.and_then(ratio);
-    // Controllers that are eBPF programs expose no model to sock_diag (they cannot implement `get_info`).
+    // Controllers that are eBPF programs expose no model to sock_diag (they cannot implement
+    // `get_info`).
     let named = connection.controller.as_deref().is_some_and(|name| name.contains("bbr"));
     let modelled = named || connection.model.as_ref().is_some_and(|m| m.bw.is_some());
     if socket.is_timed {

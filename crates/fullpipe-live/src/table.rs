@@ -180,7 +180,8 @@ impl Column {
     }
 }
 
-/// The columns that fit into `width` characters, separated by blanks, from left to right with their widths.
+/// The columns that fit into `width` characters, separated by blanks, from left to right with their
+/// widths.
 pub fn layout(width: u16, shown: impl Fn(Column) -> bool) -> Vec<(Column, u16)> {
     let mut chosen = Vec::new();
     let mut left = width.saturating_add(1);
@@ -196,7 +197,8 @@ pub fn layout(width: u16, shown: impl Fn(Column) -> bool) -> Vec<(Column, u16)> 
     }
     let mut columns: Vec<(Column, u16)> =
         Column::LEFT_TO_RIGHT.into_iter().filter(|c| chosen.contains(c)).map(|c| (c, c.widths().0)).collect();
-    // Distribute the remaining width by priority, so that an IPv6 address is not cut beside an empty column.
+    // Distribute the remaining width by priority, so that an IPv6 address is not cut beside an empty
+    // column.
     for (column, max) in
         [(Column::Remote, 21), (Column::LimitedBy, 23), (Column::State, 14), (Column::Process, 20)]
             .into_iter()
@@ -315,7 +317,8 @@ fn age(span: Span) -> String {
     }
 }
 
-/// An address in at most `width` characters; if it does not fit, its middle is elided and its port kept.
+/// An address in at most `width` characters; if it does not fit, its middle is elided and its port
+/// kept.
 fn address(address: SocketAddr, width: usize) -> String {
     let text = address.to_string();
     if text.len() <= width {

@@ -176,8 +176,8 @@ pub struct History {
 
 impl History {
     /// Keeps the [`MAX_SITES`] sites and [`MAX_CONTROLLERS`] controllers with most records, and
-    /// always the baseline: a report has a cell for each controller and pair of sites, and a store's
-    /// names may come from others. Returns the number of names that were removed.
+    /// always the baseline: a report has a cell for each controller and pair of sites, and a
+    /// store's names may come from others. Returns the number of names that were removed.
     pub fn limit_names(&mut self) -> usize {
         let (mut sites, mut controllers) = (vec![0u64; self.sites.len()], vec![0u64; self.controllers.len()]);
         let count = |counts: &mut Vec<u64>, id: u16| {

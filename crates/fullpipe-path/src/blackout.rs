@@ -13,11 +13,12 @@ pub struct BlackoutSpec {
     pub at: Span,
     /// Duration.
     pub r#for: Span,
-    /// Period with which it repeats (a satellite's handovers): longer than its duration, at least 1 ms.
+    /// Period with which it repeats (a satellite's handovers): longer than its duration, at least 1
+    /// ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub every: Option<Span>,
-    /// Whether packets wait in the queue meanwhile, as on a radio link. Otherwise the queue keeps serving,
-    /// and packets that leave it are lost.
+    /// Whether packets wait in the queue meanwhile, as on a radio link. Otherwise the queue keeps
+    /// serving, and packets that leave it are lost.
     #[serde(default)]
     pub hold: bool,
 }

@@ -43,8 +43,8 @@ pub struct BuildContext {
 }
 
 impl BuildContext {
-    /// The context of one direction of the path with these links, from which base RTT and bottleneck are
-    /// computed.
+    /// The context of one direction of the path with these links, from which base RTT and
+    /// bottleneck are computed.
     pub fn for_path(
         forward: &[LinkSpec],
         reverse: &[LinkSpec],

@@ -1,9 +1,9 @@
-//! The elements of a network path in virtual time: queues, rates, loss, delay. The crate is sans-IO: it has
-//! no clock and no sockets, and does not inspect packets, so a simulator and an emulator of real packets
-//! share it.
+//! The elements of a network path in virtual time: queues, rates, loss, delay. The crate is
+//! sans-IO: it has no clock and no sockets, and does not inspect packets, so a simulator and an
+//! emulator of real packets share it.
 //!
-//! A [`Path`] is one direction of a path: a chain of links, each described by a [`LinkSpec`] as in a
-//! scenario file.
+//! A [`Path`] is one direction of a path: a chain of links, each described by a [`LinkSpec`] as in
+//! a scenario file.
 //!
 //! ```
 //! use fullpipe_path::{BuildContext, Path, Direction, LinkSpec, Outcome, Packet};

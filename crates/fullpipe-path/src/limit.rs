@@ -28,8 +28,8 @@ pub(crate) struct Capacity {
 }
 
 impl Limit {
-    /// Converts the limit to bytes and packets, for a link of rate `link` on a path whose bandwidth-delay
-    /// product is `bdp` bytes.
+    /// Converts the limit to bytes and packets, for a link of rate `link` on a path whose
+    /// bandwidth-delay product is `bdp` bytes.
     pub(crate) fn resolve(self, link: Rate, bdp: u64) -> Capacity {
         let bytes = |bytes| Capacity { bytes, packets: u64::MAX };
         match self {
@@ -55,8 +55,8 @@ impl Capacity {
         backlog.bytes <= self.bytes && backlog.packets as u64 <= self.packets
     }
 
-    /// Like [`has_room`](Self::has_room), but an empty queue always has room for one packet: otherwise a
-    /// packet larger than the limit could never pass.
+    /// Like [`has_room`](Self::has_room), but an empty queue always has room for one packet:
+    /// otherwise a packet larger than the limit could never pass.
     #[inline]
     pub fn has_room_or_empty(self, backlog: Backlog, len: u32) -> bool {
         backlog.packets == 0 || self.has_room(backlog, len)

@@ -177,7 +177,8 @@ impl<T> Link<T> {
         }
     }
 
-    /// Brings the demand and the blackouts of a link that was idle up to date when a packet arrives.
+    /// Brings the demand and the blackouts of a link that was idle up to date when a packet
+    /// arrives.
     #[inline(never)]
     fn wake_up(&mut self, at: Time) {
         if let Some(cellular) = &mut self.cellular {
@@ -226,8 +227,8 @@ impl<T> Link<T> {
         }
     }
 
-    /// Stops or resumes service according to the blackouts. An idle link sleeps until the next packet, so
-    /// that endless blackouts do not cause endless events.
+    /// Stops or resumes service according to the blackouts. An idle link sleeps until the next
+    /// packet, so that endless blackouts do not cause endless events.
     fn hold(&mut self, now: Time) {
         if !self.holding.is_empty() {
             let idle = self.edge == now && self.station.as_ref().is_none_or(Station::is_empty);

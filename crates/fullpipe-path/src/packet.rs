@@ -24,15 +24,15 @@ impl Ecn {
 /// A packet on the path. `data` belongs to the engine; this crate never inspects it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet<T> {
-    /// The flow: any number that is the same for all packets of a flow and differs between flows (an index,
-    /// a hash of the five-tuple). Fair queues classify by it.
+    /// The flow: any number that is the same for all packets of a flow and differs between flows
+    /// (an index, a hash of the five-tuple). Fair queues classify by it.
     pub flow: u32,
     /// Length in bytes from the IP header on (L3): what rates and byte limits count.
     pub bytes: u32,
     /// The ECN bits, which a marking queue changes to [`Ecn::Ce`].
     pub ecn: Ecn,
-    /// Whether it is an acknowledgement without payload, which a link that thins acknowledgements may drop
-    /// in favour of a later one.
+    /// Whether it is an acknowledgement without payload, which a link that thins acknowledgements
+    /// may drop in favour of a later one.
     pub pure_ack: bool,
     /// The engine's data.
     pub data: T,
@@ -100,7 +100,8 @@ impl DropCause {
 pub enum Outcome<T> {
     /// It left the far end of the path.
     Delivered(Packet<T>),
-    /// It was dropped. A packet lost on the wire counts as dropped when it leaves the queue and the server.
+    /// It was dropped. A packet lost on the wire counts as dropped when it leaves the queue and the
+    /// server.
     Dropped(Packet<T>, DropCause),
 }
 

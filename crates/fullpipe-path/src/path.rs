@@ -46,8 +46,8 @@ impl<T> Path<T> {
     }
 
     /// When to call [`advance`](Path::advance) next: nothing is delivered before.
-    /// [`Time::NEVER`] if nothing will be delivered without a `push`. A drop may be reported later than it
-    /// happened, with its exact time.
+    /// [`Time::NEVER`] if nothing will be delivered without a `push`. A drop may be reported later
+    /// than it happened, with its exact time.
     #[inline]
     pub fn next_event(&self) -> Time {
         let kept = self.kept.front().map_or(Time::NEVER, |(at, _)| *at);
@@ -107,8 +107,8 @@ fn enter<T>(links: &mut [Link<T>], at: Time, packet: Packet<T>, sink: &mut impl 
     }
 }
 
-/// Processes everything due until `limit`, in order of time. Among events at one time the links closer to
-/// the receiver go first, so that a queue is as empty as possible when a packet arrives.
+/// Processes everything due until `limit`, in order of time. Among events at one time the links
+/// closer to the receiver go first, so that a queue is as empty as possible when a packet arrives.
 #[inline]
 fn run<T>(links: &mut [Link<T>], limit: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {
     // `Time::NEVER` itself is never reached.

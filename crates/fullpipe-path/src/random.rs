@@ -1,5 +1,5 @@
-//! Seeded randomness: a separate stream for every element of every link, so that adding one element does
-//! not change the numbers of another.
+//! Seeded randomness: a separate stream for every element of every link, so that adding one element
+//! does not change the numbers of another.
 //!
 //! Logarithms come from `libm` and not from the platform: results are the same on every machine.
 
@@ -48,8 +48,8 @@ impl Stream {
         ((self.bits() >> 11) + 1) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
-    /// Number of failures before the first success of trials with probability `p`: one draw for a whole run
-    /// of packets. `u64::MAX` for `p` = 0.
+    /// Number of failures before the first success of trials with probability `p`: one draw for a
+    /// whole run of packets. `u64::MAX` for `p` = 0.
     pub fn failures_before_success(&mut self, p: f64) -> u64 {
         if p >= 1.0 {
             return 0;

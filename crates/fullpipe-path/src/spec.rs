@@ -13,10 +13,11 @@ use crate::policer::PolicerSpec;
 use crate::queue::QueueSpec;
 use crate::rate::{CellularSpec, Trace, TraceError, TraceSpec};
 
-/// One link of a path, in one direction. All parts are optional; an empty link passes packets at once.
+/// One link of a path, in one direction. All parts are optional; an empty link passes packets at
+/// once.
 ///
-/// A packet passes the parts in this order: loss at the ingress, policer, queue and rate, blackouts,
-/// loss on the wire, delay with jitter and reordering, aggregation.
+/// A packet passes the parts in this order: loss at the ingress, policer, queue and rate,
+/// blackouts, loss on the wire, delay with jitter and reordering, aggregation.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkSpec {
@@ -67,8 +68,8 @@ pub struct LinkSpec {
     pub blackouts: Vec<BlackoutSpec>,
 }
 
-/// A change at a given time of the run. Values that are not written stay as they are. A schedule may be in
-/// any order.
+/// A change at a given time of the run. Values that are not written stay as they are. A schedule
+/// may be in any order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledChange {
@@ -118,8 +119,8 @@ impl LinkSpec {
         self.nominal_rate().map(|rate| scheduled.fold(rate, Rate::max))
     }
 
-    /// Replaces the name of a trace file by its contents, which `read` returns. Does nothing for a link
-    /// without one. The crate itself opens no files.
+    /// Replaces the name of a trace file by its contents, which `read` returns. Does nothing for a
+    /// link without one. The crate itself opens no files.
     ///
     /// # Errors
     /// The error of `read`, or an invalid trace.
@@ -180,7 +181,8 @@ impl<'de, V: Deserialize<'de>> serde::de::Visitor<'de> for Shorthand<V> {
 pub mod shorthand {
     use super::*;
 
-    /// Deserializes a queue: a table with a `kind`, a kind alone, or the limit of a drop-tail queue.
+    /// Deserializes a queue: a table with a `kind`, a kind alone, or the limit of a drop-tail
+    /// queue.
     ///
     /// # Errors
     /// Invalid input; the error names the valid forms.
@@ -224,7 +226,8 @@ pub mod shorthand {
         })
     }
 
-    /// Deserializes jitter: a table with a `spread`, or the largest deviation of a uniform distribution.
+    /// Deserializes jitter: a table with a `spread`, or the largest deviation of a uniform
+    /// distribution.
     ///
     /// # Errors
     /// Invalid input; the error names the valid forms.

@@ -12,11 +12,11 @@ pub(crate) struct Station<T> {
     server: Server,
     /// Whether a packet waits or is in service.
     busy: bool,
-    /// When the packet in service leaves. If packets wait and none is in service (a trace between two
-    /// opportunities), when the next one is chosen. [`Time::NEVER`] if nothing waits.
+    /// When the packet in service leaves. If packets wait and none is in service (a trace between
+    /// two opportunities), when the next one is chosen. [`Time::NEVER`] if nothing waits.
     due: Time,
-    /// The packet in service, if the queue chooses packets. Drop-tail, which nearly all links have, keeps
-    /// it at its head until it leaves, which saves a move.
+    /// The packet in service, if the queue chooses packets. Drop-tail, which nearly all links have,
+    /// keeps it at its head until it leaves, which saves a move.
     chosen: Option<Packet<T>>,
 }
 

@@ -88,7 +88,8 @@ struct Scripted {
 enum Call {
     /// A connection starts: segment size and initial window in bytes.
     Start = 0,
-    /// An ACK: time and RTT in ms, bytes acknowledged, bytes lost, bytes in flight, delivery rate in bit/s.
+    /// An ACK: time and RTT in ms, bytes acknowledged, bytes lost, bytes in flight, delivery rate
+    /// in bit/s.
     Ack = 1,
     /// Fast recovery begins: time in ms, bytes in flight.
     Loss = 2,

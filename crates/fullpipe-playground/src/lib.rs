@@ -1,7 +1,7 @@
 //! The simulator in a browser page.
 //!
-//! The page passes a scenario as TOML to [`simulate`] and gets every run back as JSON. Numbers are those of
-//! `fullpipe run`: the same scenario and seed give the same bytes.
+//! The page passes a scenario as TOML to [`simulate`] and gets every run back as JSON. Numbers are
+//! those of `fullpipe run`: the same scenario and seed give the same bytes.
 //!
 //! ```
 //! let scenario = r#"

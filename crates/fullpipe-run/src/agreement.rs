@@ -36,7 +36,8 @@ pub fn use_linux_ends(flow: &mut FlowSpec) {
     }
 }
 
-/// Shortens a case to `max`, unless a change in it would then come too late. Returns whether it did.
+/// Shortens a case to `max`, unless a change in it would then come too late. Returns whether it
+/// did.
 pub fn shorten(case: &mut Case, max: Span) -> bool {
     let s = &mut case.scenario;
     let last =
@@ -148,8 +149,8 @@ pub fn result(run: &Recording) -> (f64, f64) {
     (run.summary.goodput_bps, run.summary.rtt_ms.p50.unwrap_or_default())
 }
 
-/// The standard deviation of a Pareto distribution of shape 3 ([`Distribution::Pareto`]) with the 99th
-/// percentile of the emulator's lateness.
+/// The standard deviation of a Pareto distribution of shape 3 ([`Distribution::Pareto`]) with the
+/// 99th percentile of the emulator's lateness.
 pub fn lateness(health: &Health) -> Span {
     // In standard deviations: (100^⅓ − 3/2) / √¾.
     const P99: f64 = 3.628;
@@ -190,8 +191,9 @@ pub struct MeanRatio {
 impl MeanRatio {
     /// The ratio for pairs of simulator and lab.
     ///
-    /// It is a ratio of means, since the mean of ratios is biased where the simulated values vary. Its
-    /// error is that of `lab − ratio · sim`, so that variation common to both does not count as noise.
+    /// It is a ratio of means, since the mean of ratios is biased where the simulated values vary.
+    /// Its error is that of `lab − ratio · sim`, so that variation common to both does not
+    /// count as noise.
     pub fn new(pairs: &[(f64, f64)]) -> MeanRatio {
         let n = pairs.len().max(1) as f64;
         let mean_and_deviation = |values: &mut dyn Iterator<Item = f64>| {

@@ -1,5 +1,5 @@
-//! eBPF controllers for runs in the lab: loads them for the duration of the process, and reads and sets
-//! their state.
+//! eBPF controllers for runs in the lab: loads them for the duration of the process, and reads and
+//! sets their state.
 
 use crate::ControllerLoader;
 use fullpipe_ebpf::Controller;

@@ -36,8 +36,8 @@ impl Engine {
     }
 }
 
-/// Simulates `case` and judges its checks. `progress` receives the virtual time now and then; returning
-/// [`ControlFlow::Break`] stops the run.
+/// Simulates `case` and judges its checks. `progress` receives the virtual time now and then;
+/// returning [`ControlFlow::Break`] stops the run.
 ///
 /// # Errors
 /// [`RunError::Sim`], or [`RunError::Interrupted`] if `progress` stopped it.

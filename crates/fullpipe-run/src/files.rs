@@ -6,14 +6,15 @@ use std::path::PathBuf;
 
 /// Largest scenario file, in bytes; generated ones are far smaller, too.
 const MAX_SCENARIO_BYTES: u64 = 64 << 20;
-/// Largest file that a scenario refers to, in bytes: a cellular trace of many hours has some tens of
-/// megabytes.
+/// Largest file that a scenario refers to, in bytes: a cellular trace of many hours has some tens
+/// of megabytes.
 const MAX_REFERENCED_BYTES: u64 = 256 << 20;
 
 /// Reads the text of a scenario from `source`, which may be a pipe. `name` is used in errors.
 ///
 /// # Errors
-/// A message for the user: `source` cannot be read, has more than 64 MiB, or is not UTF-8 (with the line).
+/// A message for the user: `source` cannot be read, has more than 64 MiB, or is not UTF-8 (with the
+/// line).
 pub fn read_scenario(name: &str, source: impl Read) -> Result<String, String> {
     let bytes = read_bounded(source, MAX_SCENARIO_BYTES).map_err(|e| format!("cannot read {name}: {e}"))?;
     String::from_utf8(bytes).map_err(|e| {
@@ -25,8 +26,8 @@ pub fn read_scenario(name: &str, source: impl Read) -> Result<String, String> {
 
 /// Returns a reader of the files that a scenario refers to, relative to `directory`.
 ///
-/// A scenario may be untrusted: the reader opens only regular files of at most 256 MiB. A device would
-/// never end, and reading a named pipe would block.
+/// A scenario may be untrusted: the reader opens only regular files of at most 256 MiB. A device
+/// would never end, and reading a named pipe would block.
 pub fn files_in(directory: PathBuf) -> impl Fn(&str) -> Result<String, String> {
     move |file| {
         let path = directory.join(file);

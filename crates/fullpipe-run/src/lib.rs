@@ -26,9 +26,9 @@
 //! # Ok::<(), scenario::ScenarioError>(())
 //! ```
 //!
-//! A [`Batch`] is the runs and how to make them; a [`Monitor`] receives progress and can stop the batch.
-//! The crate prints nothing and knows no reports. Without the features `threads` and `lab` it runs
-//! simulations one after another, on any target that Rust supports.
+//! A [`Batch`] is the runs and how to make them; a [`Monitor`] receives progress and can stop the
+//! batch. The crate prints nothing and knows no reports. Without the features `threads` and `lab`
+//! it runs simulations one after another, on any target that Rust supports.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "lab")]

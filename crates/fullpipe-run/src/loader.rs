@@ -12,8 +12,8 @@ pub trait ControllerLoader: Sync {
     /// Why it cannot be loaded, as a message for the user.
     fn load(&self, cc: &str) -> Result<(), String>;
 
-    /// Returns a reader of the state of the controllers in `scenario`, if there is one. Without it a
-    /// recording lacks the controllers' estimates.
+    /// Returns a reader of the state of the controllers in `scenario`, if there is one. Without it
+    /// a recording lacks the controllers' estimates.
     fn inspector(&self, scenario: &Scenario) -> Option<Arc<dyn Inspect>> {
         let _ = scenario;
         None

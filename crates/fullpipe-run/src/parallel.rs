@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-/// Calls `work` for each of `jobs`, with its index, on up to `threads` threads (0: one per core). The
-/// results are in the order of the jobs, whatever order they finish in.
+/// Calls `work` for each of `jobs`, with its index, on up to `threads` threads (0: one per core).
+/// The results are in the order of the jobs, whatever order they finish in.
 ///
-/// Jobs start in order. Once `work` returns [`ControlFlow::Break`], which carries a result like any other,
-/// no further job starts. Jobs that did not start have no result.
+/// Jobs start in order. Once `work` returns [`ControlFlow::Break`], which carries a result like any
+/// other, no further job starts. Jobs that did not start have no result.
 pub fn in_parallel<J: Sync, R: Send>(
     jobs: &[J],
     threads: usize,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-/// One of `of` equal parts of a batch: every `of`-th run, so that long runs, which are neighbours in a
-/// sweep, are spread over all parts.
+/// One of `of` equal parts of a batch: every `of`-th run, so that long runs, which are neighbours
+/// in a sweep, are spread over all parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     nth: u32,
@@ -37,8 +37,8 @@ impl Shard {
         all.into_iter().skip(self.nth as usize - 1).step_by(self.of as usize).collect()
     }
 
-    /// The part record to store with results: `numbers` are the indices of finished jobs within the shard,
-    /// where each run has `at_once` consecutive jobs (one per engine).
+    /// The part record to store with results: `numbers` are the indices of finished jobs within the
+    /// shard, where each run has `at_once` consecutive jobs (one per engine).
     pub fn part(self, numbers: &[usize], at_once: usize) -> Part {
         let whole = |&n: &usize| {
             let (run, engine) = (n / at_once, n % at_once);
@@ -76,8 +76,8 @@ pub enum MergeError {
     Damaged(u32, u32, &'static str),
 }
 
-/// Merges `parts` into the results of the whole batch, byte for byte the same as if it had been run on one
-/// machine.
+/// Merges `parts` into the results of the whole batch, byte for byte the same as if it had been run
+/// on one machine.
 ///
 /// # Errors
 /// `parts` is not every part of one batch exactly once.

@@ -17,7 +17,8 @@ pub struct Race {
     pub rate: Rate,
     /// Round-trip propagation delay.
     pub rtt: Span,
-    /// Limit of the bottleneck's queue. `None`: one bandwidth-delay product, or the default of `queue`.
+    /// Limit of the bottleneck's queue. `None`: one bandwidth-delay product, or the default of
+    /// `queue`.
     pub buffer: Option<Limit>,
     /// Kind of the bottleneck's queue; `None` for drop-tail.
     pub queue: Option<String>,

@@ -3,8 +3,8 @@
 use crate::Engine;
 use fullpipe_experiment::scenario::Vocabulary;
 
-/// The names that a scenario may use if every one of `engines` is to run it. In the lab these include
-/// the kernel's controllers, some of which are loaded only when a run asks for them.
+/// The names that a scenario may use if every one of `engines` is to run it. In the lab these
+/// include the kernel's controllers, some of which are loaded only when a run asks for them.
 pub fn vocabulary(engines: &[Engine]) -> Vocabulary {
     let simulated = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name.to_owned());
     let vocabulary = Vocabulary::new(simulated);

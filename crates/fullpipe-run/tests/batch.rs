@@ -35,7 +35,8 @@ fn a_run_records_its_varied_values_and_its_checks() {
 
 #[test]
 fn quantiles_of_several_flows_are_of_all_their_packets() {
-    // Two flows on a path each by their extra delay: together half of the packets took 40 ms, half 240 ms.
+    // Two flows on a path each by their extra delay: together half of the packets took 40 ms, half 240
+    // ms.
     let file = "duration = '20s'\nsample = '10s'\n[path]\nrate = '100mbit'\nrtt = '40ms'\n\
                 [[flow]]\ncc = 'fixed'\nsettings = { window = 10 }\ncount = 1\n\
                 [[flow]]\ncc = 'fixed'\nsettings = { window = 60 }\nextra_rtt = '200ms'\n\

@@ -1,6 +1,6 @@
 //! Data packets per CPU-second, memory, and what a second core brings to many runs: `cargo bench -p
-//! fullpipe-sim`, or only the lines that hold all of some words: `cargo bench -p fullpipe-sim -- bbr 1000`.
-//! Beside it Debian's ns-2 (`ns2`), if it is installed.
+//! fullpipe-sim`, or only the lines that hold all of some words: `cargo bench -p fullpipe-sim --
+//! bbr 1000`. Beside it Debian's ns-2 (`ns2`), if it is installed.
 
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 use fullpipe_path::LossSpec;
@@ -131,8 +131,8 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// How this program asks itself for one case in a process of its own, whose memory nothing else has used
-/// before.
+/// How this program asks itself for one case in a process of its own, whose memory nothing else has
+/// used before.
 const ALONE: &str = "alone";
 
 struct Measured {
@@ -165,8 +165,9 @@ fn measure(case: &Case) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Many runs on one thread and on two, in turns; the best of each counts. It is the processor time of the
-/// busier thread that is taken, so that what else runs here does not count as time that the batch needs.
+/// Many runs on one thread and on two, in turns; the best of each counts. It is the processor time
+/// of the busier thread that is taken, so that what else runs here does not count as time that the
+/// batch needs.
 fn batch() -> Result<(), Failure> {
     let path = PathSpec::bottleneck("10mbit".parse()?, "40ms".parse()?, "1bdp".parse()?);
     let mut scenario = Scenario::new(path, vec![FlowSpec::bulk("bbr")]);

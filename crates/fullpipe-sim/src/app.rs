@@ -60,7 +60,8 @@ impl Source {
         }
     }
 
-    /// Replaces the application by `app` at `now`. Data that was written and not yet sent is discarded.
+    /// Replaces the application by `app` at `now`. Data that was written and not yet sent is
+    /// discarded.
     pub fn change(&mut self, now: Time, app: App) {
         if !self.stopped {
             self.change = Some(app);

@@ -44,7 +44,8 @@ pub enum PacketKind {
         edge: u64,
         /// Timestamp echo: when the data that it acknowledges was sent.
         echo: Time,
-        /// The SACK blocks in the order of the option, a duplicate report first; unused ones are `(0, 0)`.
+        /// The SACK blocks in the order of the option, a duplicate report first; unused ones are
+        /// `(0, 0)`.
         blocks: [(u64, u64); MAX_BLOCKS],
     },
 }
@@ -124,8 +125,8 @@ mod tests {
     use crate::Simulation;
     use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 
-    /// The capture at `end` of ten packets, of which the fourth is lost (the list counts the two packets of
-    /// the handshake).
+    /// The capture at `end` of ten packets, of which the fourth is lost (the list counts the two
+    /// packets of the handshake).
     fn captured(end: End) -> Vec<CapturedPacket> {
         let mut path =
             PathSpec::bottleneck("10mbit".parse().unwrap(), "40ms".parse().unwrap(), "1bdp".parse().unwrap());

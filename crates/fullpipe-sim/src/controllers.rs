@@ -21,8 +21,8 @@ struct Outside {
 /// The controllers that a simulation knows by name: all of `fullpipe-cc`, and those
 /// [added](Self::with) from other crates.
 ///
-/// An added controller implements [`CongestionControl`] and [`Build`], as those of `fullpipe-cc` do.
-/// [`Build::INFO`] defines its name, aliases and settings:
+/// An added controller implements [`CongestionControl`] and [`Build`], as those of `fullpipe-cc`
+/// do. [`Build::INFO`] defines its name, aliases and settings:
 ///
 /// ```
 /// use fullpipe_cc::registry::{ControllerInfo, Build, BuildError, Settings};

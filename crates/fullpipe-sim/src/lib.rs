@@ -1,9 +1,9 @@
 //! Deterministic simulation of TCP endpoints over an emulated path, in virtual time.
 //!
 //! [`run`] turns a [`Scenario`] into a [`Recording`]: time series, figures, and the path's counters. The
-//! path is the one that the lab uses for kernel TCP. The endpoints behave like Linux: SACK, RACK-TLP,
-//! timeouts with back-off, proportional rate reduction, undo of spurious losses, delayed and compressed
-//! ACKs, receive-window tuning, pacing.
+//! path is the one that the lab uses for kernel TCP. The endpoints behave like Linux: SACK,
+//! RACK-TLP, timeouts with back-off, proportional rate reduction, undo of spurious losses, delayed
+//! and compressed ACKs, receive-window tuning, pacing.
 //!
 //! ```
 //! use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
@@ -42,8 +42,8 @@ use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
 
-/// Runs `scenario`, with everything random drawn from `seed`. Calls `progress` now and then with the
-/// virtual time; [`ControlFlow::Break`] stops the run. The caller judges the scenario's checks
+/// Runs `scenario`, with everything random drawn from `seed`. Calls `progress` now and then with
+/// the virtual time; [`ControlFlow::Break`] stops the run. The caller judges the scenario's checks
 /// ([`Scenario::judge`]).
 ///
 /// # Errors

@@ -2,7 +2,8 @@
 
 use fullpipe_cc::Time;
 
-/// L3 length of a SYN or SYN-ACK: IPv4 and a TCP header with MSS, SACK, timestamp and window scale options.
+/// L3 length of a SYN or SYN-ACK: IPv4 and a TCP header with MSS, SACK, timestamp and window scale
+/// options.
 pub(crate) const SYN_BYTES: u32 = 60;
 /// L3 length of an ACK without SACK blocks.
 pub(crate) const ACK_BYTES: u32 = 52;
@@ -25,17 +26,20 @@ pub(crate) enum Kind {
     Request,
 }
 
-/// A segment on the path. It is small because thousands wait in queues. Segments are numbered by packet.
+/// A segment on the path. It is small because thousands wait in queues. Segments are numbered by
+/// packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Segment {
     /// Data: its number. Ack: first segment not received. Request: number of the request.
     pub seq: u64,
-    /// Data, handshake: when it was sent. Ack: when the acknowledged segment was sent (timestamp echo).
+    /// Data, handshake: when it was sent. Ack: when the acknowledged segment was sent (timestamp
+    /// echo).
     pub stamp: Time,
-    /// Data: byte position of its end in the stream. Ack: right edge of the receive window in bytes.
-    /// Request: its number of parts.
+    /// Data: byte position of its end in the stream. Ack: right edge of the receive window in
+    /// bytes. Request: its number of parts.
     pub edge: u64,
-    /// Data: payload bytes. Ack: handle of its [`SackInfo`], or [`NO_SACK`]. Request: number of the part.
+    /// Data: payload bytes. Ack: handle of its [`SackInfo`], or [`NO_SACK`]. Request: number of the
+    /// part.
     pub detail: u32,
     /// Ack: packets with CE marks since the last ACK.
     pub ce: u16,
@@ -76,7 +80,8 @@ impl SackInfo {
     }
 }
 
-/// The SACK information of all ACKs in flight. Most ACKs have none, so segments carry only a handle.
+/// The SACK information of all ACKs in flight. Most ACKs have none, so segments carry only a
+/// handle.
 #[derive(Debug, Default)]
 pub(crate) struct SackStore {
     infos: Vec<SackInfo>,

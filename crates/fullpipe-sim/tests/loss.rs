@@ -27,9 +27,9 @@ fn bbr_carries_the_rate_less_the_loss_where_cubic_collapses() {
     assert!(cubic.goodput_bps < 4e6, "cubic {}", cubic.goodput_bps);
 }
 
-/// Cardwell et al. 2017, figure 8. BBR paces at what was delivered at best, so that in six phases of
-/// eight loss takes its share off once more; the kernel's own carried 82.2 of 96.5 Mbit/s at 5 %, which
-/// is 0.90 of the rate less the loss.
+/// Cardwell et al. 2017, figure 8. BBR paces at what was delivered at best, so that in six phases
+/// of eight loss takes its share off once more; the kernel's own carried 82.2 of 96.5 Mbit/s at 5
+/// %, which is 0.90 of the rate less the loss.
 #[test]
 fn bbr_delivers_the_rate_less_the_loss_up_to_five_percent() {
     for (loss, share, least) in
@@ -85,7 +85,8 @@ fn hybla_does_not_depend_on_the_round_trip_where_reno_does() {
     assert!(near / far > 3.0, "reno {near} {far} packets/s");
 }
 
-/// Of the retransmissions of a transfer of `size` by `cc`, the share that the receiver did not need.
+/// Of the retransmissions of a transfer of `size` by `cc`, the share that the receiver did not
+/// need.
 fn spurious(cc: &str, rate: &str, loss: &str, size: &str) -> f64 {
     let mut s = scenario(losing(path(rate, "100ms", "1bdp"), loss), &[cc], 60);
     s.flows[0].size = Some(size.parse().unwrap());
@@ -96,8 +97,8 @@ fn spurious(cc: &str, rate: &str, loss: &str, size: &str) -> f64 {
     unneeded as f64 / transfer.packets_retransmitted as f64
 }
 
-/// A receiver that compresses ACKs reports every run that changed, so that RACK does not take retransmissions that have
-/// arrived for lost ones (`tcp_sack_compress_send_ack`).
+/// A receiver that compresses ACKs reports every run that changed, so that RACK does not take
+/// retransmissions that have arrived for lost ones (`tcp_sack_compress_send_ack`).
 #[test]
 fn almost_no_retransmission_on_a_fast_lossy_path_is_spurious() {
     for (rate, size) in [("500mbit", "100MB"), ("1gbit", "200MB"), ("10gbit", "1GB")] {

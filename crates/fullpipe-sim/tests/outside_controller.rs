@@ -1,13 +1,14 @@
-//! A controller from a crate that this workspace does not know is raced in the simulator: the example crate
-//! is built as its users would build theirs, with the versions of dependencies that the workspace has.
+//! A controller from a crate that this workspace does not know is raced in the simulator: the
+//! example crate is built as its users would build theirs, with the versions of dependencies that
+//! the workspace has.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-/// A copy of the example outside the source tree, which nothing may write to: with the workspace's lock
-/// file, and with the crates it depends on where they are.
+/// A copy of the example outside the source tree, which nothing may write to: with the workspace's
+/// lock file, and with the crates it depends on where they are.
 fn copied(example: &Path, workspace: &Path) -> Result<PathBuf, Box<dyn Error>> {
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outside-controller");
     fs::create_dir_all(copy.join("src"))?;

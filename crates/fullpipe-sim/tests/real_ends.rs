@@ -1,5 +1,6 @@
-//! Effects of real time and real ends, one at a time: packets that are a little late, a receive window that
-//! has to grow. They explain differences between the lab and the simulator (docs/evidence/sim-vs-lab.md).
+//! Effects of real time and real ends, one at a time: packets that are a little late, a receive
+//! window that has to grow. They explain differences between the lab and the simulator
+//! (docs/evidence/sim-vs-lab.md).
 
 mod common;
 use common::{run, run_seeded, scenario};
@@ -50,9 +51,9 @@ fn bbr(path: &str, seconds: u64, warmup: u64) -> Scenario {
     s
 }
 
-/// BBR uses the highest rate of ten rounds. With bursts, a slightly early packet after a slightly late one
-/// gives a higher sample, which builds a queue up to the window of twice the BDP. Tens of microseconds are
-/// enough.
+/// BBR uses the highest rate of ten rounds. With bursts, a slightly early packet after a slightly
+/// late one gives a higher sample, which builds a queue up to the window of twice the BDP. Tens of
+/// microseconds are enough.
 #[test]
 fn bbr_keeps_a_queue_where_bursts_are_not_exactly_on_time() {
     let aggregation = bbr(
@@ -83,9 +84,9 @@ fn bbr_keeps_a_queue_where_bursts_are_not_exactly_on_time() {
     }
 }
 
-/// Hybla's slow start, which adds thousands of packets at 600 ms, overflows the queue only if the receive
-/// window is open from the start. Linux's window grows by steps of a round trip; the kernel's Hybla carried
-/// 11.8 Mbit/s and retransmitted 0.16 %.
+/// Hybla's slow start, which adds thousands of packets at 600 ms, overflows the queue only if the
+/// receive window is open from the start. Linux's window grows by steps of a round trip; the
+/// kernel's Hybla carried 11.8 Mbit/s and retransmitted 0.16 %.
 #[test]
 fn a_window_that_has_to_grow_keeps_hybla_from_overflowing_a_satellite() {
     let path = common::losing(common::path("20mbit", "600ms", "1bdp"), "0.1%");
@@ -101,9 +102,9 @@ fn a_window_that_has_to_grow_keeps_hybla_from_overflowing_a_satellite() {
     assert!(again(&tuned) < 0.01 && (10e6..12.5e6).contains(&tuned.goodput_bps), "{tuned:?}");
 }
 
-/// CUBIC's slow start at 250 ms overfills an FQ-PIE queue, which keeps dropping during the recovery.
-/// Segments lost after its start are being retransmitted when it ends. Linux enters another recovery for
-/// them, with another reduction: it carries 51.4 Mbit/s in ten seconds.
+/// CUBIC's slow start at 250 ms overfills an FQ-PIE queue, which keeps dropping during the
+/// recovery. Segments lost after its start are being retransmitted when it ends. Linux enters
+/// another recovery for them, with another reduction: it carries 51.4 Mbit/s in ten seconds.
 #[test]
 fn what_was_lost_during_a_recovery_begins_another() {
     let path: PathSpec = toml::from_str(
@@ -120,8 +121,9 @@ fn what_was_lost_during_a_recovery_begins_another() {
     assert!((50.0..53.0).contains(&goodput), "{goodput} Mbit/s");
 }
 
-/// A small segment ends a write. Linux acknowledges it at once when the application has read everything;
-/// otherwise the last ACK of a burst, for which the next one waits, would take 40 ms longer.
+/// A small segment ends a write. Linux acknowledges it at once when the application has read
+/// everything; otherwise the last ACK of a burst, for which the next one waits, would take 40 ms
+/// longer.
 #[test]
 fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
     let mut s = scenario(common::path("100mbit", "20ms", "1bdp"), &["cubic"], 10);
@@ -137,10 +139,10 @@ fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
     assert!((130..160).contains(&plain) && (320..360).contains(&tuned), "{plain}, {tuned}");
 }
 
-/// Twenty packets of buffer at 100 Mbit/s are 2.4 ms. Late ACKs make unpaced CUBIC send bursts, and the
-/// later they are, the more of them it loses: on an idle machine the lab carries 33 Mbit/s, next to
-/// compilers 12 to 17; paced, 77 and 68 to 71. Paced, it also loses retransmissions, because recovery is
-/// paced by the outstanding data; paced by its window it would carry 85.
+/// Twenty packets of buffer at 100 Mbit/s are 2.4 ms. Late ACKs make unpaced CUBIC send bursts, and
+/// the later they are, the more of them it loses: on an idle machine the lab carries 33 Mbit/s,
+/// next to compilers 12 to 17; paced, 77 and 68 to 71. Paced, it also loses retransmissions,
+/// because recovery is paced by the outstanding data; paced by its window it would carry 85.
 #[test]
 fn late_acks_cost_cubic_a_shallow_buffer() {
     let path = || {
@@ -165,10 +167,11 @@ fn late_acks_cost_cubic_a_shallow_buffer() {
     }
 }
 
-/// Reno's slow start sends two packets for each that arrives: 40 in its third round trip, which twenty
-/// packets of buffer and the link can just hold if each is on time. Ten microseconds decide whether one is
-/// lost there, which ends slow start as in the lab (44.0 Mbit/s, 22 retransmissions), or fifty in the next
-/// round trip. With fifty it may lose later bursts, too (34 in two of eight runs of the lab).
+/// Reno's slow start sends two packets for each that arrives: 40 in its third round trip, which
+/// twenty packets of buffer and the link can just hold if each is on time. Ten microseconds decide
+/// whether one is lost there, which ends slow start as in the lab (44.0 Mbit/s, 22
+/// retransmissions), or fifty in the next round trip. With fifty it may lose later bursts, too (34
+/// in two of eight runs of the lab).
 #[test]
 fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='20ms'\nqueue='20p'\n[[reverse]]\ndelay='20ms'";
@@ -192,9 +195,10 @@ fn ten_microseconds_decide_in_which_round_trip_renos_slow_start_ends() {
     assert!((1..=6).contains(&later), "{later} of twelve");
 }
 
-/// Random loss makes the goodput of a ten-second run random: over seeds alone, BBR v3 on a short path
-/// carries 65 to 77 Mbit/s, and CUBIC, with a handful of losses, 10 to 28 of 40; BBR v3's transfers of 8 MB
-/// over 100 ms (`fig7`) 203 to 219, and Hybla on a satellite path, over two minutes, 10.6 to 11.5.
+/// Random loss makes the goodput of a ten-second run random: over seeds alone, BBR v3 on a short
+/// path carries 65 to 77 Mbit/s, and CUBIC, with a handful of losses, 10 to 28 of 40; BBR v3's
+/// transfers of 8 MB over 100 ms (`fig7`) 203 to 219, and Hybla on a satellite path, over two
+/// minutes, 10.6 to 11.5.
 #[test]
 fn chance_alone_moves_what_a_lossy_path_carries() {
     let over_seeds = |s: &Scenario| range((1..=8).map(|seed| run_seeded(s, seed).summary.goodput_bps / 1e6));
@@ -222,8 +226,8 @@ fn chance_alone_moves_what_a_lossy_path_carries() {
     }
 }
 
-/// Aggregated ACKs quantise a window's round-trip time. CUBIC's window passes through two levels, so that
-/// the 40th percentile is a level below the median, and the lab's median is either.
+/// Aggregated ACKs quantise a window's round-trip time. CUBIC's window passes through two levels,
+/// so that the 40th percentile is a level below the median, and the lab's median is either.
 #[test]
 fn held_acks_leave_the_median_between_two_levels() {
     let path = "[[forward]]\nrate='50mbit'\ndelay='10ms'\nqueue='2bdp'\n[[reverse]]\ndelay='10ms'\naggregate={hold='8ms',max=64}";
@@ -237,8 +241,8 @@ fn held_acks_leave_the_median_between_two_levels() {
     assert!(at(0.4) < 51.0 && at(0.5) > 55.0, "{} {}", at(0.4), at(0.5));
 }
 
-/// The tail loss probe of the last packet is set to 250 ms, more than 62 of Linux's ticks of 4 ms: it
-/// expires at a multiple of eight ticks.
+/// The tail loss probe of the last packet is set to 250 ms, more than 62 of Linux's ticks of 4 ms:
+/// it expires at a multiple of eight ticks.
 #[test]
 fn a_probe_comes_with_the_kernels_tick() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
@@ -254,10 +258,11 @@ fn a_probe_comes_with_the_kernels_tick() {
     assert!(most - least > 20.0, "{late:?}");
 }
 
-/// The last packet of a transfer is lost, so the probe waits for the delayed ACK of the one before. That is
-/// sent after 40 ms, because the window has stopped growing by then, with either of two initial buffers,
-/// and each burst of two was acknowledged when it was read. So it is in the lab (`real_ends_in_the_lab`).
-/// With a growing window, or with an ACK for every second packet only, it takes 482 ms.
+/// The last packet of a transfer is lost, so the probe waits for the delayed ACK of the one before.
+/// That is sent after 40 ms, because the window has stopped growing by then, with either of two
+/// initial buffers, and each burst of two was acknowledged when it was read. So it is in the lab
+/// (`real_ends_in_the_lab`). With a growing window, or with an ACK for every second packet only, it
+/// takes 482 ms.
 #[test]
 fn a_window_stops_to_grow_where_that_of_linux_does() {
     let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
@@ -272,10 +277,10 @@ fn a_window_stops_to_grow_where_that_of_linux_does() {
     }
 }
 
-/// The loss of the last retransmission of a recovery prolongs it by a round trip, in which later losses are
-/// repaired, too: so the recovery that would start at its end, with another reduction, is avoided. In
-/// `long-fat` FQ-PIE drops one packet in thirty; in two captures of the lab the difference between 51.5 and
-/// 63.7 Mbit/s was the loss of two of 110 retransmissions.
+/// The loss of the last retransmission of a recovery prolongs it by a round trip, in which later
+/// losses are repaired, too: so the recovery that would start at its end, with another reduction,
+/// is avoided. In `long-fat` FQ-PIE drops one packet in thirty; in two captures of the lab the
+/// difference between 51.5 and 63.7 Mbit/s was the loss of two of 110 retransmissions.
 #[test]
 fn a_lost_retransmission_can_spare_a_reduction() {
     let recoveries = |lost: &str| {
@@ -295,9 +300,9 @@ fn a_lost_retransmission_can_spare_a_reduction() {
     assert_eq!(recoveries("1003,1077,1110,1164"), (1, 4));
 }
 
-/// A download whose ACKs queue behind an upload for a second has 30 round trips in as many seconds, so its
-/// losses are chance. A change of the upload's start by milliseconds changes the goodput of both by a
-/// tenth.
+/// A download whose ACKs queue behind an upload for a second has 30 round trips in as many seconds,
+/// so its losses are chance. A change of the upload's start by milliseconds changes the goodput of
+/// both by a tenth.
 #[test]
 fn when_an_upload_begins_moves_what_a_download_carries() {
     let path: PathSpec = toml::from_str(
@@ -339,8 +344,8 @@ fn ends_that_cannot_keep_up_set_the_rate() {
     assert!(waited(&free) > 0.5 && waited(&busy) < 0.05, "{free:?} {busy:?}");
 }
 
-/// A receiver that takes 5 µs per batch would carry 2.3 Gbit/s of single packets. With receive offload it
-/// processes several at once, and acknowledges them once.
+/// A receiver that takes 5 µs per batch would carry 2.3 Gbit/s of single packets. With receive
+/// offload it processes several at once, and acknowledges them once.
 #[test]
 fn what_waits_for_a_busy_receiver_is_acknowledged_together() {
     let carried = |cpu| {

@@ -100,8 +100,8 @@ fn a_receive_buffer_limits_the_rate_to_its_window_per_round_trip() {
     assert!((0.97..1.01).contains(&(got / limit)), "{got} for {limit}");
 }
 
-/// With segmentation offload a buffer holds less than its size in payload, and is filled by thirds: 23.3 to
-/// 24.0 Mbit/s on Linux 6.18.
+/// With segmentation offload a buffer holds less than its size in payload, and is filled by thirds:
+/// 23.3 to 24.0 Mbit/s on Linux 6.18.
 #[test]
 fn a_send_buffer_of_linux_carries_less_than_its_size_per_round_trip() {
     for cc in ["bbr", "cubic"] {
@@ -266,8 +266,8 @@ fn a_path_on_which_nothing_takes_time_is_refused() {
 /// Packets that were sent before the warm-up was over count neither as sent nor as lost.
 #[test]
 fn after_a_warm_up_no_more_is_lost_than_was_sent_and_none_used_beyond_the_rate() {
-    // Two seconds of queue behind which everything is lost: what goes missing in the last second was sent
-    // before.
+    // Two seconds of queue behind which everything is lost: what goes missing in the last second was
+    // sent before.
     let mut p = losing(path("10mbit", "200ms", "10000p"), "0%");
     p.forward[0].schedule =
         toml::from_str::<fullpipe_path::LinkSpec>("schedule = [{ at = '4500ms', loss = '100%' }]")
@@ -349,8 +349,8 @@ fn a_lost_syn_is_repeated_after_a_second() {
     assert!((1.5..2.07).contains(&completion), "{completion}");
 }
 
-/// The draft's filter of `max_bw` advances at a round that is not application-limited one round after DOWN
-/// was entered; with two seconds of queue ProbeRTT and its marks come first each time
+/// The draft's filter of `max_bw` advances at a round that is not application-limited one round
+/// after DOWN was entered; with two seconds of queue ProbeRTT and its marks come first each time
 /// (`docs/explanation/draft-notes.md`).
 #[test]
 fn bbr3_keeps_a_rate_that_is_gone_as_drafted_and_forgets_it_when_leaving_down_advances_the_filter() {
@@ -371,8 +371,8 @@ fn bbr3_keeps_a_rate_that_is_gone_as_drafted_and_forgets_it_when_leaving_down_ad
     assert!(cured < 0.8e6, "30 s after the fall it believes {cured} bit/s");
 }
 
-/// `tcp_tso_should_defer`: 34 packets are the BDP here, and what waits for a burst of eight is missing in
-/// the pipe of a controller that keeps its window close to it.
+/// `tcp_tso_should_defer`: 34 packets are the BDP here, and what waits for a burst of eight is
+/// missing in the pipe of a controller that keeps its window close to it.
 #[test]
 fn what_waits_for_a_larger_burst_is_missing_where_the_window_is_close_to_the_bdp() {
     let mean = |cc: &str, tso: bool| {
@@ -445,7 +445,8 @@ fn a_flows_own_link_bounds_it_and_holds_its_queue() {
     let (own, other) = (&r.flows[0].summary, &r.flows[1].summary);
     assert!((9.0e6..9.66e6).contains(&own.goodput_bps), "{}", own.goodput_bps);
     assert!(other.goodput_bps > 80e6, "{}", other.goodput_bps);
-    // The way there takes 15 ms longer; 40 packets of 1.2 ms wait, and then those of the path, up to 20 ms.
+    // The way there takes 15 ms longer; 40 packets of 1.2 ms wait, and then those of the path, up to 20
+    // ms.
     assert!((35.0..35.2).contains(&own.rtt_ms.min.unwrap()), "{:?}", own.rtt_ms);
     assert!((46.0..69.0).contains(&own.queue_ms.max.unwrap()), "{:?}", own.queue_ms);
     let link = &r.links[2];
@@ -498,8 +499,8 @@ fn a_sender_that_knows_of_late_acks_does_not_probe_for_them() {
     assert!((2.8..5.0).contains(&flow.summary.completion_s.unwrap()), "{:?}", flow.summary.completion_s);
 }
 
-/// Unpaced CUBIC and Reno fill a shallow queue with the bursts that slow start makes; paced ones, as under
-/// fq, do not.
+/// Unpaced CUBIC and Reno fill a shallow queue with the bursts that slow start makes; paced ones,
+/// as under fq, do not.
 #[test]
 fn a_paced_window_leaves_no_bursts() {
     for cc in ["cubic", "reno"] {
@@ -553,9 +554,9 @@ fn v3_shows_the_filter_that_its_bandwidth_is_bound_by() {
     assert!(bw.iter().zip(shortterm).all(|(bw, bound)| bound.is_nan() || bw <= bound));
 }
 
-/// `tcp_fastretrans_alert`: where all is acknowledged that was outstanding as a recovery began, but not
-/// what was lost in it, the next begins with the same ACK, before anything leaves by the window that the
-/// first left behind.
+/// `tcp_fastretrans_alert`: where all is acknowledged that was outstanding as a recovery began, but
+/// not what was lost in it, the next begins with the same ACK, before anything leaves by the window
+/// that the first left behind.
 #[test]
 fn what_was_lost_in_a_recovery_begins_the_next_at_its_end() {
     let s = scenario(path("14mbit", "110ms", "348kB"), &["hybla"], 8);

@@ -1,4 +1,5 @@
-//! What a scenario gives that uses none of what was added since is what it gave before, byte by byte.
+//! What a scenario gives that uses none of what was added since is what it gave before, byte by
+//! byte.
 
 mod common;
 use common::{losing, path, run, scenario};

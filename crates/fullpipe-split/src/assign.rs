@@ -1,5 +1,5 @@
-//! Assignment to arms: a keyed hash compared with cumulative shares. `split.h` in fullpipe-ebpf does the same in the
-//! kernel.
+//! Assignment to arms: a keyed hash compared with cumulative shares. `split.h` in fullpipe-ebpf
+//! does the same in the kernel.
 
 use crate::AssignBy;
 use fullpipe_units::Fraction;
@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Computes the hash of a connection.
 ///
-/// SipHash-2-4 (Aumasson and Bernstein, *SipHash: a fast short-input PRF*, INDOCRYPT 2012): without the seed, a client
-/// cannot choose a port to get into a particular arm.
+/// SipHash-2-4 (Aumasson and Bernstein, *SipHash: a fast short-input PRF*, INDOCRYPT 2012): without
+/// the seed, a client cannot choose a port to get into a particular arm.
 #[derive(Clone, Copy, Debug)]
 pub struct Assigner {
     key: [u64; 2],
@@ -36,8 +36,8 @@ impl Assigner {
         (to_words(mask(96 + v4)), to_words(mask(v6)))
     }
 
-    /// The hash of a connection or its client prefix. With assignment by time, it is the connection's hash, which does not
-    /// determine the arm.
+    /// The hash of a connection or its client prefix. With assignment by time, it is the
+    /// connection's hash, which does not determine the arm.
     pub fn hash(&self, local: SocketAddr, remote: SocketAddr) -> u64 {
         let [r0, r1] = address(remote.ip());
         if let AssignBy::ClientPrefix { .. } = self.by {

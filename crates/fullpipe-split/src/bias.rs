@@ -14,8 +14,8 @@ pub struct Level {
 }
 
 impl Level {
-    /// From connections: goodput in bit/s, RTT in ms, packets retransmitted, packets sent. A connection without progress
-    /// counts as 1 bit/s. `None` without connections.
+    /// From connections: goodput in bit/s, RTT in ms, packets retransmitted, packets sent. A
+    /// connection without progress counts as 1 bit/s. `None` without connections.
     pub fn from_connections(connections: &[(f64, f64, u64, u64)]) -> Option<Level> {
         let n = connections.len() as f64;
         if connections.is_empty() {
@@ -66,7 +66,8 @@ pub struct Point {
     pub control: Level,
     /// Goodput ratio of the arm to the control.
     pub goodput_ratio: f64,
-    /// This ratio relative to that of full roll-outs: 1 if the experiment predicts a roll-out correctly.
+    /// This ratio relative to that of full roll-outs: 1 if the experiment predicts a roll-out
+    /// correctly.
     pub bias: f64,
     /// Relative standard error of the bias over repetitions; `None` for a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +98,8 @@ impl Bias {
         Bias { all_arm, all_control, goodput_ratio: whole, points: points.iter().map(point).collect() }
     }
 
-    /// Combines repetitions with other seeds. `None` without repetitions, or if their shares differ.
+    /// Combines repetitions with other seeds. `None` without repetitions, or if their shares
+    /// differ.
     pub fn from_repeats(repeats: &[Bias]) -> Option<Bias> {
         let first = repeats.first()?;
         let shares = |bias: &Bias| bias.points.iter().map(|point| point.share).collect::<Vec<_>>();

@@ -9,7 +9,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum AssignBy {
-    /// Each connection separately. Arms share bottlenecks, so one may take bandwidth from the other.
+    /// Each connection separately. Arms share bottlenecks, so one may take bandwidth from the
+    /// other.
     Connection,
     /// All connections of a client prefix together.
     ClientPrefix {

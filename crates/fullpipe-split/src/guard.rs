@@ -45,8 +45,8 @@ impl Guard {
         &self.0
     }
 
-    /// The first bound exceeded by an arm, if any: the whole interval lies beyond it. The error probability is divided among
-    /// bounds and arms (Bonferroni).
+    /// The first bound exceeded by an arm, if any: the whole interval lies beyond it. The error
+    /// probability is divided among bounds and arms (Bonferroni).
     pub fn check(&self, ledger: &Ledger) -> Option<Violation> {
         let control = ledger.plan().control_index();
         let arms = ledger.plan().arms.all().len();

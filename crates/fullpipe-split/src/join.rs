@@ -1,5 +1,5 @@
-//! Joins an application's log with the arms of its connections by socket cookie (`SO_COOKIE`): CSV with a header, or JSON
-//! lines, each with a `cookie` and values of the application.
+//! Joins an application's log with the arms of its connections by socket cookie (`SO_COOKIE`): CSV
+//! with a header, or JSON lines, each with a `cookie` and values of the application.
 
 use crate::SplitError;
 use crate::lines::{MAX_LINE_BYTES, next_line};
@@ -76,7 +76,8 @@ impl Field {
 }
 
 impl Log {
-    /// Reads a log, as JSON if a line starts with a brace. Invalid lines are skipped, counted and reported.
+    /// Reads a log, as JSON if a line starts with a brace. Invalid lines are skipped, counted and
+    /// reported.
     ///
     /// # Errors
     /// When no line can be joined, or reading fails.

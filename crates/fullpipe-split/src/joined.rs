@@ -37,8 +37,8 @@ pub struct JoinedFigure {
     pub comparison: Comparison,
     /// Values in the split's arms.
     pub values: u64,
-    /// Effects of all arms except the control; empty with too little data. Whether more is better depends on the
-    /// application.
+    /// Effects of all arms except the control; empty with too little data. Whether more is better
+    /// depends on the application.
     pub effects: Vec<Estimate>,
 }
 

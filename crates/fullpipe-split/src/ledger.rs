@@ -154,7 +154,8 @@ struct Round {
     units: Vec<BTreeSet<u64>>,
 }
 
-/// Outcomes of an experiment. Memory grows with the number of prefixes or periods, not of connections.
+/// Outcomes of an experiment. Memory grows with the number of prefixes or periods, not of
+/// connections.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     plan: Plan,
@@ -218,7 +219,8 @@ impl Ledger {
         }
     }
 
-    /// Adds the CPU time of a period; ignored without delivered data, or unless assignment is by time.
+    /// Adds the CPU time of a period; ignored without delivered data, or unless assignment is by
+    /// time.
     pub fn add_period(&mut self, period: &Period) {
         let arm = usize::from(period.arm);
         let cpu_per_gb = (period.processor_s / (period.acked_bytes as f64 * 1e-9)).ln();
@@ -339,7 +341,8 @@ fn contrast(
     contrast_of_samples(samples, min_observations(metric), metric.comparison(), statistic, alpha)
 }
 
-/// Compares two samples, of an arm and the control; `None` if one has fewer than `min` observations.
+/// Compares two samples, of an arm and the control; `None` if one has fewer than `min`
+/// observations.
 pub(crate) fn contrast_of_samples(
     [arm, control]: [&Sample; 2],
     min: u64,
@@ -366,8 +369,8 @@ pub(crate) fn contrast_of_samples(
     };
     let ([a_low, a, a_high], [c_low, c, c_high]) =
         (arm.quantile_interval(q, alpha)?, control.quantile_interval(q, alpha)?);
-    // The interval of a difference from those of its parts (Zou and Donner, *Construction of confidence limits about effect
-    // measures: a general approach*, Statistics in Medicine 2008).
+    // The interval of a difference from those of its parts (Zou and Donner, *Construction of confidence
+    // limits about effect measures: a general approach*, Statistics in Medicine 2008).
     let difference = a - c;
     Some(Contrast {
         arm: a,
@@ -403,8 +406,9 @@ pub(crate) mod tests {
         }
     }
 
-    /// Simulated production: goodput log-normal between clients and connections, RTT and retransmissions with it; in arm 0
-    /// goodput is multiplied by `effect`. `stop` is called after every 100 connections.
+    /// Simulated production: goodput log-normal between clients and connections, RTT and
+    /// retransmissions with it; in arm 0 goodput is multiplied by `effect`. `stop` is called
+    /// after every 100 connections.
     pub(crate) fn simulate(
         plan: &Plan,
         seed: u64,
@@ -450,7 +454,8 @@ pub(crate) mod tests {
         ledger.contrast(0, metric, Statistic::Mean, 0.05).is_some_and(|c| c.is_significant())
     }
 
-    /// Number of 200 runs without a difference that find one, with a check after every 100 connections.
+    /// Number of 200 runs without a difference that find one, with a check after every 100
+    /// connections.
     fn false_positives(by: &str, connections: u64, clients: u64) -> usize {
         let plan = plan(by, &["a:cubic=50%", "b:cubic=50%"]);
         let wrong = |seed: &u64| {

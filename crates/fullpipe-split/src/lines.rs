@@ -143,15 +143,16 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// The next line with its line break, truncated shortly after [`MAX_LINE_BYTES`]. `None` at the end.
+/// The next line with its line break, truncated shortly after [`MAX_LINE_BYTES`]. `None` at the
+/// end.
 pub(crate) fn next_line(from: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::new();
     from.take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut bytes)?;
     Ok((!bytes.is_empty()).then_some(bytes))
 }
 
-/// Reader for experiment files: iterates over the lines after the plan. An incomplete last line, left by a killed writer,
-/// is skipped and reported by [`Reader::is_truncated`].
+/// Reader for experiment files: iterates over the lines after the plan. An incomplete last line,
+/// left by a killed writer, is skipped and reported by [`Reader::is_truncated`].
 #[derive(Debug)]
 pub struct Reader<R> {
     from: R,

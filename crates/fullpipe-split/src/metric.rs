@@ -3,8 +3,8 @@
 use crate::{Comparison, Outcome};
 use serde::{Deserialize, Serialize};
 
-/// A metric of a connection. All except [`Metric::Retransmitted`] are compared on a logarithmic scale: they span decades,
-/// and differences become ratios.
+/// A metric of a connection. All except [`Metric::Retransmitted`] are compared on a logarithmic
+/// scale: they span decades, and differences become ratios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Metric {
@@ -66,8 +66,8 @@ impl Metric {
         if self == Metric::Retransmitted { Comparison::Difference } else { Comparison::Ratio }
     }
 
-    /// The value of a connection on the scale of comparison, if any; connections that delivered at least `min_transfer`
-    /// bytes count as transfers.
+    /// The value of a connection on the scale of comparison, if any; connections that delivered at
+    /// least `min_transfer` bytes count as transfers.
     pub fn value(self, o: &Outcome, min_transfer: u64) -> Option<f64> {
         let is_transfer = o.delivered_bytes >= min_transfer.max(1);
         let log = |x: f64| (x > 0.0 && x.is_finite()).then(|| x.ln());

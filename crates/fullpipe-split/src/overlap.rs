@@ -1,6 +1,7 @@
-//! Share of connections open at the same time as one of another arm from the same client: where arms share a bottleneck, one
-//! may take bandwidth from the other, and the difference is not that of a full roll-out (Spang, Hannan, Kunamalla, Huang, McKeown and Johari, *Unbiased
-//! experiments in congested networks*, IMC 2021).
+//! Share of connections open at the same time as one of another arm from the same client: where
+//! arms share a bottleneck, one may take bandwidth from the other, and the difference is not that
+//! of a full roll-out (Spang, Hannan, Kunamalla, Huang, McKeown and Johari, *Unbiased experiments
+//! in congested networks*, IMC 2021).
 
 use crate::{AssignBy, Assigner, MAX_ARMS, Outcome};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,7 +25,8 @@ impl Overlap {
         }
     }
 
-    /// Share of connections open at the same time as one of another arm from the same client; `None` without connections.
+    /// Share of connections open at the same time as one of another arm from the same client;
+    /// `None` without connections.
     pub fn share(&self) -> Option<f64> {
         let mut spans = self.spans.clone();
         spans.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));

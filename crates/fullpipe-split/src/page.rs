@@ -1,5 +1,5 @@
-//! A report as the body of an HTML page: markup without scripts, with the contents of the terminal report and charts of the
-//! intervals.
+//! A report as the body of an HTML page: markup without scripts, with the contents of the terminal
+//! report and charts of the intervals.
 
 use crate::rows::{ARM, Row, arms};
 use crate::{Comparison, Report};

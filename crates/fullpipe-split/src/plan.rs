@@ -24,7 +24,8 @@ pub struct Arm {
     pub share: Fraction,
 }
 
-/// The arms of an experiment: two to [`MAX_ARMS`], with different labels and shares of at most 100 % together.
+/// The arms of an experiment: two to [`MAX_ARMS`], with different labels and shares of at most 100
+/// % together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Arm>", into = "Vec<Arm>")]
 pub struct Arms(Vec<Arm>);
@@ -144,7 +145,8 @@ pub struct Plan {
     pub by: AssignBy,
     /// Seed of the assignment.
     pub seed: u64,
-    /// Minimum delivered bytes of a transfer: goodput and retransmissions of smaller connections are not meaningful.
+    /// Minimum delivered bytes of a transfer: goodput and retransmissions of smaller connections
+    /// are not meaningful.
     pub min_transfer: Bytes,
     /// Participating local ports; empty for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -166,7 +168,8 @@ impl Plan {
         self.arms.all().iter().position(|arm| arm.label == self.control).unwrap_or(0)
     }
 
-    /// Number of the period at a time, and whether it is in the wash-out; `None` unless assignment is by time.
+    /// Number of the period at a time, and whether it is in the wash-out; `None` unless assignment
+    /// is by time.
     pub fn period(&self, unix_s: f64) -> Option<(u64, bool)> {
         let AssignBy::Time { period, wash_out } = self.by else { return None };
         let elapsed = (unix_s - self.began_unix_s).max(0.0);

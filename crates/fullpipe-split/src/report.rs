@@ -87,8 +87,8 @@ pub struct Report {
     pub counts: Option<Counts>,
     /// Always-valid p-value of the sample-ratio test.
     pub sample_ratio_p: f64,
-    /// Minimum always-valid p-value of the A/A test of the control, corrected for the number of metrics; `None` with too
-    /// little data.
+    /// Minimum always-valid p-value of the A/A test of the control, corrected for the number of
+    /// metrics; `None` with too little data.
     pub aa_p: Option<f64>,
     /// Share of connections open at the same time as one of another arm from the same client.
     pub overlap_share: Option<f64>,

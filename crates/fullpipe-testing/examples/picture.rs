@@ -1,5 +1,5 @@
-//! Screenshot of a page in a browser: `picture URL WIDTH light|dark FILE.png [SCRIPT]`. SCRIPT is an expression that is
-//! evaluated first; it may be a promise.
+//! Screenshot of a page in a browser: `picture URL WIDTH light|dark FILE.png [SCRIPT]`. SCRIPT is
+//! an expression that is evaluated first; it may be a promise.
 
 use fullpipe_testing::View;
 use std::path::Path;

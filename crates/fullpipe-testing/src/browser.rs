@@ -41,8 +41,9 @@ pub(crate) fn chromium() -> Option<&'static str> {
     browser
 }
 
-/// Opens `page` in Chromium, in a window of `size` points, with `script` as its last script, which operates the page as a
-/// user would and leaves notes at the root element. `None` without Chromium, except in CI.
+/// Opens `page` in Chromium, in a window of `size` points, with `script` as its last script, which
+/// operates the page as a user would and leaves notes at the root element. `None` without Chromium,
+/// except in CI.
 ///
 /// # Panics
 /// When the browser times out, or in CI without Chromium.

@@ -83,9 +83,10 @@ fn report(claim: &str, verdict: Verdict) {
     }
 }
 
-/// Repeats `attempt` until the claim holds. Two failed undisturbed attempts refute it: a single one may be the error inherent
-/// in a 95 % confidence interval, or an undetected disturbance. On a busy machine, the claim may be not shown, which is printed
-/// on a line that `./x test` counts, and neither passes nor fails. `None` skips it.
+/// Repeats `attempt` until the claim holds. Two failed undisturbed attempts refute it: a single one
+/// may be the error inherent in a 95 % confidence interval, or an undetected disturbance. On a busy
+/// machine, the claim may be not shown, which is printed on a line that `./x test` counts, and
+/// neither passes nor fails. `None` skips it.
 pub fn check_claim(claim: &str, mut attempt: impl FnMut() -> Option<Attempt>) {
     let monitored = || {
         let machine = Machine::start();
@@ -96,8 +97,8 @@ pub fn check_claim(claim: &str, mut attempt: impl FnMut() -> Option<Attempt>) {
     report(claim, judge(claim, &Rule::for_this_host(2, 2), monitored));
 }
 
-/// Checks a short timing that other load disturbs more than an audit can detect: one of several attempts must succeed. Five
-/// failed undisturbed attempts refute it.
+/// Checks a short timing that other load disturbs more than an audit can detect: one of several
+/// attempts must succeed. Five failed undisturbed attempts refute it.
 pub fn check_repeatedly(claim: &str, mut measure: impl FnMut() -> Result<(), String>) {
     let monitored = || {
         let machine = Machine::start();

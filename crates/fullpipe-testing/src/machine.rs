@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 /// Polling interval of each CPU.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Delay beyond which a CPU counts as stalled. The scheduler runs a woken thread within a few milliseconds even on a busy
-/// machine; socket buffers of the usual size hold about this much of a slow flow.
+/// Delay beyond which a CPU counts as stalled. The scheduler runs a woken thread within a few
+/// milliseconds even on a busy machine; socket buffers of the usual size hold about this much of a
+/// slow flow.
 const STALL: Duration = Duration::from_millis(50);
 
 /// Maximum share of CPU time stolen by the hypervisor.

@@ -1,4 +1,5 @@
-//! Pages of a server in a real browser in real time, unlike files in virtual time ([`crate::browse`]).
+//! Pages of a server in a real browser in real time, unlike files in virtual time
+//! ([`crate::browse`]).
 
 use crate::browser::chromium;
 use serde_json::{Value, json};
@@ -34,8 +35,8 @@ pub struct Visit {
     pub errors: Vec<String>,
 }
 
-/// Opens `url` in Chromium and evaluates `script`, an expression that may be a promise. `None` without Chromium, except in
-/// CI.
+/// Opens `url` in Chromium and evaluates `script`, an expression that may be a promise. `None`
+/// without Chromium, except in CI.
 ///
 /// # Panics
 /// When the browser or page times out, or in CI without Chromium.
@@ -68,7 +69,8 @@ pub fn visit(url: &str, script: &str, view: View<'_>) -> Option<Visit> {
     Some(Visit { value: reply["result"]["value"].clone(), errors: browser.errors.clone() })
 }
 
-/// Chromium with the DevTools protocol on descriptors 3 and 4: JSON messages, each terminated by a zero byte.
+/// Chromium with the DevTools protocol on descriptors 3 and 4: JSON messages, each terminated by a
+/// zero byte.
 struct Browser {
     child: Child,
     to: File,

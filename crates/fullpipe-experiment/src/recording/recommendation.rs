@@ -33,8 +33,8 @@ pub enum Recommendation {
 }
 
 impl Verdict {
-    /// The recommendation for a host with this default controller. `baseline_rtt_ms` is the median RTT
-    /// under load with the baseline.
+    /// The recommendation for a host with this default controller. `baseline_rtt_ms` is the median
+    /// RTT under load with the baseline.
     pub fn recommend(&self, default: Option<&str>, baseline_rtt_ms: Option<f64>) -> Recommendation {
         let is_default = default == Some(self.controller.as_str());
         let gain = match self.finding {

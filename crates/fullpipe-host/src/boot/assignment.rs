@@ -57,8 +57,8 @@ pub enum Line {
     Nothing,
 }
 
-/// A key in its form with slashes. The first separator decides: after a dot, dots become slashes and slashes
-/// dots (`net.ipv4.conf.eth0/1.rp_filter`); after a slash nothing changes.
+/// A key in its form with slashes. The first separator decides: after a dot, dots become slashes
+/// and slashes dots (`net.ipv4.conf.eth0/1.rp_filter`); after a slash nothing changes.
 pub fn normalise(key: &str) -> String {
     let swapped: String = match key.find(['.', '/']) {
         Some(i) if key.as_bytes()[i] == b'.' => key
@@ -75,8 +75,8 @@ pub fn normalise(key: &str) -> String {
     parts.join("/")
 }
 
-/// The blanks that systemd-sysctl, procps and busybox strip. A no-break space belongs to the key or the
-/// value.
+/// The blanks that systemd-sysctl, procps and busybox strip. A no-break space belongs to the key or
+/// the value.
 pub(super) const BLANKS: [char; 6] = [' ', '\t', '\r', '\n', '\x0b', '\x0c'];
 
 /// Whether the key contains glob characters.
@@ -87,8 +87,8 @@ pub fn is_glob(key: &str) -> bool {
 /// Longest key or pattern that is compared (`PATH_MAX`).
 const MAX_KEY_LENGTH: usize = 4096;
 
-/// Whether the glob matches the key; no wildcard matches a slash, as in glob(3). Only the last star is
-/// retried, so the time is at most proportional to the product of both lengths.
+/// Whether the glob matches the key; no wildcard matches a slash, as in glob(3). Only the last star
+/// is retried, so the time is at most proportional to the product of both lengths.
 pub fn glob_matches(pattern: &str, key: &str) -> bool {
     if pattern.len() > MAX_KEY_LENGTH || key.len() > MAX_KEY_LENGTH {
         return false;

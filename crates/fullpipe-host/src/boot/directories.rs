@@ -84,8 +84,8 @@ pub(super) fn systemd_lines(view: &dyn View, only: Only<'_>) -> Vec<Assignment> 
         .collect()
 }
 
-/// One write per key: a later line replaces an earlier one for the same key, whether value or exclusion, and
-/// globs skip every key that is named either way.
+/// One write per key: a later line replaces an earlier one for the same key, whether value or
+/// exclusion, and globs skip every key that is named either way.
 pub(super) fn systemd(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     let mut kept: Vec<Option<Entry>> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();

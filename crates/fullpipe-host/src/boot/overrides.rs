@@ -61,7 +61,8 @@ pub(super) fn ufw(view: &dyn View) -> Vec<Assignment> {
         .collect()
 }
 
-/// The files of tuned's active profiles, in the order in which it merges them, if tuned starts at boot.
+/// The files of tuned's active profiles, in the order in which it merges them, if tuned starts at
+/// boot.
 pub(super) fn tuned_profiles(view: &dyn View) -> Vec<String> {
     let enabled =
         ["/etc/systemd/system/multi-user.target.wants/tuned.service", "/etc/runlevels/default/tuned"]
@@ -88,7 +89,8 @@ pub(super) fn tuned_reapplies(view: &dyn View) -> bool {
         .is_none_or(|v| !["0", "false", "no"].contains(&v.to_lowercase().as_str()))
 }
 
-/// The settings of all active profiles. Where several set one key, tuned keeps the last (merger.py).
+/// The settings of all active profiles. Where several set one key, tuned keeps the last
+/// (merger.py).
 pub(super) fn tuned(view: &dyn View) -> Vec<Assignment> {
     let (mut all, mut variables, mut seen) = (Vec::new(), BTreeMap::new(), HashSet::new());
     for file in tuned_profiles(view) {
@@ -100,7 +102,8 @@ pub(super) fn tuned(view: &dyn View) -> Vec<Assignment> {
     all
 }
 
-/// Replaces `${name}` by the variables of tuned's profiles, and strips quotes. Functions (`${f:…}`) stay.
+/// Replaces `${name}` by the variables of tuned's profiles, and strips quotes. Functions (`${f:…}`)
+/// stay.
 fn resolve_variables(value: &str, variables: &BTreeMap<String, String>) -> String {
     const MAX_DEPTH: usize = 8;
     const MAX_LENGTH: usize = 4096;
@@ -177,8 +180,8 @@ fn profile(
     all.extend(own);
 }
 
-/// Scripts that run at boot or when a device comes up: rc.local, OpenRC's local, ifupdown, NetworkManager,
-/// networkd-dispatcher.
+/// Scripts that run at boot or when a device comes up: rc.local, OpenRC's local, ifupdown,
+/// NetworkManager, networkd-dispatcher.
 const SCRIPTS: [&str; 9] = [
     "/etc/rc.local",
     "/etc/rc.d/rc.local",
@@ -271,8 +274,8 @@ fn read_commands(
     }
 }
 
-/// Files of the units that are enabled by a link in a `.wants` or `.requires` directory, with their drop-ins,
-/// without fullpipe's own.
+/// Files of the units that are enabled by a link in a `.wants` or `.requires` directory, with their
+/// drop-ins, without fullpipe's own.
 fn enabled_units(view: &dyn View) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for directory in UNITS {
@@ -309,8 +312,8 @@ fn is_own(name: &str) -> bool {
     name == boot_files::UNIT || (name.starts_with("fullpipe-cc-") && name.ends_with(".service"))
 }
 
-/// Lines of start-up scripts that set a sysctl (`sysctl -w key=value`) or write to /proc/sys. Scripts are not
-/// executed: conditional lines count as if the condition were true.
+/// Lines of start-up scripts that set a sysctl (`sysctl -w key=value`) or write to /proc/sys.
+/// Scripts are not executed: conditional lines count as if the condition were true.
 pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
     let files = expand(view, &SCRIPTS);
     let mut all = Vec::new();
@@ -362,8 +365,8 @@ pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
     all
 }
 
-/// The settings of a command line, of which `;` and `&&` may separate several: `sysctl -w KEY=VALUE…`,
-/// `sysctl -p
+/// The settings of a command line, of which `;` and `&&` may separate several: `sysctl -w
+/// KEY=VALUE…`, `sysctl -p
 /// FILE`, or writes to /proc/sys.
 fn settings_in(view: &dyn View, line: &str) -> Vec<(String, String)> {
     let line = line.trim();

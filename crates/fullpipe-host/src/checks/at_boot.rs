@@ -86,7 +86,8 @@ fn controller(context: &Context) -> Finding {
             format!("{plan} shows how to disable the line")
         });
     }
-    // Linux and all distributions build cubic in as the default, unless the configuration says otherwise.
+    // Linux and all distributions build cubic in as the default, unless the configuration says
+    // otherwise.
     let live = context.facts.default.as_deref();
     let registered =
         |name: &str| context.facts.available.is_empty() || context.facts.available.iter().any(|c| c == name);

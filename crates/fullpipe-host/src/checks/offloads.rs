@@ -19,8 +19,8 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Whether a device is hardware or paravirtual. Loopback, veth, bridges and bonds do not segment themselves;
-/// their offloads only move the work.
+/// Whether a device is hardware or paravirtual. Loopback, veth, bridges and bonds do not segment
+/// themselves; their offloads only move the work.
 fn is_card(host: &dyn Host, device: &str) -> bool {
     host.exists(&format!("/sys/class/net/{device}/device"))
         && host.text(&format!("/sys/class/net/{device}/operstate")).as_deref() != Some("down")

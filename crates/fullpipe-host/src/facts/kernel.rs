@@ -22,8 +22,8 @@ pub(super) fn config(view: &dyn View, release: &str) -> Option<Config> {
     Config::paths(release).iter().find_map(|place| Config::parse(place, &view.read(place).ok()?))
 }
 
-/// Availability by an option's value. A module is assumed to be loadable; `listed` means that a built-in
-/// feature would be registered already.
+/// Availability by an option's value. A module is assumed to be loadable; `listed` means that a
+/// built-in feature would be registered already.
 pub(super) fn configured(config: &Config, name: &str, listed: bool) -> Presence {
     let from = format!("{name}={} in {}", config.get(name), config.from);
     match config.get(name) {
@@ -35,8 +35,8 @@ pub(super) fn configured(config: &Config, name: &str, listed: bool) -> Presence 
 
 /// Modules that modprobe refuses to load, with the place that says so: `install NAME /bin/false` in
 /// modprobe.d(5)
-/// and `module_blacklist=` on the kernel command line. `blacklist` only disables aliases, and the kernel
-/// requests
+/// and `module_blacklist=` on the kernel command line. `blacklist` only disables aliases, and the
+/// kernel requests
 /// controllers by the module's name (tcp_cong.c).
 pub(super) fn blocked_modules(view: &dyn View) -> BTreeMap<String, String> {
     const DIRECTORIES: [&str; 5] = [

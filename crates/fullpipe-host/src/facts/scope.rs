@@ -5,8 +5,8 @@ use crate::host::{Host, Identity, Node};
 /// Where this program runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Scope {
-    /// Whether this is the initial network namespace. Only that one has `tcp_mem`, `default_qdisc` and a
-    /// writable list of allowed controllers.
+    /// Whether this is the initial network namespace. Only that one has `tcp_mem`, `default_qdisc`
+    /// and a writable list of allowed controllers.
     pub initial_network: bool,
     /// Whether root in this user namespace is the host's root.
     pub initial_user: bool,
@@ -20,8 +20,8 @@ pub struct Scope {
     pub wsl: bool,
     /// An image without a running kernel.
     pub image: bool,
-    /// The network namespace: boot ID and cookie. Before Linux 5.14 the inode of /proc/self/ns/net, which
-    /// the kernel reuses, replaces the cookie.
+    /// The network namespace: boot ID and cookie. Before Linux 5.14 the inode of /proc/self/ns/net,
+    /// which the kernel reuses, replaces the cookie.
     pub namespace: String,
 }
 

@@ -1,5 +1,5 @@
-//! Files under a directory that stands for a host's root; `/` is this machine. Links are followed inside the
-//! directory, never out of it.
+//! Files under a directory that stands for a host's root; `/` is this machine. Links are followed
+//! inside the directory, never out of it.
 
 use super::rooted::{Root, is_regular, kind};
 use super::{Files, Node, Stat, View};

@@ -22,7 +22,8 @@ use std::time::Duration;
 /// Time for a process to exit after a signal.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for a next hop to answer: the kernel waits five seconds before it probes a known neighbour again.
+/// Time for a next hop to answer: the kernel waits five seconds before it probes a known neighbour
+/// again.
 const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// This machine, in the caller's network namespace.

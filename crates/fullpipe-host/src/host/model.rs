@@ -1,8 +1,8 @@
-//! A modelled host: its files are real, its kernel is a model over them. `/proc/sys` and `/sys` are plain
-//! files,
-//! and `/kernel.json` holds the rest (queueing disciplines, offloads, sockets, loadable modules); a loaded
-//! module has a directory under `/sys/module`. Writing a sysctl has the effects it has in Linux: a default
-//! controller is loaded, checked and added to the allowed list.
+//! A modelled host: its files are real, its kernel is a model over them. `/proc/sys` and `/sys` are
+//! plain files,
+//! and `/kernel.json` holds the rest (queueing disciplines, offloads, sockets, loadable modules); a
+//! loaded module has a directory under `/sys/module`. Writing a sysctl has the effects it has in
+//! Linux: a default controller is loaded, checked and added to the allowed list.
 //!
 //! A directory without `/kernel.json` is an image: only its boot files can change.
 

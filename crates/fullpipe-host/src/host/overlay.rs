@@ -5,7 +5,8 @@ use crate::plan::FileState;
 use std::collections::BTreeMap;
 use std::io;
 
-/// A view with some paths replaced. Directories that exist only in the plan are not listed by their parents.
+/// A view with some paths replaced. Directories that exist only in the plan are not listed by their
+/// parents.
 pub struct Overlay<'a> {
     below: &'a dyn View,
     changed: BTreeMap<String, FileState>,

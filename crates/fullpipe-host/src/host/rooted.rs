@@ -1,6 +1,6 @@
-//! Paths confined to a root directory: neither `..`, nor links (absolute, or replaced during the lookup), nor
-//! the magic links of /proc lead out. openat2(2) does this with `RESOLVE_IN_ROOT` since Linux 5.6; before
-//! that each component is opened relative to the previous one.
+//! Paths confined to a root directory: neither `..`, nor links (absolute, or replaced during the
+//! lookup), nor the magic links of /proc lead out. openat2(2) does this with `RESOLVE_IN_ROOT`
+//! since Linux 5.6; before that each component is opened relative to the previous one.
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, open, openat, openat2, readlinkat};
@@ -10,7 +10,8 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Largest file that is read. The largest needed, modules.dep, has some 2 MB, and an image is untrusted.
+/// Largest file that is read. The largest needed, modules.dep, has some 2 MB, and an image is
+/// untrusted.
 pub const MAX_FILE_SIZE: u64 = 16 << 20;
 
 /// Retries of a lookup that concurrent renames interrupted.
@@ -101,8 +102,8 @@ impl Root {
         Ok(Place { directory: self.at(directory, OFlag::O_PATH | OFlag::O_DIRECTORY)?, name })
     }
 
-    /// Content of the regular file that `path` leads to. Other types are not opened: a pipe would block, a
-    /// device may be endless or have side effects.
+    /// Content of the regular file that `path` leads to. Other types are not opened: a pipe would
+    /// block, a device may be endless or have side effects.
     pub fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         is_regular(&self.at(path, OFlag::O_PATH)?, path)?;
         let file = self.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;

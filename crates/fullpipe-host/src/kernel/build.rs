@@ -1,5 +1,5 @@
-//! Builds a kernel from source as a removable package, with the running kernel's configuration plus the
-//! required
+//! Builds a kernel from source as a removable package, with the running kernel's configuration plus
+//! the required
 //! options. Needs no root and changes only its folder.
 
 use super::packages::Manager;
@@ -318,8 +318,8 @@ impl<'a> Runner<'a> {
         self.folder.join("log")
     }
 
-    /// Runs a program in a folder and returns its last lines. It ends with this program, and so do its
-    /// children,
+    /// Runs a program in a folder and returns its last lines. It ends with this program, and so do
+    /// its children,
     /// whose output pipe closes.
     fn run<W: AsRef<OsStr>>(&mut self, part: &str, folder: &Path, words: &[W]) -> Result<Vec<String>> {
         let cannot = |e: &io::Error| Error::io(format_args!("{part}"), e);
@@ -445,8 +445,8 @@ fn target(line: &str) -> Option<&str> {
 /// Builds the package.
 ///
 /// # Errors
-/// [`Error::Usage`] for an invalid source, configuration or folder; [`Error::Impossible`] if tools or disk
-/// space
+/// [`Error::Usage`] for an invalid source, configuration or folder; [`Error::Impossible`] if tools
+/// or disk space
 /// are missing; [`Error::Check`] if the kernel cannot be configured as required or a stage fails.
 pub fn build(host: &dyn Host, request: &Request, report: &mut dyn FnMut(Progress)) -> Result<Built> {
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Boot Loader Specification entries (`loader/entries/*.conf`), as used by systemd-boot and some GRUBs, and
-//! systemd-boot's EFI variables.
+//! Boot Loader Specification entries (`loader/entries/*.conf`), as used by systemd-boot and some
+//! GRUBs, and systemd-boot's EFI variables.
 
 use crate::host::View;
 

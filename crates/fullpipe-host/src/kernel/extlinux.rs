@@ -1,4 +1,5 @@
-//! EXTLINUX: the labels of `extlinux.conf`, and the one-time label stored at the end of `ldlinux.sys`.
+//! EXTLINUX: the labels of `extlinux.conf`, and the one-time label stored at the end of
+//! `ldlinux.sys`.
 
 /// Label of a trial boot.
 pub const TRIAL: &str = "fullpipe-trial";

@@ -168,8 +168,8 @@ impl Menu {
         found.or_else(|| self.entries.first())
     }
 
-    /// The entry that boots a kernel file in normal mode. One named after the release is preferred to the one
-    /// for
+    /// The entry that boots a kernel file in normal mode. One named after the release is preferred
+    /// to the one for
     /// the newest kernel.
     pub fn booting(&self, image: &str) -> Option<&Entry> {
         let name = image.rsplit('/').next().unwrap_or(image);
@@ -188,8 +188,8 @@ impl Menu {
 }
 
 impl Entry {
-    /// A copy of the entry with more kernel arguments; `None` if text after the kernel line would not be
-    /// passed:
+    /// A copy of the entry with more kernel arguments; `None` if text after the kernel line would
+    /// not be passed:
     /// a comment, an open quotation, a continued line.
     pub fn once(&self, title: &str, more: &str) -> Option<String> {
         let mut text = format!("menuentry '{}' --id {TRIAL} {{\n", title.replace('\'', ""));

@@ -127,8 +127,8 @@ fn mirror(text: &str, suite: &str) -> Option<String> {
 /// Makes the plan. Reads only.
 ///
 /// # Errors
-/// [`Error::Usage`] for an unavailable version, with the available ones; [`Error::Impossible`] if no other
-/// kernel can be booted, space is missing, or the package manager would remove packages.
+/// [`Error::Usage`] for an unavailable version, with the available ones; [`Error::Impossible`] if
+/// no other kernel can be booted, space is missing, or the package manager would remove packages.
 pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     let environment = BootEnvironment::detect(host)?;
     let manager = manager(host)?;
@@ -353,8 +353,8 @@ pub fn is_interrupted(host: &dyn Host, store: &Store) -> Result<bool> {
 /// Installs the planned kernel, or leaves the host unchanged.
 ///
 /// # Errors
-/// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was interrupted, or if
-/// the
+/// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was
+/// interrupted, or if the
 /// boot loader cannot boot the result. After a failure the changes are rolled back.
 pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed> {
     let _lock = lock(host, "kernel install")?;
@@ -426,8 +426,8 @@ pub fn resume(host: &dyn Host, store: &Store) -> Result<Installed> {
     Ok(Installed { release, default, resumed: true })
 }
 
-/// Checks that there is a new kernel that the loader can boot, and that the default is unchanged. Returns its
-/// release.
+/// Checks that there is a new kernel that the loader can boot, and that the default is unchanged.
+/// Returns its release.
 fn is_bootable(host: &dyn Host, before: &[String], default: &str) -> Result<String> {
     let environment = BootEnvironment::detect(host)?;
     let is_new = |kernel: &&Kernel| !before.contains(&kernel.release);

@@ -345,7 +345,8 @@ impl Loader {
     /// The change that boots this kernel once, with the arguments `more`.
     ///
     /// # Errors
-    /// [`Error::Impossible`] without an entry for it, or if the loader cannot record the one-time boot.
+    /// [`Error::Impossible`] without an entry for it, or if the loader cannot record the one-time
+    /// boot.
     pub fn once(&self, host: &dyn Host, kernel: &Kernel, more: &str) -> Result<Change> {
         self.check_boot_once(host)?;
         let release = &kernel.release;
@@ -404,8 +405,8 @@ impl Loader {
         Ok(Change::BootOnce { variable: self.variable(true), id: id.into(), path, before, after })
     }
 
-    /// Checks that the loader can clear the one-time entry while booting it; otherwise a kernel that panics
-    /// would
+    /// Checks that the loader can clear the one-time entry while booting it; otherwise a kernel
+    /// that panics would
     /// be booted in a loop.
     fn check_boot_once(&self, host: &dyn Host) -> Result<()> {
         match (self.kind, &self.read) {

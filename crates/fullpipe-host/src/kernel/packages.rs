@@ -581,7 +581,8 @@ fn rpm_offers(said: &str, name: &str) -> Vec<Offer> {
     said.lines().filter_map(offer).collect()
 }
 
-/// The table of a transaction: ` kernel-core   x86_64   5.14.0-427.el9   baseos   20 M`, under headings.
+/// The table of a transaction: ` kernel-core   x86_64   5.14.0-427.el9   baseos   20 M`, under
+/// headings.
 fn rpm_simulated(said: &str) -> Simulated {
     let mut simulated = Simulated::default();
     let mut removes = false;

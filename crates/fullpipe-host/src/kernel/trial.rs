@@ -1,5 +1,5 @@
-//! Record of a kernel trial: the state of the host before it, and the result. It is stored beside the journal
-//! and survives the restarts of a trial.
+//! Record of a kernel trial: the state of the host before it, and the result. It is stored beside
+//! the journal and survives the restarts of a trial.
 
 use super::Reason;
 use crate::error::{Error, Result};
@@ -9,8 +9,9 @@ use crate::plan::{Content, FileState, install, tidy};
 use serde::{Deserialize, Serialize};
 use std::io;
 
-/// Additional arguments of a kernel on trial: restart after a panic, and a mark. With those for dracut and
-/// initramfs-tools an initramfs that does not find its root restarts, too, without a prompt.
+/// Additional arguments of a kernel on trial: restart after a panic, and a mark. With those for
+/// dracut and initramfs-tools an initramfs that does not find its root restarts, too, without a
+/// prompt.
 pub const TRIAL_ARGUMENTS: &str = "panic=10 rd.shell=0 rd.emergency=reboot fullpipe.trial=1";
 /// The mark of a running kernel on trial.
 pub const MARK: &str = "fullpipe.trial=1";

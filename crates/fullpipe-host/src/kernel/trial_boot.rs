@@ -19,7 +19,8 @@ use std::time::Duration;
 /// The unit that checks a kernel on trial.
 const UNIT: &str = "fullpipe-kernel.service";
 const UNITS: &str = "/etc/systemd/system";
-/// Targets that start it: a normal boot, and those systemd falls back to when a required unit fails.
+/// Targets that start it: a normal boot, and those systemd falls back to when a required unit
+/// fails.
 const WANTED_BY: [&str; 3] = ["sysinit.target", "emergency.target", "rescue.target"];
 /// Interval of the checks.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -92,8 +93,8 @@ fn choose<'a>(kernels: &'a [Kernel], version: &str) -> Result<&'a Kernel> {
 /// Makes the plan. Reads only.
 ///
 /// # Errors
-/// [`Error::Usage`] for a kernel that is missing or already running; [`Error::Impossible`] if the boot loader
-/// cannot boot one once, or cannot boot this one.
+/// [`Error::Usage`] for a kernel that is missing or already running; [`Error::Impossible`] if the
+/// boot loader cannot boot one once, or cannot boot this one.
 pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     let environment = BootEnvironment::detect(host)?;
     let kernel = choose(&environment.kernels, &request.version)?;
@@ -149,8 +150,8 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
 /// Prepares the next boot to use the kernel once.
 ///
 /// # Errors
-/// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was interrupted. After a
-/// failure the changes are rolled back.
+/// [`Error::Impossible`] without root; [`Error::Check`] if something is on trial or was
+/// interrupted. After a failure the changes are rolled back.
 pub fn arm(host: &dyn Host, store: &Store, request: &Request) -> Result<Plan> {
     let _lock = lock(host, &format!("kernel try {}", request.version))?;
     if let Some(trial) = Trial::load(host, store)?
@@ -259,7 +260,8 @@ fn abandon(host: &dyn Host, store: &Store, trial: Trial, reasons: Vec<Reason>) -
     revert_selection(host, store, TRIAL).map(drop)
 }
 
-/// Cleans up after a restart or a kill: the host returned from a trial, or the trial was never booted.
+/// Cleans up after a restart or a kill: the host returned from a trial, or the trial was never
+/// booted.
 ///
 /// # Errors
 /// From the rollback.

@@ -1,7 +1,8 @@
 //! Changes of the allowed controllers (`net.ipv4.tcp_allowed_congestion_control`), as added names.
 //!
-//! An unrestricted controller (`TCP_CONG_NON_RESTRICTED`) enters the list when it is registered and leaves it
-//! when it is unregistered. So a change is described by the names it adds, not by the whole list.
+//! An unrestricted controller (`TCP_CONG_NON_RESTRICTED`) enters the list when it is registered and
+//! leaves it when it is unregistered. So a change is described by the names it adds, not by the
+//! whole list.
 
 use super::make::ALLOWED;
 use super::step_state::StepState;

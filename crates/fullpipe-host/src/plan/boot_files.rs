@@ -85,8 +85,8 @@ impl BootFiles {
         Overlay::new(host, self.changes.iter().map(|(p, (s, _))| (p.clone(), s.clone())))
     }
 
-    /// The file changes as steps: directories before their files, disabled lines last. So at any point,
-    /// during apply and revert, a restart finds the old value or the new one.
+    /// The file changes as steps: directories before their files, disabled lines last. So at any
+    /// point, during apply and revert, a restart finds the old value or the new one.
     pub fn steps(self, host: &dyn Host) -> Result<Vec<Step>> {
         let mut steps = Vec::new();
         for (path, (after, why)) in self.changes {
@@ -124,8 +124,8 @@ impl BootFiles {
         self.changes.insert(path, (state, why.to_owned()));
     }
 
-    /// Plans that each of `wanted` is set after a restart. Returns the values that fullpipe's file sets;
-    /// other
+    /// Plans that each of `wanted` is set after a restart. Returns the values that fullpipe's file
+    /// sets; other
     /// files set the rest already.
     ///
     /// # Errors
@@ -309,8 +309,8 @@ impl BootFiles {
         self.add(host, MODULES_FILE, FileState::new_file(host, &text), why);
     }
 
-    /// Plans a systemd unit that loads an eBPF controller at boot and makes it the default. systemd-sysctl
-    /// runs earlier, when the name is not registered yet.
+    /// Plans a systemd unit that loads an eBPF controller at boot and makes it the default.
+    /// systemd-sysctl runs earlier, when the name is not registered yet.
     ///
     /// # Errors
     /// The program's path cannot be written into a unit.

@@ -63,8 +63,8 @@ pub enum Change {
         /// Path of the pin, which keeps the program attached.
         pin: String,
     },
-    /// A process that divides the new connections of a control group between controllers while it runs
-    /// (`fullpipe split`).
+    /// A process that divides the new connections of a control group between controllers while it
+    /// runs (`fullpipe split`).
     Split {
         /// The process.
         owner: Process,
@@ -375,8 +375,8 @@ impl Change {
     /// Makes the change.
     ///
     /// # Errors
-    /// From the kernel or the file system. Control groups and splits need a BPF program, which the caller
-    /// loads.
+    /// From the kernel or the file system. Control groups and splits need a BPF program, which the
+    /// caller loads.
     pub fn perform(&self, host: &dyn Host) -> io::Result<()> {
         match self {
             Change::Module { name } => host.load_module(name),

@@ -33,8 +33,8 @@ struct Draft<'a> {
 /// Plans `request` on this host. Reads only.
 ///
 /// # Errors
-/// [`Error::Usage`] for an unknown controller or discipline, [`Error::Impossible`] if this kernel or
-/// namespace
+/// [`Error::Usage`] for an unknown controller or discipline, [`Error::Impossible`] if this kernel
+/// or namespace
 /// does not support it, [`Error::Check`] for an overriding setting that fullpipe does not change.
 pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
     let facts = Facts::gather(host);
@@ -200,7 +200,8 @@ pub(crate) fn find_controller(
     Ok(chosen)
 }
 
-/// tcp_set_default_congestion_control: only the initial namespace may choose a restricted controller.
+/// tcp_set_default_congestion_control: only the initial namespace may choose a restricted
+/// controller.
 fn refuse_restricted(facts: &Facts, controller: &str) -> Result<()> {
     if !facts.scope.initial_network
         && !facts.allowed.is_empty()
@@ -424,8 +425,8 @@ fn controller_steps(facts: &Facts, controller: &str, steps: &mut Vec<Step>, note
     steps.extend(controller_changes(allowed, before, controller));
 }
 
-/// Steps that make `controller` the default. `allowed` is the current list, `None` where it cannot be
-/// changed.
+/// Steps that make `controller` the default. `allowed` is the current list, `None` where it cannot
+/// be changed.
 pub(crate) fn controller_changes(allowed: Option<&[String]>, before: String, controller: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if let Some(allowed) = allowed.filter(|allowed| !allowed.iter().any(|c| c == controller)) {

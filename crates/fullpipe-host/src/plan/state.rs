@@ -103,8 +103,8 @@ impl FileState {
         })
     }
 
-    /// Whether a directory was created without its mode: the process was killed between the two, with a umask
-    /// that
+    /// Whether a directory was created without its mode: the process was killed between the two,
+    /// with a umask that
     /// removes bits.
     pub(super) fn is_partial(
         &self,
@@ -157,7 +157,8 @@ fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
 }
 
-/// Whether a file has the temporary name of `path`. Before a plan is in the journal, it is not fullpipe's.
+/// Whether a file has the temporary name of `path`. Before a plan is in the journal, it is not
+/// fullpipe's.
 pub(crate) fn has_temporary(view: &dyn View, path: &str) -> Option<String> {
     let name = temporary(path);
     view.stat(&name).is_ok().then_some(name)
@@ -175,8 +176,8 @@ pub fn tidy(files: &dyn Files, path: &str) -> io::Result<()> {
     }
 }
 
-/// Installs `state` at `path` atomically and durably: written beside it, synced, renamed over it, and the
-/// directory synced. After a power loss either the old or the new state is there.
+/// Installs `state` at `path` atomically and durably: written beside it, synced, renamed over it,
+/// and the directory synced. After a power loss either the old or the new state is there.
 ///
 /// # Errors
 /// From the file system; then `path` is as it was.

@@ -17,8 +17,8 @@ pub(crate) fn unit_path(unit: &str) -> (String, String) {
 /// A path as the first word of a unit's command line (systemd.service(5), "Command lines").
 ///
 /// # Errors
-/// [`Error::Impossible`] for quotes, backslashes and control characters, with which systemd starts no
-/// program.
+/// [`Error::Impossible`] for quotes, backslashes and control characters, with which systemd starts
+/// no program.
 pub fn unit_word(path: &str) -> Result<String> {
     if path.contains(|c: char| c.is_control() || "\"'\\".contains(c)) {
         return Err(Error::impossible(format_args!(
@@ -30,8 +30,8 @@ pub fn unit_word(path: &str) -> Result<String> {
     Ok(if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text })
 }
 
-/// A unit that loads a controller, verifies it with a test transfer, and then makes it the default. If any of
-/// this fails, the default is unchanged.
+/// A unit that loads a controller, verifies it with a test transfer, and then makes it the default.
+/// If any of this fails, the default is unchanged.
 ///
 /// The default is not set in sysctl.d, because systemd-sysctl runs before BPF programs are loaded.
 #[derive(Clone, Debug)]
@@ -49,8 +49,8 @@ pub struct ControllerUnit<'a> {
 }
 
 impl ControllerUnit<'_> {
-    /// Text of the unit; `writer` is the command that writes it. With `stops`, stopping the unit unloads the
-    /// controller until the next boot.
+    /// Text of the unit; `writer` is the command that writes it. With `stops`, stopping the unit
+    /// unloads the controller until the next boot.
     ///
     /// # Errors
     /// As [`unit_word`].

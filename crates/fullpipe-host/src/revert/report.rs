@@ -17,7 +17,8 @@ pub enum Outcome {
     StillLoaded(String),
     /// The directory holds other files and stays.
     NotEmpty,
-    /// The original value is unavailable (for example, an unregistered controller); it has another value now.
+    /// The original value is unavailable (for example, an unregistered controller); it has another
+    /// value now.
     Replaced {
         /// The current value.
         now: String,

@@ -1,5 +1,5 @@
-//! Manifests of fake hosts: what differs from an ordinary machine, and what is expected of the doctor and the
-//! planner.
+//! Manifests of fake hosts: what differs from an ordinary machine, and what is expected of the
+//! doctor and the planner.
 
 use super::memory::{Entry, Memory};
 use super::{Fake, boot};

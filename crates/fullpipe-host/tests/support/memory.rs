@@ -105,7 +105,8 @@ impl Memory {
         self.now.borrow().iter().map(|(path, entry)| (path.clone(), text(entry))).collect()
     }
 
-    /// What a restart brings back of the kernel: kept aside to be given to [`Memory::replace_volatile`].
+    /// What a restart brings back of the kernel: kept aside to be given to
+    /// [`Memory::replace_volatile`].
     pub fn volatile_entries(&self) -> BTreeMap<String, Entry> {
         self.now.borrow().iter().filter(|(p, _)| volatile(p)).map(|(p, e)| (p.clone(), e.clone())).collect()
     }

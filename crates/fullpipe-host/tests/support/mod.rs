@@ -1,5 +1,5 @@
-//! Fake hosts: manifests under `tests/hosts`, a memory that can lose what was not synced, and faults on
-//! demand.
+//! Fake hosts: manifests under `tests/hosts`, a memory that can lose what was not synced, and
+//! faults on demand.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod clock;
@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 
 pub type Fake = Model<Memory>;
 
-/// Starts a fake host's kernel: modules, sysctls in the order of its boot programs, then devices with their
-/// default disciplines.
+/// Starts a fake host's kernel: modules, sysctls in the order of its boot programs, then devices
+/// with their default disciplines.
 pub fn boot(host: &Fake) {
     for entry in boot::modules_at_boot(host) {
         let _ = host.load_module(&entry.module);
@@ -66,8 +66,8 @@ pub fn put_kernel(host: &Fake, kernel: &ModelKernel) {
     );
 }
 
-/// Everything about a fake host that a revert must restore: each path with its kind, mode, owner and bytes,
-/// the
+/// Everything about a fake host that a revert must restore: each path with its kind, mode, owner
+/// and bytes, the
 /// kernel's state in a fixed order.
 pub fn snapshot(host: &Fake) -> BTreeMap<String, String> {
     let mut all = host.files().dump();

@@ -2,7 +2,8 @@
 
 use nix::time::{ClockId, clock_getres, clock_gettime};
 
-/// Timer ticks per second of the running kernel (`CONFIG_HZ`), from the resolution of its coarse clocks.
+/// Timer ticks per second of the running kernel (`CONFIG_HZ`), from the resolution of its coarse
+/// clocks.
 pub fn tick_rate() -> Option<u32> {
     let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).ok()?;
     u32::try_from(tick.tv_nsec())

@@ -11,8 +11,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Candidate files for a kernel of this release, in order of preference: `/proc/config.gz` belongs to the running
-    /// kernel.
+    /// Candidate files for a kernel of this release, in order of preference: `/proc/config.gz`
+    /// belongs to the running kernel.
     pub fn paths(release: &str) -> [String; 3] {
         [
             "/proc/config.gz".to_owned(),

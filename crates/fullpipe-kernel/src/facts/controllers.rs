@@ -1,4 +1,5 @@
-//! Congestion controllers of the running kernel, as seen from the calling thread's network namespace.
+//! Congestion controllers of the running kernel, as seen from the calling thread's network
+//! namespace.
 
 use std::io;
 

@@ -4,8 +4,8 @@ use crate::sockopt;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 
-/// Cookie of the caller's network namespace, unique until reboot (`SO_NETNS_COOKIE`, Linux 5.14). The inode of
-/// `/proc/self/ns/net`, by contrast, is reused.
+/// Cookie of the caller's network namespace, unique until reboot (`SO_NETNS_COOKIE`, Linux 5.14).
+/// The inode of `/proc/self/ns/net`, by contrast, is reused.
 ///
 /// # Errors
 /// On kernels without the option.

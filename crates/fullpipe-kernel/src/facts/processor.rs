@@ -62,8 +62,8 @@ impl SchedStatFile {
     }
 }
 
-/// Total time since boot in which some thread waited for a CPU (`some` in `/proc/pressure/cpu`). `None` from kernels
-/// without PSI (before 4.20, or `psi=0`).
+/// Total time since boot in which some thread waited for a CPU (`some` in `/proc/pressure/cpu`).
+/// `None` from kernels without PSI (before 4.20, or `psi=0`).
 pub fn cpu_pressure() -> Option<Span> {
     parse_pressure(&std::fs::read_to_string("/proc/pressure/cpu").ok()?)
 }
@@ -110,7 +110,8 @@ impl CpuTimes {
         })
     }
 
-    /// CPU time used since `earlier`, with interrupts and without steal time, in steps of 10 ms (`USER_HZ`).
+    /// CPU time used since `earlier`, with interrupts and without steal time, in steps of 10 ms
+    /// (`USER_HZ`).
     pub fn busy_since(&self, earlier: &CpuTimes) -> Span {
         let busy = |times: &CpuTimes| times.all - times.idle - times.steal;
         // Idle time is counted in batches and may decrease.

@@ -1,8 +1,8 @@
 //! Netlink (RFC 3549): one codec and one socket type for all netlink protocols of this crate.
 //!
-//! [`Messages`] and [`Attributes`] are views over the kernel's bytes without allocation; they end at the first malformed
-//! item. [`Request`] builds requests. [`Socket`] sends them and passes replies on one by one, so that a table of any size
-//! is read with one buffer.
+//! [`Messages`] and [`Attributes`] are views over the kernel's bytes without allocation; they end
+//! at the first malformed item. [`Request`] builds requests. [`Socket`] sends them and passes
+//! replies on one by one, so that a table of any size is read with one buffer.
 
 mod message;
 mod request;

@@ -30,8 +30,8 @@ pub enum Protocol {
 pub enum DumpItem<T> {
     /// An entry of the table.
     Entry(T),
-    /// The table changed while it was read, so entries may be duplicated or missing. It is read again from the start:
-    /// discard all previous entries.
+    /// The table changed while it was read, so entries may be duplicated or missing. It is read
+    /// again from the start: discard all previous entries.
     Restart,
 }
 
@@ -40,8 +40,8 @@ pub enum DumpItem<T> {
 pub struct Dump {
     /// Number of passes over the table.
     pub passes: u32,
-    /// Whether the last pass is a consistent snapshot. If not, the table changed during every pass, and entries may be
-    /// missing or duplicated.
+    /// Whether the last pass is a consistent snapshot. If not, the table changed during every pass,
+    /// and entries may be missing or duplicated.
     pub consistent: bool,
 }
 
@@ -111,8 +111,8 @@ impl Socket {
         }
     }
 
-    /// Reads a table: calls `on_item` with the body of every message of type `answer`. A table that changed while it was
-    /// read is read again, up to ten times.
+    /// Reads a table: calls `on_item` with the body of every message of type `answer`. A table that
+    /// changed while it was read is read again, up to ten times.
     ///
     /// # Errors
     /// The error returned by the kernel.
@@ -149,7 +149,8 @@ impl Socket {
     /// The bodies of a whole table, as a consistent snapshot.
     ///
     /// # Errors
-    /// The error returned by the kernel, and [`io::ErrorKind::Interrupted`] if the table changed during every pass.
+    /// The error returned by the kernel, and [`io::ErrorKind::Interrupted`] if the table changed
+    /// during every pass.
     pub fn table(&mut self, request: &Request, answer: u16) -> io::Result<Vec<Vec<u8>>> {
         let mut bodies = Vec::new();
         let dump = self.dump(request, answer, |item| match item {

@@ -1,4 +1,5 @@
-//! Packet capture by a ring of blocks (`TPACKET_V3`), which the kernel hands over with all packets in them.
+//! Packet capture by a ring of blocks (`TPACKET_V3`), which the kernel hands over with all packets
+//! in them.
 
 use super::filter::Instruction;
 use super::ring::{BLOCK, Ring};
@@ -42,11 +43,12 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts a capture on `interface` of this network namespace, or on all interfaces, with the filter `program`.
+    /// Starts a capture on `interface` of this network namespace, or on all interfaces, with the
+    /// filter `program`.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_RAW`, `ENODEV` for an unknown interface, `ENOMEM` if the ring of 32 MiB cannot be
-    /// allocated.
+    /// `EPERM` without `CAP_NET_RAW`, `ENODEV` for an unknown interface, `ENOMEM` if the ring of 32
+    /// MiB cannot be allocated.
     pub fn open(interface: Option<&str>, program: &[Instruction]) -> io::Result<Self> {
         let index = match interface {
             Some(name) => nix::net::if_::if_nametoindex(name)?,
@@ -70,8 +72,8 @@ impl Capture {
         Ok(Capture { ring, socket, next: 0, counts: PacketCounts::default() })
     }
 
-    /// Waits up to `timeout` for packets and passes each to `handler`, in order. Packets on the loopback interface are
-    /// reported once.
+    /// Waits up to `timeout` for packets and passes each to `handler`, in order. Packets on the
+    /// loopback interface are reported once.
     ///
     /// # Errors
     /// When the interface went down or was removed. A signal ends the wait early without an error.
@@ -112,8 +114,8 @@ impl Capture {
     /// Passes each packet of the next block, owned by this process, to `handler`.
     fn read_block(&self, handler: &mut impl FnMut(Packet<'_>)) {
         let start = self.ring.at(self.next * BLOCK, BLOCK).cast_const();
-        // SAFETY: a block inside the ring, page-aligned. Its status says that this process owns it until it is released, and the
-        // kernel's writes are visible.
+        // SAFETY: a block inside the ring, page-aligned. Its status says that this process owns it until it
+        // is released, and the kernel's writes are visible.
         let (bytes, header) = unsafe {
             let header: *const libc::tpacket_hdr_v1 = start.add(HEADER_OFFSET).cast();
             (std::slice::from_raw_parts(start, BLOCK), *header)

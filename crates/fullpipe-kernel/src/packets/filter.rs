@@ -1,7 +1,7 @@
 //! Classic BPF filter programs: the kernel drops unneeded packets before copying them.
 
-/// An instruction of a filter program (`struct sock_filter` in linux/filter.h). A program returns the number of bytes of a
-/// packet to keep; 0 drops it.
+/// An instruction of a filter program (`struct sock_filter` in linux/filter.h). A program returns
+/// the number of bytes of a packet to keep; 0 drops it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Instruction {
     /// Operation.

@@ -1,9 +1,9 @@
-//! Packet sockets with a ring in memory shared with the kernel (packet(7)): bounded, with dropped packets counted. They
-//! change no configuration of the host and leave nothing behind.
+//! Packet sockets with a ring in memory shared with the kernel (packet(7)): bounded, with dropped
+//! packets counted. They change no configuration of the host and leave nothing behind.
 //!
 //! * [`Capture`]: packets of an interface, from their IP header on.
-//! * [`Port`]: receives and sends whole frames on an interface, bypassing the kernel's protocols, with the checksum and
-//!   segmentation offloads of virtual network devices.
+//! * [`Port`]: receives and sends whole frames on an interface, bypassing the kernel's protocols,
+//!   with the checksum and segmentation offloads of virtual network devices.
 //! * [`filter`]: filter programs.
 
 mod capture;

@@ -1,7 +1,7 @@
 //! Frames of one interface: a receive ring (`TPACKET_V2`), and sending.
 //!
-//! A ring, because the buffer of a plain socket is bounded by `net.core.rmem_max`, by default 208 kB: three
-//! super-packets.
+//! A ring, because the buffer of a plain socket is bounded by `net.core.rmem_max`, by default 208
+//! kB: three super-packets.
 
 use super::ring::{BLOCK, Ring};
 use super::socket::{PacketSocket, option};
@@ -12,7 +12,8 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use thiserror::Error;
 
-/// Slot for the largest super-packet (64 KiB) and the kernel's header; a multiple of 16 (`TPACKET_ALIGNMENT`).
+/// Slot for the largest super-packet (64 KiB) and the kernel's header; a multiple of 16
+/// (`TPACKET_ALIGNMENT`).
 const SLOT: usize = 69_904;
 /// Frames per block of a port's ring (1 MiB).
 pub const FRAMES_PER_BLOCK: usize = BLOCK / SLOT;
@@ -60,7 +61,8 @@ pub struct Port {
 }
 
 impl Port {
-    /// Starts to receive on the interface with this index, into a ring of `blocks` MiB, [`FRAMES_PER_BLOCK`] frames each.
+    /// Starts to receive on the interface with this index, into a ring of `blocks` MiB,
+    /// [`FRAMES_PER_BLOCK`] frames each.
     ///
     /// # Errors
     /// [`PortError`].
@@ -83,7 +85,8 @@ impl Port {
         Ok(Port { ring, socket, frames, next: 0 })
     }
 
-    /// Offset of the next slot in the ring. It starts with the frame's header, and that with the status word.
+    /// Offset of the next slot in the ring. It starts with the frame's header, and that with the
+    /// status word.
     #[inline]
     fn next_offset(&self) -> usize {
         self.next / FRAMES_PER_BLOCK * BLOCK + self.next % FRAMES_PER_BLOCK * SLOT
@@ -95,7 +98,8 @@ impl Port {
         self.ring.is_filled(self.next_offset())
     }
 
-    /// Passes the next frame to `handler`, `None` for a truncated one; false if no frame is available.
+    /// Passes the next frame to `handler`, `None` for a truncated one; false if no frame is
+    /// available.
     #[inline]
     pub fn receive(&mut self, handler: impl FnOnce(Option<Frame<'_>>)) -> bool {
         let offset = self.next_offset();
@@ -103,8 +107,9 @@ impl Port {
             return false;
         }
         let slot = self.ring.at(offset, SLOT).cast_const();
-        // SAFETY: a slot inside the ring, aligned for its header (`TPACKET_ALIGNMENT`). Its status says that this process owns
-        // it until it is released below, and the kernel's writes are visible.
+        // SAFETY: a slot inside the ring, aligned for its header (`TPACKET_ALIGNMENT`). Its status says
+        // that this process owns it until it is released below, and the kernel's writes are
+        // visible.
         let h = unsafe { &*slot.cast::<libc::tpacket2_hdr>() };
         let (start, length) = (usize::from(h.tp_mac), h.tp_snaplen as usize);
         let whole = h.tp_snaplen == h.tp_len && start >= VNET_LEN && start + length <= SLOT;

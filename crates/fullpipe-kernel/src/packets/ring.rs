@@ -16,8 +16,8 @@ pub(super) struct Ring {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is unmapped when it is dropped; nothing in it is tied to the thread
-// that made it.
+// SAFETY: the mapping belongs to this value alone and is unmapped when it is dropped; nothing in it
+// is tied to the thread that made it.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -44,7 +44,8 @@ impl Ring {
         unsafe { self.start.as_ptr().add(offset) }
     }
 
-    /// Whether the slot with its status word at `offset` is owned by the process; the kernel's writes are then visible.
+    /// Whether the slot with its status word at `offset` is owned by the process; the kernel's
+    /// writes are then visible.
     #[inline]
     pub(super) fn is_filled(&self, offset: usize) -> bool {
         self.status(offset).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
@@ -60,8 +61,8 @@ impl Ring {
     fn status(&self, offset: usize) -> &AtomicU32 {
         let word: *mut u32 = self.at(offset, size_of::<u32>()).cast();
         debug_assert!(word.is_aligned());
-        // SAFETY: a word inside the mapping, which lives as long as `self`, aligned as every status word is; kernel and process
-        // transfer ownership of the slot by it, so all access is atomic.
+        // SAFETY: a word inside the mapping, which lives as long as `self`, aligned as every status word
+        // is; kernel and process transfer ownership of the slot by it, so all access is atomic.
         unsafe { AtomicU32::from_ptr(word) }
     }
 }

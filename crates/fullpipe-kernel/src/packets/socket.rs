@@ -89,7 +89,8 @@ pub struct PacketCounts {
     pub dropped: u64,
 }
 
-/// A packet socket that does not receive yet. It belongs to the network namespace in which it was opened.
+/// A packet socket that does not receive yet. It belongs to the network namespace in which it was
+/// opened.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 

@@ -48,7 +48,8 @@ pub struct DefaultRoute {
     pub is_v6: bool,
 }
 
-/// Parses the body of an `RTM_NEWADDR` message; `None` for link-local, host, temporary and deprecated addresses.
+/// Parses the body of an `RTM_NEWADDR` message; `None` for link-local, host, temporary and
+/// deprecated addresses.
 pub fn parse_address(body: &[u8]) -> Option<OwnAddress> {
     let attributes = Attributes(body.get(IFADDRMSG..)?);
     let flags = attributes.u32(IFA_FLAGS).unwrap_or_else(|| u32::from(body[2]));
@@ -60,7 +61,8 @@ pub fn parse_address(body: &[u8]) -> Option<OwnAddress> {
     Some(OwnAddress { address: address(own)?, is_permanent: flags & IFA_F_PERMANENT != 0 })
 }
 
-/// Parses the body of an `RTM_NEWNEIGH` message: address, interface index, and whether it is reachable.
+/// Parses the body of an `RTM_NEWNEIGH` message: address, interface index, and whether it is
+/// reachable.
 pub fn parse_neighbour(body: &[u8]) -> Option<(IpAddr, u32, bool)> {
     let attributes = Attributes(body.get(NDMSG..)?);
     let state = u16_at(body, 8)?;
@@ -124,7 +126,8 @@ impl Rtnetlink {
         Ok(bodies.iter().filter_map(default).collect())
     }
 
-    /// Whether the kernel considers a neighbour reachable: it replied recently, or needs no resolution.
+    /// Whether the kernel considers a neighbour reachable: it replied recently, or needs no
+    /// resolution.
     ///
     /// # Errors
     /// When the kernel returns an error, or its table never is consistent.

@@ -1,4 +1,5 @@
-//! Changes the congestion controller of an existing route (`ip route change … congctl`), and nothing else.
+//! Changes the congestion controller of an existing route (`ip route change … congctl`), and
+//! nothing else.
 
 use super::route::network;
 use super::{Rtnetlink, route};
@@ -25,7 +26,8 @@ const RTNH_F_ONLINK: u32 = 4;
 const RTNH_F_LINKDOWN: u8 = 16;
 /// `struct rtnexthop`.
 const RTNEXTHOP: usize = 8;
-/// The unit of `rta_expires` (include/uapi/linux/rtnetlink.h; clock_t, which is 1/100 s on every architecture).
+/// The unit of `rta_expires` (include/uapi/linux/rtnetlink.h; clock_t, which is 1/100 s on every
+/// architecture).
 const USER_HZ: u32 = 100;
 
 /// Key of a route in the kernel.
@@ -62,7 +64,8 @@ pub struct KeyedRoute {
     pub choice: Option<RouteController>,
     /// Whether it has several next hops.
     pub multipath: bool,
-    /// Whether it was learned from router advertisements (RFC 4861); netlink cannot restore such routes.
+    /// Whether it was learned from router advertisements (RFC 4861); netlink cannot restore such
+    /// routes.
     pub advertised: bool,
 }
 
@@ -134,7 +137,8 @@ fn replace_request(body: &[u8], choice: Option<&RouteController>) -> Request {
                     request.attribute(RTA_EXPIRES, &expires.div_ceil(USER_HZ).to_ne_bytes());
                 }
             }
-            // With a next hop object, the kernel also dumps its resolved fields but rejects them in requests (rtm_to_fib_config).
+            // With a next hop object, the kernel also dumps its resolved fields but rejects them in requests
+            // (rtm_to_fib_config).
             RTA_OIF | RTA_GATEWAY | RTA_MULTIPATH | RTA_VIA | RTA_ENCAP_TYPE | RTA_ENCAP
                 if has_nexthop_object => {}
             RTA_MULTIPATH => {
@@ -178,11 +182,13 @@ impl Rtnetlink {
         Ok(self.route_bodies()?.iter().filter_map(|body| parse(body)).collect())
     }
 
-    /// Sets or removes the congestion controller of an existing route, leaving everything else unchanged.
+    /// Sets or removes the congestion controller of an existing route, leaving everything else
+    /// unchanged.
     ///
     /// # Errors
-    /// `NotFound` without such a route, `InvalidInput` if several routes have that key (on several devices, in IPv6),
-    /// `Unsupported` for a route learned from router advertisements; and errors returned by the kernel.
+    /// `NotFound` without such a route, `InvalidInput` if several routes have that key (on several
+    /// devices, in IPv6), `Unsupported` for a route learned from router advertisements; and
+    /// errors returned by the kernel.
     pub fn set_route_controller(
         &mut self,
         key: &RouteKey,
@@ -191,8 +197,9 @@ impl Rtnetlink {
         let bodies = self.route_bodies()?;
         let mut found = bodies.iter().filter(|body| parse(body).is_some_and(|route| route.key == *key));
         match (found.next(), found.next()) {
-            // RTF_ADDRCONF and RTF_DEFAULT cannot be set by netlink. Without them, rt6_get_dflt_router does not find the route,
-            // and further advertisements are ignored (ndisc_router_discovery).
+            // RTF_ADDRCONF and RTF_DEFAULT cannot be set by netlink. Without them, rt6_get_dflt_router does
+            // not find the route, and further advertisements are ignored
+            // (ndisc_router_discovery).
             (Some(body), None) if parse(body).is_some_and(|route| route.advertised) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!(

@@ -1,6 +1,7 @@
 //! Links, addresses, routes and queueing disciplines of a network namespace (rtnetlink(7)).
 //!
-//! Message layouts are those of the kernel's `include/uapi/linux/{rtnetlink,if_link,if_addr,neighbour,pkt_sched}.h`.
+//! Message layouts are those of the kernel's
+//! `include/uapi/linux/{rtnetlink,if_link,if_addr,neighbour,pkt_sched}.h`.
 
 mod address;
 mod congctl;

@@ -112,7 +112,8 @@ impl Rtnetlink {
     }
 }
 
-/// Parses the body of an `RTM_NEWQDISC` message: interface index and discipline, without the device's name.
+/// Parses the body of an `RTM_NEWQDISC` message: interface index and discipline, without the
+/// device's name.
 pub fn parse_qdisc(body: &[u8]) -> Option<(u32, QdiscNode)> {
     let attributes = Attributes(body.get(TCMSG..)?);
     let stats = attributes.nested(TCA_STATS2);

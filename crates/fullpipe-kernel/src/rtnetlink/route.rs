@@ -69,8 +69,8 @@ pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// Parses the body of an `RTM_NEWROUTE` message: output interface index and route, without the device's name; its
-/// controller is empty if it has none.
+/// Parses the body of an `RTM_NEWROUTE` message: output interface index and route, without the
+/// device's name; its controller is empty if it has none.
 pub fn parse_route(body: &[u8]) -> Option<(u32, CongestionRoute)> {
     let length = *body.get(1)?;
     let attributes = Attributes(body.get(RTMSG..)?);
@@ -144,7 +144,8 @@ impl Rtnetlink {
         Ok(bodies.iter().filter_map(named).collect())
     }
 
-    /// The route currently used for packets to `prefix`, with `prefix` as its destination and no controller.
+    /// The route currently used for packets to `prefix`, with `prefix` as its destination and no
+    /// controller.
     ///
     /// # Errors
     /// When `prefix` is invalid, has no route, or has a multipath route.
@@ -180,8 +181,8 @@ impl Rtnetlink {
         Ok(route)
     }
 
-    /// The route that matches an address, as configured, without metrics learned by connections (`RTM_F_FIB_MATCH`;
-    /// before Linux 4.13 they are included).
+    /// The route that matches an address, as configured, without metrics learned by connections
+    /// (`RTM_F_FIB_MATCH`; before Linux 4.13 they are included).
     fn matching(&mut self, address: IpAddr) -> io::Result<Vec<u8>> {
         let widest = if address.is_ipv4() { 32 } else { 128 };
         let mut body = header(address, widest);
@@ -222,7 +223,8 @@ impl Rtnetlink {
         Ok(found.filter(|controller| !controller.is_empty()))
     }
 
-    /// Adds or removes a route with a congestion controller. An existing route to the same prefix is never replaced.
+    /// Adds or removes a route with a congestion controller. An existing route to the same prefix
+    /// is never replaced.
     ///
     /// # Errors
     /// When the device does not exist, or the error returned by the kernel.

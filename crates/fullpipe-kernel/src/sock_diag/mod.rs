@@ -1,8 +1,8 @@
 //! All TCP sockets of this network namespace, as listed by `ss` (sock_diag(7)).
 //!
-//! [`SockDiag::dump`] passes sockets one by one as views over the kernel's bytes: nothing is stored, and only requested
-//! fields are decoded, so that a host with 100 000 connections can be sampled every second. [`connections`] and
-//! [`sockets_of_process`] collect decoded sockets.
+//! [`SockDiag::dump`] passes sockets one by one as views over the kernel's bytes: nothing is
+//! stored, and only requested fields are decoded, so that a host with 100 000 connections can be
+//! sampled every second. [`connections`] and [`sockets_of_process`] collect decoded sockets.
 //!
 //! Sources: `include/uapi/linux/inet_diag.h`, `inet_diag_msg_attrs_fill` in `net/ipv4/inet_diag.c`.
 
@@ -34,9 +34,10 @@ impl SockDiag {
         Ok(SockDiag { socket: netlink::Socket::open(Protocol::SockDiag)? })
     }
 
-    /// Passes every socket of `family` that matches `query` to `on_item`. Sockets opened or closed meanwhile may be missing
-    /// or included; [`DumpItem::Restart`] and the [`Dump`] report inconsistencies detected by the kernel. The unique ID of
-    /// a socket is its [`cookie`](SocketView::cookie).
+    /// Passes every socket of `family` that matches `query` to `on_item`. Sockets opened or closed
+    /// meanwhile may be missing or included; [`DumpItem::Restart`] and the [`Dump`] report
+    /// inconsistencies detected by the kernel. The unique ID of a socket is its
+    /// [`cookie`](SocketView::cookie).
     ///
     /// ```
     /// use fullpipe_kernel::netlink::DumpItem;
@@ -81,7 +82,8 @@ impl SockDiag {
     /// Decoded sockets of both families that match `query` and `is_wanted`.
     ///
     /// # Errors
-    /// The error returned by the kernel, and [`io::ErrorKind::Interrupted`] if its table never was consistent.
+    /// The error returned by the kernel, and [`io::ErrorKind::Interrupted`] if its table never was
+    /// consistent.
     pub fn collect(
         &mut self,
         query: &Query,

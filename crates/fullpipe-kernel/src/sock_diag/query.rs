@@ -30,7 +30,8 @@ impl States {
     pub const ESTABLISHED: States = States(1 << 1);
     /// Listening.
     pub const LISTENING: States = States(1 << 10);
-    /// From the first SYN to the last ACK: all but listening, `TIME_WAIT` and closed, which have no counters.
+    /// From the first SYN to the last ACK: all but listening, `TIME_WAIT` and closed, which have no
+    /// counters.
     pub const CONNECTED: States = States(0xfff & !(1 << 6) & !(1 << 7) & !(1 << 10));
 }
 
@@ -41,8 +42,8 @@ impl BitOr for States {
     }
 }
 
-/// A set of attributes to return per socket (`INET_DIAG_*`). The control group ID is always included if the kernel
-/// supports it (Linux 5.7).
+/// A set of attributes to return per socket (`INET_DIAG_*`). The control group ID is always
+/// included if the kernel supports it (Linux 5.7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extensions(u8);
 
@@ -51,7 +52,8 @@ impl Extensions {
     pub const NONE: Extensions = Extensions(0);
     /// `TCP_INFO`.
     pub const INFO: Extensions = Extensions(1 << 1);
-    /// The congestion controller's state (`TCP_CC_INFO`); this bit also selects those of BBR and DCTCP.
+    /// The congestion controller's state (`TCP_CC_INFO`); this bit also selects those of BBR and
+    /// DCTCP.
     pub const VEGASINFO: Extensions = Extensions(1 << 2);
     /// Name of the congestion controller.
     pub const CONG: Extensions = Extensions(1 << 3);

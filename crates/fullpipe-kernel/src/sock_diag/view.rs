@@ -64,7 +64,8 @@ impl<'a> SocketView<'a> {
         Some(SocketAddr::new(ip, port))
     }
 
-    /// Local address and port; IPv4 for an IPv4 connection of an IPv6 socket; `None` for other address families.
+    /// Local address and port; IPv4 for an IPv4 connection of an IPv6 socket; `None` for other
+    /// address families.
     pub fn local(&self) -> Option<SocketAddr> {
         self.endpoint(4, 8)
     }
@@ -121,7 +122,8 @@ impl<'a> SocketView<'a> {
         std::str::from_utf8(name).ok()
     }
 
-    /// The congestion controller's state, if exposed. Needs [`Extensions::VEGASINFO`](super::Extensions::VEGASINFO).
+    /// The congestion controller's state, if exposed. Needs
+    /// [`Extensions::VEGASINFO`](super::Extensions::VEGASINFO).
     pub fn cc_info(&self) -> Option<CcInfo> {
         self.attributes.into_iter().find_map(|(kind, value)| match kind {
             BBRINFO => CcInfo::decode("bbr", value),
@@ -134,7 +136,8 @@ impl<'a> SocketView<'a> {
     /// Memory usage. Needs [`Extensions::SKMEMINFO`](super::Extensions::SKMEMINFO).
     pub fn memory(&self) -> Option<SocketMemory> {
         let bytes = self.attributes.get(SKMEMINFO)?;
-        // The fifth word is reserved memory, the seventh option memory; kernels before 4.11 have eight words.
+        // The fifth word is reserved memory, the seventh option memory; kernels before 4.11 have eight
+        // words.
         Some(SocketMemory {
             receive_used: u32_at(bytes, 0)?,
             receive_buffer: u32_at(bytes, 4)?,

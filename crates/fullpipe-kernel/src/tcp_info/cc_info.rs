@@ -126,7 +126,8 @@ impl CcInfo {
         Ok(CcInfo::decode(&name, &bytes[..length]))
     }
 
-    /// Decodes the state of controller `name`. The bytes are an untagged union, so the name selects the variant.
+    /// Decodes the state of controller `name`. The bytes are an untagged union, so the name selects
+    /// the variant.
     pub fn decode(name: &str, bytes: &[u8]) -> Option<CcInfo> {
         let u32_at = |offset| u32_at(bytes, offset);
         let micros = |offset| u32_at(offset).map(|us| Span::from_micros(us.into()));
@@ -228,7 +229,8 @@ impl BbrPhase {
 }
 
 impl BbrInfo {
-    /// The name of the current state: the phase of v3, or the mode of v1. `None` if it cannot be determined.
+    /// The name of the current state: the phase of v3, or the mode of v1. `None` if it cannot be
+    /// determined.
     pub fn state(&self) -> Option<&'static str> {
         match &self.v3 {
             Some(v3) => v3.phase.map(BbrPhase::name).or(v3.mode.map(BbrMode::name)),
@@ -241,8 +243,8 @@ impl BbrInfo {
         self.v3.map_or(1, |v3| v3.version)
     }
 
-    /// The mode: as reported by v3; derived from the gains of v1 (`bbr_update_gains`), which does not report it.
-    /// `None` for gains of no v1 mode, such as before the first ACK.
+    /// The mode: as reported by v3; derived from the gains of v1 (`bbr_update_gains`), which does
+    /// not report it. `None` for gains of no v1 mode, such as before the first ACK.
     pub fn mode(&self) -> Option<BbrMode> {
         const HIGH_GAIN: u32 = 256 * 2885 / 1000 + 1;
         const DRAIN_GAIN: u32 = 256 * 1000 / 2885;

@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 /// The longest name the kernel stores, with its terminating zero (`TCP_CA_NAME_MAX`).
 const NAME_MAX: usize = 16;
 
-/// Names of the congestion controllers that exist for Linux, whether or not the running kernel has them.
+/// Names of the congestion controllers that exist for Linux, whether or not the running kernel has
+/// them.
 pub const LINUX_CONTROLLERS: [&str; 18] = [
     "reno",
     "cubic",
@@ -107,8 +108,8 @@ pub fn controller(socket: &impl AsFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Sets the congestion controller of the socket, whatever the default, and verifies it. Accepted connections inherit the
-/// controller of their listening socket.
+/// Sets the congestion controller of the socket, whatever the default, and verifies it. Accepted
+/// connections inherit the controller of their listening socket.
 ///
 /// # Errors
 /// [`PinError`] for a missing or forbidden controller, or an error of the socket.

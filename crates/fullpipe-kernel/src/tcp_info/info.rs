@@ -74,8 +74,8 @@ impl CaState {
     }
 }
 
-/// `struct tcp_info`. Counts of segments are plain numbers; a field that newer kernels appended is an
-/// `Option` with the version that brought it.
+/// `struct tcp_info`. Counts of segments are plain numbers; a field that newer kernels appended is
+/// an `Option` with the version that brought it.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 #[non_exhaustive]
 pub struct TcpInfo {
@@ -89,7 +89,8 @@ pub struct TcpInfo {
     pub probes: u8,
     /// Doublings of the retransmission timer.
     pub backoff: u8,
-    /// `TCPI_OPT_*`: 1 timestamps, 2 SACK, 4 window scaling, 8 ECN, 16 ECN seen, 32 data in the SYN.
+    /// `TCPI_OPT_*`: 1 timestamps, 2 SACK, 4 window scaling, 8 ECN, 16 ECN seen, 32 data in the
+    /// SYN.
     pub options: u8,
     /// Window scale of the peer.
     pub snd_wscale: u8,
@@ -155,7 +156,8 @@ pub struct TcpInfo {
     pub segs_in: Option<u32>,
     /// Bytes in the send buffer that were never sent. Linux 4.6.
     pub notsent_bytes: Option<u32>,
-    /// The lowest RTT in the last minutes (`tcp_min_rtt_wlen`); `None` before the first sample. Linux 4.6.
+    /// The lowest RTT in the last minutes (`tcp_min_rtt_wlen`); `None` before the first sample.
+    /// Linux 4.6.
     pub min_rtt: Option<Span>,
     /// Segments with data received. Linux 4.6.
     pub data_segs_in: Option<u32>,
@@ -261,7 +263,8 @@ impl TcpInfo {
         })
     }
 
-    /// Decodes `struct tcp_info`, complete or truncated; `None` if shorter than what every kernel since 2.6 writes.
+    /// Decodes `struct tcp_info`, complete or truncated; `None` if shorter than what every kernel
+    /// since 2.6 writes.
     pub fn decode(bytes: &[u8]) -> Option<TcpInfo> {
         if bytes.len() < MIN_LENGTH {
             return None;
@@ -348,8 +351,8 @@ impl TcpInfo {
     }
 }
 
-/// `count` bits of a bit-field byte after the first `skip` declared ones: C compilers allocate from the low end on
-/// little-endian machines and from the high end on big-endian ones.
+/// `count` bits of a bit-field byte after the first `skip` declared ones: C compilers allocate from
+/// the low end on little-endian machines and from the high end on big-endian ones.
 fn low_bits(byte: u8, skip: u32, count: u32) -> u8 {
     let shift = if cfg!(target_endian = "little") { skip } else { 8 - skip - count };
     (byte >> shift) & ((1 << count) - 1)

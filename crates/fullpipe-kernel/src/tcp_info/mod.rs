@@ -1,8 +1,9 @@
 //! State of one TCP socket, and its congestion controller.
 //!
-//! Newer kernels append fields to `struct tcp_info` and return the length they filled in; fields that the running kernel
-//! lacks are `None`, not zero.
-//! Sources: `include/uapi/linux/tcp.h`, `include/uapi/linux/inet_diag.h`, `tcp_get_info` in `net/ipv4/tcp.c`.
+//! Newer kernels append fields to `struct tcp_info` and return the length they filled in; fields
+//! that the running kernel lacks are `None`, not zero.
+//! Sources: `include/uapi/linux/tcp.h`, `include/uapi/linux/inet_diag.h`, `tcp_get_info` in
+//! `net/ipv4/tcp.c`.
 
 mod cc_info;
 mod controller;

@@ -5,13 +5,14 @@ use super::rtt::after;
 /// The parts of a flow's sequence space that have arrived.
 #[derive(Default)]
 pub(super) struct Arrivals {
-    /// Disjoint and in order. The first is the data received in order, unless the beginning is missing.
+    /// Disjoint and in order. The first is the data received in order, unless the beginning is
+    /// missing.
     ranges: Vec<(u32, u32)>,
     bytes: u64,
 }
 
-/// The part of the first range that is kept: the largest window (RFC 7323 §2.3), before which nothing can
-/// be retransmitted.
+/// The part of the first range that is kept: the largest window (RFC 7323 §2.3), before which
+/// nothing can be retransmitted.
 const WINDOW: u32 = 1 << 30;
 
 impl Arrivals {

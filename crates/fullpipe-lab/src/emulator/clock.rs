@@ -25,8 +25,8 @@ impl Clock {
         Time::from_nanos(read(ClockId::CLOCK_MONOTONIC) - self.origin)
     }
 
-    /// The offset from `CLOCK_REALTIME`, in which packets are timestamped, to this clock. It is valid only
-    /// briefly, because that clock is adjusted during the run.
+    /// The offset from `CLOCK_REALTIME`, in which packets are timestamped, to this clock. It is
+    /// valid only briefly, because that clock is adjusted during the run.
     pub(crate) fn realtime(&self) -> RealtimeOffset {
         let before = read(ClockId::CLOCK_MONOTONIC);
         let real = read(ClockId::CLOCK_REALTIME);

@@ -41,10 +41,11 @@ struct Run {
 }
 
 impl Run {
-    /// Whether the segment due at `due` is sent with this run: it is the next of the same frame, and due at
-    /// the same time, or already due with `coalesce`. If a late thread merged segments that the path
-    /// had separated, the receiving kernel would overestimate the fill of packets and give the
-    /// connection a larger window for its whole life (`tcp_measure_rcv_mss`).
+    /// Whether the segment due at `due` is sent with this run: it is the next of the same frame,
+    /// and due at the same time, or already due with `coalesce`. If a late thread merged
+    /// segments that the path had separated, the receiving kernel would overestimate the fill
+    /// of packets and give the connection a larger window for its whole life
+    /// (`tcp_measure_rcv_mss`).
     fn takes(&self, next: FrameSegment, ecn: Ecn, due: Time, coalesce: bool) -> bool {
         (self.slot, self.first + self.count, self.ecn) == (next.slot, next.index, ecn)
             && (coalesce || self.due == due)
@@ -99,8 +100,8 @@ pub(crate) struct Direction {
     held: BinaryHeap<DelayedRun>,
     /// How many have been held so far.
     holds: u64,
-    /// Whether the transit time beyond propagation and transmission is queueing delay, because the links
-    /// have no other elements that delay packets.
+    /// Whether the transit time beyond propagation and transmission is queueing delay, because the
+    /// links have no other elements that delay packets.
     plain: bool,
 }
 
@@ -256,8 +257,8 @@ impl Direction {
         self.chain.next_event().min(held).min(own.unwrap_or(Time::NEVER))
     }
 
-    /// Sends everything due until `now`, merging segments that belong together, or all of a frame with
-    /// `coalesce`.
+    /// Sends everything due until `now`, merging segments that belong together, or all of a frame
+    /// with `coalesce`.
     pub(crate) fn deliver(&mut self, now: Time, coalesce: bool, audit: &mut Audit) {
         if self.next_event() > now {
             return;

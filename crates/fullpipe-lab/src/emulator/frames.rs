@@ -1,4 +1,5 @@
-//! The frames on the path. The path handles their segments one by one; the bytes are stored here once.
+//! The frames on the path. The path handles their segments one by one; the bytes are stored here
+//! once.
 
 use crate::wire::Frame;
 use fullpipe_units::Time;

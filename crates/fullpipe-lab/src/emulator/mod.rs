@@ -1,9 +1,10 @@
 //! The path between the ends, in real time.
 //!
-//! Frames are read from one interface with the kernel's timestamps, each segment passes the elements of
-//! `fullpipe-path` in virtual time, and is sent on the other interface when the clock reaches its departure
-//! time. Because arrival times are the kernel's and departures are computed from them, reading a frame late
-//! changes neither queue nor delay; only sending late does, which [`Audit`] measures.
+//! Frames are read from one interface with the kernel's timestamps, each segment passes the
+//! elements of `fullpipe-path` in virtual time, and is sent on the other interface when the clock
+//! reaches its departure time. Because arrival times are the kernel's and departures are computed
+//! from them, reading a frame late changes neither queue nor delay; only sending late does, which
+//! [`Audit`] measures.
 
 mod access;
 mod arrivals;

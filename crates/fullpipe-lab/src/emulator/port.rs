@@ -4,8 +4,8 @@ use crate::LabError;
 use fullpipe_kernel::packets::filter::Instruction;
 use fullpipe_kernel::packets::{PacketSocket, Port, PortError};
 
-/// A packet socket and its interface. The socket belongs to the network namespace in which it was opened,
-/// whichever thread uses it later.
+/// A packet socket and its interface. The socket belongs to the network namespace in which it was
+/// opened, whichever thread uses it later.
 pub(crate) struct Attachment {
     socket: PacketSocket,
     index: u32,

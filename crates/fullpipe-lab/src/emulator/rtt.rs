@@ -1,5 +1,5 @@
-//! Exact round-trip times and losses of the scenario's flows, measured by the emulator: `TCP_INFO` has only
-//! a smoothed RTT.
+//! Exact round-trip times and losses of the scenario's flows, measured by the emulator: `TCP_INFO`
+//! has only a smoothed RTT.
 
 use super::arrivals::Arrivals;
 use fullpipe_experiment::recording::Histogram;
@@ -66,15 +66,16 @@ impl FlowView {
         self.arrivals.add(start, end);
     }
 
-    /// Bytes of payload that have reached the receiver, each counted once, in whatever order they came.
+    /// Bytes of payload that have reached the receiver, each counted once, in whatever order they
+    /// came.
     pub(crate) fn arrived(&self) -> u64 {
         self.arrivals.bytes()
     }
 
     /// An acknowledgement up to `highest` reached the sender at `at`.
     ///
-    /// Every frame is timed when it, or anything newer, is first acknowledged. Retransmissions are not
-    /// timed, so no sample is ambiguous (Karn), and loss does not hide the round trip.
+    /// Every frame is timed when it, or anything newer, is first acknowledged. Retransmissions are
+    /// not timed, so no sample is ambiguous (Karn), and loss does not hide the round trip.
     pub(crate) fn on_ack(&mut self, highest: u32, at: Time, measured: bool) {
         let mut newest = None;
         while let Some((_, sent)) = self.sent.pop_front_if(|(end, _)| !after(*end, highest)) {

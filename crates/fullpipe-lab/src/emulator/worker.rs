@@ -25,12 +25,12 @@ use std::time::Duration;
 
 /// Largest (about 500 frames) and smallest ring of a direction, in MiB.
 const RING_BLOCKS: [usize; 2] = [34, 4];
-/// A ring holds this much time of single packets. The kernel clears a ring in one go, which blocks its
-/// processor for tens of milliseconds and would affect other runs, so rings are not larger.
+/// A ring holds this much time of single packets. The kernel clears a ring in one go, which blocks
+/// its processor for tens of milliseconds and would affect other runs, so rings are not larger.
 const RING_HOLDS: Span = Span::from_millis(100);
 
-/// Below this round trip the emulator busy-waits for the last moments: a timer's lateness (some 30 µs)
-/// would be a large part of it.
+/// Below this round trip the emulator busy-waits for the last moments: a timer's lateness (some 30
+/// µs) would be a large part of it.
 const SPIN_BELOW: Span = Span::from_millis(2);
 const SPIN_FOR: Span = Span::from_micros(60);
 
@@ -260,9 +260,9 @@ fn is_plain(links: &[LinkSpec]) -> bool {
     })
 }
 
-/// How long a due data segment may wait for the next ones, so that they are sent as one super-packet in one
-/// system call. Receive offload (GRO) and interrupt moderation in network cards do the same at such rates,
-/// and thin acknowledgements in the same way.
+/// How long a due data segment may wait for the next ones, so that they are sent as one
+/// super-packet in one system call. Receive offload (GRO) and interrupt moderation in network cards
+/// do the same at such rates, and thin acknowledgements in the same way.
 fn coalescing(context: &BuildContext) -> Span {
     const MOST: Span = Span::from_micros(50);
     match context.bottleneck.as_bits_per_sec() {

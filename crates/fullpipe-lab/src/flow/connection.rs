@@ -147,14 +147,14 @@ fn open(address: IpAddr) -> Result<OwnedFd, LabError> {
     let family = if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = nix::sys::socket::socket(family, SockType::Stream, flags, None).map_err(socket_error)?;
-    // Sockets are closed after the path. With undelivered data they would keep retransmitting, and so keep
-    // their network namespace and their controller's program alive, for minutes.
+    // Sockets are closed after the path. With undelivered data they would keep retransmitting, and so
+    // keep their network namespace and their controller's program alive, for minutes.
     socket::reset_on_close(&socket).map_err(|e| LabError::failed("cannot open a socket", e))?;
     Ok(socket)
 }
 
-/// The largest finite bound on the pacing rate, 34 Gbit/s: with a bound TCP paces itself, at the rate at
-/// which the `fq` queue discipline would pace it (`sk_pacing_status`).
+/// The largest finite bound on the pacing rate, 34 Gbit/s: with a bound TCP paces itself, at the
+/// rate at which the `fq` queue discipline would pace it (`sk_pacing_status`).
 const ANY_RATE: u32 = u32::MAX - 1;
 
 /// The controllers that `fullpipe cc load` can load.

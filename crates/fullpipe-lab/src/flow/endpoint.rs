@@ -332,10 +332,11 @@ impl Sending {
         }
     }
 
-    /// Whether to try to write before the kernel reports room. It reports room once a third of the buffer
-    /// is free, but the buffer holds up to two windows of data that arrived beyond a hole, and little
-    /// is written ahead (`TCP_NOTSENT_LOWAT`): TCP would run out of data until the hole is filled. An
-    /// application whose buffer the scenario limits waits like any other.
+    /// Whether to try to write before the kernel reports room. It reports room once a third of the
+    /// buffer is free, but the buffer holds up to two windows of data that arrived beyond a
+    /// hole, and little is written ahead (`TCP_NOTSENT_LOWAT`): TCP would run out of data until
+    /// the hole is filled. An application whose buffer the scenario limits waits like any
+    /// other.
     fn tries_again(&self) -> bool {
         self.full && self.source.pending() > 0 && self.connection.spec.send_buffer.is_none()
     }

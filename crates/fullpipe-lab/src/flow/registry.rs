@@ -74,7 +74,8 @@ impl Registry {
         self.followers().has_waiting_flows(number)
     }
 
-    /// Records the progress of connection `number` at `now`: connections that waited for it may start.
+    /// Records the progress of connection `number` at `now`: connections that waited for it may
+    /// start.
     pub(crate) fn has_come(&self, number: usize, delivered: u64, ended: bool, now: Time) {
         let due = self.followers().started_by(number, delivered, ended);
         for follower in due {

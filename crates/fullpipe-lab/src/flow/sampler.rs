@@ -11,9 +11,9 @@ use fullpipe_experiment::scenario::App;
 use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 
-/// The kernel's time statistics of a connection (Linux `tcp_chrono`), in seconds since its start: busy
-/// sending; limited by the receive window; limited by the send buffer. Columns that other engines do not
-/// have.
+/// The kernel's time statistics of a connection (Linux `tcp_chrono`), in seconds since its start:
+/// busy sending; limited by the receive window; limited by the send buffer. Columns that other
+/// engines do not have.
 const COUNTED: [&str; 3] = ["busy_s", "receive_window_limited_s", "send_buffer_limited_s"];
 
 /// `TCP_INFINITE_SSTHRESH`: no slow-start threshold yet.
@@ -53,7 +53,8 @@ pub(crate) struct FlowReport {
     pub(crate) problem: Option<String>,
     /// How late its application started.
     pub(crate) late: Span,
-    /// Share of samples at which an application that always has data to send had left TCP without data.
+    /// Share of samples at which an application that always has data to send had left TCP without
+    /// data.
     pub(crate) starved: f64,
 }
 
@@ -76,8 +77,9 @@ impl Sampler {
         }
     }
 
-    /// Samples the connection; returns the controller's state if it has changed, and whether the connection
-    /// is over. `inspected` is the controller's state, if [`Inspect`](crate::Inspect) read it.
+    /// Samples the connection; returns the controller's state if it has changed, and whether the
+    /// connection is over. `inspected` is the controller's state, if
+    /// [`Inspect`](crate::Inspect) read it.
     pub(crate) fn sample(
         &mut self,
         clock: &Clock,

@@ -1,6 +1,6 @@
-//! Trained controllers on kernel sockets: once per round trip the network computes window and pacing rate
-//! from the socket's statistics, and sets them in the kernel. Loss detection, retransmission and buffering
-//! are the kernel's.
+//! Trained controllers on kernel sockets: once per round trip the network computes window and
+//! pacing rate from the socket's statistics, and sets them in the kernel. Loss detection,
+//! retransmission and buffering are the kernel's.
 
 use super::connection::Connection;
 use super::registry::Registry;
@@ -130,7 +130,8 @@ impl<'a> Steering<'a> {
 }
 
 impl Steered {
-    /// Performs a step if the connection is established; returns how long to wait before the next one.
+    /// Performs a step if the connection is established; returns how long to wait before the next
+    /// one.
     fn resume(&mut self, steer: &dyn Steer, registry: &Registry, clock: &Clock) -> io::Result<Span> {
         let Some(session) = &mut self.session else {
             let (socket, over) = {

@@ -1,7 +1,7 @@
 //! Runs a scenario on kernel TCP: from its flows and links to a recording.
 //!
-//! The caller's side is here. Inside, in the lab's namespaces, the run is prepared, its threads run and are
-//! sampled, and the results are recorded.
+//! The caller's side is here. Inside, in the lab's namespaces, the run is prepared, its threads run
+//! and are sampled, and the results are recorded.
 
 mod prepare;
 mod record;
@@ -34,15 +34,15 @@ pub struct Options {
     pub inspect: Option<Arc<dyn Inspect>>,
 }
 
-/// Runs `scenario` on the running kernel's TCP, in real time, with everything random on the path drawn from
-/// `seed`. Calls `progress` about every 100 ms with the time of the run; [`ControlFlow::Break`] stops it.
-/// The caller judges the scenario's checks ([`Scenario::judge`]).
+/// Runs `scenario` on the running kernel's TCP, in real time, with everything random on the path
+/// drawn from `seed`. Calls `progress` about every 100 ms with the time of the run;
+/// [`ControlFlow::Break`] stops it. The caller judges the scenario's checks ([`Scenario::judge`]).
 ///
 /// Namespaces and processes are gone when this returns, or when the calling process dies.
 ///
 /// # Errors
-/// [`LabError::Impossible`] if the machine lacks something, [`LabError::Input`] for a scenario that kernel
-/// TCP cannot run, [`LabError::Stopped`] after a break.
+/// [`LabError::Impossible`] if the machine lacks something, [`LabError::Input`] for a scenario that
+/// kernel TCP cannot run, [`LabError::Stopped`] after a break.
 pub fn run(
     scenario: &Scenario,
     seed: u64,

@@ -59,8 +59,8 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// The scenario's flows as connections, by number, each on a route with its initial window and ECN setting.
-/// Adds to `notes` how they differ from the scenario.
+/// The scenario's flows as connections, by number, each on a route with its initial window and ECN
+/// setting. Adds to `notes` how they differ from the scenario.
 fn connections(
     specs: Vec<FlowSpec>,
     job: &RunJob,
@@ -110,8 +110,8 @@ fn differences(spec: &FlowSpec) -> impl Iterator<Item = String> {
     settings.into_iter().chain(name.map(|name| format!("{} runs as the kernel's {name}", spec.cc)))
 }
 
-/// The kernel's name of the steerable controller that the flow's trained controller uses; `None` for other
-/// flows.
+/// The kernel's name of the steerable controller that the flow's trained controller uses; `None`
+/// for other flows.
 fn steered(spec: &FlowSpec, job: &RunJob) -> Result<Option<String>, LabError> {
     let steered = spec.policy.as_ref().and(job.steered.as_ref());
     if spec.policy.is_some() && steered.is_none() {

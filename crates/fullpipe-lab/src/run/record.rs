@@ -56,8 +56,8 @@ impl Inside<'_> {
         }
     }
 
-    /// How well the machine kept up with the run, and why the run is invalid if it did not. Other findings
-    /// go to the notes.
+    /// How well the machine kept up with the run, and why the run is invalid if it did not. Other
+    /// findings go to the notes.
     fn judge(
         &mut self,
         flows: &[FlowReport],
@@ -73,7 +73,8 @@ impl Inside<'_> {
         let Verdict { mut health, mut invalid_because } =
             health::judge(&report.audit, stray, base_rtt, ran_for);
         invalid_because.extend(flows.iter().filter_map(|flow| health::late_start(flow, ran_for)));
-        // On paths about as fast as the machine, TCP waits for the ends: the result is that of this machine.
+        // On paths about as fast as the machine, TCP waits for the ends: the result is that of this
+        // machine.
         let keeps_up = self.scenario.highest_rate().is_some_and(|rate| rate < KEEPS_UP_BELOW);
         let judged = if keeps_up { &mut invalid_because } else { &mut notes };
         judged.extend(flows.iter().filter_map(health::starved));
@@ -114,8 +115,8 @@ fn shortest_overflow(scenario: &Scenario, report: &EmulatorReport) -> Option<Spa
     report.links.iter().filter(overflowed).map(|link| rate.time_to_send(link.max_queue_bytes)).min()
 }
 
-/// The provenance of the recording, from which it can be reproduced; the run started at `started`, in
-/// seconds since 1970.
+/// The provenance of the recording, from which it can be reproduced; the run started at `started`,
+/// in seconds since 1970.
 fn provenance(scenario: &Scenario, seed: u64, started: u64) -> Provenance {
     Provenance {
         version: env!("CARGO_PKG_VERSION").to_owned(),

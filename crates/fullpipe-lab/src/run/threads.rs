@@ -1,5 +1,5 @@
-//! The threads of a run: the two ends, the emulator between them, steering, and the calling thread, which
-//! samples.
+//! The threads of a run: the two ends, the emulator between them, steering, and the calling thread,
+//! which samples.
 
 use super::Inside;
 use super::sampling::Ends;
@@ -22,8 +22,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// State that the threads of a run share.
 struct Shared {
     registry: Registry,
-    /// Both ends and the caller pass it twice: when both ends are open, before the emulator and the clock
-    /// start, and afterwards, before traffic starts.
+    /// Both ends and the caller pass it twice: when both ends are open, before the emulator and the
+    /// clock start, and afterwards, before traffic starts.
     ready: Barrier,
     /// The emulator's clock, once it has started.
     clock: OnceLock<Clock>,

@@ -1,5 +1,5 @@
-//! The caller's handle of the lab's process: starts it, maps its user namespace, reads its messages, ends
-//! it.
+//! The caller's handle of the lab's process: starts it, maps its user namespace, reads its
+//! messages, ends it.
 
 use super::identity;
 use super::supervisor::{ENTRY, Hello, NOTE, RESULT, UNSHARED};
@@ -29,11 +29,12 @@ pub(crate) struct Enclosure {
 }
 
 impl Enclosure {
-    /// Re-executes this program to do `job` in new user, process, network and mount namespaces (it enters
-    /// at [`reenter`](crate::reenter)). It inherits the descriptors `lent`.
+    /// Re-executes this program to do `job` in new user, process, network and mount namespaces (it
+    /// enters at [`reenter`](crate::reenter)). It inherits the descriptors `lent`.
     ///
-    /// A program with several threads cannot become the first process of a namespace, and a fork(2) of one
-    /// may not even allocate memory: a lock may be held by a thread that the copy does not have.
+    /// A program with several threads cannot become the first process of a namespace, and a fork(2)
+    /// of one may not even allocate memory: a lock may be held by a thread that the copy does
+    /// not have.
     pub(crate) fn start(job: &[u8], lent: &[OwnedFd]) -> Result<Enclosure, LabError> {
         reenter::expect_entry()?;
         let failed = |e| LabError::failed("cannot start the lab's process", e);
@@ -140,8 +141,8 @@ impl Drop for Enclosure {
             let _ = self.supervisor.kill();
             let _ = self.supervisor.wait();
         }
-        // No process inside may outlive this: it could hold resources that the caller believes released. The
-        // line closes when the last process inside has closed its files.
+        // No process inside may outlive this: it could hold resources that the caller believes released.
+        // The line closes when the last process inside has closed its files.
         let _ = std::io::copy(&mut self.line, &mut std::io::sink());
     }
 }

@@ -1,5 +1,5 @@
-//! Ids and capabilities inside the user namespace: the same ids as outside, every capability over the lab's
-//! network and none over the machine.
+//! Ids and capabilities inside the user namespace: the same ids as outside, every capability over
+//! the lab's network and none over the machine.
 
 use crate::LabError;
 use fullpipe_kernel::capabilities::{self, Capability};
@@ -9,8 +9,8 @@ use std::io;
 
 /// Writes the identity map of the user namespace of process `pid`, a child that waits for it.
 ///
-/// A privileged caller maps all its ids, so that its files keep their owners; an unprivileged one can map
-/// only its own user and group.
+/// A privileged caller maps all its ids, so that its files keep their owners; an unprivileged one
+/// can map only its own user and group.
 pub(super) fn map(pid: i32) -> Result<(), LabError> {
     let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
     if uid.is_root() && map_all(pid).is_ok() {
@@ -53,7 +53,8 @@ fn refused(file: &str, error: &io::Error) -> LabError {
     ))
 }
 
-/// Why namespaces of these kinds (named as in /proc/sys/user) were refused with `cause`, and the remedy.
+/// Why namespaces of these kinds (named as in /proc/sys/user) were refused with `cause`, and the
+/// remedy.
 pub(super) fn advice(cause: Errno, kinds: &[&str]) -> String {
     advise(cause, kinds, &|path| fs::read_to_string(path).ok().map(|text| text.trim().to_owned()))
 }
@@ -116,12 +117,12 @@ fn advise(cause: Errno, kinds: &[&str], read: &dyn Fn(&str) -> Option<String>) -
     }
 }
 
-/// Capabilities that commands in the lab keep although their user is not root: to choose any controller, to
-/// capture, to use low ports. They apply to the lab's network only.
+/// Capabilities that commands in the lab keep although their user is not root: to choose any
+/// controller, to capture, to use low ports. They apply to the lab's network only.
 const KEPT: [Capability; 3] = [Capability::NetBindService, Capability::NetAdmin, Capability::NetRaw];
 
-/// Lets the program that this process executes keep [`KEPT`]. Only makes system calls, so it may be called
-/// between fork and exec.
+/// Lets the program that this process executes keep [`KEPT`]. Only makes system calls, so it may be
+/// called between fork and exec.
 pub(crate) fn raise_ambient_capabilities() -> io::Result<()> {
     capabilities::keep_across_exec(&KEPT)
 }

@@ -21,12 +21,12 @@ pub(crate) struct Outer {
 }
 
 impl Outer {
-    /// The client's end that the calling thread is in, for packets of up to `mtu` bytes; `None` outside of
-    /// labs and at a server's end.
+    /// The client's end that the calling thread is in, for packets of up to `mtu` bytes; `None`
+    /// outside of labs and at a server's end.
     ///
     /// # Errors
-    /// The path cannot be extended: another shell extends it already, its MTU differs, or the nesting is
-    /// too deep.
+    /// The path cannot be extended: another shell extends it already, its MTU differs, or the
+    /// nesting is too deep.
     pub(crate) fn here(mtu: u32) -> Result<Option<Self>, LabError> {
         let fail = |e: io::Error| LabError::failed("cannot inspect the outer shell", e);
         let Some(depth) = depth().map_err(fail)? else { return Ok(None) };
@@ -76,8 +76,8 @@ fn depth() -> io::Result<Option<usize>> {
     Ok(own.find_map(|own| (0..MAX_ADDRESSES).find(|&number| own == Addresses::v4(CLIENT, number))))
 }
 
-/// A filter for IPv4 and IPv6 packets that are not for the client with this number: those are for this
-/// shell, or one inside it.
+/// A filter for IPv4 and IPv6 packets that are not for the client with this number: those are for
+/// this shell, or one inside it.
 fn not_for(client: usize) -> [Instruction; 9] {
     let half = |at| statement(op::LOAD_HALF, at);
     let byte = |at| statement(op::LOAD_BYTE, at);
@@ -86,8 +86,8 @@ fn not_for(client: usize) -> [Instruction; 9] {
     let give = |k| statement(op::RETURN, k);
     // The EtherTypes of both.
     let (ipv4, ipv6) = (0x0800, 0x86dd);
-    // `Addresses` puts the number into the third byte of IPv4 addresses and the seventh 16-bit group of IPv6
-    // ones.
+    // `Addresses` puts the number into the third byte of IPv4 addresses and the seventh 16-bit group of
+    // IPv6 ones.
     let (ethernet, v4, v6) = (14, 16 + 2, 24 + 12);
     [
         half(12),

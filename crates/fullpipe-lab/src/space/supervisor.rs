@@ -16,8 +16,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// First argument of the program when it is re-executed as the lab's process; the second is the number of
-/// the descriptor of its line.
+/// First argument of the program when it is re-executed as the lab's process; the second is the
+/// number of the descriptor of its line.
 pub(crate) const ENTRY: &str = "fullpipe-lab-process";
 
 pub(super) const UNSHARED: u8 = b'U';
@@ -70,9 +70,9 @@ impl Outbox {
         Outbox { line, rest: Vec::new() }
     }
 
-    /// Sends a note, unless the caller has not read the previous one: the measurement must not wait for its
-    /// observer, and the next note supersedes this one. A caller that has exited is not an error: this
-    /// process dies with it.
+    /// Sends a note, unless the caller has not read the previous one: the measurement must not wait
+    /// for its observer, and the next note supersedes this one. A caller that has exited is not
+    /// an error: this process dies with it.
     pub(crate) fn note(&mut self, bytes: &[u8]) {
         if self.rest.is_empty() {
             self.rest = frame(NOTE, bytes);
@@ -109,8 +109,8 @@ fn frame(kind: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 impl Line {
-    /// Takes over the line with descriptor `number`, and reads the caller's first message: the job, and
-    /// descriptors. Exits if there is no caller.
+    /// Takes over the line with descriptor `number`, and reads the caller's first message: the job,
+    /// and descriptors. Exits if there is no caller.
     pub(crate) fn answer(number: RawFd) -> (Self, Vec<u8>, Vec<OwnedFd>) {
         die_with_parent();
         let taken = take_descriptor(number).and_then(|fd| {
@@ -160,7 +160,8 @@ fn take_descriptor(number: RawFd) -> io::Result<OwnedFd> {
     }
     // SAFETY: only asks the kernel about the number, which may be anything but negative.
     fcntl(unsafe { BorrowedFd::borrow_raw(number) }, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
-    // SAFETY: it is open, and this program, which has just started, has not opened it: the caller passed it.
+    // SAFETY: it is open, and this program, which has just started, has not opened it: the caller
+    // passed it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -176,8 +177,8 @@ fn own_id() -> i32 {
         .unwrap_or_else(|| nix::unistd::getpid().as_raw())
 }
 
-/// The first process: creates the user namespace, then starts the process that does the work. `before` runs
-/// outside, in the caller's namespaces, and its result is passed on.
+/// The first process: creates the user namespace, then starts the process that does the work.
+/// `before` runs outside, in the caller's namespaces, and its result is passed on.
 pub(crate) fn supervise<T>(
     mut line: Line,
     before: impl FnOnce() -> Result<T, LabError>,
@@ -247,8 +248,8 @@ fn describe(panic: &(dyn std::any::Any + Send)) -> String {
     format!("a bug in fullpipe: {text}")
 }
 
-/// Mounts a `/proc` of this process namespace, so that programs inside see only processes inside. In a
-/// container that hides parts of `/proc` the kernel refuses; then the outer one stays.
+/// Mounts a `/proc` of this process namespace, so that programs inside see only processes inside.
+/// In a container that hides parts of `/proc` the kernel refuses; then the outer one stays.
 pub(crate) fn remount_proc() {
     use nix::mount::{MsFlags, mount};
     let nothing: Option<&str> = None;

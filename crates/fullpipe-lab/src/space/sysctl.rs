@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// Sets kernel settings and records those that failed: in a container `/proc/sys` is often read-only, and
-/// most settings are improvements, not requirements.
+/// Sets kernel settings and records those that failed: in a container `/proc/sys` is often
+/// read-only, and most settings are improvements, not requirements.
 #[derive(Default)]
 pub(crate) struct Sysctls {
     /// `name: reason` of the settings that could not be changed.

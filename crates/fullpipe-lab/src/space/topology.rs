@@ -6,11 +6,11 @@
 //!   198.18.0.1              (no addresses: AF_PACKET)             198.18.0.2
 //!   2001:2::1                                                     2001:2::2
 //! ```
-//! The addresses are those reserved for benchmarks (RFC 2544, RFC 5180). Hardware addresses are fixed and
-//! known to both ends, so no ARP or neighbour discovery crosses the path.
+//! The addresses are those reserved for benchmarks (RFC 2544, RFC 5180). Hardware addresses are
+//! fixed and known to both ends, so no ARP or neighbour discovery crosses the path.
 //!
-//! A shell in a shell has no server's end of its own: its emulator sends on `path0` of the outer shell's
-//! client ([`Outer`](super::Outer)), and its client has the next address, 198.18.1.1.
+//! A shell in a shell has no server's end of its own: its emulator sends on `path0` of the outer
+//! shell's client ([`Outer`](super::Outer)), and its client has the next address, 198.18.1.1.
 
 use super::end::End;
 use super::sysctl::Sysctls;
@@ -31,8 +31,8 @@ pub(crate) const SERVER: usize = 1;
 const NEAR: [&str; 2] = ["toclient", "toserver"];
 const MAC: [[u8; 6]; 2] = [[2, b'f', b'p', 0, 0, 1], [2, b'f', b'p', 0, 0, 2]];
 
-/// Most addresses of an end: one for every combination of initial window and ECN that the flows use,
-/// because the kernel keeps those per route.
+/// Most addresses of an end: one for every combination of initial window and ECN that the flows
+/// use, because the kernel keeps those per route.
 pub(super) const MAX_ADDRESSES: usize = 16;
 
 /// Linux's default limit of receive buffers since 6.16 (`tcp_rmem[2]`).
@@ -46,9 +46,9 @@ pub(super) const PATH: &str = "path0";
 pub(crate) enum Use {
     /// Flows of a scenario, which use several addresses.
     Scenario,
-    /// Programs: each end has one address, so that programs reply from the address that was contacted. The
-    /// client's has this number, which is 0 in the outermost shell; inside, the server is the outermost
-    /// one's.
+    /// Programs: each end has one address, so that programs reply from the address that was
+    /// contacted. The client's has this number, which is 0 in the outermost shell; inside, the
+    /// server is the outermost one's.
     Shell(usize),
 }
 
@@ -139,15 +139,15 @@ impl Topology {
         Ok(Topology { ends, near, netlink, ipv6, refused })
     }
 
-    /// Attaches the emulator to its two sides: both ends, or the client and `beyond`. The caller's thread
-    /// must be in the emulator's namespace.
+    /// Attaches the emulator to its two sides: both ends, or the client and `beyond`. The caller's
+    /// thread must be in the emulator's namespace.
     pub(crate) fn attach(&self, beyond: Option<Attachment>) -> Result<[Attachment; 2], LabError> {
         let client = Attachment::here(self.near[CLIENT])?;
         Ok([client, beyond.map_or_else(|| Attachment::here(self.near[SERVER]), Ok)?])
     }
 
-    /// Sets the initial window, in packets, and ECN of connections from end `end` to the other end's
-    /// address with this number.
+    /// Sets the initial window, in packets, and ECN of connections from end `end` to the other
+    /// end's address with this number.
     pub(crate) fn set_route(
         &self,
         end: usize,
@@ -173,8 +173,8 @@ impl Topology {
         })
     }
 
-    /// Limits the buffers of all sockets to those of the flows: by the namespace's limits, up to which
-    /// windows tune themselves, for the largest; by socket options for smaller ones.
+    /// Limits the buffers of all sockets to those of the flows: by the namespace's limits, up to
+    /// which windows tune themselves, for the largest; by socket options for smaller ones.
     pub(crate) fn bound_buffers(&mut self, connections: &mut [Connection]) -> Result<(), LabError> {
         for end in [CLIENT, SERVER] {
             let most = max_buffer();
@@ -242,8 +242,8 @@ impl Topology {
         Ok(())
     }
 
-    /// Stops an end's kernel from deferring data for larger bursts (`tcp_tso_should_defer`), if its flows
-    /// ask for that.
+    /// Stops an end's kernel from deferring data for larger bursts (`tcp_tso_should_defer`), if its
+    /// flows ask for that.
     pub(crate) fn never_defer(&mut self, connections: &[Connection]) -> Result<(), LabError> {
         for end in [CLIENT, SERVER] {
             let mut asked =
@@ -274,8 +274,8 @@ impl Topology {
         self.ends.iter().map(|end| errors(end).unwrap_or_default()).sum()
     }
 
-    /// The path is gone: makes orphaned sockets with unsent data give up at their next retransmission. By
-    /// default they would keep their namespaces alive for minutes.
+    /// The path is gone: makes orphaned sockets with unsent data give up at their next
+    /// retransmission. By default they would keep their namespaces alive for minutes.
     pub(crate) fn abandon_sockets(&self) -> Result<(), LabError> {
         self.ends.iter().try_for_each(|end| {
             end.inside(|| {
@@ -333,12 +333,12 @@ fn configure(addresses: &EndAddresses, ipv6: bool) -> Result<Vec<String>, LabErr
     Ok(sysctl.refused)
 }
 
-/// Initial receive buffer that does not limit a flow: from there it outgrows any slow start that doubles
-/// per round trip, as all but Hybla's do.
+/// Initial receive buffer that does not limit a flow: from there it outgrows any slow start that
+/// doubles per round trip, as all but Hybla's do.
 pub const INITIAL_BUFFER: u64 = 1 << 20;
 
-/// Largest TCP buffer: an eighth of the machine's memory, at least Linux's default and at most the kernel's
-/// bound on windows (1 GiB).
+/// Largest TCP buffer: an eighth of the machine's memory, at least Linux's default and at most the
+/// kernel's bound on windows (1 GiB).
 pub fn max_buffer() -> u64 {
     let memory = nix::sys::sysinfo::sysinfo().map_or(0, |s| s.ram_total());
     (memory / 8).clamp(6 << 20, 1 << 30)

@@ -3,8 +3,8 @@
 use super::{Frame, MAX_HEADERS, VnetHeader};
 use fullpipe_path::Ecn;
 
-/// Parses `bytes` as a virtio header and a frame, and extracts `count` segments from `first` on, as the
-/// emulator does with frames of a packet socket. Returns whether it is traffic of a path.
+/// Parses `bytes` as a virtio header and a frame, and extracts `count` segments from `first` on, as
+/// the emulator does with frames of a packet socket. Returns whether it is traffic of a path.
 ///
 /// # Panics
 /// If the piece reaches beyond the frame, which would be a bug in this crate, whatever the bytes.

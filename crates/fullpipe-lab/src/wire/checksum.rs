@@ -1,7 +1,7 @@
 //! The Internet checksum (RFC 1071).
 
-/// The one's-complement sum of `bytes` as big-endian 16-bit words on top of `start`, folded to 16 bits
-/// and not complemented. The last odd byte counts as the high half of a word.
+/// The one's-complement sum of `bytes` as big-endian 16-bit words on top of `start`, folded to 16
+/// bits and not complemented. The last odd byte counts as the high half of a word.
 pub(super) fn sum(start: u32, bytes: &[u8]) -> u16 {
     let mut total = u64::from(start);
     let mut words = bytes.chunks_exact(2);
@@ -17,9 +17,9 @@ pub(super) fn sum(start: u32, bytes: &[u8]) -> u16 {
     total as u16
 }
 
-/// The sum of the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1): what stands in the checksum field of a
-/// packet whose checksum is still to be completed. `addresses` are source and destination as in the IP
-/// header, of either version; `length` is that of transport header and payload.
+/// The sum of the pseudo-header (RFC 9293 §3.1, RFC 8200 §8.1): what stands in the checksum field
+/// of a packet whose checksum is still to be completed. `addresses` are source and destination as
+/// in the IP header, of either version; `length` is that of transport header and payload.
 pub(super) fn pseudo_header(addresses: &[u8], protocol: u8, length: u32) -> u16 {
     sum(u32::from(protocol) + (length >> 16) + (length & 0xffff), addresses)
 }

@@ -1,10 +1,10 @@
 //! An Ethernet frame of an end: one packet, or a super-packet of several segments.
 //!
-//! The path decides about each segment separately, as a real link would. Surviving segments are sent in as
-//! few frames as possible, because every frame costs a system call. [`Frame::piece`] writes the headers of
-//! such a frame: those of the super-packet, with the sequence number, lengths, identification, flags and
-//! checksums that `tcp_gso_segment` and `inet_gso_segment` would set. The transport checksum stays "to be
-//! completed" (`NEEDS_CSUM`), so no payload byte is read.
+//! The path decides about each segment separately, as a real link would. Surviving segments are
+//! sent in as few frames as possible, because every frame costs a system call. [`Frame::piece`]
+//! writes the headers of such a frame: those of the super-packet, with the sequence number,
+//! lengths, identification, flags and checksums that `tcp_gso_segment` and `inet_gso_segment` would
+//! set. The transport checksum stays "to be completed" (`NEEDS_CSUM`), so no payload byte is read.
 
 use super::checksum;
 use super::vnet::{Gso, NEEDS_CSUM, VnetHeader};
@@ -193,8 +193,8 @@ impl Transport {
     }
 }
 
-/// Payload bytes per segment, ≥ 1, of a frame with this virtio header and `payload` bytes. `None` for an
-/// unsupported kind of super-packet, which would enter the path as one huge packet.
+/// Payload bytes per segment, ≥ 1, of a frame with this virtio header and `payload` bytes. `None`
+/// for an unsupported kind of super-packet, which would enter the path as one huge packet.
 fn segment_of(vnet: &VnetHeader, protocol: Protocol, payload: u32) -> Option<u32> {
     match (vnet.gso, protocol) {
         (Gso::None, _) => Some(payload.max(1)),
@@ -263,8 +263,8 @@ impl Frame {
         (index * self.segment).min(self.payload)
     }
 
-    /// Where in sequence space the data in `count` segments from `first` on begin and end; none without
-    /// data.
+    /// Where in sequence space the data in `count` segments from `first` on begin and end; none
+    /// without data.
     pub(crate) fn sequence_of(&self, first: u16, count: u16) -> Option<(u32, u32)> {
         let Protocol::Tcp { seq, .. } = self.protocol else { return None };
         let start = seq.wrapping_add(self.offset(first.into()));
@@ -272,8 +272,8 @@ impl Frame {
         (payload > 0).then(|| (start, start.wrapping_add(payload)))
     }
 
-    /// The highest sequence number that this TCP acknowledgement reports: the maximum of the cumulative
-    /// acknowledgement and the right edges of its SACK blocks (RFC 2018).
+    /// The highest sequence number that this TCP acknowledgement reports: the maximum of the
+    /// cumulative acknowledgement and the right edges of its SACK blocks (RFC 2018).
     pub(crate) fn highest_received(&self, frame: &[u8]) -> Option<u32> {
         let Protocol::Tcp { ack, .. } = self.protocol else { return None };
         let mut highest = ack;
@@ -299,9 +299,9 @@ impl Frame {
         Some(highest)
     }
 
-    /// Writes the virtio header and the headers of a frame that carries `count` segments from `first`
-    /// on, marked `ecn`, into `headers`; gives the virtio header, the length of the headers, and where in
-    /// `frame` the payload lies.
+    /// Writes the virtio header and the headers of a frame that carries `count` segments from
+    /// `first` on, marked `ecn`, into `headers`; gives the virtio header, the length of the
+    /// headers, and where in `frame` the payload lies.
     pub(crate) fn piece(
         &self,
         frame: &[u8],
@@ -457,7 +457,8 @@ mod tests {
         (vnet, f)
     }
 
-    /// Puts the checksum in as the device at the end of the path would, and checks it as the receiver does.
+    /// Puts the checksum in as the device at the end of the path would, and checks it as the
+    /// receiver does.
     fn complete_and_verify(frame: &Frame, mut packet: Vec<u8>) {
         let t = usize::from(frame.transport);
         let at = t + usize::from(frame.vnet.csum_offset);

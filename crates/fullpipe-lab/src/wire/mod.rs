@@ -1,5 +1,5 @@
-//! The headers that the emulator reads and writes: the virtio header of each frame on an AF_PACKET socket,
-//! and the IP, TCP and UDP headers inside the frame. Payload is never touched.
+//! The headers that the emulator reads and writes: the virtio header of each frame on an AF_PACKET
+//! socket, and the IP, TCP and UDP headers inside the frame. Payload is never touched.
 
 mod check;
 mod checksum;

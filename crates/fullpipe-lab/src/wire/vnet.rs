@@ -1,10 +1,10 @@
-//! `struct virtio_net_hdr` (`include/uapi/linux/virtio_net.h`): the kernel's description of checksums that
-//! it has not computed and super-packets that it has not segmented.
+//! `struct virtio_net_hdr` (`include/uapi/linux/virtio_net.h`): the kernel's description of
+//! checksums that it has not computed and super-packets that it has not segmented.
 
 use fullpipe_kernel::packets::VNET_LEN;
 
-/// The transport checksum holds only the sum of the pseudo-header; the device that puts the packet on a
-/// wire completes it (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+/// The transport checksum holds only the sum of the pseudo-header; the device that puts the packet
+/// on a wire completes it (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 pub(crate) const NEEDS_CSUM: u8 = 1;
 
 /// How a super-packet is segmented.

@@ -26,7 +26,8 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// A connection belongs to the first class of `listed` whose filter matches; otherwise it is grouped `by` the rule.
+    /// A connection belongs to the first class of `listed` whose filter matches; otherwise it is
+    /// grouped `by` the rule.
     pub fn new(listed: Vec<(String, Filter)>, by: GroupBy) -> Classes {
         Classes { listed, by }
     }

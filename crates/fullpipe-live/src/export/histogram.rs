@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// Resolution of native buckets (Prometheus schema 3): 2³ per doubling, so each bound is 1.09 times the one below.
+/// Resolution of native buckets (Prometheus schema 3): 2³ per doubling, so each bound is 1.09 times
+/// the one below.
 pub const SCHEMA: i32 = 3;
-/// Range of native buckets: from 1 µs (2⁻²⁰ s) to about 1 TB/s (2⁴⁰). Values beyond count in the outermost buckets.
+/// Range of native buckets: from 1 µs (2⁻²⁰ s) to about 1 TB/s (2⁴⁰). Values beyond count in the
+/// outermost buckets.
 const RANGE: (i32, i32) = (-20 << SCHEMA, 40 << SCHEMA);
 /// Zero threshold, the default of Prometheus client libraries (2⁻¹²⁸).
 pub const ZERO_THRESHOLD: f64 = 2.938_735_877_055_719e-39;

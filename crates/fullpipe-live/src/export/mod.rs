@@ -1,7 +1,9 @@
-//! Prometheus metrics of the host's connections: counters and histograms by controller and class, never per connection.
+//! Prometheus metrics of the host's connections: counters and histograms by controller and class,
+//! never per connection.
 //!
-//! A [`Tally`] accumulates samples, a [`Page`] is one exposition, and a [`Server`] serves it. A scrape costs only its
-//! bytes: the kernel is queried once per interval, whatever the number of scrapers.
+//! A [`Tally`] accumulates samples, a [`Page`] is one exposition, and a [`Server`] serves it. A
+//! scrape costs only its bytes: the kernel is queried once per interval, whatever the number of
+//! scrapers.
 
 mod classes;
 mod family;

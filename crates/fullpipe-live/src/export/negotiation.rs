@@ -11,7 +11,8 @@ pub enum Form {
     Text,
 }
 
-/// The format with the highest quality in these `Accept` headers; among equals, the richest one. Text if none is named.
+/// The format with the highest quality in these `Accept` headers; among equals, the richest one.
+/// Text if none is named.
 pub fn negotiate<'a>(accept: impl Iterator<Item = &'a str>) -> Form {
     let ranges = accept.flat_map(|header| header.split(','));
     let known = ranges.filter_map(|range| {

@@ -25,7 +25,8 @@ impl Default for Processor {
 }
 
 impl Processor {
-    /// Reads the CPU time of these (class, control group) pairs. A group that is removed and recreated starts at zero.
+    /// Reads the CPU time of these (class, control group) pairs. A group that is removed and
+    /// recreated starts at zero.
     pub fn sample(&mut self, groups: &BTreeSet<(&str, &str)>) {
         let Some(root) = &self.root else { return };
         let mut current = HashMap::with_capacity(groups.len());

@@ -1,5 +1,5 @@
-//! The protobuf exposition format, which carries native histograms: delimited messages of `io.prometheus.client`
-//! (client_model, `metrics.proto`).
+//! The protobuf exposition format, which carries native histograms: delimited messages of
+//! `io.prometheus.client` (client_model, `metrics.proto`).
 //!
 //! Only the fields written here are defined; all others are optional.
 
@@ -202,7 +202,8 @@ mod tests {
         assert_eq!(families[1].metrics[0].gauge.as_ref().unwrap().value, -1.0);
         let y = families[2].metrics[0].histogram.as_ref().unwrap();
         assert_eq!((y.count, y.zero, y.schema), (5, 1, 3));
-        // 0.5 is the bound of bucket -8; 0.55 is in (2^(-7/8), 2^(-6/8)] = (0.545, 0.595]; 8 is that of bucket 24.
+        // 0.5 is the bound of bucket -8; 0.55 is in (2^(-7/8), 2^(-6/8)] = (0.545, 0.595]; 8 is that of
+        // bucket 24.
         let spans: Vec<_> = y.spans.iter().map(|s| (s.offset, s.length)).collect();
         assert_eq!((spans, &*y.deltas), (vec![(-8, 1), (1, 1), (29, 1)], &[2, -1, 0][..]));
         assert_eq!(y.buckets.iter().map(|b| b.cumulative).collect::<Vec<_>>(), [4, 5]);

@@ -28,8 +28,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Maximum concurrent connections; further ones wait in the accept queue.
 const MAX_SCRAPES: usize = 256;
-/// Maximum concurrent connections of one address (an IPv6 /64). A further one replaces the oldest of the same address, so
-/// that no address can block others, nor its own scraper.
+/// Maximum concurrent connections of one address (an IPv6 /64). A further one replaces the oldest
+/// of the same address, so that no address can block others, nor its own scraper.
 const MAX_PER_ADDRESS: usize = 16;
 /// Timeout for the TLS handshake, and for the request header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -190,7 +190,8 @@ fn counted_address(peer: SocketAddr) -> IpAddr {
 }
 
 impl Pages {
-    /// Serves the HTML page that `render` returns at `/`: rendered on request in a blocking thread, at most twice a minute.
+    /// Serves the HTML page that `render` returns at `/`: rendered on request in a blocking thread,
+    /// at most twice a minute.
     pub fn with_front(self, render: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Pages {
         Pages { front: Some(Arc::new(Front { render: Box::new(render), last: Mutex::new(None) })), ..self }
     }

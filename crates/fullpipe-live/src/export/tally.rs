@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum pairs of controller and class, besides one for all others: bounds the number of series.
 pub const MAX_PAIRS: usize = 16;
-/// How long a pair without connections is kept when others need its place, so that its counts are scraped.
+/// How long a pair without connections is kept when others need its place, so that its counts are
+/// scraped.
 const RETENTION_S: f64 = 600.0;
 /// Maximum pairs of controller and state.
 const MAX_STATES: usize = 32;
@@ -163,8 +164,8 @@ impl Tally {
         self.failed += 1;
     }
 
-    /// Adds a sample. Data moved before the first sample is not counted, nor data that a connection moved between its
-    /// last sample and its end.
+    /// Adds a sample. Data moved before the first sample is not counted, nor data that a connection
+    /// moved between its last sample and its end.
     pub fn add(&mut self, snapshot: &Snapshot) {
         let first = self.last_s.is_none();
         if first {
@@ -214,7 +215,8 @@ impl Tally {
         let groups: BTreeSet<_> =
             snapshot.connections.iter().filter_map(|connection| self.classes.group_of(connection)).collect();
         self.processor.sample(&groups);
-        // A dump occasionally misses a socket whose hash bucket changes meanwhile: when it reappears, it continues.
+        // A dump occasionally misses a socket whose hash bucket changes meanwhile: when it reappears, it
+        // continues.
         self.known.retain(|_, (at, _)| sample - *at < 3);
         // Sessions and containers come and go; reuse the places of those that are gone.
         if self.pairs.len() >= MAX_PAIRS {

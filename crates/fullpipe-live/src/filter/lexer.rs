@@ -10,8 +10,8 @@ pub(super) struct Token {
 
 const OPERATORS: [&str; 14] = ["&&", "||", "==", "!=", ">=", "<=", "(", ")", "!", "&", "|", "=", ">", "<"];
 
-/// Splits a filter into words and operators. Quotes group words with blanks or operators; an unclosed quote extends to
-/// the end.
+/// Splits a filter into words and operators. Quotes group words with blanks or operators; an
+/// unclosed quote extends to the end.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let chars: Vec<char> = text.chars().collect();
     let mut tokens = Vec::new();

@@ -1,5 +1,5 @@
-//! Connection filters: the expression language of `ss` (ss(8), ssfilter), extended with controller, process, control
-//! group and unit.
+//! Connection filters: the expression language of `ss` (ss(8), ssfilter), extended with controller,
+//! process, control group and unit.
 //!
 //! ```text
 //! EXPRESSION = TERM { (or | '|' | '||') TERM }

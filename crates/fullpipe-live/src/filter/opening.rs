@@ -1,5 +1,5 @@
-//! The part of a filter that can be evaluated when a connection opens, from its two addresses and ports only: in postfix
-//! order, for evaluation by a program in the kernel.
+//! The part of a filter that can be evaluated when a connection opens, from its two addresses and
+//! ports only: in postfix order, for evaluation by a program in the kernel.
 
 use super::{End, Expression, Filter, Operator};
 use fullpipe_kernel::tcp_info::State;
@@ -32,7 +32,8 @@ impl Filter {
     /// The condition for a connection that opens; empty if every connection matches.
     ///
     /// # Errors
-    /// When the filter uses a property that is not yet known then. The message names it and an alternative.
+    /// When the filter uses a property that is not yet known then. The message names it and an
+    /// alternative.
     pub fn opening_steps(&self) -> Result<Vec<OpeningStep>, String> {
         let mut steps = Vec::new();
         if self.0 != Expression::All(Vec::new()) {

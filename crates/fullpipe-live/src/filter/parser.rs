@@ -281,7 +281,8 @@ fn service(name: &str) -> Option<u16> {
     })
 }
 
-/// `ADDRESS`, `ADDRESS/LENGTH`, each with `:PORT`, IPv6 with a port in square brackets, `*` for any address.
+/// `ADDRESS`, `ADDRESS/LENGTH`, each with `:PORT`, IPv6 with a port in square brackets, `*` for any
+/// address.
 fn host(text: &str) -> Result<(Option<IpNet>, Option<u16>), Mistake> {
     let (address, after) = if let Some(rest) = text.strip_prefix('[') {
         rest.split_once(']')

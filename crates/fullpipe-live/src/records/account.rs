@@ -22,7 +22,8 @@ pub(super) fn record(
     epoch: f64,
     number: u32,
 ) -> Connection {
-    // If it was open before, assume that the end with the lower port is the server: clients use ephemeral ports.
+    // If it was open before, assume that the end with the lower port is the server: clients use
+    // ephemeral ports.
     let active = closed.opened.map_or(closed.local.port() > closed.remote.port(), |opened| opened.active);
     let start = closed.opened.map_or(began, |opened| opened.at);
     let duration = closed.closed.since(start.min(closed.closed));

@@ -12,8 +12,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 pub enum Anonymiser {
     /// By the /24, or the /48 for IPv6.
     Prefix,
-    /// By a keyed hash (HMAC-SHA256) in [`ANONYMISED_PREFIX`]: 32 bits of the prefix's hash and 32 of the address's, so that
-    /// common prefixes stay recognisable.
+    /// By a keyed hash (HMAC-SHA256) in [`ANONYMISED_PREFIX`]: 32 bits of the prefix's hash and 32
+    /// of the address's, so that common prefixes stay recognisable.
     Hash(Key),
 }
 

@@ -1,4 +1,5 @@
-//! Records of closed connections: from the counters of a closed socket to the schema `fullpipe/connection/1`.
+//! Records of closed connections: from the counters of a closed socket to the schema
+//! `fullpipe/connection/1`.
 
 mod account;
 mod anonymous;
@@ -25,13 +26,14 @@ pub struct Records {
 }
 
 impl Records {
-    /// Records connections that match `filter`; `began` is the start of recording on the kernel's monotonic clock.
+    /// Records connections that match `filter`; `began` is the start of recording on the kernel's
+    /// monotonic clock.
     pub fn new(filter: Filter, anonymiser: Option<Anonymiser>, began: Time) -> Records {
         Records { filter, anonymiser, cgroups: Cgroups::default(), began, count: 0 }
     }
 
-    /// The record of a socket; `None` if it does not match. `epoch` is the offset from the kernel's monotonic clock to
-    /// Unix time, in seconds.
+    /// The record of a socket; `None` if it does not match. `epoch` is the offset from the kernel's
+    /// monotonic clock to Unix time, in seconds.
     pub fn record(&mut self, closed: &ClosedSocket, epoch: f64) -> Option<Connection> {
         let process = closed
             .process

@@ -87,8 +87,8 @@ impl App {
         self.histories.add(&self.snapshot, self.selected);
     }
 
-    /// Frees the current sample before the next one is taken, so that a large host's connections are not in memory twice.
-    /// The terminal keeps its contents.
+    /// Frees the current sample before the next one is taken, so that a large host's connections
+    /// are not in memory twice. The terminal keeps its contents.
     pub fn release_snapshot(&mut self) {
         if !self.paused {
             self.snapshot.connections = Vec::new();
@@ -198,7 +198,8 @@ impl App {
     }
 }
 
-/// Shows samples of `reader` until the user quits or `should_stop` returns true; `recorder` receives each sample.
+/// Shows samples of `reader` until the user quits or `should_stop` returns true; `recorder`
+/// receives each sample.
 ///
 /// # Errors
 /// When the terminal is closed or sampling fails. The terminal is restored in any case.
@@ -249,8 +250,8 @@ pub fn run(
     outcome.and(restored.map_err(ViewError::Terminal))
 }
 
-/// Waits for input; true if there is some. `event::poll` is not used for waiting: on a closed terminal without SIGHUP
-/// (nohup) it would read end-of-file forever.
+/// Waits for input; true if there is some. `event::poll` is not used for waiting: on a closed
+/// terminal without SIGHUP (nohup) it would read end-of-file forever.
 fn wait_for_input(wait: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];

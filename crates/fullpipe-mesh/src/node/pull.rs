@@ -98,7 +98,8 @@ impl Bounds<'_> {
     }
 }
 
-/// From the ids of a site's store to those of the mesh file; `None` for names that it does not have.
+/// From the ids of a site's store to those of the mesh file; `None` for names that it does not
+/// have.
 struct Translation {
     own: SiteId,
     sites: Vec<Option<SiteId>>,

@@ -1,5 +1,5 @@
-//! A store's directory, handled through a descriptor: its owner is another user than the root process
-//! that prepares it, so no path inside it can be trusted twice.
+//! A store's directory, handled through a descriptor: its owner is another user than the root
+//! process that prepares it, so no path inside it can be trusted twice.
 
 use super::FILE;
 use nix::errno::Errno;
@@ -51,13 +51,13 @@ impl Directory {
         self.owner
     }
 
-    /// Makes `uid` and `gid` the owner of the directory and of the store's files in it. Only regular
-    /// files with a single link are changed, through the descriptor that was checked, and only where
-    /// the owner differs.
+    /// Makes `uid` and `gid` the owner of the directory and of the store's files in it. Only
+    /// regular files with a single link are changed, through the descriptor that was checked,
+    /// and only where the owner differs.
     ///
     /// # Errors
-    /// If the directory belongs to another user and contains other files than a store's, or a change
-    /// of owner fails.
+    /// If the directory belongs to another user and contains other files than a store's, or a
+    /// change of owner fails.
     pub fn give_to(&self, uid: Uid, gid: Gid) -> io::Result<()> {
         if self.owner != uid {
             self.refuse_other_contents()?;

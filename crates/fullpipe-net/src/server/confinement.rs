@@ -11,9 +11,10 @@ const DEFAULT_USER: &str = "nobody";
 
 impl Server {
     /// Drops what serving does not need: root privileges (for those of `user`, or of the default
-    /// user if started by root), file access, program execution and system calls. What the kernel does not
-    /// support is reported in the event `listening`. This applies to the calling thread and the
-    /// threads it creates, so call it before starting any other; it cannot be undone.
+    /// user if started by root), file access, program execution and system calls. What the kernel
+    /// does not support is reported in the event `listening`. This applies to the calling
+    /// thread and the threads it creates, so call it before starting any other; it cannot be
+    /// undone.
     ///
     /// # Errors
     /// If the user does not exist or cannot be assumed.

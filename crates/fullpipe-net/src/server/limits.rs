@@ -14,8 +14,8 @@ pub struct Limits {
     pub connections: usize,
     /// Maximum concurrent connections per address (IPv6: per /64).
     pub connections_per_address: usize,
-    /// Maximum concurrent tests and HTTP transfers; those of one address (IPv6: per /64) are at most
-    /// three quarters of them.
+    /// Maximum concurrent tests and HTTP transfers; those of one address (IPv6: per /64) are at
+    /// most three quarters of them.
     pub clients: usize,
     /// Maximum streams per direction of a test.
     pub streams: u32,

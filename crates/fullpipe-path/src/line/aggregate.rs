@@ -1,5 +1,5 @@
-//! Aggregation: delivery in bursts, as on Wi-Fi, cable and cellular links, above all of acknowledgements
-//! (paper §6.2).
+//! Aggregation: delivery in bursts, as on Wi-Fi, cable and cellular links, above all of
+//! acknowledgements (paper §6.2).
 
 use std::collections::HashMap;
 
@@ -18,14 +18,15 @@ pub struct AggregateSpec {
     /// Packets are delivered at multiples of this time only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<Span>,
-    /// Most packets of a burst. With `hold` a full burst is delivered at once, with `every` the rest waits
-    /// for the next time.
+    /// Most packets of a burst. With `hold` a full burst is delivered at once, with `every` the
+    /// rest waits for the next time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<u32>,
     /// Most bytes of a burst, at least one MTU: a packet that no longer fits starts the next burst.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<Bytes>,
-    /// Of this many successive pure acknowledgements of a flow in a burst, only the last is delivered.
+    /// Of this many successive pure acknowledgements of a flow in a burst, only the last is
+    /// delivered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thin: Option<u32>,
 }

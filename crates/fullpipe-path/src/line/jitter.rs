@@ -14,8 +14,8 @@ pub struct JitterSpec {
     /// Distribution of the deviation.
     #[serde(default)]
     pub distribution: Distribution,
-    /// Whether packets may overtake one another. Otherwise an early packet waits for its predecessor, which
-    /// increases the mean delay.
+    /// Whether packets may overtake one another. Otherwise an early packet waits for its
+    /// predecessor, which increases the mean delay.
     #[serde(default)]
     pub reorder: bool,
 }

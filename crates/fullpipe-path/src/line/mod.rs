@@ -115,8 +115,8 @@ impl<T> Line<T> {
         self.next
     }
 
-    /// The earliest possible arrival, if the next packet departs at `departs` at the earliest and the delay
-    /// may change at `changes`.
+    /// The earliest possible arrival, if the next packet departs at `departs` at the earliest and
+    /// the delay may change at `changes`.
     #[inline(always)]
     pub fn wake(&self, departs: Time, changes: Time) -> Time {
         let early = self.unordered || self.aggregate.as_ref().is_some_and(Aggregate::may_be_early);
@@ -130,8 +130,8 @@ impl<T> Line<T> {
         departs + self.delay
     }
 
-    /// A packet departs from the server. Packets stay in order even if the delay becomes shorter, unless
-    /// jitter or reordering is configured.
+    /// A packet departs from the server. Packets stay in order even if the delay becomes shorter,
+    /// unless jitter or reordering is configured.
     #[inline(always)]
     pub fn push(&mut self, departed: Time, packet: Packet<T>) {
         if self.plain {
@@ -186,7 +186,8 @@ impl<T> Line<T> {
         self.free.peek().is_some_and(|first| first.arrival.at < ordered)
     }
 
-    /// Adds the packet that would arrive at `at` to a burst, with aggregation; returns when it arrives.
+    /// Adds the packet that would arrive at `at` to a burst, with aggregation; returns when it
+    /// arrives.
     fn join(&mut self, at: Time, packet: &Packet<T>) -> Time {
         let Some(aggregate) = &mut self.aggregate else {
             return at;

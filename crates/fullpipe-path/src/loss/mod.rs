@@ -1,7 +1,7 @@
 //! Loss models, one file per model.
 //!
-//! To add a model, add a file here and a line in [`loss_models!`](self); scenario files, schema and engines
-//! then support it.
+//! To add a model, add a file here and a line in [`loss_models!`](self); scenario files, schema and
+//! engines then support it.
 
 mod bernoulli;
 mod gilbert_elliott;

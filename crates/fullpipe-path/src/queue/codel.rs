@@ -107,7 +107,8 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// Counts `drops` that the caller made: they signalled congestion, so the law continues from there.
+    /// Counts `drops` that the caller made: they signalled congestion, so the law continues from
+    /// there.
     pub fn also_dropped(&mut self, drops: u32) {
         self.count = self.count.saturating_add(drops);
     }

@@ -1,8 +1,8 @@
 //! Deficit round robin with new and old flows (RFC 8290 §4.2), shared by the fair queues.
 //!
-//! A flow that starts to send precedes all that have been sending, for one quantum, so sparse flows do not
-//! wait behind bulk flows. A flow whose queue runs empty passes through the list of old flows once, so that
-//! it cannot become new again by pausing for a packet.
+//! A flow that starts to send precedes all that have been sending, for one quantum, so sparse flows
+//! do not wait behind bulk flows. A flow whose queue runs empty passes through the list of old
+//! flows once, so that it cannot become new again by pausing for a packet.
 
 use std::collections::VecDeque;
 
@@ -104,7 +104,8 @@ impl<Q> Fair<Q> {
         self.flows[flow].credit -= i64::from(bytes);
     }
 
-    /// The flow whose turn it is has nothing to send; returns whether it was removed from the lists.
+    /// The flow whose turn it is has nothing to send; returns whether it was removed from the
+    /// lists.
     fn empty(&mut self) -> bool {
         if let Some(flow) = self.new.pop_front() {
             if !self.old.is_empty() {
@@ -134,8 +135,8 @@ impl<Q: Waiting> Fair<Q> {
         result
     }
 
-    /// Removes the next packet. `take` dequeues from the flow whose turn it is; `silent` is called for each
-    /// flow that had none and was removed from the lists.
+    /// Removes the next packet. `take` dequeues from the flow whose turn it is; `silent` is called
+    /// for each flow that had none and was removed from the lists.
     pub fn dequeue<T>(
         &mut self,
         mut take: impl FnMut(&mut Q) -> Option<Packet<T>>,

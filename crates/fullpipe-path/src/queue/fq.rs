@@ -1,5 +1,5 @@
-//! Fair queueing after Linux `sch_fq`: one queue per flow, without hash collisions, and deficit round robin
-//! by bytes. Pacing is up to the sender here.
+//! Fair queueing after Linux `sch_fq`: one queue per flow, without hash collisions, and deficit
+//! round robin by bytes. Pacing is up to the sender here.
 
 use std::collections::HashMap;
 

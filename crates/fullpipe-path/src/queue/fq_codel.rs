@@ -83,8 +83,8 @@ impl QueueKind for FqCodelSpec {
     }
 }
 
-/// Packets that are dropped at a time from the largest queue when the limit is reached, so that it is
-/// searched rarely (Linux `drop_batch_size`).
+/// Packets that are dropped at a time from the largest queue when the limit is reached, so that it
+/// is searched rarely (Linux `drop_batch_size`).
 const DROP_BATCH: u32 = 64;
 
 /// The queues.

@@ -1,7 +1,7 @@
 //! Queues in front of a rate, one file per discipline.
 //!
-//! To add a discipline, add a file here and a line in [`queues!`](self); scenario files, schema, help and
-//! engines then support it.
+//! To add a discipline, add a file here and a line in [`queues!`](self); scenario files, schema,
+//! help and engines then support it.
 
 mod backlog;
 mod codel;

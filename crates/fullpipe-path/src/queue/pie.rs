@@ -213,7 +213,8 @@ impl Control {
         drop
     }
 
-    /// Catches up on the adjustments since the last packet, during which the backlog did not change.
+    /// Catches up on the adjustments since the last packet, during which the backlog did not
+    /// change.
     fn catch_up(&mut self, now: Time, law: &Law, backlog: u64) {
         while self.next_update <= now {
             let before = *self;

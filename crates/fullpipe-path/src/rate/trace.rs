@@ -36,8 +36,8 @@ pub enum TraceError {
     /// A line that is not a number of milliseconds.
     #[error("line {line} is not a whole number of milliseconds")]
     NotANumber {
-        /// Counted from 1. What the line says is not repeated: the file may be one that its reader may not
-        /// see.
+        /// Counted from 1. What the line says is not repeated: the file may be one that its reader
+        /// may not see.
         line: usize,
     },
     /// A time before its predecessor.

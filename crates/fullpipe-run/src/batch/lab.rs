@@ -13,8 +13,8 @@ pub struct LabOptions<'a> {
     pub share_machine: bool,
     /// How many times an invalid run is repeated; the last repeat has the machine to itself.
     pub retries: u32,
-    /// Prefix of captures: `PREFIX-client.pcap` and `PREFIX-server.pcap`, with the number of the run after
-    /// PREFIX if there are several.
+    /// Prefix of captures: `PREFIX-client.pcap` and `PREFIX-server.pcap`, with the number of the
+    /// run after PREFIX if there are several.
     pub pcap: Option<PathBuf>,
     /// Loads controllers that the kernel lacks.
     pub loader: &'a dyn ControllerLoader,
@@ -26,7 +26,8 @@ impl LabOptions<'_> {
 }
 
 impl Default for LabOptions<'_> {
-    /// One run after another, the default number of repeats, no captures, the kernel's own controllers.
+    /// One run after another, the default number of repeats, no captures, the kernel's own
+    /// controllers.
     fn default() -> Self {
         LabOptions { share_machine: false, retries: Self::DEFAULT_RETRIES, pcap: None, loader: &NoLoader }
     }
@@ -112,8 +113,8 @@ fn is_invalid(slot: &Slot) -> bool {
     matches!(&*slot, Some(Ok(run)) if !run.valid)
 }
 
-/// Stores the result of an attempt. An invalid run, which is marked as such, is kept if a repeat of it
-/// fails.
+/// Stores the result of an attempt. An invalid run, which is marked as such, is kept if a repeat of
+/// it fails.
 fn settle(slot: &mut Option<Result<Box<Recording>, RunError>>, mut ended: Result<Box<Recording>, RunError>) {
     let note = |run: &mut Recording, text: String| {
         if let Some(health) = &mut run.health {

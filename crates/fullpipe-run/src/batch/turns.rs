@@ -1,19 +1,19 @@
 //! Decides which lab runs may share the machine at a time.
 //!
-//! A lab run measures the machine along with TCP unless the machine has spare capacity. Slow paths need
-//! little: runs share the machine while the sum of their rates stays below what it carries in time.
-//! That is verified, not assumed: every recording reports its emulator's lateness.
+//! A lab run measures the machine along with TCP unless the machine has spare capacity. Slow paths
+//! need little: runs share the machine while the sum of their rates stays below what it carries in
+//! time. That is verified, not assumed: every recording reports its emulator's lateness.
 
 use fullpipe_experiment::scenario::Scenario;
 use fullpipe_units::{Rate, Span};
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Total rate of the runs that share the machine, per processor. A run at 100 Mbit/s takes about 0.15 to
-/// 0.3 processors, including its two ends.
+/// Total rate of the runs that share the machine, per processor. A run at 100 Mbit/s takes about
+/// 0.15 to 0.3 processors, including its two ends.
 const SHARED_BY_RUNS: Rate = Rate::from_bits_per_sec(200_000_000);
 
-/// Most runs at a time, however slow: each is a process with its threads, sockets and namespaces. Runs at
-/// 100 Mbit/s next to thirty-three at 128 kbit/s carry as much as they do alone.
+/// Most runs at a time, however slow: each is a process with its threads, sockets and namespaces.
+/// Runs at 100 Mbit/s next to thirty-three at 128 kbit/s carry as much as they do alone.
 const MAX_AT_A_TIME: usize = 48;
 
 /// The jobs that wait for their turn.

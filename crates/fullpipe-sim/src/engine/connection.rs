@@ -74,9 +74,9 @@ struct ExtraDelay {
 
 /// A connection: both ends and the application.
 ///
-/// With thousands of connections each event misses the processor's caches, and its cost is mostly the
-/// number of cache lines that it touches. So the fields that every event uses come first, and what few
-/// flows have is boxed.
+/// With thousands of connections each event misses the processor's caches, and its cost is mostly
+/// the number of cache lines that it touches. So the fields that every event uses come first, and
+/// what few flows have is boxed.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Connection<C> {
@@ -173,7 +173,8 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    /// Whether it has ended for flows that wait for it: all is delivered, or its application has stopped.
+    /// Whether it has ended for flows that wait for it: all is delivered, or its application has
+    /// stopped.
     pub fn has_ended(&self) -> bool {
         self.completed != Time::NEVER || self.stop_at != self.stop
     }

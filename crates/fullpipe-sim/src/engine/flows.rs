@@ -67,8 +67,8 @@ impl Flows {
         })
     }
 
-    /// Processes what is due on `way`; packets sent in response leave by `other`. Returns the number of
-    /// outcomes.
+    /// Processes what is due on `way`; packets sent in response leave by `other`. Returns the
+    /// number of outcomes.
     #[inline]
     pub fn advance(&mut self, now: Time, way: &mut OneWay, other: &mut TimedPath, wakes: &mut Wakes) -> u64 {
         if way.path.next() > now {

@@ -65,15 +65,16 @@ impl<'a> Simulation<'a> {
         self
     }
 
-    /// Stops the run with [`SimError::TooManyEvents`] after `n` events, instead of after the number that
-    /// the path's rates can account for.
+    /// Stops the run with [`SimError::TooManyEvents`] after `n` events, instead of after the number
+    /// that the path's rates can account for.
     pub fn max_events(mut self, n: u64) -> Self {
         self.max_events = Some(n);
         self
     }
 
-    /// Makes the first flow's receiver behave like an observed one: each entry of `behaviour` applies from
-    /// its byte on, in their order. An empty slice leaves the receiver as the scenario defines it.
+    /// Makes the first flow's receiver behave like an observed one: each entry of `behaviour`
+    /// applies from its byte on, in their order. An empty slice leaves the receiver as the
+    /// scenario defines it.
     pub fn receiver_behaviour(mut self, behaviour: &'a [ReceiverBehaviour]) -> Self {
         self.receiver_behaviour = behaviour;
         self
@@ -87,7 +88,8 @@ impl<'a> Simulation<'a> {
         self.run_with(&mut |_| ControlFlow::Continue(()))
     }
 
-    /// Runs it and calls `progress` now and then with the virtual time; [`ControlFlow::Break`] stops it.
+    /// Runs it and calls `progress` now and then with the virtual time; [`ControlFlow::Break`]
+    /// stops it.
     ///
     /// # Errors
     /// See [`SimError`].

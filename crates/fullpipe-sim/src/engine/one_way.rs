@@ -8,8 +8,8 @@ use fullpipe_cc::Time;
 use fullpipe_experiment::scenario::{Direction, Scenario};
 use fullpipe_path::{Change, LinkStats, Outcome, Packet, Path};
 
-/// A path that caches the time of its next event: querying it dominates the cost of an event that only
-/// concerns the other direction.
+/// A path that caches the time of its next event: querying it dominates the cost of an event that
+/// only concerns the other direction.
 pub(crate) struct TimedPath {
     path: Path<Segment>,
     next: Time,

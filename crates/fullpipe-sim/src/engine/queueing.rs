@@ -1,5 +1,5 @@
-//! Queueing delay of data packets: their transit time beyond propagation and transmission. On paths whose
-//! delay varies for other reasons, the longest queue's delay is sampled instead.
+//! Queueing delay of data packets: their transit time beyond propagation and transmission. On paths
+//! whose delay varies for other reasons, the longest queue's delay is sampled instead.
 
 use super::access::Access;
 use fullpipe_cc::{Span, Time};
@@ -8,8 +8,8 @@ use fullpipe_units::Rate;
 
 #[derive(Debug)]
 pub(crate) enum Queueing {
-    /// Constant delays: transit time of a full-MTU packet through empty queues, and how much less each
-    /// missing byte takes, in 2⁻²⁰ ns.
+    /// Constant delays: transit time of a full-MTU packet through empty queues, and how much less
+    /// each missing byte takes, in 2⁻²⁰ ns.
     Transit { empty: Span, mtu: u32, per_byte: u64 },
     /// Varying delays: the longest queue's delay when last sampled.
     Observed(Span),

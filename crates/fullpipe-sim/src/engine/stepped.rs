@@ -6,8 +6,8 @@ use fullpipe_cc::{CongestionControl, Time};
 use fullpipe_experiment::recording::Recording;
 use std::ops::ControlFlow;
 
-/// A running simulation ([`Simulation::start`](super::Simulation::start)). The result does not depend on
-/// the size of the steps.
+/// A running simulation ([`Simulation::start`](super::Simulation::start)). The result does not
+/// depend on the size of the steps.
 ///
 /// ```
 /// use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};

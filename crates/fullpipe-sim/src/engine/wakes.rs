@@ -1,6 +1,6 @@
-//! The flow with the earliest timer: a four-way tournament tree over the flows. Reading it is O(1); an
-//! update is O(log n) at most and stops as soon as a match's winner stays the same. With many flows the
-//! winner is unpredictable, so it is found without branches.
+//! The flow with the earliest timer: a four-way tournament tree over the flows. Reading it is O(1);
+//! an update is O(log n) at most and stops as soon as a match's winner stays the same. With many
+//! flows the winner is unpredictable, so it is found without branches.
 
 use fullpipe_cc::Time;
 
@@ -9,8 +9,8 @@ const MATCH: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Wakes {
-    /// Per round, the wake times of its entrants: first the flows, in matches of `4i..4i+4`, then the
-    /// winners of those matches, and so on until one match is left.
+    /// Per round, the wake times of its entrants: first the flows, in matches of `4i..4i+4`, then
+    /// the winners of those matches, and so on until one match is left.
     rounds: Vec<Box<[Match]>>,
     first: Time,
     first_flow: usize,
@@ -64,8 +64,8 @@ impl Wakes {
         self.first_flow
     }
 
-    /// Lets `flow` wake at `at`, unless it wakes earlier anyway: a wake that has become unnecessary is
-    /// cheaper to ignore when it comes than to move with each ACK.
+    /// Lets `flow` wake at `at`, unless it wakes earlier anyway: a wake that has become unnecessary
+    /// is cheaper to ignore when it comes than to move with each ACK.
     #[inline]
     pub fn no_later(&mut self, flow: usize, at: Time) {
         if at < self.rounds[0][flow / MATCH].0[flow % MATCH] {

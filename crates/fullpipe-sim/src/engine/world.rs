@@ -10,15 +10,15 @@ use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Scenario};
 use fullpipe_units::Rate;
 use std::ops::ControlFlow;
 
-/// Most rows that all flows together record: with more, the sampling interval becomes a multiple of the
-/// scenario's.
+/// Most rows that all flows together record: with more, the sampling interval becomes a multiple of
+/// the scenario's.
 const MAX_ROWS: u64 = 1 << 17;
 /// Events between two checks of the budget and two reports of progress.
 const REPORT_INTERVAL: u64 = 1 << 14;
 /// Most events of any run: minutes of processor time.
 const MAX_EVENTS: u64 = 1 << 33;
-/// Most events of a run over a path without a rate, where nothing else bounds their number: a minute of
-/// processor time.
+/// Most events of a run over a path without a rate, where nothing else bounds their number: a
+/// minute of processor time.
 const MAX_EVENTS_WITHOUT_RATE: u64 = 1 << 28;
 
 /// The state of a run.
@@ -91,8 +91,8 @@ impl World {
         self.advance(Time::NEVER, progress).map(drop)
     }
 
-    /// Processes all events up to and including `to`, as [`run`](Self::run) does. Returns whether the run
-    /// continues.
+    /// Processes all events up to and including `to`, as [`run`](Self::run) does. Returns whether
+    /// the run continues.
     pub fn advance(
         &mut self,
         to: Time,
@@ -196,7 +196,8 @@ impl World {
     }
 }
 
-/// Refuses a path without rate and delay, on which a flow would send forever before any time passes.
+/// Refuses a path without rate and delay, on which a flow would send forever before any time
+/// passes.
 fn check_takes_time(scenario: &Scenario, flows: &[FlowSpec]) -> Result<(), SimError> {
     let both = [Direction::Forward, Direction::Reverse];
     let delayed = |direction| scenario.path.links(direction).iter().any(|link| !link.delay.is_zero());
@@ -212,8 +213,8 @@ fn check_takes_time(scenario: &Scenario, flows: &[FlowSpec]) -> Result<(), SimEr
     }))
 }
 
-/// Number of events that the path's rates can account for, with a wide margin. A run that exceeds it is on
-/// a path that carries more packets than can be simulated.
+/// Number of events that the path's rates can account for, with a wide margin. A run that exceeds
+/// it is on a path that carries more packets than can be simulated.
 fn budget(scenario: &Scenario, flows: u64) -> u64 {
     const SMALLEST_PACKET: u64 = 40;
     const EVENTS_PER_PACKET: u64 = 8;

@@ -1,5 +1,5 @@
-//! Acknowledgment at the frequency that the sender requests (draft-ietf-quic-ack-frequency §6). Segments
-//! stand in for packets, except that a retransmission keeps its number.
+//! Acknowledgment at the frequency that the sender requests (draft-ietf-quic-ack-frequency §6).
+//! Segments stand in for packets, except that a retransmission keeps its number.
 
 use super::reassembly::{Arrival, Reassembly};
 use crate::segment::MAX_SACK_BLOCKS;
@@ -29,8 +29,8 @@ impl RequestedPolicy {
         self.due
     }
 
-    /// Segment `seq` arrived, `marked` if it has the CE codepoint, and is in `queue`. Returns whether to
-    /// acknowledge at once.
+    /// Segment `seq` arrived, `marked` if it has the CE codepoint, and is in `queue`. Returns
+    /// whether to acknowledge at once.
     pub fn on_data(
         &mut self,
         now: Time,
@@ -54,8 +54,8 @@ impl RequestedPolicy {
             || self.is_reordered(seq, queue)
     }
 
-    /// Whether a gap has reached the reordering threshold, or a segment arrived that was reported missing
-    /// (§6.2).
+    /// Whether a gap has reached the reordering threshold, or a segment arrived that was reported
+    /// missing (§6.2).
     fn is_reordered(&self, seq: u64, queue: &Reassembly) -> bool {
         let threshold = u64::from(self.requested.reordering_threshold);
         if threshold == 0 {

@@ -1,5 +1,5 @@
-//! Linux's policy of acknowledging: every second full segment, at once where the sender needs to know, at
-//! the latest after a delay, and compressed while a hole is open (`__tcp_ack_snd_check`,
+//! Linux's policy of acknowledging: every second full segment, at once where the sender needs to
+//! know, at the latest after a delay, and compressed while a hole is open (`__tcp_ack_snd_check`,
 //! `tcp_event_data_recv`, `tcp_enter_quickack_mode`).
 
 use super::reassembly::Arrival;
@@ -84,8 +84,8 @@ impl AckPolicy {
         self.quick |= 1;
     }
 
-    /// Data arrived and changed the receive queue, which is now in order up to `next_bytes`. Returns
-    /// whether to acknowledge at once.
+    /// Data arrived and changed the receive queue, which is now in order up to `next_bytes`.
+    /// Returns whether to acknowledge at once.
     #[inline]
     pub fn on_data(
         &mut self,
@@ -138,8 +138,8 @@ impl AckPolicy {
         false
     }
 
-    /// The delay follows the gaps between arrivals. After a pause longer than a timeout the sender is in
-    /// slow start again and gets quick ACKs.
+    /// The delay follows the gaps between arrivals. After a pause longer than a timeout the sender
+    /// is in slow start again and gets quick ACKs.
     fn adapt(&mut self, now: Time, rtt: Option<Span>) {
         if let Some(last) = self.last_data {
             let gap = now.since(last);

@@ -119,16 +119,16 @@ impl Receiver {
         }
     }
 
-    /// Whether an ACK is held back and must be sent before `data` is processed: `data` changes more runs than one
-    /// ACK reports (`tcp_sack_compress_send_ack`).
+    /// Whether an ACK is held back and must be sent before `data` is processed: `data` changes more
+    /// runs than one ACK reports (`tcp_sack_compress_send_ack`).
     #[inline]
     pub fn must_acknowledge_before(&self, data: &Segment) -> bool {
         matches!(&self.policy, Policy::Linux(policy) if policy.holds_ack())
             && self.queue.must_report_before(data.seq)
     }
 
-    /// Processes a data segment, `marked` if it has the CE codepoint; `rtt` is the sender's smoothed RTT.
-    /// Returns whether to acknowledge at once.
+    /// Processes a data segment, `marked` if it has the CE codepoint; `rtt` is the sender's
+    /// smoothed RTT. Returns whether to acknowledge at once.
     #[inline]
     pub fn on_data(&mut self, now: Time, data: &Segment, marked: bool, rtt: Option<Span>) -> bool {
         if data.seq <= self.last_ack {
@@ -265,8 +265,8 @@ mod tests {
         at_once.map(|segment| segment.seq).collect()
     }
 
-    /// Bursts of three segments: the second and the last are acknowledged, unless the application is
-    /// interactive (Linux 6.18, captures at the lab's ends).
+    /// Bursts of three segments: the second and the last are acknowledged, unless the application
+    /// is interactive (Linux 6.18, captures at the lab's ends).
     #[test]
     fn the_end_of_a_burst_is_acknowledged_when_it_is_read() {
         let segments = || (0..300).map(|seq| Segment { push: seq % 3 == 2, ..data(seq, seq / 30) });
@@ -291,7 +291,8 @@ mod tests {
         assert_eq!(late(&interactive).len(), 15);
     }
 
-    /// The SACK blocks of every ACK, duplicate report first, as `segments` arrive within a compression interval.
+    /// The SACK blocks of every ACK, duplicate report first, as `segments` arrive within a
+    /// compression interval.
     fn reports(r: &mut Receiver, segments: impl IntoIterator<Item = u64>) -> Vec<Vec<(u64, u64)>> {
         let mut sacks = SackStore::default();
         let (now, rtt) = (Time::ZERO + Span::from_secs(1), Some(Span::from_millis(100)));
@@ -313,8 +314,8 @@ mod tests {
         reported
     }
 
-    /// A receiver with runs of two segments after each of the `holes` at 10, 20, ..., whose last changes have been
-    /// reported and which now compresses ACKs.
+    /// A receiver with runs of two segments after each of the `holes` at 10, 20, ..., whose last
+    /// changes have been reported and which now compresses ACKs.
     fn compressing(holes: u64) -> Receiver {
         let mut r = Receiver::new(1000, &FlowSpec::bulk("cubic"));
         let early = data(0, 0);
@@ -328,12 +329,13 @@ mod tests {
         r
     }
 
-    /// `tcp_sack_new_ofo_skb`: an ACK that is held back leaves before a third run changes, whether the run is new or a
-    /// retransmission extends it or fills the hole between two.
+    /// `tcp_sack_new_ofo_skb`: an ACK that is held back leaves before a third run changes, whether
+    /// the run is new or a retransmission extends it or fills the hole between two.
     #[test]
     fn a_held_back_ack_is_sent_before_more_runs_change_than_it_reports() {
         let mut r = compressing(6);
-        // Retransmissions extend the runs at 11, 21, 31 and 41: each ACK reports the last two and one before.
+        // Retransmissions extend the runs at 11, 21, 31 and 41: each ACK reports the last two and one
+        // before.
         assert_eq!(
             reports(&mut r, [13, 23, 33, 43]),
             [

@@ -36,8 +36,8 @@ pub(crate) struct Reassembly {
     unreported: usize,
 }
 
-/// Most runs that may change before they are reported. An ACK with timestamps has room for one more, so that each
-/// change is usually reported twice (`TCP_SACK_BLOCKS_EXPECTED`).
+/// Most runs that may change before they are reported. An ACK with timestamps has room for one
+/// more, so that each change is usually reported twice (`TCP_SACK_BLOCKS_EXPECTED`).
 const MAX_UNREPORTED: usize = 2;
 
 impl Reassembly {
@@ -78,8 +78,8 @@ impl Reassembly {
         self.runs.get(at + 1).map(|_| run.end)
     }
 
-    /// Whether segment `seq` changes a run other than the [`MAX_UNREPORTED`] that changed last, so that an ACK
-    /// which is held back must be sent before it (`tcp_sack_new_ofo_skb`).
+    /// Whether segment `seq` changes a run other than the [`MAX_UNREPORTED`] that changed last, so
+    /// that an ACK which is held back must be sent before it (`tcp_sack_new_ofo_skb`).
     pub fn must_report_before(&self, seq: u64) -> bool {
         if seq <= self.next {
             return false;
@@ -91,8 +91,8 @@ impl Reassembly {
         recent.iter().position(touches).unwrap_or(self.recent_len) >= MAX_UNREPORTED
     }
 
-    /// How many runs have changed since they were last reported, if not more than [`report`](Self::report) has room
-    /// for.
+    /// How many runs have changed since they were last reported, if not more than
+    /// [`report`](Self::report) has room for.
     pub fn unreported(&self) -> usize {
         self.unreported
     }
@@ -257,7 +257,8 @@ mod tests {
         assert_eq!(r.unreported(), 4);
         r.report(&mut SackInfo::default());
         assert_eq!(r.unreported(), 0);
-        // 14 and 10 changed last: what extends them, or fills the hole between them and an older run, may wait.
+        // 14 and 10 changed last: what extends them, or fills the hole between them and an older run, may
+        // wait.
         for (seq, must) in [(15, false), (13, false), (9, false), (7, true), (5, true), (3, true), (20, true)]
         {
             assert_eq!(r.must_report_before(seq), must, "{seq}");

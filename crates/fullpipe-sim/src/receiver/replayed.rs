@@ -1,4 +1,5 @@
-//! A receiver that replays the observed behaviour of another: its window and how often it acknowledged.
+//! A receiver that replays the observed behaviour of another: its window and how often it
+//! acknowledged.
 
 /// The behaviour of an observed receiver from a point of its stream on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,8 @@
-//! Receive-buffer auto-tuning as in Linux 6.18. The buffer follows the bytes that the application reads per
-//! round trip (Dynamic Right-Sizing, `tcp_rcv_space_adjust`, `tcp_rcvbuf_grow`). The share of it that is
-//! advertised is the share of arriving packets that is payload (`scaling_ratio`), and the window grows
-//! towards that with each arrival (`tcp_grow_window`). The application reads at once.
+//! Receive-buffer auto-tuning as in Linux 6.18. The buffer follows the bytes that the application
+//! reads per round trip (Dynamic Right-Sizing, `tcp_rcv_space_adjust`, `tcp_rcvbuf_grow`). The
+//! share of it that is advertised is the share of arriving packets that is payload
+//! (`scaling_ratio`), and the window grows towards that with each arrival (`tcp_grow_window`). The
+//! application reads at once.
 
 use super::reassembly::{Arrival, Reassembly};
 use fullpipe_cc::{Span, Time};
@@ -49,8 +50,8 @@ pub(crate) struct TunedWindow {
     space: u64,
     measured_at: Time,
     measured_bytes: u64,
-    /// The receiver's RTT estimate from timestamps of a millisecond (`rcv_rtt_est`), in eighths of a
-    /// microsecond.
+    /// The receiver's RTT estimate from timestamps of a millisecond (`rcv_rtt_est`), in eighths of
+    /// a microsecond.
     rtt_8: u64,
     /// The window of the last ACK (`rcv_wnd`), and its right edge.
     window: u64,
@@ -58,8 +59,8 @@ pub(crate) struct TunedWindow {
 }
 
 impl TunedWindow {
-    /// The window of a receiver of segments of up to `smss` bytes, whose buffer grows from `first` to at
-    /// most `most` bytes (`tcp_rmem[1]`, `[2]`).
+    /// The window of a receiver of segments of up to `smss` bytes, whose buffer grows from `first`
+    /// to at most `most` bytes (`tcp_rmem[1]`, `[2]`).
     pub fn new(smss: u32, first: Option<u64>, most: Option<u64>) -> Self {
         let most = most.unwrap_or(MAX_BUFFER);
         let mut w = TunedWindow {
@@ -108,8 +109,8 @@ impl TunedWindow {
         (window << 8) / self.ratio
     }
 
-    /// A segment of `len` bytes arrived and is in `queue`; `arrived` bytes have arrived in all. Returns
-    /// whether the window grows.
+    /// A segment of `len` bytes arrived and is in `queue`; `arrived` bytes have arrived in all.
+    /// Returns whether the window grows.
     pub fn on_data(
         &mut self,
         now: Time,
@@ -175,15 +176,15 @@ impl TunedWindow {
         }
     }
 
-    /// The window that the free part of the buffer allows (`tcp_space`): data beyond a hole occupies it,
-    /// and `unread` more bytes.
+    /// The window that the free part of the buffer allows (`tcp_space`): data beyond a hole
+    /// occupies it, and `unread` more bytes.
     fn free(&self, arrived: u64, queue: &Reassembly, unread: u64) -> u64 {
         let waiting = self.buffer_of(arrived - queue.next_bytes());
         self.window_of(self.buffer.saturating_sub(waiting + unread))
     }
 
-    /// `tcp_grow_window`: grows by twice the arrived bytes if the buffer has room for as many packets like
-    /// this.
+    /// `tcp_grow_window`: grows by twice the arrived bytes if the buffer has room for as many
+    /// packets like this.
     fn grow_threshold(&mut self, len: u64, free: u64) -> bool {
         let room = self.clamp.min(free).saturating_sub(self.threshold);
         let growth =
@@ -223,8 +224,8 @@ impl TunedWindow {
         self.measured_bytes = queue.next_bytes();
     }
 
-    /// `tcp_rcvbuf_grow`: room for twice as much, because the measurement lags by a round trip, and for a
-    /// sender that keeps doubling.
+    /// `tcp_rcvbuf_grow`: room for twice as much, because the measurement lags by a round trip, and
+    /// for a sender that keeps doubling.
     fn grow_buffer(&mut self, space: u64, queue: &Reassembly) {
         let before = std::mem::replace(&mut self.space, space).max(1);
         let twice = 2 * space;
@@ -239,7 +240,8 @@ impl TunedWindow {
         }
     }
 
-    /// The right edge to advertise after `arrived` bytes (`__tcp_select_window`); it never moves back.
+    /// The right edge to advertise after `arrived` bytes (`__tcp_select_window`); it never moves
+    /// back.
     pub fn edge(&mut self, arrived: u64, queue: &Reassembly) -> u64 {
         // Even the smallest buffer allows one segment.
         let window = self.free(arrived, queue, 0).min(self.threshold).max(self.smss);
@@ -255,8 +257,8 @@ impl TunedWindow {
     }
 }
 
-/// Receive-buffer space of a packet with `len` bytes of payload: headers, payload and structures, rounded
-/// up to a power of two.
+/// Receive-buffer space of a packet with `len` bytes of payload: headers, payload and structures,
+/// rounded up to a power of two.
 fn truesize(len: u64) -> u64 {
     (len + u64::from(HEADER_BYTES) + HEADROOM + SHARED_INFO).next_power_of_two() + SK_BUFF
 }
@@ -295,9 +297,9 @@ mod tests {
         }
     }
 
-    /// `rcv_ssthresh` (Linux 6.18, `ss -tim`) of sockets with `tcp_rmem[1]` of 131072 and of 1048576 bytes
-    /// and `tcp_rmem[2]` of 33554432, before and after the first and the second full segment, and of
-    /// one without timestamps.
+    /// `rcv_ssthresh` (Linux 6.18, `ss -tim`) of sockets with `tcp_rmem[1]` of 131072 and of
+    /// 1048576 bytes and `tcp_rmem[2]` of 33554432, before and after the first and the second
+    /// full segment, and of one without timestamps.
     #[test]
     fn the_initial_window_is_that_of_a_linux_socket() {
         let sockets = [

@@ -1,5 +1,5 @@
-//! A simple receive window: a buffer that grows with the bytes that the application reads per round trip,
-//! up to its limit (Linux `tcp_rcv_space_adjust`).
+//! A simple receive window: a buffer that grows with the bytes that the application reads per round
+//! trip, up to its limit (Linux `tcp_rcv_space_adjust`).
 
 use fullpipe_cc::{Span, Time};
 
@@ -21,8 +21,8 @@ pub(crate) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// A receiver with a buffer of at most `buffer` bytes. Half of it holds payload, the other half is
-    /// overhead of the kernel's structures (`tcp_adv_win_scale` 1).
+    /// A receiver with a buffer of at most `buffer` bytes. Half of it holds payload, the other half
+    /// is overhead of the kernel's structures (`tcp_adv_win_scale` 1).
     pub fn new(smss: u32, buffer: Option<u64>) -> Self {
         let smss = u64::from(smss);
         let limit = buffer.map_or(UNLIMITED, |b| (b / 2).clamp(smss, UNLIMITED));
@@ -62,7 +62,8 @@ impl ReceiveWindow {
         self.measured_bytes = bytes;
     }
 
-    /// The right edge to advertise when `next_bytes` have been received in order; it never moves back.
+    /// The right edge to advertise when `next_bytes` have been received in order; it never moves
+    /// back.
     #[inline]
     pub fn edge(&mut self, next_bytes: u64) -> u64 {
         self.edge = self.edge.max(next_bytes + self.window);

@@ -1,5 +1,5 @@
-//! The recorders of flows and links. Goodput counts bytes when they arrive at the receiver, each byte once,
-//! also beyond a hole. Completion counts bytes delivered to the application in order.
+//! The recorders of flows and links. Goodput counts bytes when they arrive at the receiver, each
+//! byte once, also beyond a hole. Completion counts bytes delivered to the application in order.
 
 use crate::sender::{Counts, Sender};
 use fullpipe_cc::{CongestionControl, Span, Time};
@@ -13,8 +13,8 @@ use fullpipe_units::Rate;
 /// Columns of a row.
 const WIDTH: usize = FlowRow::COLUMNS.len();
 
-/// Most state changes and events kept per flow: a state machine on a path of nanoseconds would fill the
-/// memory.
+/// Most state changes and events kept per flow: a state machine on a path of nanoseconds would fill
+/// the memory.
 const MAX_STATES: usize = 1 << 20;
 
 /// Running totals of a flow; a summary is the difference between two of them.
@@ -82,8 +82,8 @@ impl FlowRecorder {
         self.queue.add(queued.as_nanos());
     }
 
-    /// The path dropped a data packet sent at `sent_at`. It counts as lost in the period in which it was
-    /// sent.
+    /// The path dropped a data packet sent at `sent_at`. It counts as lost in the period in which
+    /// it was sent.
     pub fn on_dropped(&mut self, sent_at: Time) {
         self.dropped += 1;
         self.sent_in_warmup += u64::from(self.warmed_up_at.is_some_and(|at| sent_at <= at));
@@ -168,7 +168,8 @@ impl FlowRecorder {
         self.rows.push((now, row.values()));
     }
 
-    /// The summary of the flow over `duration`; `completion` is how long it took, if it is complete.
+    /// The summary of the flow over `duration`; `completion` is how long it took, if it is
+    /// complete.
     pub fn summary<C: CongestionControl>(
         &self,
         sender: &Sender<C>,

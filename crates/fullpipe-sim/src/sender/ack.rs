@@ -1,4 +1,5 @@
-//! Processing of ACKs (`tcp_ack`): newly delivered segments, RTT samples, and what follows from them.
+//! Processing of ACKs (`tcp_ack`): newly delivered segments, RTT samples, and what follows from
+//! them.
 
 use super::Sender;
 use super::scoreboard::Entry;
@@ -91,7 +92,8 @@ impl<C: CongestionControl> Sender<C> {
         rtt
     }
 
-    /// Removes delivered segments from the scoreboard, and passes each to the rate sampler and RACK.
+    /// Removes delivered segments from the scoreboard, and passes each to the rate sampler and
+    /// RACK.
     #[inline]
     fn update_scoreboard(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Arrivals {
         let mut arrivals = Arrivals {
@@ -157,8 +159,8 @@ impl<C: CongestionControl> Sender<C> {
         arrivals
     }
 
-    /// `tcp_ack_update_rtt`: the smoothed RTT is that of the oldest newly acknowledged segment, the sample
-    /// that of the newest; for retransmissions it comes from the timestamp echo.
+    /// `tcp_ack_update_rtt`: the smoothed RTT is that of the oldest newly acknowledged segment, the
+    /// sample that of the newest; for retransmissions it comes from the timestamp echo.
     #[inline]
     fn update_rtt(&mut self, arrivals: &Arrivals) -> Option<Span> {
         let now = arrivals.now;

@@ -1,5 +1,5 @@
-//! Receiver reports and scoreboard agree: whatever is lost, reordered or duplicated, and whichever ACKs are lost, the
-//! sender learns what has arrived as soon as from a Linux receiver.
+//! Receiver reports and scoreboard agree: whatever is lost, reordered or duplicated, and whichever
+//! ACKs are lost, the sender learns what has arrived as soon as from a Linux receiver.
 
 use super::scoreboard::Scoreboard;
 use crate::receiver::Receiver;
@@ -96,7 +96,8 @@ impl Ends {
     }
 }
 
-/// The next segments, of which some are lost; late or retransmitted ones; and pauses, in microseconds.
+/// The next segments, of which some are lost; late or retransmitted ones; and pauses, in
+/// microseconds.
 fn events() -> impl Strategy<Value = Vec<(u8, u64, bool)>> {
     prop::collection::vec((0u8..10, 0u64..1000, any::<bool>()), 1..400)
 }

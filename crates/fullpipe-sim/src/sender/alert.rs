@@ -1,5 +1,5 @@
-//! Start, end and undo of recovery by ACKs and timers (`tcp_fastretrans_alert`, `tcp_rack_reo_timeout`,
-//! `tcp_enter_loss`).
+//! Start, end and undo of recovery by ACKs and timers (`tcp_fastretrans_alert`,
+//! `tcp_rack_reo_timeout`, `tcp_enter_loss`).
 
 use super::ack::Arrivals;
 use super::recovery::{Evidence, Verdict};
@@ -10,8 +10,8 @@ use fullpipe_cc::{CongestionControl, Connection, RecoveryState, Time};
 use fullpipe_experiment::recording::EventKind;
 
 impl<C: CongestionControl> Sender<C> {
-    /// `tcp_process_tlp_ack`: a tail loss probe that was answered without a DSACK has repaired a loss,
-    /// which the controller must react to.
+    /// `tcp_process_tlp_ack`: a tail loss probe that was answered without a DSACK has repaired a
+    /// loss, which the controller must react to.
     #[inline]
     pub(super) fn process_probe_answer(&mut self, arrivals: &Arrivals) {
         let Some(probe) = self.probe else { return };
@@ -30,8 +30,8 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// `tcp_fastretrans_alert`: ends, undoes or starts recovery. Returns whether it set the reordering
-    /// timer.
+    /// `tcp_fastretrans_alert`: ends, undoes or starts recovery. Returns whether it set the
+    /// reordering timer.
     #[inline]
     pub(super) fn alert(&mut self, arrivals: &Arrivals) -> bool {
         let now = arrivals.now;
@@ -82,8 +82,8 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// Marks segments that RACK considers lost and notifies the controller. Returns when to check again, if
-    /// some segments may be reordered.
+    /// Marks segments that RACK considers lost and notifies the controller. Returns when to check
+    /// again, if some segments may be reordered.
     #[inline]
     fn detect_losses(&mut self, now: Time) -> Option<Time> {
         let window = self.rack.reordering_window(

@@ -1,5 +1,5 @@
-//! Whether the congestion window limits the sender (Linux `tcp_cwnd_validate`): a controller must not grow
-//! a window that is not used (RFC 7661).
+//! Whether the congestion window limits the sender (Linux `tcp_cwnd_validate`): a controller must
+//! not grow a window that is not used (RFC 7661).
 
 /// Keeps the result for a window's worth of segments.
 #[derive(Debug, Default)]

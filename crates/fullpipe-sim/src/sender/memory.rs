@@ -1,7 +1,7 @@
-//! Send-buffer accounting. Linux counts the kernel's structures (`sk_wmem_queued`, truesize): one per burst
-//! sent and one per 64 kB that wait. It checks the limit only when it starts another structure
-//! (`sk_stream_memory_free`), and wakes an application that found the buffer full when a third of it is
-//! free (`sk_stream_write_space`).
+//! Send-buffer accounting. Linux counts the kernel's structures (`sk_wmem_queued`, truesize): one
+//! per burst sent and one per 64 kB that wait. It checks the limit only when it starts another
+//! structure (`sk_stream_memory_free`), and wakes an application that found the buffer full when a
+//! third of it is free (`sk_stream_write_space`).
 
 use fullpipe_cc::pacer::GSO_MAX_BYTES;
 use std::collections::VecDeque;
@@ -39,7 +39,8 @@ impl SendBuffer {
         SendBuffer::Plain(limit.unwrap_or(u64::MAX))
     }
 
-    /// Switches to Linux's accounting, for segments of `smss` bytes; an unlimited buffer stays unlimited.
+    /// Switches to Linux's accounting, for segments of `smss` bytes; an unlimited buffer stays
+    /// unlimited.
     pub fn like_linux(self, smss: u64) -> Self {
         match self {
             SendBuffer::Plain(limit) if limit < u64::MAX => SendBuffer::Linux(Box::new(Memory {

@@ -130,7 +130,8 @@ impl<C: CongestionControl> Sender<C> {
         }
     }
 
-    /// Sends as with segmentation offload, if `offloads`, from a buffer that Linux's rules account for.
+    /// Sends as with segmentation offload, if `offloads`, from a buffer that Linux's rules account
+    /// for.
     pub fn offloading(self, offloads: bool) -> Self {
         if !offloads {
             return self;
@@ -138,7 +139,8 @@ impl<C: CongestionControl> Sender<C> {
         Sender { offloads, send_buffer: self.send_buffer.like_linux(self.smss), ..self }
     }
 
-    /// Adds the receiver's `max_ack_delay` to the probe and retransmission timeouts (RFC 9002 §6.2.1).
+    /// Adds the receiver's `max_ack_delay` to the probe and retransmission timeouts (RFC 9002
+    /// §6.2.1).
     pub fn expecting_acks_after(self, max_ack_delay: Option<Span>) -> Self {
         Sender { max_ack_delay: max_ack_delay.unwrap_or_default(), ..self }
     }
@@ -172,7 +174,8 @@ impl<C: CongestionControl> Sender<C> {
         self.written
     }
 
-    /// The application will write no more; if `truncate`, data not yet in the send buffer is discarded.
+    /// The application will write no more; if `truncate`, data not yet in the send buffer is
+    /// discarded.
     pub fn close(&mut self, truncate: bool) {
         if truncate {
             self.written = self.written.min(self.board.nxt_bytes().max(self.unlimited_end()));
@@ -286,8 +289,8 @@ impl<C: CongestionControl> Sender<C> {
         assert_eq!(self.connection.delivered() - self.board.una_bytes(), self.board.sacked_bytes());
     }
 
-    /// Panics if data could wait for longer than the retransmission timeout: outstanding data needs a timer
-    /// that expires in time, unsent data a time at which it is sent.
+    /// Panics if data could wait for longer than the retransmission timeout: outstanding data needs
+    /// a timer that expires in time, unsent data a time at which it is sent.
     pub fn audit_silence(&self, now: Time) {
         if self.board.outstanding() > 0 {
             // A probe waits for two round trips, and the timeout may have been longer, or unknown, when the

@@ -1,5 +1,6 @@
-//! Segmentation offload as in Linux: data leaves in bursts of large segments, and a small burst is deferred
-//! until the window opens further (`tcp_tso_autosize`, `tcp_cwnd_test`, `tcp_tso_should_defer`).
+//! Segmentation offload as in Linux: data leaves in bursts of large segments, and a small burst is
+//! deferred until the window opens further (`tcp_tso_autosize`, `tcp_cwnd_test`,
+//! `tcp_tso_should_defer`).
 
 use super::Sender;
 use fullpipe_cc::pacer::{GSO_MAX_BYTES, autosize, rate_for_window};
@@ -40,8 +41,8 @@ impl DeferInput {
 }
 
 impl<C: CongestionControl> Sender<C> {
-    /// The largest burst now, in bytes: a millisecond at the pacing rate, or at the rate that an unpaced
-    /// controller would be paced at; more for short RTTs.
+    /// The largest burst now, in bytes: a millisecond at the pacing rate, or at the rate that an
+    /// unpaced controller would be paced at; more for short RTTs.
     pub(super) fn largest_burst(&self) -> u64 {
         let connection = &self.connection;
         let unpaced = || {
@@ -56,8 +57,8 @@ impl<C: CongestionControl> Sender<C> {
         autosize(rate, self.rtt.min(), self.smss as u32, fewest)
     }
 
-    /// Whether to defer new data although a packet of it could be sent; sets `by_window` if it waits for
-    /// the congestion window.
+    /// Whether to defer new data although a packet of it could be sent; sets `by_window` if it
+    /// waits for the congestion window.
     pub(super) fn defers(&self, now: Time, burst: u64, by_window: &mut bool) -> bool {
         let (ready, una) = (self.unsent(), self.board.una_bytes());
         if self.recovering.is_recovering() || ready <= self.smss || self.closed && ready <= burst {

@@ -75,7 +75,8 @@ impl Rack {
         }
     }
 
-    /// Segment `seq`, transmitted once, was reported after `fack − 1` (`tcp_check_sack_reordering`).
+    /// Segment `seq`, transmitted once, was reported after `fack − 1`
+    /// (`tcp_check_sack_reordering`).
     pub fn on_reordered(&mut self, seq: u64, fack: u64) {
         self.reordering_seen = true;
         self.reordering = self.reordering.max((fack - seq).min(MAX_REORDERING));
@@ -105,7 +106,8 @@ impl Rack {
         self.persist = self.persist.saturating_sub(1);
     }
 
-    /// How much longer than a round trip a segment may take before it counts as lost (`tcp_rack_reo_wnd`).
+    /// How much longer than a round trip a segment may take before it counts as lost
+    /// (`tcp_rack_reo_wnd`).
     pub fn reordering_window(
         &self,
         min_rtt: Option<Span>,

@@ -1,5 +1,5 @@
-//! The sender's recovery state: when fast recovery and loss recovery begin and end, and when they turn out
-//! to have been spurious. Linux `tcp_fastretrans_alert`, `tcp_process_loss`,
+//! The sender's recovery state: when fast recovery and loss recovery begin and end, and when they
+//! turn out to have been spurious. Linux `tcp_fastretrans_alert`, `tcp_process_loss`,
 //! `tcp_may_undo`, `tcp_check_dsack`; RFC 5682 (F-RTO), RFC 3522 (Eifel), RFC 3708 (DSACK).
 
 use fullpipe_cc::{RecoveryState, Time};
@@ -10,7 +10,8 @@ pub(crate) struct Recovering {
     pub state: RecoveryState,
     /// Recovery ends once everything below this segment is acknowledged.
     pub high: u64,
-    /// First unacknowledged segment when the window was last reduced; `None` if there is nothing to undo.
+    /// First unacknowledged segment when the window was last reduced; `None` if there is nothing to
+    /// undo.
     undo_marker: Option<u64>,
     /// Retransmissions since then that no DSACK has reported as duplicates; `None` before the first
     /// (`undo_retrans`).
@@ -56,8 +57,8 @@ impl Recovering {
         matches!(self.state, RecoveryState::Recovery | RecoveryState::Loss)
     }
 
-    /// The window is reduced. Each of the `resent` retransmissions in flight may still be reported as a
-    /// duplicate (`tcp_init_undo`).
+    /// The window is reduced. Each of the `resent` retransmissions in flight may still be reported
+    /// as a duplicate (`tcp_init_undo`).
     fn remember(&mut self, una: u64, resent: u64) {
         self.undo_marker = Some(una);
         self.undo_retrans = (resent > 0).then_some(resent);
@@ -108,8 +109,8 @@ impl Recovering {
         }
     }
 
-    /// The receiver reported `seq` as a duplicate; `prior_una` was the first unacknowledged segment before
-    /// this ACK.
+    /// The receiver reported `seq` as a duplicate; `prior_una` was the first unacknowledged segment
+    /// before this ACK.
     pub fn on_dsack(&mut self, seq: u64, prior_una: u64) {
         if self.undo_marker.is_some_and(|marker| seq >= marker)
             && seq < prior_una

@@ -1,9 +1,11 @@
-//! Round-trip time and retransmission timeout: RFC 6298 as in Linux (`tcp_rtt_estimator`, `tcp_set_rto`).
+//! Round-trip time and retransmission timeout: RFC 6298 as in Linux (`tcp_rtt_estimator`,
+//! `tcp_set_rto`).
 
 use fullpipe_cc::MinMax;
 use fullpipe_cc::{Span, Time};
 
-/// Smallest variance term, and so the smallest difference between timeout and smoothed RTT (`TCP_RTO_MIN`).
+/// Smallest variance term, and so the smallest difference between timeout and smoothed RTT
+/// (`TCP_RTO_MIN`).
 pub(crate) const RTO_MIN: Span = Span::from_millis(200);
 /// Longest timeout (`TCP_RTO_MAX`).
 pub(crate) const RTO_MAX: Span = Span::from_secs(120);

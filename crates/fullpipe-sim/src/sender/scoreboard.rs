@@ -1,7 +1,7 @@
 //! The state of every outstanding segment: a ring indexed by segment number. Each operation is O(1)
-//! amortised per segment, with any number in flight: runs of SACKed segments are skipped by compressed
-//! jumps, loss detection never revisits a segment that is decided, and lost segments queue up for
-//! retransmission.
+//! amortised per segment, with any number in flight: runs of SACKed segments are skipped by
+//! compressed jumps, loss detection never revisits a segment that is decided, and lost segments
+//! queue up for retransmission.
 
 use crate::segment::MAX_SACK_BLOCKS;
 use fullpipe_cc::{Span, Stamp, Time};
@@ -19,7 +19,8 @@ const APP_LIMITED: u8 = 8;
 /// Marked lost, whether or not it has been retransmitted since.
 const DEEMED_LOST: u8 = 16;
 
-/// A segment that was sent and is not acknowledged cumulatively. One cache line: thousands are in flight.
+/// A segment that was sent and is not acknowledged cumulatively. One cache line: thousands are in
+/// flight.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Entry {
@@ -121,7 +122,8 @@ impl Transmission {
     /// Later than all others.
     const LAST: Transmission = Transmission { at: Time::NEVER, id: 0 };
 
-    /// Whether this one was before `other`. The numbers wrap around, long after the time has changed.
+    /// Whether this one was before `other`. The numbers wrap around, long after the time has
+    /// changed.
     #[inline]
     pub fn is_before(self, other: Transmission) -> bool {
         self.at < other.at || self.at == other.at && (other.id.wrapping_sub(self.id) as i32) > 0
@@ -150,7 +152,8 @@ pub(crate) struct Scoreboard {
     lost_originals: VecDeque<u64>,
     /// Lost retransmissions, lowest first.
     lost_again: BinaryHeap<Reverse<u64>>,
-    /// Retransmissions in order of sending, with the stamp's id; outdated ones are skipped when met.
+    /// Retransmissions in order of sending, with the stamp's id; outdated ones are skipped when
+    /// met.
     retransmissions: VecDeque<(u64, u32)>,
     /// The blocks of the latest ACK, most of which the next one repeats (`recv_sack_cache`).
     reported: [(u64, u64); MAX_SACK_BLOCKS],
@@ -321,7 +324,8 @@ impl Scoreboard {
         end
     }
 
-    /// Processes the SACK blocks of an ACK: calls `newly` for every segment in them not reported before.
+    /// Processes the SACK blocks of an ACK: calls `newly` for every segment in them not reported
+    /// before.
     pub fn sack(&mut self, blocks: &[(u64, u64)], mut newly: impl FnMut(u64, &Entry)) {
         for &(start, end) in blocks {
             // The receiver never reneges.
@@ -393,9 +397,9 @@ impl Scoreboard {
         }
     }
 
-    /// RACK loss detection (RFC 8985 §6.2 step 5): a segment is lost if it was sent before the newest
-    /// delivered one, `newest`, and at least `window` ago. Calls `lost` for each; returns when the last
-    /// segment in doubt will be lost.
+    /// RACK loss detection (RFC 8985 §6.2 step 5): a segment is lost if it was sent before the
+    /// newest delivered one, `newest`, and at least `window` ago. Calls `lost` for each;
+    /// returns when the last segment in doubt will be lost.
     pub fn detect(
         &mut self,
         now: Time,
@@ -440,7 +444,8 @@ impl Scoreboard {
         doubt.map(|sent_at| sent_at + window)
     }
 
-    /// When the last outstanding original that was sent before `newest` was sent; `first` is one of them.
+    /// When the last outstanding original that was sent before `newest` was sent; `first` is one of
+    /// them.
     fn last_original_before(&mut self, newest: Transmission, first: u64) -> Time {
         let mut last = self.at(first).sent_at;
         let mut seq = self.next_unsacked(first + 1);
@@ -487,8 +492,8 @@ impl Scoreboard {
         }
     }
 
-    /// The retransmission timer expired: the first segment is lost, and everything sent at least `rtt` ago
-    /// (Linux `tcp_timeout_mark_lost`).
+    /// The retransmission timer expired: the first segment is lost, and everything sent at least
+    /// `rtt` ago (Linux `tcp_timeout_mark_lost`).
     pub fn mark_timed_out(&mut self, now: Time, rtt: Span, mut lost: impl FnMut(u64, &Entry)) {
         if self.una < self.nxt && self.at(self.una).is_out() {
             self.mark_lost(self.una, &mut lost);
@@ -496,8 +501,8 @@ impl Scoreboard {
         self.detect(now, Transmission::LAST, rtt, lost);
     }
 
-    /// The losses were spurious: segments that were marked and not yet retransmitted count as in flight.
-    /// Returns their number.
+    /// The losses were spurious: segments that were marked and not yet retransmitted count as in
+    /// flight. Returns their number.
     pub fn unmark_lost(&mut self) -> u64 {
         let unmarked = self.lost;
         if self.deemed_lost > 0 {
@@ -649,8 +654,8 @@ mod tests {
         assert_eq!(b.next_lost(), Some(0));
     }
 
-    /// RFC 8985 §6.2 step 5: the transmission times of the segments in doubt count, not that of the newest
-    /// delivered one, which may be a much later retransmission.
+    /// RFC 8985 §6.2 step 5: the transmission times of the segments in doubt count, not that of the
+    /// newest delivered one, which may be a much later retransmission.
     #[test]
     fn the_reordering_timer_depends_on_the_last_segment_in_doubt() {
         let mut b = sent(10);

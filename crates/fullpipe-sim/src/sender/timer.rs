@@ -1,5 +1,5 @@
-//! The sender's single timer (`icsk_pending`): retransmission timeout (RFC 6298), tail loss probe and
-//! reordering (RFC 8985 §7, §6.2).
+//! The sender's single timer (`icsk_pending`): retransmission timeout (RFC 6298), tail loss probe
+//! and reordering (RFC 8985 §7, §6.2).
 
 use super::rto::{RTO_INITIAL, RTO_MAX, RTO_MIN};
 use super::{Probe, Sender};
@@ -44,8 +44,8 @@ impl<C: CongestionControl> Sender<C> {
         self.arm(now, at);
     }
 
-    /// Sets the timer at `now` to expire at `at`, or when the timer wheel reaches it; at the latest after
-    /// `RTO_MAX` (`tcp_reset_xmit_timer`).
+    /// Sets the timer at `now` to expire at `at`, or when the timer wheel reaches it; at the latest
+    /// after `RTO_MAX` (`tcp_reset_xmit_timer`).
     #[inline]
     fn arm(&mut self, now: Time, at: Time) {
         let at = at.min(now + RTO_MAX);

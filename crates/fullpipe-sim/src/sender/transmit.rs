@@ -19,8 +19,8 @@ enum Next {
 }
 
 impl<C: CongestionControl> Sender<C> {
-    /// Sends as much as window, pacer, receiver and application allow. The application refills the send
-    /// buffer as it becomes free.
+    /// Sends as much as window, pacer, receiver and application allow. The application refills the
+    /// send buffer as it becomes free.
     pub fn send(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) {
         self.send_buffered(now, out);
         while self.send_buffer.fill(self.written, self.board.una_bytes(), self.board.nxt_bytes()) {

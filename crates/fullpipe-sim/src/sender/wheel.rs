@@ -1,4 +1,5 @@
-//! Linux's timer wheel (`kernel/time/timer.c`): timers expire late, by up to an eighth of their duration.
+//! Linux's timer wheel (`kernel/time/timer.c`): timers expire late, by up to an eighth of their
+//! duration.
 
 use fullpipe_cc::{Span, Time};
 
@@ -17,8 +18,8 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    /// The wheel of a kernel with `hz` ticks per second; `seed` determines the phase at which the run
-    /// begins.
+    /// The wheel of a kernel with `hz` ticks per second; `seed` determines the phase at which the
+    /// run begins.
     pub fn new(hz: u32, seed: u64) -> Self {
         let tick = 1_000_000_000 / u64::from(hz.max(1));
         // Any phase of the fourth level's buckets; coarser levels hold timers of more than ten seconds. The

@@ -1,7 +1,8 @@
 //! Sequential statistics: pure functions of numbers and seeds.
 //!
-//! Intervals are asymptotic confidence sequences: their error probability holds over all times at which they are checked
-//! together, so that a running experiment may be monitored and stopped early.
+//! Intervals are asymptotic confidence sequences: their error probability holds over all times at
+//! which they are checked together, so that a running experiment may be monitored and stopped
+//! early.
 
 mod normal;
 mod power;

@@ -32,12 +32,14 @@ impl Design {
         each / self.shares[0] + each / self.shares[1]
     }
 
-    /// Sample sizes at which the interval first excludes zero, for simulated paths of a Brownian motion with the effect as
-    /// drift (the joint distribution of sequential estimates: Jennison and Turnbull, *Group Sequential Methods*, 2000,
-    /// §3.1); sorted, infinite if it never does.
+    /// Sample sizes at which the interval first excludes zero, for simulated paths of a Brownian
+    /// motion with the effect as drift (the joint distribution of sequential estimates:
+    /// Jennison and Turnbull, *Group Sequential Methods*, 2000, §3.1); sorted, infinite if it
+    /// never does.
     fn crossings(&self, effect: f64, first: f64) -> Vec<f64> {
         let mut normal = Normal::new(0x5eed);
-        // Twice what one look would need for a power of 99.99 %, and the log of the mixture: nearly all have violation.
+        // Twice what one look would need for a power of 99.99 %, and the log of the mixture: nearly all
+        // have violation.
         let last = (first * 2.0).max(40.0 * self.variance(1.0) / (effect * effect)).max(100.0) * 4.0;
         let mut times = vec![f64::INFINITY; PATHS];
         for time in &mut times {
@@ -58,8 +60,8 @@ impl Design {
         times
     }
 
-    /// Observations needed, including other arms, to detect an effect with probability `power`, with checks from `first` on.
-    /// `None` if impossible.
+    /// Observations needed, including other arms, to detect an effect with probability `power`,
+    /// with checks from `first` on. `None` if impossible.
     pub fn needed(&self, effect: f64, power: f64, first: u64) -> Option<u64> {
         let usable = effect != 0.0 && effect.is_finite() && (0.0..1.0).contains(&power);
         let sound = self.deviation > 0.0 && self.shares.iter().all(|share| *share > 0.0);

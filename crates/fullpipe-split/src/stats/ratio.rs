@@ -1,8 +1,10 @@
-//! Sample-ratio test: a mismatch means that assignment, recording or analysis treats the arms differently, which invalidates
-//! all effects.
+//! Sample-ratio test: a mismatch means that assignment, recording or analysis treats the arms
+//! differently, which invalidates all effects.
 
-/// Always-valid p-value of counts given shares: the reciprocal of the Bayes factor of a Dirichlet mixture (Lindon and Malek, *Anytime-valid inference for multinomial count data*, NeurIPS 2022, eq. 5), multiplied over rounds with
-/// different shares. Non-positive shares and their arms are ignored.
+/// Always-valid p-value of counts given shares: the reciprocal of the Bayes factor of a Dirichlet
+/// mixture (Lindon and Malek, *Anytime-valid inference for multinomial count data*, NeurIPS 2022,
+/// eq. 5), multiplied over rounds with different shares. Non-positive shares and their arms are
+/// ignored.
 pub fn ratio_p_value<'a>(rounds: impl IntoIterator<Item = (&'a [u64], &'a [f64])>) -> f64 {
     let log: f64 = rounds.into_iter().map(|(counts, shares)| log_factor(counts, shares)).sum();
     (-log).exp().min(1.0)

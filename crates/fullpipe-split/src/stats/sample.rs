@@ -110,8 +110,9 @@ impl Sample {
         self.units.as_ref().map_or(self.n, |units| units.len() as u64)
     }
 
-    /// The mean. With units, a ratio of sums whose variance is that of the units' residuals (the delta method: Deng, Knoblich
-    /// and Lu, *Applying the delta method in metric analytics*, KDD 2018, §3). `None` for fewer than two units.
+    /// The mean. With units, a ratio of sums whose variance is that of the units' residuals (the
+    /// delta method: Deng, Knoblich and Lu, *Applying the delta method in metric analytics*,
+    /// KDD 2018, §3). `None` for fewer than two units.
     pub fn mean(&self) -> Option<Mean> {
         let units = self.units();
         if units < 2 {
@@ -127,8 +128,8 @@ impl Sample {
         Some(Mean { mean, variance: squares / (n * n) * k / (k - 1.0), units })
     }
 
-    /// Standard deviation of single observations, and the design effect (variance inflation of the mean). `None` for fewer
-    /// than two observations, or without variance.
+    /// Standard deviation of single observations, and the design effect (variance inflation of the
+    /// mean). `None` for fewer than two observations, or without variance.
     pub fn spread(&self) -> Option<(f64, f64)> {
         let n = self.n as f64;
         let mean = self.mean()?;
@@ -141,9 +142,9 @@ impl Sample {
         self.histogram.quantile(q, self.width)
     }
 
-    /// A quantile with an always-valid interval, by inverting that of the share of observations below it (Woodruff,
-    /// *Confidence intervals for medians and other position measures*, JASA 1952). Bounds beyond the
-    /// observations are infinite.
+    /// A quantile with an always-valid interval, by inverting that of the share of observations
+    /// below it (Woodruff, *Confidence intervals for medians and other position measures*, JASA
+    /// 1952). Bounds beyond the observations are infinite.
     pub fn quantile_interval(&self, q: f64, alpha: f64) -> Option<[f64; 3]> {
         let units = self.units();
         let estimate = self.quantile(q).filter(|_| units >= 2)?;

@@ -1,15 +1,18 @@
-//! Always-valid intervals: Robbins' normal mixture (Robbins 1970, *Statistical methods related to the law of the iterated
-//! logarithm*), as the mixture sequential probability ratio test has it (Johari, Koomen, Pekelis and Walsh, *Always valid
-//! inference: continuous monitoring of A/B tests*, Operations Research 2022, eq. 10) and as an asymptotic confidence sequence
-//! for estimates whose variance is itself estimated (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas, *Time-uniform central
-//! limit theory and asymptotic confidence sequences*, Annals of Statistics 2024; two-sided normal mixture of Howard, Ramdas,
-//! McAuliffe and Sekhon, Annals of Statistics 2021, eq. 14).
+//! Always-valid intervals: Robbins' normal mixture (Robbins 1970, *Statistical methods related to
+//! the law of the iterated logarithm*), as the mixture sequential probability ratio test has it
+//! (Johari, Koomen, Pekelis and Walsh, *Always valid inference: continuous monitoring of A/B
+//! tests*, Operations Research 2022, eq. 10) and as an asymptotic confidence sequence for estimates
+//! whose variance is itself estimated (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas,
+//! *Time-uniform central limit theory and asymptotic confidence sequences*, Annals of Statistics
+//! 2024; two-sided normal mixture of Howard, Ramdas, McAuliffe and Sekhon, Annals of Statistics
+//! 2021, eq. 14).
 
 /// Minimum variance, from rounding in large sums.
 const MIN_VARIANCE: f64 = 1e-18;
 
-/// Half-width of the interval around an estimate with this variance, such that the intervals at all times together contain
-/// the true value with probability 1 − `alpha`. It is narrowest for effects of about `scale`, but valid for any.
+/// Half-width of the interval around an estimate with this variance, such that the intervals at all
+/// times together contain the true value with probability 1 − `alpha`. It is narrowest for effects
+/// of about `scale`, but valid for any.
 pub fn half_width(variance: f64, scale: f64, alpha: f64) -> f64 {
     let variance = variance.max(MIN_VARIANCE);
     let prior = scale * scale;

@@ -221,8 +221,8 @@ fn spread(values: impl Iterator<Item = f64>, digits: usize) -> String {
     }
 }
 
-/// Prints one row per group of pairs that differ only in their seed; returns the number of rows, and
-/// how many agree.
+/// Prints one row per group of pairs that differ only in their seed; returns the number of rows,
+/// and how many agree.
 fn print_means(pairs: &[(&str, &Recording, &Recording)]) -> (usize, usize) {
     println!(
         "| scenario | run | pairs | goodput sim | lab | lab / sim | standard error | retransmitted sim | \

@@ -46,8 +46,8 @@ impl Model {
         self.max_bw_slots[0].max(self.max_bw_slots[1])
     }
 
-    /// `AdvanceMaxBwFilter()`: starts the next cycle and discards the one before the current. Without
-    /// a sample in the current one only if `always` (decision 7).
+    /// `AdvanceMaxBwFilter()`: starts the next cycle and discards the one before the current.
+    /// Without a sample in the current one only if `always` (decision 7).
     pub(super) fn advance_max_bw_filter(&mut self, always: bool) {
         if always || self.max_bw_slots[1] != Rate::ZERO {
             self.max_bw_slots = [self.max_bw_slots[1], Rate::ZERO];

@@ -12,7 +12,8 @@ pub enum Variant {
     Draft,
     /// The draft's pseudocode to the letter.
     Letter,
-    /// Google's implementation for Linux, as far as a transport outside the kernel can reproduce it.
+    /// Google's implementation for Linux, as far as a transport outside the kernel can reproduce
+    /// it.
     Linux,
 }
 

@@ -105,8 +105,8 @@ impl Args {
 }
 
 /// Maximum transfers, and probe minutes, in the page, to bound time and memory: a day of 8 sites
-/// with two controllers and a period of one minute. Each pair of sites takes memory as well, so more
-/// than 16 sites get half as many: 10 minutes of 64 sites.
+/// with two controllers and a period of one minute. Each pair of sites takes memory as well, so
+/// more than 16 sites get half as many: 10 minutes of 64 sites.
 const PAGE_RECORDS: [u32; 2] = [160_000, 80_000];
 
 /// The report on the last day as a page, or on a shorter time for a large mesh; or the reason why
