@@ -16,7 +16,7 @@ fuzz_target!(|text: &str| {
     for i in 1..40 {
         let ms = Span::from_millis(i);
         let step = Step {
-            took: ms,
+            duration: ms,
             sent: i << i,
             acked: i << (i / 2),
             rtt: Some(ms),
