@@ -10,7 +10,8 @@ use fullpipe_units::Span;
 use libfuzzer_sys::fuzz_target;
 use std::collections::HashSet;
 
-const TWO: &str = "[mesh]\nname = 'm'\nkey_file = 'k'\n[[site]]\nname = 'lab'\naddress = '10.0.0.1'\n[[site]]\nname = 'sea'\naddress = '10.0.0.2'\n";
+const TWO: &str = "[mesh]\nname = 'm'\nkey_file = 'k'\n[[site]]\nname = 'lab'\naddress = '10.0.0.1'\n\
+                   [[site]]\nname = 'sea'\naddress = '10.0.0.2'\n";
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

@@ -294,7 +294,10 @@ pub trait CongestionControl: Send {
 }
 
 macro_rules! forward {
-    (events: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+ queries: $(fn $get:ident(&self) -> $out:ty;)+) => {
+    (
+        events: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+
+        queries: $(fn $get:ident(&self) -> $out:ty;)+
+    ) => {
         /// A mutable reference to a controller is a controller.
         impl<C: CongestionControl + ?Sized> CongestionControl for &mut C {
             $(#[inline] fn $name(&mut self $(, $argument: $type)*) { (**self).$name($($argument),*); })+

@@ -147,8 +147,14 @@ mod tests {
         }
 
         #[test]
-        fn absurd_numbers_do_not_panic(prior in any::<u64>(), smss in any::<u32>(), acks in
-            prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()), 1..20)) {
+        fn absurd_numbers_do_not_panic(
+            prior in any::<u64>(),
+            smss in any::<u32>(),
+            acks in prop::collection::vec(
+                (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()),
+                1..20,
+            ),
+        ) {
             let mut prr = Prr::new(prior, smss);
             for (acked, lost, inflight, ssthresh, advanced) in acks {
                 prop_assert!(prr.on_ack(acked, lost, inflight, ssthresh, advanced) >= inflight || acked == 0);

@@ -192,7 +192,8 @@ proptest! {
                     sampler.begin_ack();
                     sampler.on_acked(now, a, &stamp);
                     let sample = sampler.finish_ack(now, Some(Span::from_nanos(b)));
-                    prop_assert!(sample.rate.is_none_or(|r| r > Rate::ZERO || sample.delivered == 0 || !sample.interval.is_zero()));
+                    let zero_is_valid = sample.delivered == 0 || !sample.interval.is_zero();
+                    prop_assert!(sample.rate.is_none_or(|r| r > Rate::ZERO || zero_is_valid));
                 }
                 2 => sampler.on_lost(a),
                 3 => sampler.mark_app_limited(a),

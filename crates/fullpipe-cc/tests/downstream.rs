@@ -23,7 +23,8 @@ fn the_front_pages_sender_runs_with_this_crate_alone() -> Result<(), Box<dyn Err
     fs::write(
         downstream.join("Cargo.toml"),
         format!(
-            "[package]\nname = 'downstream'\nedition = '2024'\n[workspace]\n[dependencies]\nfullpipe-cc.path = '{}'\n",
+            "[package]\nname = 'downstream'\nedition = '2024'\n[workspace]\n[dependencies]\n\
+             fullpipe-cc.path = '{}'\n",
             krate.display()
         ),
     )?;

@@ -12,7 +12,8 @@
 //! let case = find("exiting-drain-based-on-inflight").unwrap();
 //! assert_eq!(case.heading, "Exiting DRAIN Based on Inflight");
 //! let trial = Trial::new(case, "bbr3", &[])?;
-//! let jobs = trial.runs().map(|run| fullpipe_run::Job { engine: fullpipe_run::Engine::Sim, case: run.clone() });
+//! let engine = fullpipe_run::Engine::Sim;
+//! let jobs = trial.runs().map(|run| fullpipe_run::Job { engine, case: run.clone() });
 //! let recordings = fullpipe_run::Batch::new(jobs.collect()).run(&()).results.runs;
 //! assert!(trial.judge(recordings).iter().all(|checked| checked.failures.is_empty()));
 //! # Ok::<(), String>(())

@@ -61,7 +61,8 @@ impl Feature {
             Feature::Storage => "controllers from BPF that keep state beside a socket (bpf_sk_storage_get)",
             Feature::StructFunctions => "BPF programs of several functions that work on structures",
             Feature::KernelReads => {
-                "BPF programs that read the kernel's memory (bpf_probe_read_kernel; not with lockdown=confidentiality)"
+                "BPF programs that read the kernel's memory (bpf_probe_read_kernel; not with \
+                 lockdown=confidentiality)"
             }
         }
     }

@@ -246,8 +246,8 @@ pub fn unload<E: From<Error> + Send>(
 }
 
 /// Help on kernels that cannot move live sockets to another controller (before Linux 5.15).
-const CANNOT_MOVE: &str = "this kernel cannot move live sockets to another controller; they release it when they close: end their \
-                           programs, or wait longer (--wait)";
+const CANNOT_MOVE: &str = "this kernel cannot move live sockets to another controller; they release it \
+                           when they close: end their programs, or wait longer (--wait)";
 
 /// Unregisters it and moves its sockets, in each namespace to what is the default pinned.
 fn unregister_and_move(
@@ -268,12 +268,10 @@ fn unregister_and_move(
     while MapHandle::from_map_id(map).is_ok() {
         if started.elapsed() > timeout {
             return Err(Error::impossible(
-                format!(
-                    "{name} is unregistered, but still referenced after {} s",
-                    timeout.as_secs()
-                ),
+                format!("{name} is unregistered, but still referenced after {} s", timeout.as_secs()),
                 cannot_move.unwrap_or(
-                    "half-closed sockets, and sockets in network namespaces without a process, release it when they end",
+                    "half-closed sockets, and sockets in network namespaces without a process, release \
+                     it when they end",
                 ),
             ));
         }

@@ -98,7 +98,7 @@ pub(crate) fn inspect(controller: Controller) -> Result<(BuildInfo, Vec<u32>)> {
         if BuildInfo::are_in(&map_name) {
             marks = BuildInfo::read(value);
         } else if map_name.ends_with(settings::MAP) {
-            words = settings::words(value);
+            words = settings::decode_words(value);
         }
     }
     let marks =

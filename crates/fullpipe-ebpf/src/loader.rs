@@ -377,7 +377,8 @@ fn cannot_be_pinned(name: &str, path: &Path, error: &libbpf_rs::Error) -> Error 
 pub(crate) fn name_taken(name: &str) -> Error {
     Error::impossible(
         format!("a congestion controller named {name} is already registered"),
-        "`fullpipe cc status` lists controllers loaded by fullpipe; if another program registered it, stop that program first",
+        "`fullpipe cc status` lists controllers loaded by fullpipe; if another program registered it, \
+         stop that program first",
     )
 }
 
@@ -418,7 +419,8 @@ fn explain(error: &libbpf_rs::Error, log: &str) -> Error {
     let lockdown = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
     if lockdown.contains("[confidentiality]") {
         return Error::impossible(
-            "the kernel is locked down for confidentiality, which forbids BPF programs that read kernel memory",
+            "the kernel is locked down for confidentiality, which forbids BPF programs that read kernel \
+             memory",
             "boot with lockdown=integrity or without lockdown (Secure Boot alone is fine)",
         );
     }

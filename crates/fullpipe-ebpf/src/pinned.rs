@@ -160,7 +160,7 @@ impl Pinned {
             return Ok(None);
         }
         let map = self.map(|map| map.name().to_string_lossy().ends_with(settings::MAP))?;
-        Ok(Some(map.as_ref().and_then(value).map_or_else(Vec::new, |value| settings::words(&value))))
+        Ok(Some(map.as_ref().and_then(value).map_or_else(Vec::new, |value| settings::decode_words(&value))))
     }
 
     /// Replaces it by this build. Nothing changes until the kernel accepts the new build.

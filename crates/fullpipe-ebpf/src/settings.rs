@@ -117,7 +117,7 @@ fn other_count(controller: Controller, count: usize) -> Error {
 }
 
 /// Decodes a map's value into words.
-pub(crate) fn words(value: &[u8]) -> Vec<u32> {
+pub(crate) fn decode_words(value: &[u8]) -> Vec<u32> {
     value.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().unwrap_or_default())).collect()
 }
 
@@ -147,7 +147,7 @@ mod tests {
             .collect();
         assert_eq!(others, [("ecn", "off"), ("beta_percent", "80")]);
         assert_eq!(vary(Controller::Hybla, &[25], &pairs(&[("rtt0", "50")])).unwrap(), [50]);
-        assert_eq!(words(&bytes(&varied)), varied);
+        assert_eq!(decode_words(&bytes(&varied)), varied);
     }
 
     #[test]

@@ -126,8 +126,9 @@ fn what_closes_is_handed_out_or_counted() {
     let gross = sum(time, false) as f64 / all.max(1) as f64;
     let each = sum(runs, false) as f64 / all.max(1) as f64;
     println!(
-        "{all} closings in {took:.1?}, {} lost, {} skipped; {cost:?}\n{gross:.0} ns a closing in {each:.1} runs, of which measuring took {:.0} \
-         ({nothing:.1} ns a run that does nothing): {:.0} ns",
+        "{all} closings in {took:.1?}, {} lost, {} skipped; {cost:?}\n\
+         {gross:.0} ns a closing in {each:.1} runs, of which measuring took {:.0} ({nothing:.1} ns a \
+         run that does nothing): {:.0} ns",
         counts.lost,
         counts.skipped,
         nothing * each,

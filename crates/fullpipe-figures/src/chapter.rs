@@ -65,12 +65,15 @@ mod tests {
 
     #[test]
     fn only_prose_lists_and_emphasis_become_markup() {
-        let text = "# x: y\n\nintro\n\n## What\n- one <a>\n  more `x*y`\n- **two** of *three*\n\n## Why\nA 2 * 3, see [fig8](fig8.md),\n\
+        let text = "# x: y\n\nintro\n\n## What\n- one <a>\n  more `x*y`\n- **two** of *three*\n\n\
+                    ## Why\nA 2 * 3, see [fig8](fig8.md),\n\
                     [there](../there.md) and [web](https://example.org/?a&b).\n\n## Table\n| a |\n|---|\n";
         assert_eq!(
             html(text, &|id| id == "fig8"),
-            "<h3>What</h3><ul><li>one &lt;a&gt; more <code>x*y</code></li><li><b>two</b> of <i>three</i></li></ul><h3>Why</h3>\
-             <p>A 2 * 3, see <a href=\"#fig8\">fig8</a>, there and <a href=\"https://example.org/?a&amp;b\">web</a>.</p>"
+            "<h3>What</h3><ul><li>one &lt;a&gt; more <code>x*y</code></li><li><b>two</b> of <i>three</i>\
+             </li></ul><h3>Why</h3>\
+             <p>A 2 * 3, see <a href=\"#fig8\">fig8</a>, there and <a \
+             href=\"https://example.org/?a&amp;b\">web</a>.</p>"
         );
     }
 

@@ -66,7 +66,8 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, on_page: &dyn F
         "<section id=\"{id}\"><h2>{title} <span class=\"verdict {class}\">{mark} {verdict}</span></h2>\
          <p class=\"source\">{source}</p>\
          <p>{about}</p>\n<figure tabindex=\"0\">{svg}</figure>\n\
-         <div class=\"scroll\"><table><thead><tr><th></th><th>claim</th><th>published</th><th>measured here</th><th>bound</th></tr></thead><tbody>\n",
+         <div class=\"scroll\"><table><thead><tr><th></th><th>claim</th><th>published</th>\
+         <th>measured here</th><th>bound</th></tr></thead><tbody>\n",
         id = figure.id,
         title = escape_html(figure.title),
         class = class(outcome),
@@ -82,7 +83,8 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, on_page: &dyn F
             differs.as_ref().map_or(String::new(), |why| format!("<small>{}</small>", escape_html(why)));
         let _ = writeln!(
             out,
-            "<tr class=\"{}\"><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}{differs}</td><td>{}</td></tr>",
+            "<tr class=\"{}\"><td title=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}{differs}</td>\
+             <td>{}</td></tr>",
             f.agreement().name(),
             f.agreement().description(),
             f.agreement().symbol(),
@@ -123,25 +125,43 @@ fn class(outcome: &Outcome) -> &'static str {
 }
 
 const STYLE: &str = "
-:root { color-scheme: light dark; --ground: #fff; --ink: #1c2430; --soft: #5b6672; --line: #dde2e8; --good: #00734f; --other: #8a5a00; --bad: #b3400a; --tint: #fff6f1; --code: #f3f5f7; --link: #0b5cad; }
-@media (prefers-color-scheme: dark) { :root { --ground: #12171d; --ink: #e6ebf0; --soft: #9aa6b2; --line: #2d3742; --good: #6fd3a0; --other: #f0b429; --bad: #ff9d80; --tint: #2a1d18; --code: #1f2831; --link: #7ab8f5; } }
+:root { color-scheme: light dark; --ground: #fff; --ink: #1c2430; --soft: #5b6672; --line: #dde2e8; \
+--good: #00734f; --other: #8a5a00; --bad: #b3400a; --tint: #fff6f1; --code: #f3f5f7; --link: #0b5cad; }
+@media (prefers-color-scheme: dark) { :root { --ground: #12171d; --ink: #e6ebf0; --soft: #9aa6b2; \
+--line: #2d3742; --good: #6fd3a0; --other: #f0b429; --bad: #ff9d80; --tint: #2a1d18; --code: #1f2831; \
+--link: #7ab8f5; } }
 * { box-sizing: border-box; }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 1120px; overflow-wrap: anywhere; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); \
+margin: 0 auto; padding: 2rem 1.5rem 4rem; max-width: 1120px; overflow-wrap: anywhere; }
 a { color: var(--link); } h1 { font-size: 2rem; margin: 0; } h2 { font-size: 1.3rem; margin: 0 0 .2rem; }
-.lead { font-size: 1.2rem; margin: .4rem 0; } .how, .source { color: var(--soft); font-size: .9rem; margin: 0 0 .6rem; }
-nav { position: sticky; top: 0; z-index: 1; background: var(--ground); padding: .6rem 0; border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .9rem; }
-nav a { text-decoration: none; } a.as_published, .as_published td:first-child, .verdict.as_published { color: var(--good); }
-a.differs, .differs td:first-child, .verdict.differs { color: var(--other); } a.not_seen, .not_seen td:first-child, .verdict.not_seen { color: var(--bad); }
-section { margin-top: 2.6rem; scroll-margin-top: 5rem; } .verdict { font-size: .95rem; font-weight: 600; white-space: nowrap; margin-left: .6rem; }
-figure { margin: .8rem 0; border: 1px solid var(--line); border-radius: 6px; padding: .5rem; background: #fff; } figure svg { width: 100%; height: auto; display: block; }
-@media (prefers-color-scheme: dark) { figure { background: #121212; } figure svg { filter: invert(.93) hue-rotate(180deg); } }
+.lead { font-size: 1.2rem; margin: .4rem 0; } .how, .source { color: var(--soft); font-size: .9rem; \
+margin: 0 0 .6rem; }
+nav { position: sticky; top: 0; z-index: 1; background: var(--ground); padding: .6rem 0; \
+border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .2rem .9rem; font-size: .9rem; }
+nav a { text-decoration: none; } a.as_published, .as_published td:first-child, .verdict.as_published \
+{ color: var(--good); }
+a.differs, .differs td:first-child, .verdict.differs { color: var(--other); } \
+a.not_seen, .not_seen td:first-child, .verdict.not_seen { color: var(--bad); }
+section { margin-top: 2.6rem; scroll-margin-top: 5rem; } .verdict { font-size: .95rem; \
+font-weight: 600; white-space: nowrap; margin-left: .6rem; }
+figure { margin: .8rem 0; border: 1px solid var(--line); border-radius: 6px; padding: .5rem; \
+background: #fff; } figure svg { width: 100%; height: auto; display: block; }
+@media (prefers-color-scheme: dark) { figure { background: #121212; } \
+figure svg { filter: invert(.93) hue-rotate(180deg); } }
 @media (max-width: 700px) { figure { overflow-x: auto; } figure svg { width: 840px; } }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; min-width: 40rem; font-size: .92rem; overflow-wrap: normal; } th { text-align: left; color: var(--soft); font-weight: 600; }
-td, th { padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; } .not_seen td { background: var(--tint); } td small { display: block; color: var(--other); font-size: .9em; }
-details { margin: .5rem 0; } summary { cursor: pointer; color: var(--link); } details h3 { font-size: 1rem; margin: 1rem 0 .2rem; } details p, details li { max-width: 46rem; margin: .3rem 0; }
-pre { overflow-x: auto; background: var(--code); padding: .8rem; border-radius: 6px; font-size: .85rem; overflow-wrap: normal; }
-.note { color: var(--soft); font-size: .92rem; } code { font-size: .9em; background: var(--code); padding: .1em .3em; border-radius: 3px; }
-@media (max-width: 600px) { body { padding: 1rem .8rem 3rem; } nav { position: static; } h1 { font-size: 1.5rem; } }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; min-width: 40rem; \
+font-size: .92rem; overflow-wrap: normal; } th { text-align: left; color: var(--soft); font-weight: 600; }
+td, th { padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; } \
+.not_seen td { background: var(--tint); } td small { display: block; color: var(--other); font-size: .9em; }
+details { margin: .5rem 0; } summary { cursor: pointer; color: var(--link); } \
+details h3 { font-size: 1rem; margin: 1rem 0 .2rem; } details p, details li { max-width: 46rem; \
+margin: .3rem 0; }
+pre { overflow-x: auto; background: var(--code); padding: .8rem; border-radius: 6px; font-size: .85rem; \
+overflow-wrap: normal; }
+.note { color: var(--soft); font-size: .92rem; } code { font-size: .9em; background: var(--code); \
+padding: .1em .3em; border-radius: 3px; }
+@media (max-width: 600px) { body { padding: 1rem .8rem 3rem; } nav { position: static; } \
+h1 { font-size: 1.5rem; } }
 ";
 
 #[cfg(test)]

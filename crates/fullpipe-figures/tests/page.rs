@@ -13,11 +13,13 @@ const READER: &str = r##"(async () => {
     for (const e of document.querySelectorAll("details")) e.open = true;
     await new Promise((r) => requestAnimationFrame(r));
     const links = [...document.querySelectorAll("a[href]")].map((a) => a.getAttribute("href"));
-    const light = (e) => getComputedStyle(e).backgroundColor.match(/\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0) / 3;
+    const channels = (e) => getComputedStyle(e).backgroundColor.match(/\d+/g).slice(0, 3);
+    const light = (e) => channels(e).reduce((a, b) => a + +b, 0) / 3;
     const seen = {
         wider: document.documentElement.scrollWidth - innerWidth,
         links: links.length,
-        nowhere: links.filter((l) => !l.startsWith("https://") && !(l.startsWith("#") && document.getElementById(l.slice(1)))),
+        nowhere: links.filter((l) => !l.startsWith("https://")
+            && !(l.startsWith("#") && document.getElementById(l.slice(1)))),
         foreign: performance.getEntriesByType("resource").length,
         tables: [...document.querySelectorAll(".scroll")].map((e) => e.scrollWidth - e.clientWidth),
         pictures: [...document.querySelectorAll("figure")].map((e) => e.scrollWidth - e.clientWidth),

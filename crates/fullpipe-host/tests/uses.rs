@@ -1,7 +1,6 @@
-//! What loaded controllers are put to use for is in the one journal: `status` sees it, `revert`
-//! takes it back, a step that
-//! fails takes those before it back, and a crash at any change leaves a journal that all of these
-//! can go on with.
+//! Uses of loaded controllers are in the one journal: `status` reports them, `revert` rolls them
+//! back, a step that fails rolls back those before it, and all of these can resume from the journal
+//! that a crash leaves at any change.
 
 mod support;
 

@@ -178,10 +178,11 @@ fn landlock(access: FileAccess<'_>) -> Result<Layer, String> {
     match status.ruleset {
         RulesetStatus::FullyEnforced => Ok(Layer::Full),
         RulesetStatus::PartiallyEnforced => Ok(Layer::Partial),
-        RulesetStatus::NotEnforced => Err(
-            "this kernel has no Landlock or it is disabled (needs Linux 5.13, CONFIG_SECURITY_LANDLOCK, lsm=landlock)"
-                .into(),
-        ),
+        RulesetStatus::NotEnforced => {
+            Err("this kernel has no Landlock or it is disabled (needs Linux 5.13, CONFIG_SECURITY_LANDLOCK, \
+             lsm=landlock)"
+                .into())
+        }
     }
 }
 

@@ -42,8 +42,8 @@ pub(crate) fn late_start(flow: &FlowReport, duration: Span) -> Option<String> {
 pub(crate) fn starved(flow: &FlowReport) -> Option<String> {
     (flow.starved > 0.02).then(|| {
         format!(
-            "{}: at {:.0} % of the samples its application had left TCP without data: the ends lacked processor time, \
-             or its send buffer is small",
+            "{}: at {:.0} % of the samples its application had left TCP without data: the ends lacked \
+             processor time, or its send buffer is small",
             flow.recording.label,
             flow.starved * 100.0
         )
@@ -64,8 +64,8 @@ pub(crate) fn waited(waits: &Waits) -> Vec<String> {
     for (end, share) in [("client", waits.client), ("server", waits.server)] {
         if share > MAX_WAITED {
             because.push(format!(
-                "the {end}'s end waited for a processor for {:.0} % of the run, at most {:.0} % is allowed: other \
-                 programs used the processors",
+                "the {end}'s end waited for a processor for {:.0} % of the run, at most {:.0} % is \
+                 allowed: other programs used the processors",
                 share * 100.0,
                 MAX_WAITED * 100.0
             ));
@@ -73,8 +73,8 @@ pub(crate) fn waited(waits: &Waits) -> Vec<String> {
     }
     if waits.end_max_ms >= RTO_MIN.as_millis_f64() {
         because.push(format!(
-            "an end waited {:.0} ms for a processor, which TCP may have treated as loss: other programs used the \
-             processors",
+            "an end waited {:.0} ms for a processor, which TCP may have treated as loss: other programs \
+             used the processors",
             waits.end_max_ms
         ));
     }
@@ -88,8 +88,9 @@ pub(crate) fn waited(waits: &Waits) -> Vec<String> {
 pub(crate) fn burst(waits: &Waits, shortest: Span) -> Option<String> {
     (waits.end_p99_ms > shortest.as_millis_f64() / 2.0).then(|| {
         format!(
-            "the ends waited up to {:.1} ms for a processor (99th percentile), and a queue overflowed that drains in \
-             {shortest}, less than twice that: unpaced flows send in bursts then; other programs used the processors",
+            "the ends waited up to {:.1} ms for a processor (99th percentile), and a queue overflowed \
+             that drains in {shortest}, less than twice that: unpaced flows send in bursts then; other \
+             programs used the processors",
             waits.end_p99_ms
         )
     })
@@ -113,8 +114,8 @@ pub(crate) fn judge(audit: &Audit, stray_drops: u64, base_rtt: Span, duration: S
     let stalled = Span::from_nanos(audit.lateness.max());
     if stalled >= RTO_MIN {
         invalid_because.push(format!(
-            "the emulator stalled for {stalled}, which TCP may have treated as loss; other programs may have used the \
-             processors"
+            "the emulator stalled for {stalled}, which TCP may have treated as loss; other programs may \
+             have used the processors"
         ));
     }
     let lost = audit.ring_drops + audit.send_failures + stray_drops;

@@ -77,8 +77,8 @@ pub(crate) fn expect_entry() -> Result<(), LabError> {
         return Ok(());
     }
     Err(LabError::Failed(
-        "a program that runs labs must call fullpipe_lab::reenter() at the beginning of its main (a test program has \
-         fullpipe_lab::reenter_before_main!())"
+        "a program that runs labs must call fullpipe_lab::reenter() at the beginning of its main (a \
+         test program has fullpipe_lab::reenter_before_main!())"
             .to_owned(),
     ))
 }

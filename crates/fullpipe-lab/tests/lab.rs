@@ -261,9 +261,11 @@ fn flows_start_stop_and_talk_as_the_scenario_says() {
         r#"[
             {"cc": "cubic", "stop": "1500ms"},
             {"cc": "reno", "label": "sized", "size": "200k", "start": "500ms"},
-            {"cc": "bbr", "label": "asked", "app": {"kind": "request-response", "response": "20k", "think": "50ms"}},
+            {"cc": "bbr", "label": "asked",
+             "app": {"kind": "request-response", "response": "20k", "think": "50ms"}},
             {"cc": "cubic", "label": "back", "direction": "reverse", "size": "300k"},
-            {"cc": "reno", "label": "far", "extra_rtt": "80ms", "app": {"kind": "rate", "rate": "1mbit", "chunk": "1k"}},
+            {"cc": "reno", "label": "far", "extra_rtt": "80ms",
+             "app": {"kind": "rate", "rate": "1mbit", "chunk": "1k"}},
             {"cc": "reno", "label": "bursts", "app": {"kind": "bursts", "size": "30k", "every": "400ms"}}
         ]"#,
     )

@@ -61,7 +61,7 @@ impl Owner {
     }
 
     /// The unit that connections are grouped by, and its control group: the outermost service or
-    /// scope, since inner ones may be named by whoever the group is delegated to. All units of
+    /// scope, since inner ones may be named by the user that the group is delegated to. All units of
     /// a user are one, `user-1000.slice`.
     pub(crate) fn class_unit(&self) -> Option<(&str, &str)> {
         if let Some(user) = self.user_slice() {

@@ -27,8 +27,8 @@ pub const SCHEMA: &str = "fullpipe/watch/1";
 pub enum SampleError {
     /// The kernel returned an error.
     #[error(
-        "cannot list the kernel's sockets: {0}; this needs CONFIG_INET_DIAG (`modprobe tcp_diag`) and a sandbox that \
-         permits netlink"
+        "cannot list the kernel's sockets: {0}; this needs CONFIG_INET_DIAG (`modprobe tcp_diag`) and a \
+         sandbox that permits netlink"
     )]
     Kernel(#[from] io::Error),
 }

@@ -157,7 +157,8 @@ impl schemars::JsonSchema for Limit {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": ["string", "integer"],
-            "description": "The size of a buffer: bytes (`64k`), packets (`100p`), time at the link's rate (`20ms`) or bandwidth-delay products (`1bdp`)",
+            "description": "The size of a buffer: bytes (`64k`), packets (`100p`), time at the link's \
+                            rate (`20ms`) or bandwidth-delay products (`1bdp`)",
             "examples": ["1bdp", "64k", "100p", "20ms"],
         })
     }

@@ -148,7 +148,8 @@ mod tests {
             burst in 1500u64..1 << 24,
             packets in prop::collection::vec((0u64..5_000_000, 1u32..1500), 1..300),
         ) {
-            let spec = PolicerSpec { rate: Rate::from_bytes_per_sec(rate), burst: Bytes(burst), initial: None, from: None };
+            let rate_limit = Rate::from_bytes_per_sec(rate);
+            let spec = PolicerSpec { rate: rate_limit, burst: Bytes(burst), initial: None, from: None };
             let mut p = Policer::new(&spec, 1500).unwrap();
             let (mut now, mut passed) = (0u64, 0u64);
             for (gap, bytes) in packets {

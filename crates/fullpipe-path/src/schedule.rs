@@ -103,7 +103,8 @@ mod tests {
     #[test]
     fn changes_are_applied_in_order_of_time() {
         let steps = schedule(
-            "rate = '10mbit'\nschedule = [{ at = '40s', rate = '10mbit' }, { at = '20s', rate = '20mbit', loss = '1%' }]",
+            "rate = '10mbit'\nschedule = [{ at = '40s', rate = '10mbit' }, \
+             { at = '20s', rate = '20mbit', loss = '1%' }]",
         )
         .unwrap();
         let loss = Some(Fraction::from_billionths(10_000_000));
@@ -119,7 +120,8 @@ mod tests {
     #[test]
     fn a_ramp_is_linear_and_ends_at_the_exact_value() {
         let steps = schedule(
-            "rate = '10mbit'\ndelay = '10ms'\nschedule = [{ at = '1s', over = '4ms', rate = '50mbit', delay = '2ms' }]",
+            "rate = '10mbit'\ndelay = '10ms'\nschedule = \
+             [{ at = '1s', over = '4ms', rate = '50mbit', delay = '2ms' }]",
         )
         .unwrap();
         let expected = [(20, 8), (30, 6), (40, 4), (50, 2)];
@@ -136,7 +138,8 @@ mod tests {
     #[test]
     fn ramps_do_not_overlap() {
         let wrong = schedule(
-            "rate = '1mbit'\nschedule = [{ at = '9s', rate = '1mbit' }, { at = '1s', over = '9s', rate = '2mbit' }]",
+            "rate = '1mbit'\nschedule = [{ at = '9s', rate = '1mbit' }, \
+             { at = '1s', over = '9s', rate = '2mbit' }]",
         )
         .unwrap_err();
         assert_eq!(wrong.key, "schedule[1].over");

@@ -194,8 +194,8 @@ pub mod shorthand {
             text.parse::<Limit>().map(QueueSpec::from).map_err(|_| {
                 let kinds: Vec<String> = QueueSpec::kinds().map(|(name, _)| format!("`{name}`")).collect();
                 format!(
-                    "`{text}` is neither a kind of queue ({}) nor the limit of a drop-tail queue (`1bdp`, `64k`, \
-                     `100p`, `20ms`)",
+                    "`{text}` is neither a kind of queue ({}) nor the limit of a drop-tail queue \
+                     (`1bdp`, `64k`, `100p`, `20ms`)",
                     kinds.join(", ")
                 )
             })

@@ -89,7 +89,8 @@ fn wire_loss_uses_capacity_and_ingress_loss_does_not() {
 #[test]
 fn a_rate_change_applies_to_queued_packets_at_once() {
     let mut chain = chain(&["rate = '12mbit'\nqueue = '1m'\nschedule = [
-        { at = '1s', rate = '24mbit' }, { at = '2s', rate = '6mbit' }, { at = '3s', rate = 0 }, { at = '4s', rate = '12mbit' }]"]);
+        { at = '1s', rate = '24mbit' }, { at = '2s', rate = '6mbit' }, { at = '3s', rate = 0 }, \
+        { at = '4s', rate = '12mbit' }]"]);
     let mut log = Log::default();
     send(&mut chain, 2, 0, 3000, &mut log);
     log.advance(&mut chain, ms(20_000));

@@ -288,7 +288,9 @@ proptest! {
     }
 
     #[test]
-    fn outcomes_do_not_depend_on_when_the_engine_calls(links in vec(link(), 1..3), arrivals in arrivals(), seed: u64) {
+    fn outcomes_do_not_depend_on_when_the_engine_calls(
+        links in vec(link(), 1..3), arrivals in arrivals(), seed: u64,
+    ) {
         let Some(mut prompt) = build(&links, seed) else { return Ok(()) };
         let fates = drive(&mut prompt, &arrivals, Style::Prompt);
         for style in [Style::Sloppy, Style::Late] {
@@ -312,7 +314,12 @@ proptest! {
             chain.advance(now, &mut |at, outcome| early.push((at, matches!(outcome, Outcome::Delivered(_)))));
             for (at, arrived) in early {
                 prop_assert!(at >= latest && at <= now);
-                prop_assert!(!arrived || at >= announced, "arrived at {:?}, announced for {:?}", at, announced);
+                prop_assert!(
+                    !arrived || at >= announced,
+                    "arrived at {:?}, announced for {:?}",
+                    at,
+                    announced
+                );
                 latest = at;
             }
             prop_assert!(chain.next_event() > now, "what was due has been done");

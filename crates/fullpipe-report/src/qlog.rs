@@ -167,7 +167,11 @@ fn events(flow: &FlowRecording) -> Events {
             EventKind::RetransmissionTimeout => (
                 "recovery:loss_timer_updated",
                 // `delta` applies to timers that were set, not to expired ones.
-                json!({ "timer_type": "pto", "event_type": "expired", "timeout_ms": event.value.map(|s| s * 1e3) }),
+                json!({
+                    "timer_type": "pto",
+                    "event_type": "expired",
+                    "timeout_ms": event.value.map(|s| s * 1e3),
+                }),
             ),
             kind => ("fullpipe:event", json!({ "kind": kind, "value": event.value })),
         };

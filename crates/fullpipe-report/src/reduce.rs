@@ -530,7 +530,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn resampling_keeps_the_extremes(values in proptest::collection::vec(-1e9f64..1e9, 1..3000), rows in 2usize..400) {
+        fn resampling_keeps_the_extremes(
+            values in proptest::collection::vec(-1e9f64..1e9, 1..3000), rows in 2usize..400,
+        ) {
             let t: Vec<f64> = (0..values.len()).map(|i| i as f64 * 0.01).collect();
             let mut series = Series::with_columns(["x"]);
             for (t, v) in t.iter().zip(&values) {

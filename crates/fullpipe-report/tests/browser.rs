@@ -99,27 +99,33 @@ fn on_a_phone_tables_and_pictures_scroll_and_the_page_does_not() {
     std::fs::write(&file, out).unwrap();
     let reader = r##"(async () => {
         while (!document.documentElement.dataset.charts) await new Promise((r) => setTimeout(r, 50));
-        const pressed = () => [...document.querySelectorAll("#lines button[data-line]")].filter((b) => b.getAttribute("aria-pressed") === "true").map((b) => b.textContent);
+        const pressed = () => [...document.querySelectorAll("#lines button[data-line]")]
+            .filter((b) => b.getAttribute("aria-pressed") === "true").map((b) => b.textContent);
         const choice = document.querySelector("#choices select");
         const before = pressed().length;
         choice.value = "1%";
         choice.dispatchEvent(new Event("change"));
         return {
             wider: document.documentElement.scrollWidth - 390,
-            // Of the summary's first row: who, and how much, within the window; and who is still there when the rest is looked at.
+            // Of the summary's first row: its name and goodput are within the window, and the name stays in
+            // place when the table is scrolled.
             ends: (() => {
                 const row = document.querySelector("table.summary tbody tr");
                 const box = row.closest(".scroll");
                 const name = () => row.querySelector("th").getBoundingClientRect();
-                const [figure, before] = [row.querySelector("td.goodput span").getBoundingClientRect().right, name().left];
+                const figure = row.querySelector("td.goodput span").getBoundingClientRect().right;
+                const before = name().left;
                 box.scrollLeft = 200;
                 const moved = [box.scrollLeft, name().left - before];
                 box.scrollLeft = 0;
                 return { figure, moved };
             })(),
-            scrolls: [...document.querySelectorAll(".scroll, figure")].some((e) => e.scrollWidth > e.clientWidth),
-            key: choice.dataset.key, values: [...choice.options].map((o) => o.value), before, chosen: pressed(),
-            legend: [...document.querySelectorAll("[data-panel=states] .legend span")].map((e) => e.textContent),
+            scrolls: [...document.querySelectorAll(".scroll, figure")]
+                .some((e) => e.scrollWidth > e.clientWidth),
+            key: choice.dataset.key, values: [...choice.options].map((o) => o.value), before,
+            chosen: pressed(),
+            legend: [...document.querySelectorAll("[data-panel=states] .legend span")]
+                .map((e) => e.textContent),
         };
     })()"##;
     for dark in [false, true] {

@@ -12,7 +12,8 @@ fn jobs(file: &str) -> Vec<Job> {
 }
 
 const RACE: &str = "duration = '2s'\nrepeats = 4\n[path]\nrate = '20mbit'\nrtt = '50ms'\nloss = '1%'\n\
-                    [[flow]]\ncc = 'bbr'\n[[flow]]\ncc = 'cubic'\n[[check]]\nflow = 'bbr'\ngoodput = '> 1mbit'\n";
+                    [[flow]]\ncc = 'bbr'\n[[flow]]\ncc = 'cubic'\n[[check]]\nflow = 'bbr'\n\
+                    goodput = '> 1mbit'\n";
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_thread() {

@@ -180,7 +180,8 @@ fn batch() -> Result<(), Failure> {
     }
     let [one, two] = best;
     println!(
-        "{:<24} {one:.2} CPU-s on one thread, {two:.2} on each of two: {:.2} times as fast, target {TWO_THREADS}",
+        "{:<24} {one:.2} CPU-s on one thread, {two:.2} on each of two: {:.2} times as fast, target \
+         {TWO_THREADS}",
         format!("batch of {BATCH} runs"),
         one / two
     );

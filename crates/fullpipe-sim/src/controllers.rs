@@ -42,13 +42,20 @@ struct Outside {
 /// #     fn ssthresh(&self) -> u64 { self.0 }
 /// #     fn pacing_rate(&self) -> Option<Rate> { None }
 /// #     fn send_quantum(&self) -> u64 { self.0 }
-/// #     fn snapshot(&self) -> Snapshot { Snapshot { state: "Stubborn", cwnd: self.0, ..Snapshot::default() } }
+/// #     fn snapshot(&self) -> Snapshot {
+/// #         Snapshot { state: "Stubborn", cwnd: self.0, ..Snapshot::default() }
+/// #     }
 /// # }
 /// // impl CongestionControl for Stubborn { … }
 ///
 /// impl Build for Stubborn {
-///     const INFO: ControllerInfo =
-///         ControllerInfo { name: "stubborn", aliases: &[], kernel: None, about: "a constant window", settings: &[] };
+///     const INFO: ControllerInfo = ControllerInfo {
+///         name: "stubborn",
+///         aliases: &[],
+///         kernel: None,
+///         about: "a constant window",
+///         settings: &[],
+///     };
 ///
 ///     fn build<'a>(config: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
 ///         Ok(Stubborn(config.initial_cwnd))
@@ -122,7 +129,10 @@ pub(crate) enum AnyController {
 }
 
 macro_rules! dispatch {
-    (notify: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+ query: $(fn $get:ident(&self) -> $out:ty;)+) => {
+    (
+        notify: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+
+        query: $(fn $get:ident(&self) -> $out:ty;)+
+    ) => {
         impl CongestionControl for AnyController {
             $(
                 #[inline]

@@ -57,17 +57,20 @@ fn bbr(path: &str, seconds: u64, warmup: u64) -> Scenario {
 #[test]
 fn bbr_keeps_a_queue_where_bursts_are_not_exactly_on_time() {
     let aggregation = bbr(
-        "[[forward]]\nrate='50mbit'\ndelay='20ms'\nqueue='4bdp'\n[[reverse]]\ndelay='20ms'\naggregate={hold='5ms'}",
+        "[[forward]]\nrate='50mbit'\ndelay='20ms'\nqueue='4bdp'\n[[reverse]]\ndelay='20ms'\n\
+         aggregate={hold='5ms'}",
         10,
         5,
     );
     let reordering = bbr(
-        "[[forward]]\nrate='50mbit'\ndelay='20ms'\nqueue='4bdp'\nreorder={share='2%',by='4ms'}\n[[reverse]]\ndelay='20ms'",
+        "[[forward]]\nrate='50mbit'\ndelay='20ms'\nqueue='4bdp'\nreorder={share='2%',by='4ms'}\n\
+         [[reverse]]\ndelay='20ms'",
         10,
         0,
     );
     let cellular = bbr(
-        "[[forward]]\ncellular={min='1mbit',max='20mbit'}\ndelay='30ms'\nqueue='200k'\n[[reverse]]\ndelay='30ms'",
+        "[[forward]]\ncellular={min='1mbit',max='20mbit'}\ndelay='30ms'\nqueue='200k'\n[[reverse]]\n\
+         delay='30ms'",
         30,
         10,
     );
@@ -108,7 +111,8 @@ fn a_window_that_has_to_grow_keeps_hybla_from_overflowing_a_satellite() {
 #[test]
 fn what_was_lost_during_a_recovery_begins_another() {
     let path: PathSpec = toml::from_str(
-        "[[forward]]\nrate='90mbit'\ndelay='125ms'\nqueue={kind='fq-pie',limit='10240p'}\n[[reverse]]\ndelay='125ms'",
+        "[[forward]]\nrate='90mbit'\ndelay='125ms'\nqueue={kind='fq-pie',limit='10240p'}\n[[reverse]]\n\
+         delay='125ms'",
     )
     .unwrap();
     let mut s = scenario(path, &["cubic"], 10);
@@ -206,7 +210,8 @@ fn chance_alone_moves_what_a_lossy_path_carries() {
     short.path.forward[0].queue =
         toml::from_str::<PathSpec>("[[forward]]\nqueue='100p'").unwrap().forward[0].queue.clone();
     let long = scenario(common::losing(common::path("40mbit", "180ms", "0.5bdp"), "0.03%"), &["cubic"], 10);
-    let path = "[[forward]]\nrate='1gbit'\ndelay='50ms'\nqueue='0.1bdp'\nloss={kind='gilbert-elliott',share='0.01%',burst=3.0}\n[[reverse]]\ndelay='50ms'";
+    let path = "[[forward]]\nrate='1gbit'\ndelay='50ms'\nqueue='0.1bdp'\n\
+                loss={kind='gilbert-elliott',share='0.01%',burst=3.0}\n[[reverse]]\ndelay='50ms'";
     let mut transfers = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["bbr3"], 10);
     transfers.flows[0].app = App::Bursts { size: Bytes(8_000_000), every: Span::from_millis(100) };
     like_linux(&mut transfers, 8_000_000);
@@ -230,7 +235,8 @@ fn chance_alone_moves_what_a_lossy_path_carries() {
 /// so that the 40th percentile is a level below the median, and the lab's median is either.
 #[test]
 fn held_acks_leave_the_median_between_two_levels() {
-    let path = "[[forward]]\nrate='50mbit'\ndelay='10ms'\nqueue='2bdp'\n[[reverse]]\ndelay='10ms'\naggregate={hold='8ms',max=64}";
+    let path = "[[forward]]\nrate='50mbit'\ndelay='10ms'\nqueue='2bdp'\n[[reverse]]\ndelay='10ms'\n\
+                aggregate={hold='8ms',max=64}";
     let mut s = scenario(toml::from_str(path).unwrap(), &["cubic"], 10);
     s.warmup = Span::from_secs(5);
     s.flows[0].tso = Some(true);
@@ -245,7 +251,8 @@ fn held_acks_leave_the_median_between_two_levels() {
 /// it expires at a multiple of eight ticks.
 #[test]
 fn a_probe_comes_with_the_kernels_tick() {
-    let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
+    let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\n\
+                loss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
     let mut s = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["cubic"], 2);
     s.flows[0].size = Some(Bytes(100_000));
     let ended = |s: &Scenario, seed| run_seeded(s, seed).summary.completion_s.unwrap() * 1e3;
@@ -265,7 +272,8 @@ fn a_probe_comes_with_the_kernels_tick() {
 /// takes 482 ms.
 #[test]
 fn a_window_stops_to_grow_where_that_of_linux_does() {
-    let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\nloss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
+    let path = "[[forward]]\nrate='100mbit'\ndelay='25ms'\nqueue='1bdp'\n\
+                loss={kind='list',packets=[72]}\n[[reverse]]\ndelay='25ms'";
     let mut s = scenario(toml::from_str::<PathSpec>(path).unwrap(), &["cubic"], 2);
     s.flows[0].size = Some(Bytes(100_000));
     s.flows[0].tso = Some(true);
@@ -285,7 +293,8 @@ fn a_window_stops_to_grow_where_that_of_linux_does() {
 fn a_lost_retransmission_can_spare_a_reduction() {
     let recoveries = |lost: &str| {
         let path = format!(
-            "[[forward]]\nrate='50mbit'\ndelay='50ms'\nqueue='4bdp'\nloss={{kind='list',packets=[{lost}]}}\n[[reverse]]\ndelay='50ms'"
+            "[[forward]]\nrate='50mbit'\ndelay='50ms'\nqueue='4bdp'\n\
+             loss={{kind='list',packets=[{lost}]}}\n[[reverse]]\ndelay='50ms'"
         );
         let mut s = scenario(toml::from_str::<PathSpec>(&path).unwrap(), &["cubic"], 4);
         s.flows[0].tso = Some(true);
@@ -306,7 +315,8 @@ fn a_lost_retransmission_can_spare_a_reduction() {
 #[test]
 fn when_an_upload_begins_moves_what_a_download_carries() {
     let path: PathSpec = toml::from_str(
-        "[[forward]]\nrate='20mbit'\ndelay='10ms'\nqueue='100ms'\n[[reverse]]\nrate='2mbit'\ndelay='10ms'\nqueue='1s'",
+        "[[forward]]\nrate='20mbit'\ndelay='10ms'\nqueue='100ms'\n[[reverse]]\nrate='2mbit'\n\
+         delay='10ms'\nqueue='1s'",
     )
     .unwrap();
     let mut s = scenario(path, &["cubic", "cubic"], 40);

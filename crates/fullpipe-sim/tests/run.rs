@@ -300,7 +300,7 @@ fn many_flows_share_a_link() {
     assert!(r.fairness().unwrap() > 0.6, "{:?}", r.fairness());
 }
 
-/// RFC 8985 §6.2 step 4: reordering seen once opens a window in which it is no loss.
+/// RFC 8985 §6.2 step 4: reordering seen once opens a window in which it does not count as loss.
 #[test]
 fn a_path_that_reorders_is_learnt() {
     for (cc, by) in [("cubic", "1ms"), ("cubic", "8ms"), ("reno", "3ms"), ("bbr", "3ms")] {
@@ -445,8 +445,8 @@ fn a_flows_own_link_bounds_it_and_holds_its_queue() {
     let (own, other) = (&r.flows[0].summary, &r.flows[1].summary);
     assert!((9.0e6..9.66e6).contains(&own.goodput_bps), "{}", own.goodput_bps);
     assert!(other.goodput_bps > 80e6, "{}", other.goodput_bps);
-    // The way there takes 15 ms longer; 40 packets of 1.2 ms wait, and then those of the path, up to 20
-    // ms.
+    // The forward path takes 15 ms longer; 40 packets of 1.2 ms wait, and then those of the path, up
+    // to 20 ms.
     assert!((35.0..35.2).contains(&own.rtt_ms.min.unwrap()), "{:?}", own.rtt_ms);
     assert!((46.0..69.0).contains(&own.queue_ms.max.unwrap()), "{:?}", own.queue_ms);
     let link = &r.links[2];

@@ -47,8 +47,10 @@ fn all() -> Vec<(&'static str, Scenario)> {
     mixed.flows[2].direction = Direction::Reverse;
     mixed.flows[3].extra_rtt = Span::from_millis(30);
     mixed.flows[3].ecn = true;
-    let wire = "[[forward]]\nrate='40mbit'\ndelay='10ms'\nqueue={kind='fq-codel',ecn=true}\njitter='2ms'\nreorder={share='1%',by='4ms'}\n\
-                [[forward]]\ndelay='3ms'\nblackouts=[{at='2s',for='60ms'}]\n[[reverse]]\nrate='2mbit'\ndelay='12ms'\naggregate={hold='5ms',thin=2}";
+    let wire = "[[forward]]\nrate='40mbit'\ndelay='10ms'\nqueue={kind='fq-codel',ecn=true}\n\
+                jitter='2ms'\nreorder={share='1%',by='4ms'}\n\
+                [[forward]]\ndelay='3ms'\nblackouts=[{at='2s',for='60ms'}]\n[[reverse]]\nrate='2mbit'\n\
+                delay='12ms'\naggregate={hold='5ms',thin=2}";
     let wire: PathSpec = toml::from_str(wire).unwrap();
     let mut many = scenario(path("100mbit", "30ms", "0.5bdp"), &["cubic", "bbr3"], 4);
     many.flows.iter_mut().for_each(|flow| (flow.count, flow.stagger) = (20, Span::from_millis(17)));

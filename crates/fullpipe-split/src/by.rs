@@ -77,7 +77,8 @@ impl FromStr for AssignBy {
                     1 => (128, &mut v6),
                     _ => {
                         return wrong(
-                            "expected one prefix length for IPv4 and one for IPv6, such as client-prefix/24,/56",
+                            "expected one prefix length for IPv4 and one for IPv6, such as \
+                             client-prefix/24,/56",
                         );
                     }
                 };

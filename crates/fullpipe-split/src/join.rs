@@ -300,7 +300,8 @@ mod tests {
     fn csv_and_json_are_equivalent() {
         let csv = "cookie,url,ttfb_ms,failed\n\
                    18446744073709551615,\"/a,\"\"b\"\"\",12.5,false\n\n7,/c,,true\n";
-        let json = "{\"cookie\": 18446744073709551615, \"url\": \"/a\", \"ttfb_ms\": 12.5, \"failed\": false}\n\
+        let json = "{\"cookie\": 18446744073709551615, \"url\": \"/a\", \"ttfb_ms\": 12.5, \
+                    \"failed\": false}\n\
                     {\"cookie\": \"7\", \"url\": \"/c\", \"failed\": true, \"ttfb_ms\": null}";
         for text in [csv, json] {
             let log = read(text).unwrap();

@@ -51,7 +51,8 @@ impl Joined {
             match Comparison::for_values(known.iter().map(|(_, value)| *value)) {
                 Some(comparison) => figures.push(figure(name, &known, comparison, plan, alpha)),
                 None => not_compared.push(format!(
-                    "{name}: values include zero or negatives and values above 1, so they are neither ratios nor shares"
+                    "{name}: values include zero or negatives and values above 1, so they are neither \
+                     ratios nor shares"
                 )),
             }
         }

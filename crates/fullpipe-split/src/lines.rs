@@ -358,7 +358,8 @@ mod tests {
             if let Ok(mut reader) = Reader::new(&file[..]) {
                 let plan = reader.plan().clone();
                 let lines: Vec<_> = reader.by_ref().filter_map(Result::ok).collect();
-                let report = crate::Report::from_lines(&plan, lines.into_iter().map(Ok::<_, SplitError>)).unwrap();
+                let lines = lines.into_iter().map(Ok::<_, SplitError>);
+                let report = crate::Report::from_lines(&plan, lines).unwrap();
                 let text = crate::terminal(&report);
                 proptest::prop_assert!(text.contains(&plan.control));
                 serde_json::to_string(&report).unwrap();

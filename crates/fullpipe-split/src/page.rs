@@ -24,8 +24,8 @@ pub fn page(report: &Report) -> String {
     if let Some(joined) = report.joined.as_ref().filter(|joined| !joined.figures.is_empty()) {
         let _ = write!(
             out,
-            "<h2>From the joined log</h2><p class=\"hint\">{} lines, {} connections of the experiment. Whether more is better \
-             depends on the application.</p>",
+            "<h2>From the joined log</h2><p class=\"hint\">{} lines, {} connections of the experiment. \
+             Whether more is better depends on the application.</p>",
             joined.rows, joined.connections
         );
         for figure in &joined.figures {
@@ -51,9 +51,11 @@ pub fn page(report: &Report) -> String {
     for simulated in &report.simulated {
         let _ = write!(
             out,
-            "<h2>Bias at shared bottlenecks</h2><p>{} compared with {}, simulated for {}: result of an experiment for \
-             each share; a full roll-out gives ×{:.2}.</p><div class=\"scroll\"><table><thead><tr><th scope=\"col\">share of {0}</th>\
-             <th scope=\"col\">goodput ratio of the experiment</th><th scope=\"col\">bias</th></tr></thead><tbody>",
+            "<h2>Bias at shared bottlenecks</h2><p>{} compared with {}, simulated for {}: result of an \
+             experiment for each share; a full roll-out gives ×{:.2}.</p><div class=\"scroll\"><table>\
+             <thead><tr><th scope=\"col\">share of {0}</th>\
+             <th scope=\"col\">goodput ratio of the experiment</th><th scope=\"col\">bias</th></tr>\
+             </thead><tbody>",
             escape_html(&simulated.arm),
             escape_html(&plan.control),
             escape_html(&simulated.path),
@@ -136,7 +138,8 @@ fn table(out: &mut String, rows: &[Row<'_>], control: &str) {
             let [low, high] = row.interval();
             let _ = write!(
                 out,
-                "<tr><th scope=\"row\">{}</th><td>{}</td><td{class}>{}</td><td{class}>{verdict}</td><td>{} … {}</td>\
+                "<tr><th scope=\"row\">{}</th><td>{}</td><td{class}>{}</td><td{class}>{verdict}</td>\
+                 <td>{} … {}</td>\
                  <td>{}</td><td>{}</td></tr>",
                 escape_html(&row.name),
                 row.difference(),

@@ -242,8 +242,8 @@ impl Report {
         if let Some(point) = simulated.bias.points.first() {
             let (split, whole) = (point.goodput_ratio, simulated.bias.goodput_ratio);
             self.warnings.push(format!(
-                "simulated for {}: an experiment with {:.0} % of {arm} shows a goodput ratio of ×{split:.2} to {control}, a \
-                 full roll-out ×{whole:.2}: bias ×{:.2}",
+                "simulated for {}: an experiment with {:.0} % of {arm} shows a goodput ratio of \
+                 ×{split:.2} to {control}, a full roll-out ×{whole:.2}: bias ×{:.2}",
                 simulated.path,
                 point.share * 100.0,
                 point.bias

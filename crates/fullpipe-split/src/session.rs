@@ -33,7 +33,7 @@ pub trait SplitKernel {
         each: &mut dyn FnMut(Vec<ClosedConnection>) -> Result<bool, SessionError<Self::Error>>,
     ) -> Result<(), SessionError<Self::Error>>;
 
-    /// Assigns connections for this long from now on.
+    /// Extends the assignment of connections to this long from now.
     ///
     /// # Errors
     /// If the kernel refuses.

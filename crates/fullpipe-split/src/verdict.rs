@@ -43,8 +43,8 @@ pub(crate) fn findings(report: &Report) -> Vec<String> {
 pub(crate) fn verdict(report: &Report) -> String {
     let plan = &report.plan;
     if report.sample_ratio_p < FAILED {
-        return "Sample ratio mismatch: the arms did not receive their shares, so the results are invalid until the cause is \
-                known."
+        return "Sample ratio mismatch: the arms did not receive their shares, so the results are \
+                invalid until the cause is known."
             .to_owned();
     }
     let mut lines = Vec::new();
@@ -99,15 +99,15 @@ fn assignment_warnings(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if report.sample_ratio_p < FAILED {
         lines.push(format!(
-            "sample ratio mismatch (p = {:.1e}): effects are invalid until the cause is known; connections that do not \
-             close, or are not transfers, are undercounted",
+            "sample ratio mismatch (p = {:.1e}): effects are invalid until the cause is known; \
+             connections that do not close, or are not transfers, are undercounted",
             report.sample_ratio_p
         ));
     }
     if report.aa_p.is_some_and(|p| p < FAILED) {
         lines.push(
-            "the A/A test of the control failed: connections within a unit are correlated; assign larger units (--by \
-             client-prefix/16,/48)"
+            "the A/A test of the control failed: connections within a unit are correlated; assign \
+             larger units (--by client-prefix/16,/48)"
                 .to_owned(),
         );
     }
@@ -128,20 +128,19 @@ fn kernel_warnings(counts: &Counts) -> Vec<String> {
             format!("the kernel refused the arm's controller for {refused} connections; they are in no arm")
         }),
         (counts.lapsed > 0).then(|| {
-            format!(
-                "{} connections opened while the lease had expired; they are in no arm",
-                counts.lapsed
-            )
+            format!("{} connections opened while the lease had expired; they are in no arm", counts.lapsed)
         }),
         (left > 0).then(|| {
             format!(
-                "{left} connections were left alone: the controller was set by the program for {}, by the route for {}",
+                "{left} connections were left alone: the controller was set by the program for {}, by \
+                 the route for {}",
                 counts.program_chose, counts.route_chose
             )
         }),
         (open > opened / 20).then(|| {
             format!(
-                "{open} of {opened} connections have not closed and are not in the results; those of a slow arm close later"
+                "{open} of {opened} connections have not closed and are not in the results; those of a \
+                 slow arm close later"
             )
         }),
     ];
@@ -162,8 +161,8 @@ fn log_warnings(joined: &Joined) -> Vec<String> {
     }
     if joined.others > joined.connections {
         lines.push(format!(
-            "{} of {} connections in the joined log are not in the experiment: check that it is from the same time and \
-             host, and that the cookie is that of the accepted socket (SO_COOKIE)",
+            "{} of {} connections in the joined log are not in the experiment: check that it is from \
+             the same time and host, and that the cookie is that of the accepted socket (SO_COOKIE)",
             joined.others,
             joined.others.saturating_add(joined.connections)
         ));
@@ -177,9 +176,9 @@ fn overlap_warnings(report: &Report) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(share) = report.overlap_share.filter(|share| *share > MAX_OVERLAP) {
         lines.push(format!(
-            "{:.0} % of connections were open at the same time as one of another arm from the same client: at a shared \
-             bottleneck one arm takes bandwidth from the other, so a full roll-out may differ; --by client-prefix or \
-             --by time reduces this",
+            "{:.0} % of connections were open at the same time as one of another arm from the same \
+             client: at a shared bottleneck one arm takes bandwidth from the other, so a full roll-out \
+             may differ; --by client-prefix or --by time reduces this",
             share * 100.0
         ));
     }

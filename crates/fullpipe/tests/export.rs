@@ -103,7 +103,7 @@ fn tool(name: &str) -> Option<PathBuf> {
 fn traffic_is_counted_and_promtool_accepts_the_metrics() {
     let busy = Busy::start();
     let ports = busy.port.to_string();
-    let exporter = Exporter::start(&["--ports", &ports, "--class", "nobody=dst 192.0.2.0/24"]);
+    let exporter = Exporter::start(&["--ports", &ports, "--class", "unused=dst 192.0.2.0/24"]);
     let class = format!("class=\"port {ports}\"");
     let page = exporter.metrics();
     let line = page.lines().find(|l| l.starts_with("fullpipe_tcp_acked_bytes_total") && l.contains(&class));

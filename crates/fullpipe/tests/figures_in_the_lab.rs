@@ -148,9 +148,9 @@ fn figures_of_the_paper_are_reproduced_on_kernel_tcp() {
         let why = match doubts.get(id) {
             Some(doubt) => doubt,
             None if failures.keys().any(|(failed, _)| failed == &id) => {
-                "valid runs did not show all of it, fewer than three times, and time is over"
+                "valid runs did not show all of it, fewer than three times, before the time limit"
             }
-            None => "time was over before its turn",
+            None => "the time limit came before its turn",
         };
         println!("NOT SHOWN: {id}: {why}");
     }

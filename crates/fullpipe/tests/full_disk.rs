@@ -38,7 +38,8 @@ fn on_a_small_disk(script: &str, environment: &[(&str, &Path)]) -> Option<Script
     }
     let output = make(&format!(
         "mount -t tmpfs -o size=1m none \"$DISK\"; mount -t proc proc /proc; cd \"$DISK\"
-         fill() {{ head -c $(($1 * 4096)) /dev/zero >hole; cat /dev/zero >filler 2>/dev/null || true; rm hole; }}
+         fill() {{ head -c $(($1 * 4096)) /dev/zero >hole; \
+                   cat /dev/zero >filler 2>/dev/null || true; rm hole; }}
          free() {{ rm filler; }}
          {script}"
     ));
@@ -132,8 +133,11 @@ fn apply_on_a_full_disk_leaves_the_host_unchanged() {
         let script = format!(
             "cp -a \"$IMAGE\" host
              # The files' contents and modes, and where links lead; not the state directory.
-             look() {{ (cd host; find . \\( -path ./var/lib/fullpipe -o -name fullpipe.lock \\) -prune -o -printf '%p %y %m %l\\n' | LC_ALL=C sort
-                        find . \\( -path ./var/lib/fullpipe -o -name fullpipe.lock \\) -prune -o -type f -print | LC_ALL=C sort | xargs sha256sum); }}
+             look() {{ (cd host; \
+                        find . \\( -path ./var/lib/fullpipe -o -name fullpipe.lock \\) \
+                            -prune -o -printf '%p %y %m %l\\n' | LC_ALL=C sort
+                        find . \\( -path ./var/lib/fullpipe -o -name fullpipe.lock \\) \
+                            -prune -o -type f -print | LC_ALL=C sort | xargs sha256sum); }}
              before=$(look); fill {pages}; code=0
              \"$FULLPIPE\" apply bbr --qdisc keep --root host >/dev/null || code=$?
              after=$(look); free

@@ -39,11 +39,11 @@ fn a_host_is_checked_planned_changed_and_restored() {
     }
     let (code, out, err) = fullpipe(r, "apply bbr");
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
-    assert!(out.contains("seen to use bbr"), "{out}");
+    assert!(out.contains("A new test connection uses bbr"), "{out}");
     assert_eq!(content(r, "proc/sys/net/ipv4/tcp_congestion_control").trim(), "bbr");
     assert_eq!(
         fullpipe(r, "apply bbr").1.lines().next().unwrap(),
-        "bbr was in force already: nothing was changed."
+        "bbr was already applied: nothing changed."
     );
     let (code, _, err) = fullpipe(r, "apply cubic");
     assert!(
@@ -333,7 +333,7 @@ fn verify_exit_code_reports_whether_changes_are_in_effect() {
         "✓ next boot",
         "99-zz-fullpipe.conf",
         "a new connection uses bbr",
-        "→ bbr is in force",
+        "→ bbr is applied and verified",
     ] {
         assert!(out.contains(part), "{part}: {out}");
     }

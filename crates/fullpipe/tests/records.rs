@@ -379,7 +379,7 @@ fn options_in_a_namespace() {
     };
     assert_eq!(addresses(&["--anonymise", "prefix"]), "127.0.0.0");
     let key = dir.path().join("key");
-    fs::write(&key, "a key that nobody would guess\n").unwrap();
+    fs::write(&key, "a key that is hard to guess\n").unwrap();
     fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
     let keyed = ["--anonymise", "hash", "--key-file", key.to_str().unwrap()];
     let (a, b) = (addresses(&keyed), addresses(&keyed));

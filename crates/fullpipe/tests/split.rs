@@ -508,7 +508,7 @@ fn full() {
         if let Some(status) = split.child.try_wait().unwrap() {
             break status;
         }
-        assert!(began.elapsed() < TIMEOUT, "it goes on without a file");
+        assert!(began.elapsed() < TIMEOUT, "it continues without a file");
         std::thread::sleep(Duration::from_millis(20));
     };
     let mut reported = String::new();
@@ -1267,10 +1267,12 @@ fn shared_file(directory: &Path) -> PathBuf {
     for n in 0..600u32 {
         let arm = (n % 2) as u8;
         let outcome = serde_json::json!({
-            "kind": "connection", "arm": arm, "generation": 0, "cookie": n, "opened_unix_s": n / 4, "duration_s": 2.0,
-            "local": "192.0.2.1:443", "remote": format!("198.51.{}.1:{}", n / 2 % 100, 2000 + n), "active": false,
-            "delivered_bytes": 1_000_000, "received_bytes": 100, "sent_bytes": 1_010_000, "resent_bytes": 10_000,
-            "segments": 700, "resent_segments": 7, "busy_s": if arm == 0 { 0.5 } else { 1.0 } + f64::from(n / 2 % 7) / 20.0,
+            "kind": "connection", "arm": arm, "generation": 0, "cookie": n, "opened_unix_s": n / 4,
+            "duration_s": 2.0, "local": "192.0.2.1:443",
+            "remote": format!("198.51.{}.1:{}", n / 2 % 100, 2000 + n), "active": false,
+            "delivered_bytes": 1_000_000, "received_bytes": 100, "sent_bytes": 1_010_000,
+            "resent_bytes": 10_000, "segments": 700, "resent_segments": 7,
+            "busy_s": if arm == 0 { 0.5 } else { 1.0 } + f64::from(n / 2 % 7) / 20.0,
             "rtt_ms": 50.0, "min_rtt_ms": 20.0,
         });
         writer.write(&serde_json::from_value(outcome).unwrap()).unwrap();

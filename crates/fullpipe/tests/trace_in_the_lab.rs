@@ -155,7 +155,7 @@ fn odd() {
     let Some(runs) = runs else { return };
     let run = &runs[0];
     if run.recording["valid"] != true {
-        println!("NOT SHOWN: a controller that nobody knows: {}", run.recording["invalid_because"]);
+        println!("NOT SHOWN: a controller that no list has: {}", run.recording["invalid_because"]);
         return;
     }
     for seen in &run.seen {

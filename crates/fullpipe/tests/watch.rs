@@ -373,8 +373,8 @@ fn watch_agrees_with_ss_on_a_hundred_sockets() {
             );
             compared += usize::from(theirs.is_some());
         }
-        // bbr:(bw:1234bps,mrtt:0.02,pacing_gain:2.88672,cwnd_gain:2.88672); without a sample there
-        // is no model.
+        // bbr:(bw:1234bps,mrtt:0.02,pacing_gain:2.88672,cwnd_gain:2.88672); without a sample,
+        // ss prints no model.
         let Some(bbr) = words.iter().find_map(|w| w.strip_prefix("bbr:(")) else { continue };
         let theirs: Vec<f64> = bbr
             .trim_end_matches(')')

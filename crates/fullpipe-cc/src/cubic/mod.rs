@@ -21,7 +21,8 @@
 //! use fullpipe_cc::cubic::{Cubic, CubicConfig, CubicGrowth, SlowStartExit};
 //! use fullpipe_cc::{Config, CongestionControl, loss_based::LossBased};
 //!
-//! let settings = CubicConfig { slow_start: SlowStartExit::HyStartPlus { paced: true }, ..CubicConfig::default() };
+//! let slow_start = SlowStartExit::HyStartPlus { paced: true };
+//! let settings = CubicConfig { slow_start, ..CubicConfig::default() };
 //! let cubic: Cubic = LossBased::new(&Config::default(), CubicGrowth::new(settings));
 //! assert_eq!(cubic.snapshot().state, "SlowStart");
 //! ```
@@ -365,7 +366,8 @@ impl Build for Cubic {
                 key: "hystart",
                 values: "linux, plus or off",
                 default: "linux",
-                about: "how slow start ends before a loss: HyStart as in Linux, HyStart++ (RFC 9406), or not at all",
+                about: "how slow start ends before a loss: HyStart as in Linux, HyStart++ (RFC 9406), \
+                        or not at all",
             },
             Setting {
                 key: "hystart_detect",
@@ -413,7 +415,8 @@ impl Build for Cubic {
                 key: "hz",
                 values: "24 to 1200 (1/s)",
                 default: "1000",
-                about: "ticks per second of the kernel's clock (CONFIG_HZ): matters below 30 ms RTT with random loss",
+                about: "ticks per second of the kernel's clock (CONFIG_HZ): matters below 30 ms RTT \
+                        with random loss",
             },
         ],
     };

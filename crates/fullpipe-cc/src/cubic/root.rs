@@ -40,7 +40,12 @@ mod tests {
         #[test]
         fn the_root_is_within_one_percent(a in 1_000_000u64..1 << 60) {
             let exact = (a as f64).cbrt();
-            prop_assert!((f64::from(cube_root(a)) / exact - 1.0).abs() < 0.01, "{} for {}", cube_root(a), exact);
+            prop_assert!(
+                (f64::from(cube_root(a)) / exact - 1.0).abs() < 0.01,
+                "{} for {}",
+                cube_root(a),
+                exact
+            );
         }
 
         #[test]

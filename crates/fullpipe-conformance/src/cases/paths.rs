@@ -22,7 +22,8 @@ pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
         // other four.
         let rtt = s.rtt.as_secs_f64();
         let reverse = format!(
-            "rate = \"{}\"\nqueue = \"100000p\"\nblackouts = [{{ at = \"1s\", for = \"{:.6}s\", every = \"{:.6}s\", hold = true }}]",
+            "rate = \"{}\"\nqueue = \"100000p\"\nblackouts = [{{ at = \"1s\", for = \"{:.6}s\", every = \
+             \"{:.6}s\", hold = true }}]",
             s.rate,
             0.6 * rtt,
             5.0 * rtt

@@ -92,7 +92,7 @@ impl<W: Write> Writer<W> {
         if socket == next {
             self.last.push([0; WORDS]);
         }
-        let words = record.words();
+        let words = record.as_words();
         let mut bitmap = [0u8; BITMAP];
         self.buffer.clear();
         for word in 2..WORDS {

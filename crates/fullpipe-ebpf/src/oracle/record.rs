@@ -44,7 +44,7 @@ impl Record {
         Op::from_number(self.op)
     }
 
-    pub(crate) fn words(&self) -> &[u32; WORDS] {
+    pub(crate) fn as_words(&self) -> &[u32; WORDS] {
         bytemuck::cast_ref(self)
     }
 

@@ -47,7 +47,8 @@ impl Recorder {
                         format!("{} missing", missing.join(", "))
                     }
                 ),
-                "Linux 6.10 or newer with CONFIG_TCP_CONG_BBR; where BBR is a module, `modprobe tcp_bbr` first",
+                "Linux 6.10 or newer with CONFIG_TCP_CONG_BBR; where BBR is a module, `modprobe \
+                 tcp_bbr` first",
             ));
         }
         let config = loader::Config { build: 0, options: if perturb { OPTION_PERTURB } else { 0 } };

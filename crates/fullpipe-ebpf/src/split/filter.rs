@@ -50,7 +50,8 @@ impl ConnectionFilter {
     fn push(&mut self, step: Step) -> Result<()> {
         let slot = self.steps.get_mut(self.used).filter(|_| self.depth < MAX_DEPTH).ok_or_else(|| {
             Error::Malformed(format!(
-                "the condition needs more than the {MAX_STEPS} steps allowed per connection: shorten it, or use --port"
+                "the condition needs more than the {MAX_STEPS} steps allowed per connection: shorten \
+                 it, or use --port"
             ))
         })?;
         *slot = step;
@@ -195,8 +196,16 @@ mod tests {
             let filter: Filter = text.parse().unwrap();
             if let Ok(only) = build(&filter) {
                 let owner = Owner::default();
-                let subject = Subject { local, remote, state: State::Established, controller: None, owner: &owner };
-                prop_assert_eq!(only.matches(local, remote), filter.matches(&subject), "{} {} {}", text, local, remote);
+                let state = State::Established;
+                let subject = Subject { local, remote, state, controller: None, owner: &owner };
+                prop_assert_eq!(
+                    only.matches(local, remote),
+                    filter.matches(&subject),
+                    "{} {} {}",
+                    text,
+                    local,
+                    remote
+                );
             }
         }
     }

@@ -316,12 +316,18 @@ mod tests {
     proptest! {
         #[test]
         fn c_and_rust_give_every_connection_the_same_arm(
-            seed: u64, v4: bool, local: u128, remote: u128, ports: [u16; 2], bits in (1u8..=32, 1u8..=128), by in 0..2,
+            seed: u64, v4: bool, local: u128, remote: u128, ports: [u16; 2],
+            bits in (1u8..=32, 1u8..=128), by in 0..2,
             shares in [0u32..500_000_000, 0u32..400_000_000, 0u32..100_000_000],
         ) {
             let ip = |n: u128| if v4 { IpAddr::V4((n as u32).into()) } else { IpAddr::V6(n.into()) };
-            let by = if by == 0 { AssignBy::Connection } else { AssignBy::ClientPrefix { v4: bits.0, v6: bits.1 } };
-            both(seed, by, SocketAddr::new(ip(local), ports[0]), SocketAddr::new(ip(remote), ports[1]), shares);
+            let by = match by {
+                0 => AssignBy::Connection,
+                _ => AssignBy::ClientPrefix { v4: bits.0, v6: bits.1 },
+            };
+            let (local, remote) =
+                (SocketAddr::new(ip(local), ports[0]), SocketAddr::new(ip(remote), ports[1]));
+            both(seed, by, local, remote, shares);
         }
     }
 }

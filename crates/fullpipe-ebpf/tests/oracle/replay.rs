@@ -1,6 +1,6 @@
-//! Replays raw records through the Rust core of BBR v1, as replay.c does through the C core: `replay RECORDS MUTANT`
-//! prints how many records were read and how many differ, and stops at the first that does. Compiled by the test with
-//! a copy of fullpipe-cc that has mistakes in it.
+//! Replays raw records through the Rust core of BBR v1, as replay.c does through the C core:
+//! `replay RECORDS MUTANT` prints how many records were read and how many differ, and stops at the
+//! first that does. Compiled by the test with a copy of fullpipe-cc that has mistakes in it.
 
 use fullpipe_cc::bbr::v1::{Bbr, CYCLE_RAND, KERNEL_SIZE, Params, RateSample, Socket};
 use std::io::Read;

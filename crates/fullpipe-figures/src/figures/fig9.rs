@@ -114,8 +114,8 @@ fn judge(runs: &Runs) -> Outcome {
     curves.push(published("bbr", [reduced(0.5, 0.53), reduced(middle, 0.8)]));
     let picture = Picture {
         title: "Figure 9: median round-trip time of video-like flows, path by path".into(),
-        subtitle: "Distribution over the paths. With megabytes of buffer in front of a slow link, whoever \
-                   fills the buffer waits for seconds."
+        subtitle: "Distribution over the paths. With megabytes of buffer in front of a slow link, a flow \
+                   that fills the buffer waits for seconds."
             .into(),
         panels: vec![Panel {
             title: String::new(),

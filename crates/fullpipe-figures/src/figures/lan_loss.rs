@@ -13,7 +13,7 @@ pub(super) const FIGURE: Figure = Figure {
     source: "operators' measurement (wget of an ISO over 10 GbE, netem)",
     about: "The published figures end at 7.3 Gbit/s, which is what those hosts could do: ratios count.",
     published: "without loss CUBIC 909 and BBR 913 MB/s, with 1 % CUBIC 142 and BBR 896 MB/s, means of a \
-                download whose packets' size is not told. Of BBR v3 nothing.",
+                download whose packets' size is not reported. Of BBR v3 nothing.",
     file: "scenarios/figures/lan-loss.toml",
     text: scenario!("lan-loss"),
     chapter: chapter!("lan-loss"),

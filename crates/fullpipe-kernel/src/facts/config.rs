@@ -95,7 +95,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), framed in any::<bool>()) {
+        fn no_bytes_panic(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
+            framed in any::<bool>(),
+        ) {
             if framed && bytes.len() > 3 {
                 bytes[..3].copy_from_slice(&[0x1f, 0x8b, 8]);
             }

@@ -203,7 +203,8 @@ impl Rtnetlink {
             (Some(body), None) if parse(body).is_some_and(|route| route.advertised) => Err(io::Error::new(
                 io::ErrorKind::Unsupported,
                 format!(
-                    "the route to {} was learned from router advertisements; changing it would stop their processing",
+                    "the route to {} was learned from router advertisements; changing it would stop \
+                     their processing",
                     key.prefix
                 ),
             )),

@@ -33,7 +33,7 @@ pub struct BbrInfo {
     pub v3: Option<Bbr3Info>,
 }
 
-/// What `struct tcp_bbr_info` goes on with in BBR v3 (github.com/google/bbr, branch `v3`).
+/// Fields that BBR v3 appends to `struct tcp_bbr_info` (github.com/google/bbr, branch `v3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bbr3Info {
     /// Version of BBR: 3.
@@ -266,13 +266,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn words(words: &[u32]) -> Vec<u8> {
+    fn to_bytes(words: &[u32]) -> Vec<u8> {
         words.iter().flat_map(|w| w.to_ne_bytes()).collect()
     }
 
     #[test]
     fn bbr_bandwidth_is_a_64_bit_value() {
-        let bytes = words(&[1, 1, 40_000, 739, 739]);
+        let bytes = to_bytes(&[1, 1, 40_000, 739, 739]);
         let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr", &bytes) else { panic!("not BBR") };
         assert_eq!(bbr.bw, Rate::from_bytes_per_sec((1 << 32) + 1));
         assert_eq!(bbr.min_rtt, Span::from_millis(40));
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn gains_identify_the_mode() {
         let mode = |pacing, cwnd| {
-            let bytes = words(&[0, 0, 0, pacing, cwnd]);
+            let bytes = to_bytes(&[0, 0, 0, pacing, cwnd]);
             let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr", &bytes) else { panic!("not BBR") };
             bbr.mode()
         };
@@ -321,10 +321,10 @@ mod tests {
 
     /// `struct tcp_bbr_info` as v3 fills it in, with this mode, phase and gains (in 1/256).
     fn v3_bytes(mode: u8, phase: u8, pacing_gain: u32, cwnd_gain: u32) -> Vec<u8> {
-        let mut bytes = words(&[1_250_000, 0, 40_000, pacing_gain, cwnd_gain]);
-        bytes.extend(words(&[2_500_000, 1, u32::MAX, u32::MAX]));
+        let mut bytes = to_bytes(&[1_250_000, 0, 40_000, pacing_gain, cwnd_gain]);
+        bytes.extend(to_bytes(&[2_500_000, 1, u32::MAX, u32::MAX]));
         bytes.extend([mode, phase, 0, 3]);
-        bytes.extend(words(&[u32::MAX, 90, 7]));
+        bytes.extend(to_bytes(&[u32::MAX, 90, 7]));
         assert_eq!(bytes.len(), 52);
         bytes
     }
@@ -351,14 +351,17 @@ mod tests {
             assert_eq!((v3.bw_lo, v3.inflight_lo, v3.inflight_hi, v3.extra_acked), (None, None, Some(90), 7));
         }
         let mut bytes = v3_bytes(2, 6, 256, 512);
-        bytes[28..36].copy_from_slice(&words(&[1_000_000, 0]));
+        bytes[28..36].copy_from_slice(&to_bytes(&[1_000_000, 0]));
         let Some(CcInfo::Bbr(bbr)) = CcInfo::decode("bbr3", &bytes) else { panic!("not BBR") };
         assert_eq!(bbr.v3.unwrap().bw_lo, Some(Rate::from_bytes_per_sec(1_000_000)));
     }
 
     proptest! {
         #[test]
-        fn no_bytes_panic(name in "bbr|bbr3|dctcp|vegas|cubic", bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn no_bytes_panic(
+            name in "bbr|bbr3|dctcp|vegas|cubic",
+            bytes in proptest::collection::vec(any::<u8>(), 0..64),
+        ) {
             let _ = CcInfo::decode(&name, &bytes);
         }
     }

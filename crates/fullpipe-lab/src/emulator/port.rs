@@ -16,9 +16,9 @@ impl Attachment {
     pub(crate) fn here(index: u32) -> Result<Self, LabError> {
         let socket = PacketSocket::raw().map_err(|e| {
             LabError::Impossible(format!(
-                "cannot open a packet socket ({e}): the kernel needs CONFIG_PACKET (as root: `modprobe af_packet`), \
-                 the container must not forbid AF_PACKET, and inside a `fullpipe lab shell` it takes the \
-                 CAP_NET_RAW that programs get there"
+                "cannot open a packet socket ({e}): the kernel needs CONFIG_PACKET (as root: `modprobe \
+                 af_packet`), the container must not forbid AF_PACKET, and inside a `fullpipe lab \
+                 shell` it takes the CAP_NET_RAW that programs get there"
             ))
         })?;
         Ok(Attachment { socket, index })

@@ -87,8 +87,8 @@ impl Connection {
             let got = getsockopt(&socket, sockopt::RcvBuf).unwrap_or_default() as u64;
             if got + 1 < bytes {
                 return Err(LabError::Impossible(format!(
-                    "flows with different receive buffers need sockets of {bytes} bytes, and the kernel gives \
-                     {got}: as root, `sysctl net.core.rmem_max={}`",
+                    "flows with different receive buffers need sockets of {bytes} bytes, and the kernel \
+                     gives {got}: as root, `sysctl net.core.rmem_max={}`",
                     bytes / 2
                 )));
             }

@@ -62,8 +62,8 @@ impl Enclosure {
         let supervisor = command.spawn().map_err(|e| match e.kind() {
             // No /proc, as in a chroot; creating namespaces would fail next.
             ErrorKind::NotFound => LabError::Impossible(
-                "cannot start the lab's process: /proc is not mounted here. Mount it (`mount -t proc proc /proc`), or run \
-                 fullpipe outside of this chroot"
+                "cannot start the lab's process: /proc is not mounted here. Mount it (`mount -t proc \
+                 proc /proc`), or run fullpipe outside of this chroot"
                     .to_owned(),
             ),
             _ => failed(e),

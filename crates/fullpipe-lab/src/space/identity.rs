@@ -78,13 +78,15 @@ fn advise(cause: Errno, kinds: &[&str], read: &dyn Fn(&str) -> Option<String>) -
             let limits: Vec<String> =
                 limits.iter().map(|(name, limit)| format!("{name} is {limit}")).collect();
             format!(
-                "This is a limit, not a missing permission: this user has as many namespaces as are allowed here ({}) \
-                 or in an outer namespace, or user namespaces nest deeper than 32. As root, raise the limit, or end \
-                 what holds them (`lsns` lists it)",
+                "This is a limit, not a missing permission: this user has as many namespaces as are \
+                 allowed here ({}) or in an outer namespace, or user namespaces nest deeper than 32. As \
+                 root, raise the limit, or end what holds them (`lsns` lists it)",
                 if limits.is_empty() { "see /proc/sys/user".to_owned() } else { limits.join(", ") }
             )
         }
-        Errno::EINVAL => "The kernel was built without them (CONFIG_USER_NS, CONFIG_NET_NS, CONFIG_PID_NS)".to_owned(),
+        Errno::EINVAL => "The kernel was built without them (CONFIG_USER_NS, CONFIG_NET_NS, \
+                          CONFIG_PID_NS)"
+            .to_owned(),
         Errno::ENOMEM => "There is not enough memory".to_owned(),
         _ if is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") => {
             "AppArmor restricts unprivileged user namespaces here: as root, \
@@ -102,16 +104,16 @@ fn advise(cause: Errno, kinds: &[&str], read: &dyn Fn(&str) -> Option<String>) -
                  run fullpipe outside of it, or in a container"
                     .to_owned()
             }
-            // Only mounts that can be reached from the root directory are listed, which is itself a mount unless
-            // in a chroot (proc_pid_mountinfo(5), current_chrooted() in fs/namespace.c).
+            // Only mounts that can be reached from the root directory are listed, which is itself a
+            // mount unless in a chroot (proc_pid_mountinfo(5), current_chrooted() in fs/namespace.c).
             Some(mounts) if !mounts.lines().any(|line| line.split(' ').nth(4) == Some("/")) => {
-                "This is a chroot, in which the kernel creates no user namespaces (unshare(2)): run fullpipe outside of \
-                 it, or in a container"
+                "This is a chroot, in which the kernel creates no user namespaces (unshare(2)): run \
+                 fullpipe outside of it, or in a container"
                     .to_owned()
             }
             Some(_) => "A container's seccomp or LSM policy may forbid it (with Docker or Podman, \
-                        `--security-opt seccomp=unconfined` or `--privileged` allows it), or a chroot into the root of a \
-                        file system"
+                        `--security-opt seccomp=unconfined` or `--privileged` allows it), or a chroot \
+                        into the root of a file system"
                 .to_owned(),
         },
     }

@@ -42,23 +42,23 @@ impl Outer {
         if std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").is_ok_and(|text| text.trim() == "1") {
             return Err(LabError::Impossible(
                 "the network of the shell around this one forwards packets and would answer ours \
-                 (net.ipv4.ip_forward=1, because /proc/sys is read-only here): give this one a --server and so a \
-                 path of its own"
+                 (net.ipv4.ip_forward=1, because /proc/sys is read-only here): give this one a --server \
+                 and so a path of its own"
                     .to_owned(),
             ));
         }
         let place = depth + 1;
         if place >= MAX_ADDRESSES {
             return Err(LabError::Input(format!(
-                "shells nest to a depth of {MAX_ADDRESSES}: put the delays and losses of several into one, or give this one \
-                 a --server and so a path of its own"
+                "shells nest to a depth of {MAX_ADDRESSES}: put the delays and losses of several into \
+                 one, or give this one a --server and so a path of its own"
             )));
         }
         let name = SocketAddr::from_abstract_name("fullpipe-lab-prolongs").map_err(fail)?;
         let claim = UnixDatagram::bind_addr(&name).map_err(|e| match e.kind() {
             io::ErrorKind::AddrInUse => LabError::Input(
-                "another shell extends the outer shell's path already: nest one in the other, or give this one \
-                 a --server and so a path of its own"
+                "another shell extends the outer shell's path already: nest one in the other, or give \
+                 this one a --server and so a path of its own"
                     .to_owned(),
             ),
             _ => fail(e),

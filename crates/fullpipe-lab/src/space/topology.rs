@@ -185,7 +185,8 @@ impl Topology {
             let tuned = receivers().filter(|c| c.spec.auto_tuning).count();
             if tuned > 0 && tuned < receivers().count() {
                 return Err(LabError::Input(
-                    "some flows of one direction have `auto_tuning` and others do not: the kernel has one setting per end"
+                    "some flows of one direction have `auto_tuning` and others do not: the kernel has \
+                     one setting per end"
                         .to_owned(),
                 ));
             }
@@ -207,7 +208,9 @@ impl Topology {
             let first_asked = asked.next().flatten();
             if asked.any(|other| other != first_asked) {
                 return Err(LabError::Input(
-                    "flows of one direction differ in `first_receive_buffer`: the kernel has one setting per end".to_owned(),
+                    "flows of one direction differ in `first_receive_buffer`: the kernel has one \
+                     setting per end"
+                        .to_owned(),
                 ));
             }
             let first = match first_asked {
@@ -251,7 +254,8 @@ impl Topology {
             let Some(first) = asked.next() else { continue };
             if asked.any(|other| other != first) {
                 return Err(LabError::Input(
-                    "some flows of one direction have `tso = false` and others do not: the kernel has one setting per end"
+                    "some flows of one direction have `tso = false` and others do not: the kernel has \
+                     one setting per end"
                         .to_owned(),
                 ));
             }

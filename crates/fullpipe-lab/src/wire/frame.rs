@@ -500,7 +500,9 @@ mod tests {
                 prop_assert_eq!(again.segments(), count);
                 prop_assert_eq!(again.ecn, ecn);
                 prop_assert_eq!(again.flow_hash, frame.flow_hash);
-                if let (Protocol::Tcp { seq, .. }, Protocol::Tcp { seq: start, .. }) = (again.protocol, frame.protocol) {
+                if let (Protocol::Tcp { seq, .. }, Protocol::Tcp { seq: start, .. }) =
+                    (again.protocol, frame.protocol)
+                {
                     prop_assert_eq!(seq, start.wrapping_add(carried.len() as u32));
                     let last = first + count == frame.segments();
                     let flag = packet[usize::from(frame.transport) + 13];
@@ -521,7 +523,9 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), first in 0u16..4, count in 1u16..4) {
+        fn no_bytes_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200), first in 0u16..4, count in 1u16..4,
+        ) {
             let _ = read_and_cut(&bytes, first, count);
         }
 

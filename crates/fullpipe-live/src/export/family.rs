@@ -192,7 +192,8 @@ mod tests {
             "# HELP x_bytes Bytes.\n# TYPE x_bytes counter\n# UNIT x_bytes bytes\n\
              x_bytes_total{class=\"a\\\"b\\\\c\\nd\"} 3.0\nx_bytes_created{class=\"a\\\"b\\\\c\\nd\"} 17.5\n\
              # HELP y_seconds Time.\n# TYPE y_seconds histogram\n# UNIT y_seconds seconds\n\
-             y_seconds_bucket{le=\"0.5\"} 0\ny_seconds_bucket{le=\"1.0\"} 1\ny_seconds_bucket{le=\"+Inf\"} 1\n\
+             y_seconds_bucket{le=\"0.5\"} 0\ny_seconds_bucket{le=\"1.0\"} 1\n\
+             y_seconds_bucket{le=\"+Inf\"} 1\n\
              y_seconds_sum 0.7\ny_seconds_count 1\ny_seconds_created 17.5\n# EOF\n"
         );
         assert!(

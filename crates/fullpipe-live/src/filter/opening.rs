@@ -54,7 +54,8 @@ impl Expression {
     fn opening(&self, steps: &mut Vec<OpeningStep>) -> Result<(), String> {
         let unknown = |property: &str, alternative: &str| {
             Err(format!(
-                "{property} is not known when a connection opens, only its addresses and ports are; {alternative}"
+                "{property} is not known when a connection opens, only its addresses and ports are; \
+                 {alternative}"
             ))
         };
         let mut several = |all: &[Expression], join: OpeningStep| {

@@ -44,17 +44,14 @@ pub(super) fn record(
         duration,
         opening: Opening { handshake, ..Opening::default() },
         closing: closing(closed, active),
-        vantage: Vantage {
-            point: if active { Point::Client } else { Point::Server },
-            evidence: Vec::new(),
-        },
+        vantage: Vantage { point: if active { Point::Client } else { Point::Server }, evidence: Vec::new() },
         to_server,
         to_client,
         notes: match closed.opened {
             Some(_) => Vec::new(),
             None => vec![
-                "already open when recording started: start and duration count from then, bytes and segments from the \
-                 connection's beginning; which end opened it is inferred from the ports"
+                "already open when recording started: start and duration count from then, bytes and \
+                 segments from the connection's beginning; which end opened it is inferred from the ports"
                     .to_owned(),
             ],
         },

@@ -87,7 +87,8 @@ impl<T> Line<T> {
         if aggregate.is_some() && (overtakes || spec.reorder.is_some()) {
             return Err(LinkError::new(
                 "aggregate",
-                "aggregation keeps the order and cannot be combined with reordering in one link: write a second link",
+                "aggregation keeps the order and cannot be combined with reordering in one link: write \
+                 a second link",
             ));
         }
         let random = |element| Stream::new(ctx, index, element);

@@ -89,7 +89,8 @@ impl GilbertElliottSpec {
             }
             _ => Err(LinkError::new(
                 "kind",
-                "gilbert-elliott takes either `share` and `burst`, or `p` and `r` (and `good_loss`, `bad_loss`)",
+                "gilbert-elliott takes either `share` and `burst`, or `p` and `r` (and `good_loss`, \
+                 `bad_loss`)",
             )),
         }
     }

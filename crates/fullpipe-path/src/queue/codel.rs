@@ -121,7 +121,7 @@ impl Control {
         fifo: &mut Fifo<T>,
         verdicts: &mut Verdicts<T>,
     ) -> Option<Packet<T>> {
-        let (mut head, mut may_drop) = self.take(now, law, fifo);
+        let (mut head, mut may_drop) = self.pop_head(now, law, fifo);
         if self.dropping {
             self.dropping = may_drop;
             while self.dropping && now >= self.drop_next {
@@ -135,7 +135,7 @@ impl Control {
                     break;
                 }
                 verdicts.drop(head.take()?.1, DropCause::Aqm);
-                (head, may_drop) = self.take(now, law, fifo);
+                (head, may_drop) = self.pop_head(now, law, fifo);
                 if may_drop {
                     self.drop_next = law.next_drop(self.drop_next, self.count);
                 } else {
@@ -147,7 +147,7 @@ impl Control {
                 verdicts.marked += 1;
             } else {
                 verdicts.drop(head.take()?.1, DropCause::Aqm);
-                head = self.take(now, law, fifo).0;
+                head = self.pop_head(now, law, fifo).0;
             }
             self.dropping = true;
             // The delay exceeded the target again soon after the last time: resume near the drop rate that
@@ -166,7 +166,7 @@ impl Control {
     }
 
     /// Removes the head and returns whether the law allows dropping it (`dodequeue` of §5.4).
-    fn take<T>(&mut self, now: Time, law: &Law, fifo: &mut Fifo<T>) -> (Option<(Time, Packet<T>)>, bool) {
+    fn pop_head<T>(&mut self, now: Time, law: &Law, fifo: &mut Fifo<T>) -> (Option<(Time, Packet<T>)>, bool) {
         let Some((arrived, packet)) = fifo.pop() else {
             self.first_above = None;
             return (None, false);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     /// A controller with probability `p` that has just measured these delays.
-    fn seen(p: f64, delay_ms: u64, old_ms: u64) -> Control {
+    fn after_delays(p: f64, delay_ms: u64, old_ms: u64) -> Control {
         Control {
             probability: p,
             delay: Span::from_millis(delay_ms),
@@ -313,23 +313,23 @@ mod tests {
         ];
         for (p, delay, old, scale) in cases {
             let expected = p + scale * (0.125 * 0.010 + 1.25 * 0.005);
-            assert!((adjusted(seen(p, delay, old)) - expected).abs() < 1e-12, "{p}");
+            assert!((adjusted(after_delays(p, delay, old)) - expected).abs() < 1e-12, "{p}");
         }
-        assert_eq!(adjusted(seen(0.2, 15, 15)), 0.2, "on target nothing changes");
-        assert!(adjusted(seen(0.2, 10, 12)) < 0.2);
-        assert_eq!(adjusted(seen(0.000_001, 0, 15)), 0.0, "never below zero");
+        assert_eq!(adjusted(after_delays(0.2, 15, 15)), 0.2, "on target nothing changes");
+        assert!(adjusted(after_delays(0.2, 10, 12)) < 0.2);
+        assert_eq!(adjusted(after_delays(0.000_001, 0, 15)), 0.0, "never below zero");
     }
 
     #[test]
     fn steps_are_at_most_two_percent_and_two_more_beyond_250_ms() {
-        assert!((adjusted(seen(0.3, 200, 0)) - 0.32).abs() < 1e-12);
-        assert!((adjusted(seen(0.3, 251, 0)) - 0.34).abs() < 1e-12);
-        assert_eq!(adjusted(seen(1.0, 251, 0)), 1.0);
+        assert!((adjusted(after_delays(0.3, 200, 0)) - 0.32).abs() < 1e-12);
+        assert!((adjusted(after_delays(0.3, 251, 0)) - 0.34).abs() < 1e-12);
+        assert_eq!(adjusted(after_delays(1.0, 251, 0)), 1.0);
     }
 
     #[test]
     fn an_empty_queue_decays_quickly_and_allows_a_burst_again() {
-        let mut control = seen(0.01, 0, 0);
+        let mut control = after_delays(0.01, 0, 0);
         control.adjust(&law(), 0);
         let expected = (0.01 - 0.5 * 0.125 * 0.015) * 63.0 / 64.0;
         assert!((control.probability - expected).abs() < 1e-12, "{}", control.probability);
@@ -340,7 +340,7 @@ mod tests {
     #[test]
     fn catching_up_on_many_periods_equals_one_by_one() {
         for backlog in [0, 100_000] {
-            let (mut at_once, mut stepwise) = (seen(0.3, 40, 30), seen(0.3, 40, 30));
+            let (mut at_once, mut stepwise) = (after_delays(0.3, 40, 30), after_delays(0.3, 40, 30));
             let end = Time::ZERO + Span::from_secs(100);
             at_once.catch_up(end, &law(), backlog);
             for ms in (0..=100_000).step_by(7) {
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn packets_are_dropped_with_the_probability_but_not_close_together() {
         for p in [0.01, 0.1, 0.3] {
-            let (mut control, mut random) = (seen(p, 30, 30), stream(1));
+            let (mut control, mut random) = (after_delays(p, 30, 30), stream(1));
             let n = 1_000_000;
             let drops: Vec<usize> =
                 (0..n).filter(|_| control.drops_early(&law(), &mut random, 100_000, 1500)).collect();
@@ -378,11 +378,11 @@ mod tests {
         let mut drops = |mut control: Control, backlog: u64| {
             (0..1000).any(|_| control.drops_early(&law(), &mut random, backlog, 1500))
         };
-        assert!(drops(seen(0.19, 30, 30), 100_000));
-        assert!(!drops(seen(0.19, 7, 7), 100_000), "half the target");
-        assert!(drops(seen(0.21, 7, 7), 100_000));
-        assert!(!drops(seen(0.19, 30, 30), 2999), "two packets");
-        assert!(!drops(Control { burst_left: Span::from_nanos(1), ..seen(0.19, 30, 30) }, 100_000));
+        assert!(drops(after_delays(0.19, 30, 30), 100_000));
+        assert!(!drops(after_delays(0.19, 7, 7), 100_000), "half the target");
+        assert!(drops(after_delays(0.21, 7, 7), 100_000));
+        assert!(!drops(after_delays(0.19, 30, 30), 2999), "two packets");
+        assert!(!drops(Control { burst_left: Span::from_nanos(1), ..after_delays(0.19, 30, 30) }, 100_000));
     }
 
     /// 12 Mbit/s out, `rate` packets per millisecond in, for so many milliseconds. The longest

@@ -142,7 +142,8 @@ pub fn write_page(about: &About, subtitle: &str, body: &str, out: &mut dyn Write
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+         'unsafe-inline'\">\n\
          <title>{title}</title>\n<style>{STYLE}{dark}</style>\n</head>\n<body>\n<header><h1>{title}</h1>\
          <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n</body>\n</html>\n"
     )
@@ -193,13 +194,15 @@ pub fn write_plotted_page(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'unsafe-inline'; img-src data:\">\n\
-         <title>{title}</title>\n<style>{UPLOT_STYLE}</style>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+         'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
+         <title>{title}</title>\n<style>{UPLOT_STYLE}</style>\n<style>{STYLE}{style}</style>\n</head>\n\
+         <body>\n\
          <header><div class=\"top\"><h1>{title}</h1>\
          <button id=\"theme\" type=\"button\" title=\"light or dark\">◐</button></div>\
          <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n\
-         <footer><details><summary>Plots drawn with uPlot 1.6.32</summary><pre>{UPLOT_LICENCE}</pre></details></footer>\n\
+         <footer><details><summary>Plots drawn with uPlot 1.6.32</summary><pre>{UPLOT_LICENCE}</pre>\
+         </details></footer>\n\
          <script>{UPLOT}</script>\n<script type=\"application/json\" id=\"data\">{data}</script>\n\
          <script>{PRELUDE}</script>\n<script>{script}</script>\n</body>\n</html>\n"
     )
@@ -262,7 +265,8 @@ fn table(results: &Results) -> String {
         r.summary.completion_s.is_some() || r.flows.iter().any(|f| f.summary.completion_s.is_some())
     });
     let mut out = format!(
-        "<table class=\"summary\"><thead><tr><th scope=\"col\">run</th><th scope=\"col\">goodput<small>{unit}</small></th>\
+        "<table class=\"summary\"><thead><tr><th scope=\"col\">run</th>\
+         <th scope=\"col\">goodput<small>{unit}</small></th>\
          <th scope=\"col\">link<small>%</small></th><th scope=\"col\">retr<small>%</small></th>\
          <th scope=\"col\">RTT min<small>ms</small></th><th scope=\"col\">p50<small>ms</small></th>\
          <th scope=\"col\">p95<small>ms</small></th><th scope=\"col\">p99<small>ms</small></th>\
@@ -342,8 +346,10 @@ fn row(
     let mark = if class == "invalid" { " <b class=\"bad\">not valid</b>" } else { "" };
     let _ = write!(
         out,
-        "<tr class=\"{class}\" style=\"--light:{};--dark:{}\"><th scope=\"row\"><i class=\"swatch\"></i>{}{mark}</th>\
-         <td class=\"goodput\"><span>{}</span>{half}<i style=\"--share:{bar:.4}\"></i></td><td>{}</td><td>{}</td>",
+        "<tr class=\"{class}\" style=\"--light:{};--dark:{}\"><th scope=\"row\"><i class=\"swatch\">\
+         </i>{}{mark}</th>\
+         <td class=\"goodput\"><span>{}</span>{half}<i style=\"--share:{bar:.4}\"></i></td><td>{}</td>\
+         <td>{}</td>",
         colour.light_hex(),
         colour.dark_hex(),
         escape_html(label),
@@ -425,7 +431,8 @@ fn checks(out: &mut String, results: &Results) {
     if results.runs.iter().all(|r| r.checks.is_empty()) {
         return;
     }
-    *out += "<section><h2>Checks</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>check</th><th>measured</th><th></th></tr></thead><tbody>";
+    *out += "<section><h2>Checks</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>check</th>\
+             <th>measured</th><th></th></tr></thead><tbody>";
     for run in &results.runs {
         for c in &run.checks {
             let outcome =
@@ -446,7 +453,8 @@ fn links(out: &mut String, results: &Results) {
     if rows.is_empty() {
         return;
     }
-    *out += "<section><h2>Links</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>link</th><th>packets in</th><th>packets out</th><th>dropped</th><th>CE-marked</th></tr></thead><tbody>";
+    *out += "<section><h2>Links</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>link</th>\
+             <th>packets in</th><th>packets out</th><th>dropped</th><th>CE-marked</th></tr></thead><tbody>";
     for (run, link) in rows {
         let dropped: u64 = link.drops.values().sum();
         let mut causes: Vec<String> =
@@ -474,12 +482,15 @@ fn health(out: &mut String, results: &Results) {
     if rows.is_empty() {
         return;
     }
-    *out += "<section><h2>Emulator health</h2><div class=\"scroll\"><table><thead><tr><th>run</th><th>lateness p50</th><th>p99</th><th>max</th><th>read latency p99</th><th>stray drops</th><th>CPU</th><th></th></tr></thead><tbody>";
+    *out += "<section><h2>Emulator health</h2><div class=\"scroll\"><table><thead><tr><th>run</th>\
+             <th>lateness p50</th><th>p99</th><th>max</th><th>read latency p99</th><th>stray drops</th>\
+             <th>CPU</th><th></th></tr></thead><tbody>";
     for (run, h) in rows {
         let us = |v: f64| millis(v / 1e3);
         let _ = write!(
             out,
-            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{}</td><td>{}</td></tr>",
             escape_html(&run.label),
             us(h.lateness_p50_us),
             us(h.lateness_p99_us),

@@ -23,10 +23,10 @@ pub(super) fn section(sequences: &[Sequence]) -> String {
     if sequences.iter().all(|s| s.marks.is_empty()) {
         return String::new();
     }
-    "<section><h2>Time and sequence</h2><p class=\"hint\">Every captured packet. The slope is the rate; the distance \
-     between black and green is the data in flight. Zoomed out, retransmissions are red marks at the bottom. Drag a box \
-     to zoom, or drag sideways to zoom in time only; the wheel zooms too; double-click to reset. Point at a packet for \
-     its details.</p>\
+    "<section><h2>Time and sequence</h2><p class=\"hint\">Every captured packet. The slope is the rate; \
+     the distance between black and green is the data in flight. Zoomed out, retransmissions are red \
+     marks at the bottom. Drag a box to zoom, or drag sideways to zoom in time only; the wheel zooms \
+     too; double-click to reset. Point at a packet for its details.</p>\
      <p id=\"sequence-legend\"></p><div id=\"sequences\"></div></section>"
         .to_owned()
 }

@@ -6,7 +6,8 @@
 //! ```
 //! use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 //!
-//! let line = Curve::line("reno", [0, 158, 115], (1..100).map(|n| (f64::from(n), 1.22 / f64::from(n).sqrt())));
+//! let points = (1..100).map(|n| (f64::from(n), 1.22 / f64::from(n).sqrt()));
+//! let line = Curve::line("reno", [0, 158, 115], points);
 //! let picture = Picture {
 //!     title: "Goodput falls with the root of loss".into(),
 //!     panels: vec![Panel {

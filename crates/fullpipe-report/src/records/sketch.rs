@@ -76,7 +76,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantiles_are_within_two_percent(mut values in prop::collection::vec(1e-6f64..1e12, 1..300), q in 0.0f64..=1.0) {
+        fn quantiles_are_within_two_percent(
+            mut values in prop::collection::vec(1e-6f64..1e12, 1..300), q in 0.0f64..=1.0,
+        ) {
             let mut sketch = QuantileSketch::default();
             values.iter().for_each(|v| sketch.add(*v));
             values.sort_by(f64::total_cmp);

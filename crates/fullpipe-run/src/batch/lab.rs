@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(kept(run(false), run(false)), (false, note.into()));
     }
 
-    /// Collects the repeats that it is told of.
+    /// Collects the repeats that are reported to it.
     struct Repeats(Mutex<Vec<Repeat>>);
 
     impl Monitor for Repeats {

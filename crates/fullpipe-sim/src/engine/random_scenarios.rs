@@ -33,7 +33,8 @@ fn link() -> impl Strategy<Value = LinkSpec> {
         "blackouts = [{ at = '1s', for = '90s' }]",
         "reorder = { share = '5%', by = '3ms' }",
         "ingress_loss = '2%'",
-        "schedule = [{ at = '1s', delay = '200ms' }, { at = '2s', delay = '1ns' }, { at = '3s', delay = '10s' }]",
+        "schedule = [{ at = '1s', delay = '200ms' }, { at = '2s', delay = '1ns' }, \
+         { at = '3s', delay = '10s' }]",
         "schedule = [{ at = '1s', loss = '100%' }, { at = '100s', loss = '0%' }]",
         "trace = { ms = [1, 1, 7, 300] }",
     ];
@@ -115,10 +116,12 @@ fn cpu() -> impl Strategy<Value = Option<CpuSpec>> {
 fn start() -> impl Strategy<Value = Start> {
     prop_oneof![
         4 => select(vec![0u64, 7, 500_000_000]).prop_map(|at| Start::At(Span::from_nanos(at))),
-        1 => (select(vec![None, Some(1), Some(50_000)]), select(vec![0u64, 3_000_000])).prop_map(|(bytes, delay)| {
-            let after = FlowRef::Number(0);
-            Start::After(After { after, bytes: bytes.map(Bytes), delay: Span::from_nanos(delay) })
-        }),
+        1 => (select(vec![None, Some(1), Some(50_000)]), select(vec![0u64, 3_000_000])).prop_map(
+            |(bytes, delay)| {
+                let after = FlowRef::Number(0);
+                Start::After(After { after, bytes: bytes.map(Bytes), delay: Span::from_nanos(delay) })
+            }
+        ),
     ]
 }
 
@@ -193,8 +196,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 10_000, ..ProptestConfig::default() })]
 
     /// Whatever a scenario says, the run ends; every packet of every flow is accounted for at any
-    /// time, at the sender, on the path and in the store of SACK blocks; no more arrives than a way of the path can carry; and
-    /// no sender is silent for longer than its time-out allows while data waits.
+    /// time, at the sender, on the path and in the store of SACK blocks; no more arrives than a
+    /// direction of the path can carry; and no sender is silent for longer than its timeout allows
+    /// while data waits.
     #[test]
     fn nothing_that_a_scenario_can_say_breaks_or_hangs_a_run(s in scenario(), seed in any::<u64>()) {
         let result = Simulation::new(&s, seed).max_events(EVENTS).run();
@@ -243,8 +247,9 @@ proptest! {
             });
             for way in [Direction::Forward, Direction::Reverse] {
                 if let Some(rate) = s.highest_rate_in(way) {
-                    let of_it = world.flows.connections.iter().zip(&world.specs).filter(|(_, f)| f.direction == way);
-                    let payload: u64 = of_it.map(|(c, _)| c.receiver.arrived()).sum();
+                    let flows = world.flows.connections.iter().zip(&world.specs);
+                    let same_way = flows.filter(|(_, f)| f.direction == way);
+                    let payload: u64 = same_way.map(|(c, _)| c.receiver.arrived()).sum();
                     let most = rate.bytes_in(now.since(Time::ZERO));
                     prop_assert!(payload <= most, "{payload} of {most} at {now:?}");
                 }

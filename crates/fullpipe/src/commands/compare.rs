@@ -195,9 +195,9 @@ fn print_spread(pairs: &[(&str, &Recording, &Recording)], cases: &[Case], n: u64
     }
     let [agree, as_late, within, differ] = count(&verdicts);
     println!(
-        "\nOf {} valid runs, {agree} agree within {:.0} % of goodput and {:.0} % of the median RTT, {as_late} \
-         agree with the median of {n} equally late simulations, {within} are within their range, {differ} \
-         differ.",
+        "\nOf {} valid runs, {agree} agree within {:.0} % of goodput and {:.0} % of the median RTT, \
+         {as_late} agree with the median of {n} equally late simulations, {within} are within their \
+         range, {differ} differ.",
         verdicts.len(),
         CLOSE_TOLERANCE.0 * 100.0,
         CLOSE_TOLERANCE.1 * 100.0,

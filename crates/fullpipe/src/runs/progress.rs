@@ -54,8 +54,8 @@ impl Monitor for Progress {
         let Repeat { label, reasons, duration } = repeat;
         self.bar.suspend(|| {
             eprintln!(
-                "fullpipe: repeating the invalid run {label}, which takes another {duration} (--again 0 keeps it \
-                 instead): {}",
+                "fullpipe: repeating the invalid run {label}, which takes another {duration} (--again 0 \
+                 keeps it instead): {}",
                 reasons.join("; ")
             );
         });

@@ -11,7 +11,7 @@ pub fn assert_described(schema: &Value, value: &Value) {
 }
 
 fn check(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), String> {
-    let rules = schema.as_object().ok_or_else(|| format!("{at}: {schema} is no schema"))?;
+    let rules = schema.as_object().ok_or_else(|| format!("{at}: {schema} is not a schema"))?;
     for (rule, wanted) in rules {
         match rule.as_str() {
             "$schema" | "$defs" | "title" | "description" | "format" => {}

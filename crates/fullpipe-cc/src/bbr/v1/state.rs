@@ -278,7 +278,9 @@ mod tests {
     proptest! {
         /// Every byte but the padding and the unused bits is some field's.
         #[test]
-        fn the_kernels_bytes_survive_the_round_trip(mut bytes in prop::collection::vec(any::<u8>(), KERNEL_SIZE)) {
+        fn the_kernels_bytes_survive_the_round_trip(
+            mut bytes in prop::collection::vec(any::<u8>(), KERNEL_SIZE),
+        ) {
             bytes[44..48].fill(0);
             bytes[56] &= 0b1111_1011;
             bytes[57] &= 0b0000_0011;

@@ -12,7 +12,10 @@ use crate::{Gain, Rate, Span};
 pub(super) const PROBE_UP_MAX_DOUBLINGS: u32 = 30;
 
 macro_rules! params {
-    ($($name:ident: $default:literal = $text:literal of 1/$unit:literal, $least:literal..=$most:literal, $about:literal;)+) => {
+    ($(
+        $name:ident: $default:literal = $text:literal of 1/$unit:literal, $least:literal..=$most:literal,
+            $about:literal;
+    )+) => {
         /// Parameters of BBR v3. Each value is in the given unit: gains in 1/256, shares in percent or per
         /// mille, times in milliseconds.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,8 +23,9 @@ macro_rules! params {
             /// Whether to use ECN: Congestion Experienced marks then count as losses in the model's bounds
             /// (draft § ECN). Otherwise the transport must not negotiate ECN.
             pub ecn: bool,
-            /// Whether the filter of `max_bw` advances when DOWN is left without having advanced; the draft waits for
-            /// a round that was not application-limited, which on slow paths does not come (`docs/explanation/draft-notes.md`).
+            /// Whether the filter of `max_bw` advances when DOWN is left without having advanced; the draft
+            /// waits for a round that was not application-limited, which on slow paths does not come
+            /// (`docs/explanation/draft-notes.md`).
             pub advance_on_leaving_down: bool,
             $(
                 #[doc = concat!($about, "; in 1/", stringify!($unit), ".")]
@@ -31,7 +35,8 @@ macro_rules! params {
 
         impl Params {
             /// The draft's values.
-            pub const DRAFT: Params = Params { ecn: true, advance_on_leaving_down: false, $($name: $default,)+ };
+            pub const DRAFT: Params =
+                Params { ecn: true, advance_on_leaving_down: false, $($name: $default,)+ };
 
             /// The settings of the parameters, in the order of the fields.
             pub const SETTINGS: &[Setting] = &[
@@ -45,7 +50,8 @@ macro_rules! params {
                     key: "advance_on_leaving_down",
                     values: "on or off",
                     default: "off",
-                    about: "discard the previous cycle's bandwidth on leaving DOWN, without the draft's conditions",
+                    about: "discard the previous cycle's bandwidth on leaving DOWN, without the draft's \
+                            conditions",
                 },
                 $(Setting {
                     key: stringify!($name),
@@ -64,7 +70,8 @@ macro_rules! params {
                     ecn: settings.switch("ecn", self.ecn)?,
                     advance_on_leaving_down: settings
                         .switch("advance_on_leaving_down", self.advance_on_leaving_down)?,
-                    $($name: settings.decimal(stringify!($name), self.$name, $unit, $least * $unit, $most * $unit)?,)+
+                    $($name: settings
+                        .decimal(stringify!($name), self.$name, $unit, $least * $unit, $most * $unit)?,)+
                 })
             }
 
@@ -104,22 +111,28 @@ params! {
     probe_up_cwnd_gain: 576 = "2.25" of 1/256, 1..=16, "window gain of ProbeBW_UP";
     probe_rtt_pacing_gain: 256 = "1" of 1/256, 0..=2, "pacing gain of ProbeRTT";
     probe_rtt_cwnd_gain: 128 = "0.5" of 1/256, 0..=1, "window gain of ProbeRTT";
-    pacing_margin_percent: 1 = "1" of 1/1, 0..=50, "how far below the estimated bandwidth to pace, in percent";
+    pacing_margin_percent: 1 = "1" of 1/1, 0..=50,
+        "how far below the estimated bandwidth to pace, in percent";
     loss_thresh_permille: 20 = "20" of 1/1, 1..=999, "tolerated loss as a share of inflight, in per mille";
-    beta_percent: 70 = "70" of 1/1, 1..=100, "factor applied to short-term bounds after a lossy round, in percent";
-    headroom_percent: 15 = "15" of 1/1, 0..=99, "share of inflight_longterm left to others in CRUISE, in percent";
+    beta_percent: 70 = "70" of 1/1, 1..=100,
+        "factor applied to short-term bounds after a lossy round, in percent";
+    headroom_percent: 15 = "15" of 1/1, 0..=99,
+        "share of inflight_longterm left to others in CRUISE, in percent";
     min_pipe_cwnd_packets: 4 = "4" of 1/1, 1..=1000, "minimum window in packets";
-    full_bw_growth: 320 = "1.25" of 1/256, 1..=16, "growth of the delivery rate below which the pipe may be full";
+    full_bw_growth: 320 = "1.25" of 1/256, 1..=16,
+        "growth of the delivery rate below which the pipe may be full";
     full_bw_rounds: 3 = "3" of 1/1, 1..=100, "rounds without that growth until the pipe counts as full";
     startup_full_loss_count: 6 = "6" of 1/1, 1..=1000, "lost ranges in a round that may end Startup";
     drain_rounds: 3 = "3" of 1/1, 1..=100, "rounds after which Drain ends in any case";
-    extra_acked_rounds: 10 = "10" of 1/1, 1..=1000, "length of the ACK-aggregation filter in rounds, once the pipe is full";
+    extra_acked_rounds: 10 = "10" of 1/1, 1..=1000,
+        "length of the ACK-aggregation filter in rounds, once the pipe is full";
     min_rtt_filter_ms: 10_000 = "10000" of 1/1, 1..=3_600_000, "length of the min_rtt filter, in ms";
     probe_rtt_interval_ms: 5_000 = "5000" of 1/1, 1..=3_600_000, "interval of ProbeRTT, in ms";
     probe_rtt_duration_ms: 200 = "200" of 1/1, 0..=10_000, "minimum time in ProbeRTT, in ms";
     probe_wait_base_ms: 2_000 = "2000" of 1/1, 0..=3_600_000, "minimum wait between bandwidth probes, in ms";
     probe_wait_random_ms: 1_000 = "1000" of 1/1, 0..=3_600_000, "maximum random addition to that wait, in ms";
-    probe_max_rounds: 63 = "63" of 1/1, 1..=100_000, "maximum rounds between bandwidth probes (Reno coexistence)";
+    probe_max_rounds: 63 = "63" of 1/1, 1..=100_000,
+        "maximum rounds between bandwidth probes (Reno coexistence)";
 }
 
 /// All settings of `bbr3`: the variant, then the parameters.

@@ -85,7 +85,8 @@ impl Args {
         };
         if from > all.start {
             eprintln!(
-                "note: the report covers the newest {REPORT_RECORDS} transfers; --last TIME selects a time span"
+                "note: the report covers the newest {REPORT_RECORDS} transfers; --last TIME selects a \
+                 time span"
             );
         }
         let mut history = store.history(from..all.end).map_err(Failure::usage)?;
