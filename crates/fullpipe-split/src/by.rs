@@ -117,7 +117,7 @@ mod tests {
             "client-prefix/24,/56",
             "client-prefix/32,/128",
             "time=600s,wash-out=60s",
-            "time=1.5s,wash-out=0ns",
+            "time=1.5s,wash-out=0s",
         ] {
             assert_eq!(text.parse::<AssignBy>().unwrap().to_string(), text);
         }

@@ -218,6 +218,9 @@ fn write_in(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fm
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.as_nanos();
+        if ns == 0 {
+            return f.write_str("0s");
+        }
         if ns > u64::MAX / 1_000 {
             return write!(f, "{}s", ns / 1_000_000_000);
         }
