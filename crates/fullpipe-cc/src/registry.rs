@@ -264,16 +264,16 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     nearest_of(name, names)
 }
 
-/// The target of the candidate within two edits (and fewer than half the letters) of `name`.
+/// The target of the candidate within two edits, and a third of the letters, of `name`.
 fn nearest_of(
     name: &str,
     candidates: impl Iterator<Item = (&'static str, &'static str)>,
 ) -> Option<&'static str> {
     candidates
-        .map(|(candidate, target)| (edits(name, candidate), candidate, target))
-        .filter(|&(distance, candidate, _)| distance <= 2 && distance * 2 <= candidate.len())
-        .min_by_key(|&(distance, _, _)| distance)
-        .map(|(_, _, target)| target)
+        .map(|(candidate, target)| (edits(name, candidate), target))
+        .filter(|&(distance, _)| distance <= 2 && distance * 3 <= name.len().max(3))
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, target)| target)
 }
 
 /// Levenshtein distance without regard to case; large for words beyond any name's length.

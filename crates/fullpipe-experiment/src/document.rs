@@ -121,13 +121,13 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The entry of `known` closest to `written`, if one is close enough.
+/// The entry of `known` closest to `written`, if at most a third of the characters differ.
 pub fn nearest<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = written.to_lowercase();
     known
         .into_iter()
         .map(|k| (strsim::damerau_levenshtein(&lower, &k.to_lowercase()), k))
-        .filter(|(distance, k)| *distance <= k.chars().count().max(3) / 2)
+        .filter(|(distance, _)| distance * 3 <= written.chars().count().max(3))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, k)| k)
 }
@@ -273,6 +273,8 @@ mod tests {
     fn nearest_finds_typos_and_rejects_unrelated_words() {
         assert_eq!(nearest("bbr33", ["bbr", "bbr3", "cubic"]), Some("bbr3"));
         assert_eq!(nearest("Cubik", ["bbr", "cubic"]), Some("cubic"));
-        assert_eq!(nearest("xyzzy", ["bbr", "cubic"]), None);
+        for unrelated in ["xyzzy", "foo", "quic"] {
+            assert_eq!(nearest(unrelated, ["bbr", "cubic", "flow"]), None);
+        }
     }
 }

@@ -141,7 +141,16 @@ pub(crate) fn lock_within(
                     }
                 )));
             }
-            outcome => return outcome.map_err(|e| Error::io(format_args!("cannot lock {place}"), &e)),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && !nix::unistd::geteuid().is_root() => {
+                return Err(Error::impossible(format_args!(
+                    "cannot lock {}: permission denied\n  help: run as root, or make the directory writable",
+                    host.real_path(&place)
+                )));
+            }
+            outcome => {
+                let place = host.real_path(&place);
+                return outcome.map_err(|e| Error::io(format_args!("cannot lock {place}"), &e));
+            }
         }
     }
 }

@@ -193,6 +193,11 @@ pub trait Files: View {
 
     /// Copies the security label of a file, where the file system has them.
     fn copy_labels(&self, _from: &str, _to: &str) {}
+
+    /// The path on this machine, for messages.
+    fn real_path(&self, path: &str) -> String {
+        path.to_owned()
+    }
 }
 
 /// A host that delegates [`View`] and [`Files`] to another type.
@@ -258,6 +263,9 @@ impl<T: DelegateFiles> Files for T {
     }
     fn copy_labels(&self, from: &str, to: &str) {
         self.files().copy_labels(from, to);
+    }
+    fn real_path(&self, path: &str) -> String {
+        self.files().real_path(path)
     }
 }
 

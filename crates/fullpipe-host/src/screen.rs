@@ -149,7 +149,10 @@ pub fn doctor(style: Style, report: &Report, verbose: bool) -> String {
     ]
     .iter()
     .filter(|(v, _)| count(*v) > 0)
-    .map(|(v, what)| format!("{} {what}", count(*v)))
+    .map(|(v, what)| match count(*v) {
+        1 => format!("1 {}", what.trim_end_matches('s')),
+        n => format!("{n} {what}"),
+    })
     .collect();
     let hint = if verbose { "" } else { "  (--verbose shows readings and reasons)" };
     let count = format!("{} checks: {}", report.findings.len(), summary.join(", "));

@@ -1,7 +1,7 @@
 //! Reading scenario files, and the files they refer to.
 
 use fullpipe_experiment::regular_file::{self, read_bounded};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
 /// Largest scenario file, in bytes; generated ones are far smaller, too.
@@ -31,8 +31,10 @@ pub fn read_scenario(name: &str, source: impl Read) -> Result<String, String> {
 pub fn files_in(directory: PathBuf) -> impl Fn(&str) -> Result<String, String> {
     move |file| {
         let path = directory.join(file);
-        regular_file::read_text(&path, MAX_REFERENCED_BYTES)
-            .map_err(|e| format!("cannot read {}: {e}", path.display()))
+        regular_file::read_text(&path, MAX_REFERENCED_BYTES).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => format!("cannot read {}: no such file", path.display()),
+            _ => format!("cannot read {}: {e}", path.display()),
+        })
     }
 }
 
@@ -44,7 +46,7 @@ mod tests {
     #[test]
     fn endless_files_are_refused() {
         let error = read_scenario("s.toml", io::repeat(b' ')).unwrap_err();
-        assert_eq!(error, "cannot read s.toml: it has more than 64 MiB");
+        assert_eq!(error, "cannot read s.toml: larger than 64 MiB");
         let read = files_in(PathBuf::from("/dev"));
         assert_eq!(read("zero").unwrap_err(), "cannot read /dev/zero: not a regular file");
     }

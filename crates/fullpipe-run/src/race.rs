@@ -162,6 +162,12 @@ impl Contestant {
         let name = fullpipe_cc::registry::find(name).map_or(name, |about| about.name);
         let unknown = vocabulary(engines).check_controller(name);
         unknown.map_err(|fault| RaceError { message: fault.reason, help: fault.help })?;
+        if text.ends_with(':') {
+            return Err(RaceError {
+                message: format!("`{text}`: no setting after the colon"),
+                help: Some("write KEY=VALUE (for example cubic:hystart=off), or omit the colon".to_owned()),
+            });
+        }
         let mut table = Table::new();
         for pair in settings.split(',').filter(|p| !p.is_empty()) {
             let (key, given) = pair.split_once('=').ok_or_else(|| RaceError {
@@ -181,6 +187,7 @@ impl Race {
     /// # Errors
     /// What the path, the settings or the sweep do not allow.
     pub fn cases(&self, contestants: &[Contestant], engines: &[Engine]) -> Result<Vec<Case>, RaceError> {
+        self.check_rates()?;
         let title = self.title(contestants);
         if self.together {
             return self.cases_of(&title, contestants, engines);
@@ -194,6 +201,25 @@ impl Race {
             cases.extend(own);
         }
         Ok(cases)
+    }
+
+    /// A path of rate 0 would deliver nothing.
+    fn check_rates(&self) -> Result<(), RaceError> {
+        let is_zero = |value: &Value| match value {
+            Value::Integer(n) => *n == 0,
+            Value::String(text) => text.parse() == Ok(Rate::ZERO),
+            _ => false,
+        };
+        let swept = |key: &str| self.sweep.iter().any(|a| a.key == key && a.values.iter().any(is_zero));
+        for (name, rate, key) in
+            [("rate", Some(self.rate), "path.rate"), ("reverse rate", self.reverse_rate, "path.reverse_rate")]
+        {
+            if rate == Some(Rate::ZERO) || swept(key) {
+                let message = format!("{name} must be greater than 0");
+                return Err(RaceError { message, help: Some("write for example 100mbit".to_owned()) });
+            }
+        }
+        Ok(())
     }
 
     /// What the race is called.
@@ -336,6 +362,10 @@ mod tests {
         assert!(
             Contestant::parse("cubic:hystart", &[Engine::Sim]).unwrap_err().message.contains("KEY=VALUE")
         );
+        assert!(Contestant::parse("bbr:", &[Engine::Sim]).unwrap_err().message.contains("no setting"));
+        let race = Race { rate: Rate::ZERO, ..Race::default() };
+        let stopped = race.cases(&contestants(&["bbr"]), &[Engine::Sim]).unwrap_err();
+        assert_eq!(stopped.message, "rate must be greater than 0");
         let race = Race { mtu: 1, ..Race::default() };
         assert!(race.cases(&contestants(&["bbr"]), &[Engine::Sim]).unwrap_err().message.contains("mtu"));
     }

@@ -71,7 +71,12 @@ impl TryFrom<Vec<Arm>> for Arms {
         let sum: u64 = arms.iter().map(|arm| u64::from(arm.share.as_billionths())).sum();
         // A third is not a whole number of billionths.
         if sum > 1_000_000_000 + arms.len() as u64 {
-            return Err(SplitError::invalid(all(), "the sum of shares exceeds 100 %"));
+            let percent = format!("{:.6}", sum as f64 / 1e7);
+            let percent = percent.trim_end_matches('0').trim_end_matches('.');
+            return Err(SplitError::invalid(
+                all(),
+                format!("shares must add up to at most 100%, got {percent}%"),
+            ));
         }
         Ok(Arms(arms))
     }
@@ -241,7 +246,7 @@ mod tests {
         let arms = Arms::parse(["bbr=10%", "cubic=50%"]).unwrap();
         let changed = arms.with_shares(["bbr=0"]).unwrap();
         assert_eq!(changed.shares(), [Fraction::ZERO, "50%".parse().unwrap()]);
-        assert!(arms.with_shares(["bbr=60%"]).unwrap_err().to_string().contains("100 %"));
+        assert!(arms.with_shares(["bbr=60%"]).unwrap_err().to_string().contains("at most 100%, got 110%"));
         assert!(arms.with_shares(["reno=1%"]).unwrap_err().to_string().contains("bbr, cubic"));
     }
 }

@@ -1,6 +1,7 @@
 //! Output: text for people, JSON for programs.
 
 use crate::failure::Failure;
+use clap::error::{ContextKind, ContextValue};
 use fullpipe_kernel::printable;
 use fullpipe_report::wrap_text;
 use std::borrow::Cow;
@@ -59,11 +60,23 @@ pub fn hanging_indent(lead: &str, text: &str, width: usize) -> String {
     lines.iter().enumerate().map(line).collect()
 }
 
-/// Exits with help or a usage error, wrapped to the width of the terminal.
-pub fn exit_with(error: clap::Error) -> ! {
+/// Exits with help or a usage error, wrapped to the width of the terminal. Usage errors have the
+/// form of the program's own.
+pub fn exit_with(mut error: clap::Error) -> ! {
+    // clap lists the best suggestion last.
+    for kind in [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue] {
+        if let Some(ContextValue::Strings(suggestions)) = error.get(kind) {
+            let best_first = suggestions.iter().rev().cloned().collect();
+            error.insert(kind, ContextValue::Strings(best_first));
+        }
+    }
     let plain = error.render().to_string();
     if error.use_stderr() {
-        let whole = wrapped_for(plain.clone(), io::stderr().is_terminal(), console::Term::stderr);
+        let own = match plain.strip_prefix("error: ") {
+            Some(rest) => format!("fullpipe: {}", rest.replace("\n  tip: ", "\n  help: ")),
+            None => plain.clone(),
+        };
+        let whole = wrapped_for(own, io::stderr().is_terminal(), console::Term::stderr);
         if whole != plain {
             self::text(&mut io::stderr(), format_args!("{whole}"));
             std::process::exit(error.exit_code());

@@ -215,9 +215,12 @@ fn usage_errors_name_the_place_reason_and_remedy() {
         (&["race", "--sweep", "rtt"], &["--sweep", "KEY=A,B"]),
         (&["race", "--sweep", "path.rrt=1ms,2ms"], &["rrt", "rtt"]),
         (&["race", "--duration", "1h", "--sample", "1us"], &["sample"]),
-        (&["race", "--jobs", "0"], &["--jobs"]),
-        (&["run", "/no/such/file.toml"], &["/no/such/file.toml", "No such file"]),
-        (&["rase"], &["race"]),
+        (&["race", "--jobs", "0"], &["fullpipe: ", "--jobs"]),
+        (&["race", "--rate", "0"], &["rate must be greater than 0"]),
+        (&["race", "--duration", "0s"], &["duration: ", "got 0s"]),
+        (&["race", "bbr:"], &["`bbr:`", "KEY=VALUE"]),
+        (&["run", "/no/such/file.toml"], &["cannot read /no/such/file.toml: no such file"]),
+        (&["rase"], &["fullpipe: ", "help: ", "race"]),
     ] {
         let e = refusal(args);
         for word in words {
@@ -272,7 +275,10 @@ fn scenario_errors_show_their_place() {
     let e = refusal(&["run", &path]);
     assert!(e.contains("binary.toml:2") && e.contains("UTF-8"), "{e}");
     let e = refusal(&["run", &dir.path().display().to_string()]);
-    assert!(e.contains("directory"), "{e}");
+    assert!(e.contains("is a directory, expected a scenario file"), "{e}");
+    let path = scenario(dir.path(), "empty.toml", "");
+    let e = refusal(&["run", &path]);
+    assert!(e.contains("the table [path] is missing") && e.contains("fullpipe schema scenario"), "{e}");
 }
 
 #[test]

@@ -117,4 +117,9 @@ fn recordings_are_converted_and_compared() {
     fs::write(&broken, &fs::read_to_string(&a).unwrap()[..500]).unwrap();
     refused(&[broken.to_str().unwrap()], "not a recording that this version reads");
     refused(&[&a, "--by", "port"], "--by");
+    let other = dir.path().join("bad.toml");
+    fs::write(&other, "\n[path]\n").unwrap();
+    refused(&[other.to_str().unwrap()], "is not a recording (.json) or a record file (.jsonl, .parquet)");
+    refused(&["/no/such.jsonl"], "cannot read /no/such.jsonl: no such file");
+    refused(&[dir.path().to_str().unwrap()], "is a directory, expected a recording or a record file");
 }

@@ -2,7 +2,7 @@
 
 use super::sweep::Sweep;
 use super::{Fault, Scenario, ScenarioError};
-use crate::document::{Document, nearest};
+use crate::document::{Document, FileError, nearest};
 use crate::recording::Variation;
 use fullpipe_path::TraceError;
 use serde::Deserialize;
@@ -120,7 +120,18 @@ pub fn parse(
         // Swept values keep their span, so errors point at them.
         let varied = sweep.apply(i, table.get_mut()).map_err(|(span, reason)| reader.at(span, reason))?;
         let deserializer = toml::Deserializer::from(table.clone());
-        let mut scenario = Scenario::deserialize(deserializer).map_err(|e| reader.toml_error(&e))?;
+        let mut scenario = Scenario::deserialize(deserializer).map_err(|e| {
+            let missing = |key: &str| {
+                table.get_ref().get(key).is_none() && e.message().contains(&format!("missing field `{key}`"))
+            };
+            let shown = match () {
+                () if missing("path") => "[path]",
+                () if missing("flow") => "[[flow]]",
+                () => return reader.toml_error(&e),
+            };
+            FileError::whole(name, format!("the table {shown} is missing"))
+                .with_help(Some("`fullpipe schema scenario` describes the file".to_owned()))
+        })?;
         load_files(&mut scenario, open)
             .map_err(|fault| reader.fault(&fault, table.get_ref(), &run_suffix(&varied)))?;
         scenario

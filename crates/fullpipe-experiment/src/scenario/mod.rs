@@ -200,7 +200,8 @@ impl Scenario {
     pub fn validate(&self, vocabulary: &Vocabulary) -> Result<(), Fault> {
         let fault = |key: &str, reason: String| Err(Fault { key: key.to_owned(), reason, help: None });
         if self.duration.is_zero() || self.duration > Span::from_secs(30 * 86_400) {
-            return fault("duration", format!("{} is not between 1ns and 30 days", self.duration));
+            let reason = format!("must be greater than 0 and at most 30 days, got {}", self.duration);
+            return fault("duration", reason);
         }
         if self.sample.is_zero() {
             return fault("sample", "the sampling interval must be above zero".into());

@@ -189,6 +189,10 @@ impl Files for Directory {
         Err(io::Error::new(io::ErrorKind::WouldBlock, "a process that takes it again and again"))
     }
 
+    fn real_path(&self, path: &str) -> String {
+        if self.real() { path.to_owned() } else { format!("{}{path}", self.path.display()) }
+    }
+
     fn copy_labels(&self, from: &str, to: &str) {
         const SELINUX: &CStr = c"security.selinux";
         if !self.real() {

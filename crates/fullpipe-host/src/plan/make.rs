@@ -233,9 +233,9 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
     };
     if facts.scope.image && *found == Presence::Unknown {
         return Error::impossible(format_args!(
-            "it is unknown whether the kernel of this image has {asked}: the image has no modules \
-             (/lib/modules). Install its \
-             kernel first, or run `fullpipe apply {asked}` on the running host"
+            "cannot check for {asked}: no kernel modules in {}\n  help: install the image's kernel first, or \
+             run `fullpipe apply {asked}` on the running host",
+            host.real_path("/lib/modules")
         ));
     }
     if is_ebpf(asked) {

@@ -10,7 +10,7 @@ use crate::build::LinkError;
 use crate::limit::{Capacity, Limit};
 use crate::{DropCause, Packet};
 
-/// First in, first out; a packet that finds no room is dropped.
+/// First in, first out; drops arriving packets when full.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DropTailSpec {
@@ -26,7 +26,7 @@ impl Default for DropTailSpec {
 }
 
 impl QueueKind for DropTailSpec {
-    const ABOUT: &'static str = "first in, first out; a packet that finds no room is dropped";
+    const ABOUT: &'static str = "first in, first out; drops arriving packets when full";
     type Queue<T> = DropTail<T>;
 
     fn build<T>(&self, ctx: QueueContext) -> Result<DropTail<T>, LinkError> {

@@ -43,7 +43,7 @@ impl Default for FqSpec {
 }
 
 impl QueueKind for FqSpec {
-    const ABOUT: &'static str = "fair queueing (Linux fq): a queue for each flow, turns by bytes";
+    const ABOUT: &'static str = "fair queueing (Linux fq): per-flow queues, served round-robin by bytes";
     type Queue<T> = Fq<T>;
 
     fn build<T>(&self, ctx: QueueContext) -> Result<Fq<T>, LinkError> {

@@ -63,7 +63,7 @@ pub(super) fn check(flows: u32, quantum: Option<u32>) -> Result<(), LinkError> {
 }
 
 impl QueueKind for FqCodelSpec {
-    const ABOUT: &'static str = "FQ-CoDel (RFC 8290): flows take turns, CoDel in each";
+    const ABOUT: &'static str = "FQ-CoDel (RFC 8290): per-flow queues served round-robin, CoDel on each";
     type Queue<T> = FqCodel<T>;
 
     fn build<T>(&self, mut ctx: QueueContext) -> Result<FqCodel<T>, LinkError> {

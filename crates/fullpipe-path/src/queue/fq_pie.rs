@@ -58,7 +58,7 @@ impl Default for FqPieSpec {
 }
 
 impl QueueKind for FqPieSpec {
-    const ABOUT: &'static str = "FQ-PIE (Linux fq_pie): flows take turns, PIE in each";
+    const ABOUT: &'static str = "FQ-PIE (Linux fq_pie): per-flow queues served round-robin, PIE on each";
     type Queue<T> = FqPie<T>;
 
     fn build<T>(&self, mut ctx: QueueContext) -> Result<FqPie<T>, LinkError> {

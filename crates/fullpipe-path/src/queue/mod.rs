@@ -135,18 +135,18 @@ macro_rules! queues {
 }
 
 queues! {
-    /// First in, first out; a packet that finds no room is dropped.
+    /// First in, first out; drops arriving packets when full.
     DropTail(DropTailSpec);
     /// Controlled delay, RFC 8289: drops at the head when the delay stays above a target.
     Codel(CodelSpec);
     /// Proportional integral controller, RFC 8033: drops at the tail with a probability that
     /// holds the delay at a target.
     Pie(PieSpec);
-    /// RFC 8290: flows hashed into queues that take turns by bytes, CoDel in each.
+    /// RFC 8290: per-flow queues served round-robin by bytes, CoDel on each.
     FqCodel(FqCodelSpec);
-    /// Linux fq_pie: flows hashed into queues that take turns by bytes, PIE in each.
+    /// Linux fq_pie: per-flow queues served round-robin by bytes, PIE on each.
     FqPie(FqPieSpec);
-    /// Linux fq: one queue per flow, turns by bytes.
+    /// Linux fq: per-flow queues served round-robin by bytes.
     Fq(FqSpec);
 }
 

@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 ///
 /// Checks this host, measures both controllers on the path to HOST, and advises what to do. Changes
 /// nothing. HOST runs `fullpipe serve` or iperf3. This host sends, since the sender's controller
-/// matters. Exits with 0 if there is an advice, with 1 if the controller is better but cannot be
-/// enabled here, and with 3 if it cannot be measured.
+/// matters. Exits with 0 if it reaches a recommendation, with 1 if the controller is better but
+/// cannot be enabled here, and with 3 if it cannot be measured.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe advise example.org bbr --rounds 10")]
 pub struct Args {

@@ -45,7 +45,7 @@ enum Command {
         /// Name to register it under, at most 15 characters [default: fp_bbr3, fp_bbr1 or fp_hybla]
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// Run a test transfer with it, and check that the kernel makes every call to a controller
+        /// Run a test transfer with it, and verify that the kernel invokes every callback
         #[arg(long)]
         verify: bool,
         /// Make it the default of this network namespace, after a test transfer
@@ -92,7 +92,7 @@ enum Command {
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
-    /// Unload a controller, and end all its uses
+    /// Unload a controller; remove its default, cgroup and route assignments
     Unload {
         /// Controller: bbr3, bbr1 or hybla
         controller: Controller,
@@ -113,6 +113,9 @@ enum Command {
         json: bool,
     },
     /// Record the callbacks of the kernel's BBR while a command runs
+    ///
+    /// Loads the controller `fp_oracle`: the kernel's own BBR with a recorder of every callback's
+    /// inputs and outputs. Only sockets that use `fp_oracle` are recorded.
     Record {
         /// File to write
         file: PathBuf,

@@ -34,9 +34,8 @@ pub struct Args {
     /// tick (`hz`, `timer_hz`), which the simulator leaves out by default
     #[arg(long)]
     as_linux: bool,
-    /// Simulate each valid run N more times, with other seeds and the lab's lateness (Pareto, same
-    /// 99th percentile), and compare the lab with their median, or with their range where the
-    /// outcome is random
+    /// Simulate each valid run N more times with other seeds and the lab's measured lateness;
+    /// compare the lab with their median, or with their range if the outcome is random
     #[arg(
         long,
         value_name = "N",

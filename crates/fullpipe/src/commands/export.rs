@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 /// Export this host's connections as Prometheus metrics
 ///
 /// Rates, RTTs, queueing, losses, limits and BBR's model, by controller and class, never by
-/// connection: at most 2000 series at any load. Changes nothing and needs no root; privileges of
-/// root that are not needed are dropped. Unit, dashboard and alert rules are in the packaging
-/// directory of the source.
+/// connection: at most 2000 series at any load. Changes nothing and needs no root; drops
+/// unneeded root privileges. Unit, dashboard and alert rules are in the packaging directory of the
+/// source.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe export --by unit")]
 pub struct Args {

@@ -19,12 +19,12 @@ pub struct Args {
     /// IDs of figures and tables (`fig8`), or `all` [default: list them]
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// Engine that makes the runs
+    /// Engine to run on
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
     /// Make fewer, shorter or smaller runs of the figures that take long. The claims are the same,
-    /// and the results are marked as shortened. `all` implies it for figures that take minutes
-    /// to simulate and are not named besides
+    /// and the results are marked as shortened. `all` implies it for slow figures
+    /// unless you name them explicitly
     #[arg(long)]
     short: bool,
     /// Directory for the page and the pictures

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Target {
-    /// Root directory of the host: an image on disk, or a model with proc, sys and kernel.json
-    /// [default: this machine]
+    /// Root directory of another host: a mounted image, or a test fixture with proc, sys and
+    /// kernel.json [default: this machine]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
     /// Directory of the journal [default: /var/lib/fullpipe]

@@ -67,9 +67,9 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
-    /// Build a kernel package from source, configured as the running kernel
+    /// Build a kernel from source with the running kernel's configuration
     ///
-    /// Also enables what fullpipe needs. Writes only to a directory.
+    /// Also enables what fullpipe needs. Writes the package to a directory, and nothing else.
     Build {
         #[command(flatten)]
         input: BuildInput,

@@ -60,7 +60,7 @@ struct ShellArgs {
     /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Command line to run at the server end meanwhile; may be repeated
+    /// Command to run at the server end while COMMAND runs; may be repeated
     #[arg(long = "server", value_name = "COMMAND")]
     servers: Vec<String>,
     /// Capture both ends to PREFIX-client.pcap and PREFIX-server.pcap

@@ -53,7 +53,8 @@ pub struct Options {
     /// Change only the running kernel; a restart undoes it
     #[arg(long)]
     live_only: bool,
-    /// Use the controller only for connections to PREFIX, as a trial
+    /// Use the controller for connections to one PREFIX only, by a temporary route that the next
+    /// full `apply` replaces
     #[arg(long, value_name = "PREFIX")]
     canary: Option<String>,
     /// Use the controller only for connections to PREFIX, by a route; may be repeated. The default

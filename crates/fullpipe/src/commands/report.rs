@@ -2,18 +2,19 @@
 
 use crate::failure::Failure;
 use crate::print::print;
-use crate::runs::{Outputs, command_line};
+use crate::runs::{Outputs, command_line, unreadable};
 use fullpipe_experiment::{Results, SCHEMA};
 use fullpipe_report::records::{Distributions, GroupBy, page, read, text};
 use fullpipe_report::{About, AtomicFile};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Show, compare and convert recordings and connection records
 ///
 /// Recordings are written by `--out FILE.json` of `race`, `run` and `test`. They are converted to
 /// any report format, several of them as one report. Connection records are written by `fullpipe
-/// records` (.jsonl, .parquet) and printed by `fullpipe trace --json`; of these, distributions are
-/// reported. `-` reads records from standard input.
+/// records` (.jsonl, .parquet) and printed by `fullpipe trace --json`; for these, the report
+/// shows distributions. `-` reads records from standard input.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe report before.json after.json --out compared.html")]
 pub struct Args {
@@ -40,6 +41,9 @@ enum Group {
     /// Hour at which the connection began (UTC)
     Hour,
 }
+
+/// Extensions of other files that fullpipe reads or writes.
+const OTHER_KINDS: [&str; 7] = ["toml", "html", "csv", "png", "svg", "qlog", "pcap"];
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
@@ -84,7 +88,18 @@ impl Args {
         let output = out.map(|path| AtomicFile::open(path)).transpose().map_err(Failure::usage)?;
         let mut all = Distributions::default();
         for file in &self.files {
-            let outcome = read(file, &mut all).map_err(Failure::usage)?;
+            if file.as_os_str() != "-" {
+                check_records(file)?;
+            }
+            let outcome = read(file, &mut all).map_err(|e| match file.extension() {
+                Some(found) if OTHER_KINDS.iter().any(|other| found.eq_ignore_ascii_case(other)) => {
+                    Failure::usage(format!(
+                        "{} is not a recording (.json) or a record file (.jsonl, .parquet)",
+                        file.display()
+                    ))
+                }
+                _ => Failure::usage(e),
+            })?;
             if outcome.cut {
                 eprintln!("{}: skipping the last line, which is incomplete", file.display());
             }
@@ -110,7 +125,7 @@ fn recording(file: &Path) -> Result<Option<Results>, Failure> {
         return Ok(None);
     }
     let shown = file.display();
-    let text = std::fs::read_to_string(file).map_err(|e| Failure::usage(format!("{shown}: {e}")))?;
+    let text = std::fs::read_to_string(file).map_err(|e| unreadable(file, "a recording", &e))?;
     if !text.get(..200).unwrap_or(&text).contains("\"fullpipe/recording/") {
         return Ok(None);
     }
@@ -121,6 +136,16 @@ fn recording(file: &Path) -> Result<Option<Results>, Failure> {
         return Err(Failure::usage(format!("{shown}: its schema is {schema}; this version reads {SCHEMA}")));
     }
     Ok(Some(results))
+}
+
+/// Checks that a file exists and is not a directory. It may be a pipe, which is opened only once.
+fn check_records(file: &Path) -> Result<(), Failure> {
+    let expected = "a recording or a record file";
+    match std::fs::metadata(file) {
+        Ok(about) if about.is_dir() => Err(unreadable(file, expected, &ErrorKind::IsADirectory.into())),
+        Ok(_) => Ok(()),
+        Err(e) => Err(unreadable(file, expected, &e)),
+    }
 }
 
 /// Distinct names of files: without extension, or their paths where those names are the same.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Run a scenario file with its sweeps, repeats and checks
 ///
 /// `fullpipe schema scenario` describes the file. An error in it is reported with its line, and
-/// nothing is run. A file that is called `merge` is named `./merge`.
+/// nothing is run. To run a file named `merge`, write `./merge`.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -18,8 +18,8 @@ use std::path::PathBuf;
     after_help = "Example: fullpipe run scenarios/lossy-wan.toml --jobs 4 --out lossy.html"
 )]
 pub struct Args {
-    /// Scenario file (TOML); `-` reads standard input, and files named in it from the working
-    /// directory
+    /// Scenario file (TOML); `-` reads standard input; relative file names in it start at the
+    /// working directory
     #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
     /// Run only part N of M: every M-th run, to divide the work between machines. `fullpipe run

@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::{columns, print, print_json, wrapped_to_stdout};
+use crate::runs;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::connection::{Connection, Connections, Point};
 use fullpipe_kernel::signals;
@@ -10,7 +11,6 @@ use fullpipe_trace::{
     Analyser, Analysis, Filter, LiveError, Options, TracedConnection, capture_interface, input, text,
 };
 use fullpipe_units::Span;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,9 +25,9 @@ const MAX_ROWS: usize = 30;
 /// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. The capture point
 /// is inferred and reported; --at overrides it.
 ///
-/// The sender's controller is inferred by simulating each known controller on the path that the
-/// connection shows. This takes a second or more, so it is done only for a connection reported in
-/// full, or for all with --controllers.
+/// The sender's controller is inferred by simulating each known controller on the path inferred
+/// from the connection. This takes a second or more, so it is done only for a connection reported
+/// in full, or for all with --controllers.
 ///
 /// --live captures from an interface instead of a file. Packets dropped under load are counted.
 /// Changes nothing on the host.
@@ -127,11 +127,8 @@ impl Args {
     fn read(&self, file: &Path, detailed: Option<u32>) -> Result<(String, Analysis), Failure> {
         let stdin = file.as_os_str() == "-";
         let name = if stdin { "standard input".to_owned() } else { file.display().to_string() };
-        let source: Box<dyn Read + Send> = if stdin {
-            Box::new(io::stdin())
-        } else {
-            Box::new(File::open(file).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?)
-        };
+        let source: Box<dyn Read + Send> =
+            if stdin { Box::new(io::stdin()) } else { Box::new(runs::open(file, "a packet capture")?) };
         let mut analyser = Analyser::new(self.options(detailed));
         let outcome =
             input::read(&name, source, |frame| analyser.add_frame(frame)).map_err(Failure::usage)?;

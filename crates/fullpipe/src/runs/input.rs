@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use fullpipe_experiment::scenario::{Case, Vocabulary, parse};
 use fullpipe_run::{Engine, files_in, read_scenario, vocabulary};
 use std::fs::File;
-use std::io::stdin;
+use std::io::{self, ErrorKind, stdin};
 use std::path::Path;
 
 /// Checks that `engines` know a controller.
@@ -43,6 +43,25 @@ pub fn contestants(given: &[String]) -> Vec<String> {
     all
 }
 
+/// Opens the file at `path`, which should be `expected` ("a scenario file").
+pub fn open(path: &Path, expected: &str) -> Result<File, Failure> {
+    let file = File::open(path).map_err(|e| unreadable(path, expected, &e))?;
+    match file.metadata() {
+        Ok(about) if about.is_dir() => Err(unreadable(path, expected, &ErrorKind::IsADirectory.into())),
+        _ => Ok(file),
+    }
+}
+
+/// The failure of reading the file at `path`, which should be `expected`.
+pub fn unreadable(path: &Path, expected: &str, error: &io::Error) -> Failure {
+    let name = path.display();
+    Failure::Usage(match error.kind() {
+        ErrorKind::NotFound => format!("cannot read {name}: no such file"),
+        ErrorKind::IsADirectory => format!("{name} is a directory, expected {expected}"),
+        _ => format!("cannot read {name}: {error}"),
+    })
+}
+
 /// The cases of the scenario file at `path` for `engines`; `-` is standard input. Files that it
 /// names are relative to its directory, or for standard input to the working directory.
 pub fn read(path: &Path, engines: &[Engine]) -> Result<Vec<Case>, Failure> {
@@ -55,7 +74,7 @@ pub fn read_as(path: &Path, vocabulary: &Vocabulary) -> Result<Vec<Case>, Failur
         ("standard input".to_owned(), read_scenario("standard input", stdin().lock()))
     } else {
         let name = path.display().to_string();
-        let file = File::open(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
+        let file = open(path, "a scenario file")?;
         let text = read_scenario(&name, file);
         (name, text)
     };

@@ -14,17 +14,17 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(next_help_heading = "Engine and output")]
 pub struct Reporting {
-    /// Engine that makes the runs
+    /// Engine to run on
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
     /// Number of parallel simulations [default: number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Run lab runs of low rates in parallel instead of one after another
+    /// Run lab runs in parallel while the sum of their rates fits the machine
     #[arg(long)]
     side_by_side: bool,
-    /// Maximum number of repeats of a lab run that is invalid because the machine was busy; the
-    /// last runs alone
+    /// Maximum number of retries of an invalid lab run; the last retry runs with nothing in
+    /// parallel
     #[arg(long, value_name = "N", default_value_t = LabOptions::DEFAULT_RETRIES)]
     again: u32,
     /// Capture both ends of each lab run to PREFIX-client.pcap and PREFIX-server.pcap; with several

@@ -213,7 +213,8 @@ fn retire(name: &str, part: Part) -> Result<Unassigned, Failure> {
     assign::unassign(&machine, &store, name, part).map_err(host::failure)
 }
 
-/// Unloads a controller and ends all its uses; with `until_boot`, the next boot loads it again.
+/// Unloads a controller and removes its default, cgroup and route assignments; with `until_boot`,
+/// the next boot loads it again.
 pub fn unload(name: &str, timeout: Duration, until_boot: bool) -> Result<(), Failure> {
     let part = if until_boot { Part::Live } else { Part::Whole };
     let was_loaded_at_boot = AtomicBool::new(false);

@@ -11,8 +11,8 @@ use std::path::PathBuf;
 
 /// Simulate a mesh and its report before deploying it
 ///
-/// Simulates some transfers of each controller in each state of each path, and composes the history
-/// from these. Interactions between transfers of different pairs are not simulated.
+/// Simulates some transfers of each controller in each state of each path, and assembles the
+/// history from them. Interactions between transfers of different pairs are not simulated.
 #[derive(clap::Args)]
 pub struct Args {
     /// The mesh file

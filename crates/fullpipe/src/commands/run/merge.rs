@@ -1,10 +1,9 @@
 //! `fullpipe run merge`: the recordings of shards as one.
 
 use crate::failure::Failure;
-use crate::runs::{Outputs, command_line, verdict};
+use crate::runs::{self, Outputs, command_line, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_report::About;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +39,7 @@ impl Args {
 /// The results in the file at `path`.
 fn read(path: &Path) -> Result<Results, Failure> {
     let name = path.display();
-    let file = File::open(path).map_err(|e| Failure::usage(format!("cannot read {name}: {e}")))?;
+    let file = runs::open(path, "a recording")?;
     serde_json::from_reader(BufReader::new(file))
         .map_err(|e| Failure::usage(format!("{name}: not a JSON recording of `fullpipe run`: {e}")))
 }

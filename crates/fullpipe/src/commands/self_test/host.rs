@@ -28,9 +28,10 @@ pub fn doctor() -> Outcome {
     let unknown = count(Verdict::Unknown);
     let (failing, warnings) = (count(Verdict::Fail), count(Verdict::Warn));
     let found = format!(
-        "{}: {} checks for bbr: {failing} failed, {warnings} warnings, {unknown} unknown",
+        "{}: {} checks for bbr: {failing} failed, {warnings} warning{}, {unknown} unknown",
         if report.system.is_empty() { "an unknown system" } else { &report.system },
-        report.findings.len()
+        report.findings.len(),
+        if warnings == 1 { "" } else { "s" }
     );
     let help =
         (failing + warnings + unknown > 0).then(|| "see `fullpipe doctor` for details and advice".to_owned());

@@ -28,7 +28,7 @@ pub struct Args {
     control: String,
     #[command(flatten)]
     bottleneck: Bottleneck,
-    /// Engine that makes the runs; the lab runs the shares one after another in real time
+    /// Engine to run on; the lab runs the shares one after another in real time
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
     /// Shares of the connections in the arm [default: 1%,5%,10%,25%,50%,75%,90%,95%,99%]

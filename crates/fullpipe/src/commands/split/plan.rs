@@ -3,10 +3,10 @@
 use super::usage;
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
+use crate::runs;
 use fullpipe_split::stats::Design;
 use fullpipe_split::{Arms, Ledger, Line, Metric, Reader};
 use fullpipe_units::Fraction;
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -105,8 +105,8 @@ impl Args {
     /// The traffic according to the file of a split; --rate overrides its rate.
     fn measured(&self, path: &Path) -> Result<Traffic, Failure> {
         let in_file = |e: &dyn std::fmt::Display| Failure::usage(format_args!("{}: {e}", path.display()));
-        let reader = Reader::new(BufReader::new(File::open(path).map_err(|e| in_file(&e))?))
-            .map_err(|e| in_file(&e))?;
+        let file = runs::open(path, "a file of `split start`")?;
+        let reader = Reader::new(BufReader::new(file)).map_err(|e| in_file(&e))?;
         let mut ledger = Ledger::new(reader.plan());
         let (mut first, mut last) = (f64::INFINITY, f64::NEG_INFINITY);
         for line in reader {

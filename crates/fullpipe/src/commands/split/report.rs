@@ -4,11 +4,11 @@ use super::calibrate::Bottleneck;
 use super::usage;
 use crate::failure::Failure;
 use crate::print::{print, print_json, wrapped_to_stdout};
+use crate::runs;
 use fullpipe_report::{About, AtomicFile, write_page};
 use fullpipe_run::{Engine, vocabulary};
 use fullpipe_split::{Log, Reader, Report, Simulated, SplitError, page, terminal};
 use fullpipe_units::{Fraction, Rate, Span};
-use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
@@ -50,11 +50,11 @@ impl Args {
             None => None,
             Some(path) => {
                 let in_log = error_in(path);
-                let file = File::open(path).map_err(|e| in_log(&e))?;
+                let file = runs::open(path, "an application log")?;
                 Some(Log::read(BufReader::new(file)).map_err(|e| in_log(&e))?)
             }
         };
-        let file = File::open(&self.file).map_err(|e| in_file(&e))?;
+        let file = runs::open(&self.file, "a file of `split start`")?;
         let mut reader = Reader::new(BufReader::new(file)).map_err(|e| in_file(&e))?;
         let plan = reader.plan().clone();
         plan.check().map_err(usage)?;

@@ -28,7 +28,8 @@ pub struct Args {
     /// experiment
     #[arg(required = true, value_name = "ARM=SHARE", value_delimiter = ',')]
     arms: Vec<String>,
-    /// Unit of assignment: connection, client-prefix/24,/56, or time=10m (the whole host in turns)
+    /// Unit of assignment: connection, client-prefix/24,/56 (IPv4 /24, IPv6 /56), or time=10m (the
+    /// whole host in turns)
     #[arg(long, value_name = "UNIT", default_value = "client-prefix/24,/56")]
     by: AssignBy,
     /// Directory of the control group whose connections are divided [default: the whole machine]
@@ -56,7 +57,8 @@ pub struct Args {
     /// controller, or the last]
     #[arg(long, value_name = "ARM")]
     control: Option<String>,
-    /// Bounds beyond which new connections go to the control arm, such as p95-rtt=+20%, or `off`
+    /// Bounds beyond which new connections go to the control arm, such as p95-rtt=+20%
+    /// or retransmitted=+1pt (pt: percentage points), or `off`
     #[arg(long, value_name = "BOUNDS", default_value_t = Guard::default())]
     guard: Guard,
     /// Minimum delivered bytes for a connection to count as a transfer with goodput
