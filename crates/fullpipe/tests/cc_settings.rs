@@ -98,7 +98,7 @@ fn refusals() {
         ("bbr3", "beta_percent=170", "in percent"),
         ("bbr3", "probe_rtt_interval_ms=soon", "in ms"),
         ("bbr3", "beta_percnt=80", "did you mean `beta_percent`"),
-        ("bbr1", "beta_percent=80", "exactly what the kernel's bbr computes"),
+        ("bbr1", "beta_percent=80", "equals the kernel's bbr"),
         ("hybla", "rtt0=0", "1 to 10000 (ms)"),
         ("bbr3", "beta_percent", "KEY=VALUE"),
     ];

@@ -151,7 +151,7 @@ fn a_tree_becomes_a_package() {
     std::thread::sleep(Duration::from_millis(20));
     let (code, out, err) = bench.run("", "TREE --config CONFIG --folder OUT");
     assert!(
-        code == 0 && out.contains("Linux 6.1.9-fullpipe is built") && out.contains("kernel install"),
+        code == 0 && out.contains("Linux 6.1.9-fullpipe was built") && out.contains("kernel install"),
         "{out}{err}"
     );
 }

@@ -41,7 +41,7 @@ fn a_namespace_limit_is_named_as_the_cause() {
         assert_eq!(code, Some(3), "{kind}: {text}");
         let name = format!("user.max_{kind}_namespaces");
         assert!(text.contains(&name), "{kind}: {text}");
-        assert!(text.contains("switched off") || text.contains("no permission"), "{kind}: {text}");
+        assert!(text.contains("switched off") || text.contains("not a missing permission"), "{kind}: {text}");
         for other in ["seccomp", "CONFIG_", "chroot"] {
             assert!(!text.contains(other), "{kind}: {text}");
         }

@@ -189,7 +189,7 @@ fn lab_shell_uses_the_path_of_a_scenario_file() {
         (output, printed)
     };
     let (output, printed) = shell("reordering.toml");
-    assert!(output.status.code() == Some(2) && printed.contains("several paths"), "{printed}");
+    assert!(output.status.code() == Some(2) && printed.contains("varies the path"), "{printed}");
 
     let (output, printed) = shell("long-chain.toml");
     if lab::is_missing(&output) {

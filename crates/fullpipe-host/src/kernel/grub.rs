@@ -301,7 +301,7 @@ fi
 
     fn debian() -> String {
         let text = TEMPLATE.replace("R6", "6.1.0-56-cloud-amd64").replace("R5", "5.10.0-46-cloud-amd64");
-        text.replace("ID", "$menuentry_id_option")
+        text.replace(" ID '", " $menuentry_id_option '")
     }
 
     #[test]

@@ -90,7 +90,7 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
         "#",
         "from",
         "to",
-        "captured at",
+        "captured",
         "bytes",
         "goodput",
         "RTprop",

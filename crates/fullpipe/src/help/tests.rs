@@ -76,7 +76,7 @@ const OTHER_PROGRAMS: &[(&str, &[&str])] = &[
     ("rpm", &["--import", "--oldpackage", "--qf", "--rebuilddb", "--test"]),
     ("rpmbuild", &["--define"]),
     ("setpriv", &["--pdeathsig"]),
-    ("sysctl", &["--system"]),
+    ("sysctl", &["--load", "--system"]),
     ("systemctl and systemd-run", &["--collect", "--quiet", "--scope"]),
     ("wsl", &["--update"]),
     ("yum", &["--cleanup-only"]),
