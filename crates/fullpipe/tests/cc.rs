@@ -687,8 +687,8 @@ fn missing_requirements_are_named_with_exit_code_3() {
     fails("$FULLPIPE cc load bbr1 --name reno", 3, &["already registered", "help:"]);
     fails("$FULLPIPE cc load vegas", 2, &["vegas"]);
     for name in ["a_name_that_is_too_long", "../bbr1", "'two words'", "cgroups"] {
-        fails(&format!("$FULLPIPE cc load bbr1 --name {name}"), 2, &["15 characters"]);
-        fails(&format!("$FULLPIPE cc unload bbr1 --name {name}"), 2, &["15 characters"]);
+        fails(&format!("$FULLPIPE cc load bbr1 --name {name}"), 2, &["15 letters"]);
+        fails(&format!("$FULLPIPE cc unload bbr1 --name {name}"), 2, &["15 letters"]);
     }
     fails("$FULLPIPE cc unload bbr1 --name fpg_bbr1", 3, &["not loaded"]);
     let dropped = "setpriv --bounding-set -all --inh-caps -all $FULLPIPE cc load bbr1 --name fpg_bbr1";

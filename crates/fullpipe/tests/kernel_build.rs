@@ -169,7 +169,7 @@ fn the_distribution_source_is_downloaded_and_kept() {
     let (code, _, err) = bench.run("", "--source 6 --config CONFIG --folder OUT");
     assert_eq!(code, 0, "{err}");
     let (code, _, err) = bench.run("", "--source 9.9 --config CONFIG --folder OUT");
-    assert!(code == 2 && err.contains("no source of Linux 9.9. There is 6.12, 6.1, 5.10"), "{err}");
+    assert!(code == 2 && err.contains("no source of Linux 9.9; available: 6.12, 6.1, 5.10"), "{err}");
 }
 
 #[test]

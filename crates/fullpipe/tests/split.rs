@@ -1082,7 +1082,7 @@ fn changed() {
         assert!(given.values().all(|name| name == all), "{given:?}");
     }
     let output = change(&["bbr=60%", "reno=60%"]);
-    assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("100 %"));
+    assert!(output.status.code() == Some(2) && String::from_utf8_lossy(&output.stderr).contains("100%"));
 
     // The lease of an owner that hangs expires.
     kill(split.pid(), Signal::SIGSTOP).unwrap();
