@@ -110,7 +110,10 @@ fn kernel_screens_fit_80_columns() {
     let r = root.path();
     for (arguments, parts) in [
         ("kernel status", &["Linux 6.1.0-18-amd64 (running, default)", "bbr ✗  fq ✓  BTF ✓", "GRUB"][..]),
-        ("kernel plan", &["Steps to install Linux 6.12.9-amd64", "bookworm-backports", "Nothing was changed"]),
+        (
+            "kernel plan",
+            &["Steps to install Linux 6.12.9-amd64", "bookworm-backports", "Nothing was changed"],
+        ),
     ] {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fullpipe"));
         command.args(arguments.split(' ')).arg("--root").arg(r).env("COLUMNS", "80").env("NO_COLOR", "1");

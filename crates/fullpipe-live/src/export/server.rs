@@ -140,9 +140,12 @@ impl Stopper {
     }
 }
 
+/// The tasks of each address, oldest first, with their numbers.
+type TasksByAddress = HashMap<IpAddr, VecDeque<(u64, AbortHandle)>>;
+
 /// The connections in progress, by address.
 #[derive(Clone, Default)]
-struct Connections(Arc<Mutex<HashMap<IpAddr, VecDeque<(u64, AbortHandle)>>>>);
+struct Connections(Arc<Mutex<TasksByAddress>>);
 
 impl Connections {
     /// Registers a connection, and closes the oldest one of the same address if there are too many.
