@@ -296,7 +296,7 @@ mod tests {
         let e = error("queue = { kind = 'drop-tail', limt = '1bdp' }");
         assert!(e.contains("`limt`") && e.contains("`limit`"), "{e}");
         let e = error("loss = '101%'");
-        assert!(e.contains("`101%`") && e.contains("between 0 and 1"), "{e}");
+        assert!(e.contains("`101%`") && e.contains("between 0% and 100%"), "{e}");
         let e = error("dely = '1ms'");
         assert!(e.contains("`dely`") && e.contains("`delay`"), "{e}");
         assert!(error("rate = -5").contains("negative"));

@@ -226,7 +226,7 @@ mod tests {
     fn invalid_arms_are_refused_with_a_correction() {
         for (arms, expected) in [
             (&["bbr=50%"][..], "two to 8"),
-            (&["bbr=60%", "cubic=50%"], "100 %"),
+            (&["bbr=60%", "cubic=50%"], "at most 100%"),
             (&["bbr=50%", "bbr=50%"], "a:cubic"),
             (&["bbr", "cubic=50%"], "bbr=50%"),
             (&["bbr=0", "cubic=50%"], "zero"),
