@@ -41,6 +41,7 @@ mod html;
 #[cfg(feature = "files")]
 mod links;
 mod notes;
+#[cfg(feature = "files")]
 mod output;
 mod palette;
 #[cfg(feature = "parquet")]
