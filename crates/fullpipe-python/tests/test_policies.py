@@ -151,7 +151,7 @@ def test_evolution_learns_and_is_independent_of_the_number_of_workers():
     assert len(reports) == 12 and reports[-1][2].to_json() == policy.to_json()
     # Ten packets a round trip are a third of the path.
     assert evaluate(policy, [short], 99) > evaluate(still, [short], 99) + 0.5
-    with pytest.raises(ValueError, match="has not the sizes"):
+    with pytest.raises(ValueError, match="must have the layer sizes"):
         evolve([short], generations=1, hidden=(5,), start=policy)
     further = evolve([short], generations=1, pairs=2, hidden=(4,), start=policy)
     moved = [numpy.abs(numpy.subtract(a[0], b[0])).max() for a, b in zip(policy.layers, further.layers)]
