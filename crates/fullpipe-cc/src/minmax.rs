@@ -131,7 +131,7 @@ mod tests {
     /// No part of the window bounds the error from below: three good samples from one moment leave
     /// it together, and what was worse since then was never kept. So it is in the kernel.
     #[test]
-    fn what_three_good_samples_hid_is_forgotten_with_them() {
+    fn samples_hidden_by_three_better_ones_expire_with_them() {
         let mut f = MinMax::new(0, 917u32);
         for (t, v) in [(11, 794), (12, 695), (13, 567), (23, 208)] {
             f.running_max(12, t, v);

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_values_below_the_bound_come_and_none_above() {
+    fn all_values_below_the_bound_occur_and_none_above() {
         let mut random = Random::new(1);
         let mut seen = [0u32; 7];
         for _ in 0..7000 {

@@ -201,7 +201,7 @@ fn the_structure_is_the_c_sides() {
 /// Rounds go by what the connection has delivered in all, which is what its packets in flight are
 /// stamped with.
 #[test]
-fn a_socket_that_had_another_controller_counts_a_round_a_round_trip() {
+fn socket_that_had_another_controller_counts_one_round_per_round_trip() {
     let mut socket = Socket::with(60, 1000);
     socket.call(Call::Init, 0);
     for rounds in 1..4 {
@@ -284,7 +284,7 @@ fn unreported_recovery_is_detected_by_the_next_ack() {
 
 /// An undefined answer to `ssthresh` or `undo_cwnd` ends in the socket.
 #[test]
-fn a_window_or_threshold_that_nobody_wrote_is_not_believed() {
+fn window_or_threshold_without_a_writer_is_rejected() {
     // Startup has no bound of its own, and ProbeBW has.
     for is_there in [(|mode| mode == STARTUP) as fn(u32) -> bool, |mode| PROBE_BW.contains(&mode)] {
         let mut socket = Socket::new();
@@ -555,7 +555,7 @@ fn segment_of_several_packets_is_reported_at_once_by_its_last() {
 
 /// Packets that a timer marked have left again before the next ACK tells of them.
 #[test]
-fn what_is_not_found_is_told_at_once() {
+fn missing_program_is_reported_at_once() {
     let mut sent = Sent::some();
     sent.mark(MARKED, &[15]);
     let reported = sent.lose(5, NO_HINT);
@@ -589,7 +589,7 @@ fn a_loss_after_a_timers_counts_itself_alone() {
 }
 
 #[test]
-fn of_very_many_the_first_are_told_one_by_one() {
+fn first_of_very_many_are_reported_one_by_one() {
     let mut sent = Sent::some();
     let every_second: Vec<usize> = (0..40).step_by(2).collect();
     sent.mark(MARKED, &every_second);

@@ -64,7 +64,7 @@ fn connect(host: u8, many: usize) {
 }
 
 #[test]
-fn what_closes_is_handed_out_or_counted() {
+fn closed_connections_are_delivered_or_counted() {
     let can = unshare(CloneFlags::CLONE_NEWNET).is_ok() && nix::unistd::Uid::effective().is_root();
     assert!(can || std::env::var_os("CI").is_none(), "CI must be able to load programs");
     if !can {

@@ -39,7 +39,7 @@ fn made(figure: &'static Figure) -> (&'static Figure, Outcome) {
 }
 
 #[test]
-fn it_is_read_alone_on_any_screen() {
+fn page_is_self_contained_and_fits_any_screen() {
     let pictures = std::env::var_os("FULLPIPE_PICTURES").map(PathBuf::from);
     // A few that take little time, unless all are wanted to look at.
     let some = ["fig2", "fig4", "aggregation", "policer"];

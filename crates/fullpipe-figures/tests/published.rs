@@ -78,7 +78,7 @@ fn shows_what_was_published(figure: &Figure, picture: &Picture) {
 }
 
 #[test]
-fn every_figure_comes_out_as_published() {
+fn every_figure_reproduces_the_published_result() {
     let only = std::env::var("FIGURE").ok();
     let pictures = std::env::var_os("FULLPIPE_PICTURES");
     let mut failed = Vec::new();

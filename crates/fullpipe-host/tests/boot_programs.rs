@@ -237,7 +237,7 @@ fn listing(base: &Path) -> String {
 }
 
 #[test]
-fn random_trees_come_out_as_the_real_programs_leave_them() {
+fn random_trees_end_as_the_real_programs_leave_them() {
     if obstacle().is_some() {
         return;
     }
@@ -255,7 +255,7 @@ fn random_trees_come_out_as_the_real_programs_leave_them() {
 }
 
 #[test]
-fn the_fake_hosts_come_out_as_the_real_programs_leave_them() {
+fn fake_hosts_end_as_the_real_programs_leave_them() {
     if obstacle().is_some() {
         return;
     }

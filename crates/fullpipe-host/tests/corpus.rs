@@ -37,7 +37,7 @@ fn question(expect: &Expect) -> Question {
 }
 
 #[test]
-fn the_doctor_says_of_each_host_what_it_should() {
+fn doctor_reports_each_host_correctly() {
     let names = Manifest::all();
     assert!(names.len() >= 25, "only {} hosts", names.len());
     for name in names {
@@ -99,7 +99,7 @@ fn offloads_are_judged_on_cards_and_not_on_loopback_or_veth() {
 }
 
 #[test]
-fn a_kernel_without_links_for_struct_ops_is_said_to_take_what_has_to_be_tried() {
+fn kernel_without_struct_ops_links_is_reported_as_needing_a_trial() {
     let ask = |name: &str| {
         let (host, _) = Manifest::read(name).host();
         let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
@@ -116,7 +116,7 @@ fn a_kernel_without_links_for_struct_ops_is_said_to_take_what_has_to_be_tried() 
 }
 
 #[test]
-fn the_doctor_for_machines_says_which_form_it_has() {
+fn doctor_json_names_its_schema() {
     let (host, _) = Manifest::read("bbr-everywhere").host();
     let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
     let json = serde_json::to_value(&report).unwrap();
@@ -125,7 +125,7 @@ fn the_doctor_for_machines_says_which_form_it_has() {
 }
 
 #[test]
-fn each_host_gets_its_plan_or_its_refusal_and_comes_back_byte_for_byte() {
+fn each_host_gets_its_plan_or_its_refusal_and_is_restored_byte_for_byte() {
     for name in Manifest::all() {
         let manifest = Manifest::read(&name);
         for expect in &manifest.expect {

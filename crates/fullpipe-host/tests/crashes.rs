@@ -126,7 +126,7 @@ fn struck_apply(
 }
 
 #[test]
-fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
+fn crash_at_any_change_of_an_apply_is_completed_or_rolled_back() {
     let mut cases = 0;
     for (name, controller) in HOSTS {
         let (start, pristine) = fresh(name);
@@ -157,7 +157,7 @@ fn a_crash_at_any_change_of_an_apply_is_completed_or_undone() {
 /// that or with them, and a crash while
 /// it is leaves nothing that cannot be finished or undone.
 #[test]
-fn a_crash_at_any_change_of_what_an_apply_adds_is_completed_or_undone() {
+fn crash_at_any_change_of_a_second_apply_is_completed_or_rolled_back() {
     let mut cases = 0;
     let for_now = |controller: &str| Request { live_only: true, ..request(controller) };
     let begun = |(name, controller)| {
@@ -252,7 +252,7 @@ fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
 }
 
 #[test]
-fn a_change_that_fails_is_undone_at_once() {
+fn failed_change_is_rolled_back_at_once() {
     const KINDS: [ErrorKind; 3] =
         [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied];
     for (name, controller) in HOSTS {
@@ -396,7 +396,7 @@ fn a_directory_that_was_made_without_its_mode_is_completed_or_removed() {
 }
 
 #[test]
-fn a_restart_of_a_host_with_everything_in_force_keeps_it_in_force() {
+fn restart_keeps_everything_enabled() {
     for (name, controller) in [("debian-12-multiqueue", "bbr"), ("hand-edited-sysctl-conf", "bbr")] {
         let (host, pristine) = fresh(name);
         let original = snapshot(&host);

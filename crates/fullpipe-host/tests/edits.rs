@@ -115,7 +115,7 @@ fn without(all: &BTreeMap<String, String>, paths: &[String]) -> BTreeMap<String,
 }
 
 #[test]
-fn status_tells_of_a_file_that_wins_at_the_next_boot() {
+fn status_reports_a_file_that_wins_at_the_next_boot() {
     for name in HOSTS {
         let (host, _) = Manifest::read(name).host();
         apply::apply(&host, &store(), &Request::new("bbr"), &apply::Options::default()).unwrap();
@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_someone_changed_is_never_overwritten_unasked(
+    fn foreign_changes_are_never_overwritten_unasked(
         which in 0..HOSTS.len(),
         edits in proptest::collection::vec(edit(), 0..4),
     ) {

@@ -71,7 +71,7 @@ fn endless_patterns_and_hundreds_of_thousands_of_lines_are_read_to_their_end() {
 }
 
 #[test]
-fn what_is_no_regular_file_or_too_large_counts_as_unreadable() {
+fn irregular_and_oversized_files_count_as_unreadable() {
     let root = image();
     let r = root.path();
     let fifo = |path: &str| {

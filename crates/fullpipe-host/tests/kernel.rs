@@ -303,7 +303,7 @@ fn a_newer_kernel_is_installed_tried_and_kept() {
 }
 
 #[test]
-fn a_kernel_that_panics_is_gone_back_from_and_removed_without_a_trace() {
+fn panicking_trial_kernel_is_rolled_back_and_removed_without_a_trace() {
     let clock = TestClock::default();
     let fake = host(&clock);
     let before = snapshot(&fake);
@@ -327,7 +327,7 @@ fn a_kernel_that_panics_is_gone_back_from_and_removed_without_a_trace() {
 }
 
 #[test]
-fn a_kernel_that_is_not_reached_is_gone_back_from_when_its_time_is_over() {
+fn unreached_trial_kernel_is_rolled_back_at_its_deadline() {
     let unreached = |change: fn(&mut Network)| {
         let mut network = reached();
         change(&mut network);
@@ -359,7 +359,7 @@ fn a_kernel_that_is_not_reached_is_gone_back_from_when_its_time_is_over() {
 }
 
 #[test]
-fn ssh_and_the_controller_must_be_there_and_someone_if_asked() {
+fn trial_requires_ssh_the_controller_and_a_login_if_requested() {
     let clock = TestClock::default();
     let fake = host(&clock);
     let host = with(&fake);
@@ -388,7 +388,7 @@ fn ssh_and_the_controller_must_be_there_and_someone_if_asked() {
 }
 
 #[test]
-fn what_is_armed_can_be_disarmed_and_revert_takes_all_back() {
+fn armed_trial_can_be_disarmed_and_revert_restores_everything() {
     let clock = TestClock::default();
     let fake = host(&clock);
     let before = snapshot(&fake);
@@ -404,7 +404,7 @@ fn what_is_armed_can_be_disarmed_and_revert_takes_all_back() {
 }
 
 #[test]
-fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
+fn packages_that_need_the_kernel_are_not_removed_with_it() {
     fn needed(host: &Fake, program: &Program) -> io::Result<ProgramOutput> {
         match program.words.iter().any(|word| word == "purge") {
             true if program.words[1] == "-s" => Ok(ProgramOutput {
@@ -434,7 +434,7 @@ fn what_came_later_and_needs_the_kernel_is_not_removed_with_it() {
 /// host boots the old kernel, or the new
 /// one once and then the old one, and goes back to what it was.
 #[test]
-fn whenever_it_is_killed_the_old_kernel_is_booted_and_all_goes_back() {
+fn killed_at_any_moment_the_old_kernel_boots_and_everything_is_restored() {
     let clock = TestClock::default();
     let untouched = host(&clock);
     let original = snapshot(&untouched);
@@ -484,7 +484,7 @@ fn store_tidied(host: &dyn Host, context: &str) {
 }
 
 #[test]
-fn an_installation_that_was_killed_is_gone_on_with() {
+fn killed_installation_is_resumed() {
     let clock = TestClock::default();
     let fake = host(&clock);
     let counted = Model::with_clock(fake.files().copy(), clock.clone());
@@ -534,7 +534,7 @@ fn an_installation_that_fails_leaves_all_as_it_was() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_says_why() {
+fn impossible_requests_are_refused_with_the_reason() {
     let clock = TestClock::default();
     let refused = |change: &dyn Fn(&Fake), act: &dyn Fn(&dyn Host) -> Option<Error>, words: &[&str]| {
         let fake = host(&clock);

@@ -150,8 +150,8 @@ fn controllers_of_a_new_connection() -> Vec<String> {
 }
 
 #[test]
-fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
-    if !enter_namespace("each_controller_is_put_in_force_seen_at_work_and_taken_back") {
+fn each_controller_is_enabled_observed_in_use_and_rolled_back() {
+    if !enter_namespace("each_controller_is_enabled_observed_in_use_and_rolled_back") {
         return;
     }
     let (available, allowed) = (
@@ -202,8 +202,8 @@ fn each_controller_is_put_in_force_seen_at_work_and_taken_back() {
 }
 
 #[test]
-fn default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults() {
-    if !enter_namespace("default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults") {
+fn default_trees_get_the_discipline_on_every_queue_and_are_restored_as_defaults() {
+    if !enter_namespace("default_trees_get_the_discipline_on_every_queue_and_are_restored_as_defaults") {
         return;
     }
     let host = Machine::new();
@@ -227,9 +227,8 @@ fn default_trees_get_the_discipline_on_every_queue_and_come_back_as_defaults() {
 }
 
 #[test]
-fn what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options() {
-    if !enter_namespace("what_someone_chose_is_left_alone_unless_asked_and_then_comes_back_with_its_options")
-    {
+fn chosen_discipline_is_kept_unless_requested_and_is_restored_with_its_options() {
+    if !enter_namespace("chosen_discipline_is_kept_unless_requested_and_is_restored_with_its_options") {
         return;
     }
     let tc = |arguments: &str| {
@@ -469,8 +468,8 @@ fn a_destination_has_its_own_controller_by_a_route_and_only_that() {
 }
 
 #[test]
-fn what_is_not_confirmed_in_time_is_undone_and_what_is_stays() {
-    if !enter_namespace("what_is_not_confirmed_in_time_is_undone_and_what_is_stays") {
+fn unconfirmed_change_is_rolled_back_and_confirmed_change_stays() {
+    if !enter_namespace("unconfirmed_change_is_rolled_back_and_confirmed_change_stays") {
         return;
     }
     let host = Machine::new();
@@ -529,8 +528,8 @@ fn an_unknown_discipline_is_refused_by_the_kernel_and_everything_is_put_back() {
 }
 
 #[test]
-fn the_kernel_tells_the_offloads_of_a_device_as_they_are_switched() {
-    if !enter_namespace("the_kernel_tells_the_offloads_of_a_device_as_they_are_switched") {
+fn the_kernel_reports_a_devices_offloads_as_they_are_set() {
+    if !enter_namespace("the_kernel_reports_a_devices_offloads_as_they_are_set") {
         return;
     }
     let of = |device: &str| {

@@ -50,7 +50,7 @@ fn revert_selection(host: &dyn Host) {
 }
 
 #[test]
-fn what_is_not_confirmed_goes_back_at_its_deadline_and_not_before() {
+fn unconfirmed_change_is_rolled_back_at_its_deadline_and_not_before() {
     let clock = TestClock::default();
     for (name, controller) in HOSTS {
         let (host, _) = start(name, &clock);
@@ -117,7 +117,7 @@ fn a_trial_writes_nothing_for_the_next_boot_and_a_confirmation_does() {
 }
 
 #[test]
-fn a_confirmation_that_comes_too_late_undoes() {
+fn late_confirmation_rolls_back() {
     let clock = TestClock::default();
     let (host, _) = start("hand-edited-sysctl-conf", &clock);
     let original = snapshot(&host);
@@ -162,7 +162,7 @@ fn an_undoing_that_fails_is_tried_again() {
 }
 
 #[test]
-fn a_crash_at_any_change_of_a_trial_or_its_confirmation_is_undone_by_whoever_comes_next() {
+fn crash_at_any_change_of_a_trial_is_rolled_back_by_the_next_command() {
     let mut cases = 0;
     for (name, controller) in HOSTS {
         let clock = TestClock::default();

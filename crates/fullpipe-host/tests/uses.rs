@@ -252,7 +252,7 @@ fn finish(host: &Fake, then: Then, context: &str) {
 }
 
 #[test]
-fn all_uses_are_seen_and_taken_back_to_the_byte() {
+fn all_destinations_are_observed_and_restored_byte_for_byte() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
     let original = snapshot(&host);
@@ -292,7 +292,7 @@ fn all_uses_are_seen_and_taken_back_to_the_byte() {
 }
 
 #[test]
-fn a_crash_at_any_change_of_a_use_is_completed_or_undone() {
+fn crash_at_any_change_of_a_destination_is_completed_or_rolled_back() {
     let clock = TestClock::default();
     let (start, pristine) = start(&clock);
     let original = snapshot(&start);
@@ -368,7 +368,7 @@ fn a_crash_at_any_change_that_ends_uses_is_finished_by_another_attempt() {
 }
 
 #[test]
-fn a_step_that_fails_takes_those_before_it_back() {
+fn failed_step_rolls_back_those_before_it() {
     let clock = TestClock::default();
     let (start, _) = start(&clock);
     let original = snapshot(&start);
@@ -492,7 +492,7 @@ fn each_name_has_its_own_unit_and_no_other_is_touched() {
 }
 
 #[test]
-fn a_use_and_an_apply_are_undone_in_any_order() {
+fn destination_and_apply_are_rolled_back_in_any_order() {
     let clock = TestClock::default();
     let (start, _) = start(&clock);
     let original = snapshot(&start);
@@ -605,7 +605,7 @@ fn a_restart_ends_the_uses_in_the_running_kernel_and_the_unit_begins_them_again(
 }
 
 #[test]
-fn a_default_that_is_gone_gives_way_to_a_usual_one() {
+fn unloaded_default_is_replaced_by_a_usual_one() {
     let clock = TestClock::default();
     let (start, _) = start(&clock);
     let original = snapshot(&start);
@@ -703,7 +703,7 @@ fn resume_and_revert(
 }
 
 #[test]
-fn three_defaults_come_and_go_in_any_order_and_all_is_taken_back() {
+fn three_defaults_are_set_and_unset_in_any_order_and_all_are_rolled_back() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
     ["fp_hybla", "mine"].iter().for_each(|one| unregister(&host, one));
@@ -713,7 +713,7 @@ fn three_defaults_come_and_go_in_any_order_and_all_is_taken_back() {
 }
 
 #[test]
-fn what_loading_and_unloading_do_to_the_allowed_ones_is_no_change_of_an_applys() {
+fn loading_and_unloading_do_not_count_as_changes_of_an_apply() {
     let clock = TestClock::default();
     let (start, _) = start(&clock);
     ["fp_hybla", "mine"].iter().for_each(|one| unregister(&start, one));
@@ -757,7 +757,7 @@ fn what_loading_and_unloading_do_to_the_allowed_ones_is_no_change_of_an_applys()
 }
 
 #[test]
-fn an_edited_unit_that_is_told_as_kept_is_kept() {
+fn edited_unit_reported_as_kept_is_kept() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
     use_at_boot(&host, "mine").unwrap();
@@ -791,7 +791,7 @@ fn a_route_that_refuses_does_not_keep_a_controller_loaded() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_changes() {
+fn impossible_requests_are_refused_before_anything_changes() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
     let original = snapshot(&host);

@@ -553,11 +553,11 @@ mod tests {
     }
 
     #[test]
-    fn dropped_rights_are_gone_and_serving_continues() {
+    fn dropped_privileges_stay_dropped_and_serving_continues() {
         if std::env::var_os(INSIDE).is_some() {
             return inside();
         }
-        run_confined("dropped_rights_are_gone_and_serving_continues");
+        run_confined("dropped_privileges_stay_dropped_and_serving_continues");
     }
 
     fn inside() {

@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_a_reader_ends_when_it_comes_or_when_asked_to() {
+    fn waiting_for_a_reader_ends_when_it_opens_or_on_request() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();

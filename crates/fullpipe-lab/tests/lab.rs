@@ -255,7 +255,7 @@ fn bbr_keeps_the_rate_under_random_loss_and_cubic_does_not() {
 }
 
 #[test]
-fn flows_start_stop_and_talk_as_the_scenario_says() {
+fn flows_start_stop_and_write_as_the_scenario_specifies() {
     let Some(_turn) = lab() else { return };
     let flows: Vec<FlowSpec> = serde_json::from_str(
         r#"[
@@ -411,7 +411,7 @@ fn payload_counts_when_it_arrives() {
 }
 
 #[test]
-fn the_rate_changes_when_the_schedule_says() {
+fn rate_changes_at_the_scheduled_times() {
     let Some(_turn) = lab() else { return };
     let path = r#"{
         "forward": [{"rate": "40mbit", "delay": "10ms", "schedule": [{"at": "2s", "rate": "8mbit"}]}],
@@ -566,7 +566,7 @@ fn a_shell_whose_programs_wait_for_processors_is_not_valid() {
 }
 
 #[test]
-fn a_run_beside_busy_programs_says_how_long_its_ends_waited() {
+fn run_beside_busy_programs_reports_how_long_its_ends_waited() {
     let Some(_turn) = lab() else { return };
     let run = || {
         let stop = AtomicBool::new(false);

@@ -4,7 +4,7 @@ use fullpipe_lab::{LabError, Shell, shell};
 use std::time::{Duration, Instant};
 
 #[test]
-fn it_is_told_what_is_missing_and_nothing_is_started() {
+fn missing_requirements_are_reported_and_nothing_is_started() {
     let started = Instant::now();
     let error = shell(&Shell { command: vec!["true".into()], mtu: 1500, ..Shell::default() }).unwrap_err();
     assert!(matches!(error, LabError::Failed(_)), "{error}");

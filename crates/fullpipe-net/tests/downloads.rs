@@ -314,7 +314,7 @@ fn an_interrupt_ends_a_download_at_any_step() {
 }
 
 #[test]
-fn refusals_say_why() {
+fn refusals_give_the_reason() {
     let limits = Limits { bytes: Some(1000), ..Limits::default() };
     let server =
         Running::start(server::Config { limits, secret: Some("hunter2".into()), ..Default::default() });

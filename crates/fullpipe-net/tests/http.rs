@@ -241,7 +241,7 @@ fn small_transfers_one_after_the_other_keep_to_the_rate() {
 }
 
 #[test]
-fn what_follows_a_refusal_is_hardly_read() {
+fn data_after_a_refusal_is_hardly_read() {
     let server =
         start(Limits { bytes: Some(10), rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() });
     let mut socket = connect(&server);

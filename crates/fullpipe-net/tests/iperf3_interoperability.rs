@@ -197,7 +197,7 @@ fn a_stock_client_omits_its_first_second() {
 }
 
 #[test]
-fn a_stock_client_comes_over_ipv6() {
+fn stock_client_connects_over_ipv6() {
     if !have("iperf3") || !have_ipv6() {
         return;
     }

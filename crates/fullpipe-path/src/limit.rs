@@ -202,7 +202,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(n in 0u64..1 << 40, which in 0..4) {
+        fn written_data_is_read_back(n in 0u64..1 << 40, which in 0..4) {
             let limit = match which {
                 0 => Limit::Bytes(n),
                 1 => Limit::Packets(n),

@@ -143,7 +143,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_passes_is_at_most_the_burst_plus_the_rate(
+        fn passed_data_is_at_most_the_burst_plus_the_rate(
             rate in 0u64..1 << 34,
             burst in 1500u64..1 << 24,
             packets in prop::collection::vec((0u64..5_000_000, 1u32..1500), 1..300),

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn all_controllers_are_told_apart_without_green_cones() {
+    fn all_controllers_are_distinguishable_without_green_cones() {
         let mut near = Vec::new();
         let known = ["bbr", "bbr3", "cubic", "reno", "hybla", "fp_bbr1", "bbr2", "fixed"];
         // And what a controller without a colour of its own may have.

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_swept_replaces_what_would_contradict_it() {
+    fn swept_key_replaces_contradicting_keys() {
         let range = Axis::parse("loss=0%,0.01%..1% log 3").unwrap();
         assert_eq!(range.values, ["0%", "0.01%", "0.1%", "1%"].map(Value::from));
         assert_eq!(Axis::parse("flows=1..4 step 1").unwrap().values, [1, 2, 3, 4].map(Value::Integer));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_not_is_named_with_what_to_do() {
+    fn missing_features_are_named_with_a_remedy() {
         let unknown = Contestant::parse("cubik", &[Engine::Sim]).unwrap_err();
         assert!(unknown.to_string().contains("`cubik`") && unknown.help.unwrap().contains("cubic"));
         assert!(

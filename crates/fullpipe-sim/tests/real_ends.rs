@@ -91,7 +91,7 @@ fn bbr_keeps_a_queue_where_bursts_are_not_exactly_on_time() {
 /// receive window is open from the start. Linux's window grows by steps of a round trip; the
 /// kernel's Hybla carried 11.8 Mbit/s and retransmitted 0.16 %.
 #[test]
-fn a_window_that_has_to_grow_keeps_hybla_from_overflowing_a_satellite() {
+fn growing_receive_window_keeps_hybla_from_overflowing_a_satellite_path() {
     let path = common::losing(common::path("20mbit", "600ms", "1bdp"), "0.1%");
     let mut s = scenario(path, &["hybla"], 120);
     s.warmup = Span::from_secs(20);
@@ -109,7 +109,7 @@ fn a_window_that_has_to_grow_keeps_hybla_from_overflowing_a_satellite() {
 /// recovery. Segments lost after its start are being retransmitted when it ends. Linux enters
 /// another recovery for them, with another reduction: it carries 51.4 Mbit/s in ten seconds.
 #[test]
-fn what_was_lost_during_a_recovery_begins_another() {
+fn loss_during_a_recovery_begins_another() {
     let path: PathSpec = toml::from_str(
         "[[forward]]\nrate='90mbit'\ndelay='125ms'\nqueue={kind='fq-pie',limit='10240p'}\n[[reverse]]\n\
          delay='125ms'",
@@ -357,7 +357,7 @@ fn ends_that_cannot_keep_up_set_the_rate() {
 /// A receiver that takes 5 µs per batch would carry 2.3 Gbit/s of single packets. With receive
 /// offload it processes several at once, and acknowledges them once.
 #[test]
-fn what_waits_for_a_busy_receiver_is_acknowledged_together() {
+fn data_waiting_for_a_busy_receiver_is_acknowledged_together() {
     let carried = |cpu| {
         let run = run(&fast(cpu));
         let [there, back] =

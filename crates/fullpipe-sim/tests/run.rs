@@ -227,7 +227,7 @@ fn triggers_change_the_path_when_a_state_is_entered() {
 }
 
 #[test]
-fn what_cannot_be_run_is_named() {
+fn programs_that_cannot_run_are_named() {
     let s = scenario(path("10mbit", "40ms", "1bdp"), &["cubik"], 1);
     let e = Simulation::new(&s, 1).run().unwrap_err().to_string();
     assert!(e.contains("flow.0.cc") && e.contains("cubic"), "{e}");
@@ -302,7 +302,7 @@ fn many_flows_share_a_link() {
 
 /// RFC 8985 §6.2 step 4: reordering seen once opens a window in which it does not count as loss.
 #[test]
-fn a_path_that_reorders_is_learnt() {
+fn reordering_path_is_detected() {
     for (cc, by) in [("cubic", "1ms"), ("cubic", "8ms"), ("reno", "3ms"), ("bbr", "3ms")] {
         let mut p = path("100mbit", "40ms", "1bdp");
         let text = format!("reorder = {{ share = '1%', by = '{by}' }}");
@@ -353,7 +353,7 @@ fn a_lost_syn_is_repeated_after_a_second() {
 /// after DOWN was entered; with two seconds of queue ProbeRTT and its marks come first each time
 /// (`docs/explanation/draft-notes.md`).
 #[test]
-fn bbr3_keeps_a_rate_that_is_gone_as_drafted_and_forgets_it_when_leaving_down_advances_the_filter() {
+fn bbr3_keeps_a_stale_rate_as_drafted_and_forgets_it_when_leaving_down_advances_the_filter() {
     let mut p = path("10mbit", "40ms", "170k");
     p.forward[0].schedule =
         toml::from_str::<fullpipe_path::LinkSpec>("schedule = [{ at = '30s', rate = '700kbit' }]")
@@ -374,7 +374,7 @@ fn bbr3_keeps_a_rate_that_is_gone_as_drafted_and_forgets_it_when_leaving_down_ad
 /// `tcp_tso_should_defer`: 34 packets are the BDP here, and what waits for a burst of eight is
 /// missing in the pipe of a controller that keeps its window close to it.
 #[test]
-fn what_waits_for_a_larger_burst_is_missing_where_the_window_is_close_to_the_bdp() {
+fn data_waiting_for_a_larger_burst_is_missing_if_the_window_is_close_to_the_bdp() {
     let mean = |cc: &str, tso: bool| {
         let mut s = scenario(losing(path("100mbit", "4ms", "100p"), "1%"), &[cc], 3);
         s.flows[0].tso = Some(tso);
@@ -406,7 +406,7 @@ fn after(flow: u32, bytes: Option<u64>, delay_ms: u64) -> Start {
 }
 
 #[test]
-fn a_flow_starts_when_another_has_ended_or_has_come_far_enough() {
+fn flow_starts_when_another_has_ended_or_transferred_enough() {
     let mut s = scenario(path("20mbit", "40ms", "1bdp"), &["bbr", "cubic", "reno"], 10);
     s.flows[0].size = Some(Bytes(2_000_000));
     s.flows[1].start = after(0, None, 300);
@@ -457,7 +457,7 @@ fn a_flows_own_link_bounds_it_and_holds_its_queue() {
 }
 
 #[test]
-fn a_receiver_that_is_asked_for_it_acknowledges_every_tenth_packet() {
+fn receiver_acknowledges_every_tenth_packet_on_request() {
     let acks = |frequency: Option<AckFrequency>| {
         let mut s = scenario(path("50mbit", "40ms", "2bdp"), &["bbr"], 5);
         s.flows[0].ack_frequency = frequency;
@@ -558,7 +558,7 @@ fn v3_shows_the_filter_that_its_bandwidth_is_bound_by() {
 /// not what was lost in it, the next begins with the same ACK, before anything leaves by the window
 /// that the first left behind.
 #[test]
-fn what_was_lost_in_a_recovery_begins_the_next_at_its_end() {
+fn loss_in_a_recovery_begins_the_next_at_its_end() {
     let s = scenario(path("14mbit", "110ms", "348kB"), &["hybla"], 8);
     let events = &run_seeded(&s, 1).flows[0].events;
     let of = |kind| events.iter().filter(move |e| e.kind == kind).map(|e| e.at_s);
@@ -571,7 +571,7 @@ fn what_was_lost_in_a_recovery_begins_the_next_at_its_end() {
 
 /// A receiver as another was seen holds the sender as that did.
 #[test]
-fn a_receiver_as_one_was_seen_allows_and_acknowledges_as_that_did() {
+fn receiver_from_a_capture_announces_and_acknowledges_as_captured() {
     let s = scenario(path("20mbit", "50ms", "2bdp"), &["cubic"], 4);
     let rate = |seen: &[ReceiverBehaviour]| {
         Simulation::new(&s, 1).receiver_behaviour(seen).run_captured(End::Sender).unwrap()

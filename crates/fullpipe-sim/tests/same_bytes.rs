@@ -80,7 +80,7 @@ fn all() -> Vec<(&'static str, Scenario)> {
 
 /// Who changes how the simulator behaves takes new hashes, and says so.
 #[test]
-fn what_was_not_asked_for_changes_no_byte() {
+fn unused_options_change_no_byte() {
     let got: Vec<_> = all().into_iter().map(|(name, scenario)| (name, hash(run(&scenario)))).collect();
     let taken = HASHES.map(|(name, hash)| (name, hash.to_owned()));
     assert_eq!(got, taken);

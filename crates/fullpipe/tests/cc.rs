@@ -502,7 +502,7 @@ const HOST: &str = "cat /proc/sys/net/ipv4/tcp_congestion_control; ip route; \
      find /etc/systemd/system /var/lib -type f | sort | xargs -r cat; find /sys/fs/bpf/fullpipe/cgroups";
 
 #[test]
-fn revert_undoes_what_a_killed_load_left_behind() {
+fn revert_rolls_back_what_a_killed_load_left_behind() {
     if !can_load() {
         return;
     }

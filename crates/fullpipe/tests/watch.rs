@@ -135,7 +135,7 @@ fn recordings_of_watch_are_read_by_report() {
 }
 
 #[test]
-fn watch_ends_when_its_reader_is_gone() {
+fn watch_ends_when_its_reader_exits() {
     let mut command = program::fullpipe();
     command.args(["watch", "--json", "--interval", "50ms"]).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();

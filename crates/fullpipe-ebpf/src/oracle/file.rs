@@ -250,7 +250,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn what_is_written_is_read(records in proptest::collection::vec(record(), 0..40)) {
+        fn written_data_is_read(records in proptest::collection::vec(record(), 0..40)) {
             let mut writer = Writer::new(Vec::new()).unwrap();
             for record in &records {
                 writer.write(record).unwrap();

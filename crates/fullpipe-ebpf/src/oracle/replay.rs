@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_random_number_leads_to_the_phase_that_was_seen() {
+    fn random_number_leads_to_the_observed_phase() {
         for phase in [0u32, 2, 3, 4, 5, 6, 7] {
             let mut record = Record::default();
             let words: &mut [u32; 26] = bytemuck::cast_mut(&mut record.state_after);

@@ -58,14 +58,14 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_behind_a_hole_has_arrived_and_what_fills_it_counts_itself() {
+    fn data_behind_a_hole_has_arrived_and_the_fill_counts_itself() {
         assert_eq!(bytes(&[(0, 1000), (2000, 3000), (3000, 5000)]), 4000);
         assert_eq!(bytes(&[(0, 1000), (2000, 3000), (3000, 5000), (1000, 2000)]), 5000);
         assert_eq!(bytes(&[(2000, 3000), (0, 1000)]), 2000, "the first may be the one that is lost");
     }
 
     #[test]
-    fn what_comes_again_counts_once() {
+    fn duplicates_count_once() {
         assert_eq!(bytes(&[(0, 3000), (1000, 2000), (0, 3000), (2000, 4000)]), 4000);
         assert_eq!(bytes(&[(0, 1000), (2000, 3000), (500, 4000)]), 4000);
     }

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_path_took_apart_leaves_apart_unless_it_may_coalesce() {
+    fn segmented_packets_leave_separately_unless_coalescing_is_allowed() {
         let at = |us| Time::ZERO + Span::from_micros(us);
         let run = Run { slot: 3, first: 4, count: 2, ecn: Ecn::NotEct, due: at(120) };
         let next = FrameSegment { slot: 3, index: 6 };

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_writes_what_it_says_when_it_says_it() {
+    fn scripted_application_writes_at_its_times() {
         let write = |at, bytes| AppWrite { at: Span::from_millis(at), bytes: Bytes(bytes) };
         let script = vec![write(0, 100), write(50, 200), write(50, 300), write(80, 400)];
         let mut source = Source::new(App::Writes { writes: script }, None);

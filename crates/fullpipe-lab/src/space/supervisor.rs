@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_measures_waits_for_a_caller_that_does_not_read() {
+    fn measurement_does_not_wait_for_a_caller_that_does_not_read() {
         let (ours, mut callers) = UnixStream::pair().unwrap();
         let (told, after) = mpsc::channel();
         let result: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();

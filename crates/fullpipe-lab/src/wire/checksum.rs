@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_rfc_1071_sums_as_there() {
+    fn rfc_1071_example_has_its_published_sum() {
         assert_eq!(sum(0, &[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
     }
 

@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_traffic_of_the_path_is_left_out() {
+    fn traffic_outside_the_path_is_ignored() {
         let (vnet, bytes) = super_packet(true, true, 100, 1448, 3, ACK);
         let mut multicast = bytes.clone();
         multicast[0] |= 1;

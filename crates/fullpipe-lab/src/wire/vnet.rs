@@ -92,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_back(bytes in proptest::array::uniform10(any::<u8>())) {
+        fn written_data_is_read_back(bytes in proptest::array::uniform10(any::<u8>())) {
             let header = VnetHeader::decode(&bytes);
             prop_assert_eq!(header.encode(), bytes);
         }

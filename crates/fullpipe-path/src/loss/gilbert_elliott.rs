@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_chains_say_which_key_and_why() {
+    fn impossible_chains_name_the_key_and_the_reason() {
         let wrong =
             |text: &str| toml::from_str::<GilbertElliottSpec>(text).unwrap().build(stream(0)).err().unwrap();
         assert_eq!(wrong("share = '10%'\nburst = 0.5").key, "burst");

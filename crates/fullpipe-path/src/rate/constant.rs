@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stalled_packet_goes_on_where_it_stopped() {
+    fn stalled_packet_resumes_where_it_stopped() {
         let mut s = Constant::new(mbit(100));
         let end = s.serve(at(0), 1500);
         assert_eq!(s.set_rate(at(60_000), Rate::ZERO, Some((end, 1500))), Some(Time::NEVER));

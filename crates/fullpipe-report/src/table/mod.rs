@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn long_labels_are_truncated_and_empty_results_say_so() {
+    fn long_labels_are_truncated_and_empty_results_are_named() {
         let mut race = support::race(1.0);
         race.runs[0].label = "an exceedingly long label, of a sweep over everything".to_owned();
         let text = table(&race, &PLAIN);

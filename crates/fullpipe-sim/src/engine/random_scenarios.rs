@@ -200,7 +200,7 @@ proptest! {
     /// direction of the path can carry; and no sender is silent for longer than its timeout allows
     /// while data waits.
     #[test]
-    fn nothing_that_a_scenario_can_say_breaks_or_hangs_a_run(s in scenario(), seed in any::<u64>()) {
+    fn no_scenario_breaks_or_hangs_a_run(s in scenario(), seed in any::<u64>()) {
         let result = Simulation::new(&s, seed).max_events(EVENTS).run();
         match result {
             Ok(r) => prop_assert!(r.flows.iter().all(|f| f.summary.goodput_bps.is_finite())),

@@ -689,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_stays_lost_until_it_arrives_or_the_loss_is_undone() {
+    fn segment_stays_lost_until_it_arrives_or_the_loss_is_undone() {
         let mut b = sent(10);
         sack(&mut b, 5, 6);
         detect(&mut b, ms(200), (ms(5), 5), Span::from_millis(50));

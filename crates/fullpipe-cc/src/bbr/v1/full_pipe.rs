@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pacer_still_holds_back_is_not_in_the_network() {
+    fn paced_backlog_is_not_in_the_network() {
         let mut t = Test::steady();
         t.bbr.mode = Mode::Drain;
         t.bbr.update_gains();
