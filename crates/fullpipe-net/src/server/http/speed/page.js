@@ -78,7 +78,7 @@
     const last = run.at[run.at.length - 1];
     return last && last[0] > 0 ? (last[1] * 8) / last[0] / 1e6 : null;
   };
-  constretransmitted = (run) => {
+  const retransmitted = (run) => {
     const s = run.socket;
     if (!s || !s.mss || !s.bytes_acked) return null;
     return (s.retransmits / (s.bytes_acked / s.mss + s.retransmits)) * 100;
