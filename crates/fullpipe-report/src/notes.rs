@@ -34,15 +34,17 @@ fn rtt_beyond_queue(runs: &[&Recording]) -> Option<String> {
     let &(run, (rtt, queue, _)) = found.iter().max_by(|a, b| a.1.2.total_cmp(&b.1.2))?;
     let more = match distinct(found.iter().map(|(run, _)| run.label.as_str())).len() {
         1 => String::new(),
-        n => format!("; {} more runs", n - 1),
+        2 => " and 1 other run".to_owned(),
+        n => format!(" and {} other runs", n - 1),
     };
     Some(format!(
-        "An RTT p99 of {} with a queue p95 of {} ({}{more}) is not a contradiction: the RTT includes \
-         delayed ACKs, jitter and queues on the reverse path, and one packet in twenty waited longer than \
-         the p95.",
-        millis(rtt),
-        millis(queue),
+        "{}{more}: the RTT p99 ({}) is far above the minimum ({}), although the queue p95 is only {}. Both \
+         are right: one packet in twenty waited longer than the p95, and the RTT includes delayed ACKs, \
+         jitter and queues on the reverse path.",
         run.label,
+        millis(rtt),
+        millis(run.summary.rtt_ms.min?),
+        millis(queue),
     ))
 }
 
@@ -53,10 +55,11 @@ fn above_the_rate(runs: &[&Recording]) -> Option<String> {
         in_order.filter_map(|run| Some((*run, run.summary.utilization.filter(|&u| u > MAX_UTILIZATION)?)));
     let (run, most) = above.max_by(|a, b| a.1.total_cmp(&b.1))?;
     Some(format!(
-        "{} of the link ({}) is not an error: goodput counts bytes when they can be read in order, so bytes \
-         that waited for a retransmission or in a buffer before the measured interval count within it.",
-        percent(most),
+        "{}: the goodput is {} of the link's. This is possible: goodput counts bytes when they can be read \
+         in order, so bytes received before the measured interval that waited for a retransmission or in a \
+         buffer can count within it.",
         run.label,
+        percent(most),
     ))
 }
 
@@ -94,13 +97,18 @@ mod tests {
         let texts = notes(&race);
         assert_eq!(texts.len(), 1);
         let label = race.runs[0].label.clone();
-        for part in ["RTT p99 of 142 ms", "queue p95 of 0.700 ms", "delayed ACKs", &format!("({label})")] {
+        for part in [
+            "RTT p99 (142 ms) is far above the minimum (100 ms)",
+            "queue p95 is only 0.700 ms",
+            "delayed ACKs",
+            &format!("{label}: "),
+        ] {
             assert!(texts[0].contains(part), "{part}: {}", texts[0]);
         }
         race.runs[1].summary.rtt_ms.p99 = Some(150.0);
         let texts = notes(&race);
         assert!(
-            texts.len() == 1 && texts[0].contains("150 ms") && texts[0].contains("; 1 more runs"),
+            texts.len() == 1 && texts[0].contains("150 ms") && texts[0].contains(" and 1 other run: "),
             "{texts:?}"
         );
         race.runs.iter_mut().for_each(|run| run.valid = false);

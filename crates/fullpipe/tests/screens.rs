@@ -200,7 +200,7 @@ fn reports_of_recordings_fit_the_terminal() {
     }
     for width in WIDTHS {
         let reported = fits(&["report", &files[0]], width, &none);
-        assert!(reported.contains("goodput") && reported.contains("not a contradiction"), "{reported}");
+        assert!(reported.contains("goodput") && reported.contains("Both are right"), "{reported}");
         fits(&["report", &files[0], &files[1]], width, &none);
     }
 }
