@@ -214,8 +214,12 @@ fn tenfold_down(o: &Observed<'_>, c: &mut Failures) {
             all
         });
     let steepest = values.windows(2).map(|w| w[1] / w[0]).fold(1.0, f64::min);
-    c.expect(steepest >= 0.69, || format!("bw fell to {steepest:.2} of itself in a round; Beta is 0.7"));
-    c.expect(steepest <= 0.72, || format!("bw never fell by Beta in a round, only to {steepest:.2}"));
+    c.expect(steepest >= 0.69, || {
+        format!("bw fell to {steepest:.2} of its previous value in one round, below 0.7 (Beta)")
+    });
+    c.expect(steepest <= 0.72, || {
+        format!("bw never fell to 0.7 (Beta) of its previous value in one round, only to {steepest:.2}")
+    });
     // The maximum filter: two cycles later the old rate is forgotten, and no probe brings it back.
     let late = o.max(column::BW_BPS, o.end - 8.0, o.end);
     c.expect((late / new - 1.0).abs() <= 0.1, || {
