@@ -67,7 +67,7 @@ fn section(out: &mut String, figure: &Figure, outcome: &Outcome, on_page: &dyn F
          <p class=\"source\">{source}</p>\
          <p>{about}</p>\n<figure tabindex=\"0\">{svg}</figure>\n\
          <div class=\"scroll\"><table><thead><tr><th></th><th>claim</th><th>published</th>\
-         <th>measured here</th><th>bound</th></tr></thead><tbody>\n",
+         <th>measured here</th><th>accepted</th></tr></thead><tbody>\n",
         id = figure.id,
         title = escape_html(figure.title),
         class = class(outcome),

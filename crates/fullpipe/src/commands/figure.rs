@@ -23,8 +23,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t)]
     engine: Choice,
     /// Make fewer, shorter or smaller runs of the figures that take long. The claims are the same,
-    /// and the results are marked as shortened. `all` implies it for slow figures
-    /// unless you name them explicitly
+    /// and the results are marked as shortened. `all` implies it for slow figures, except those
+    /// also named: `all fig10`
     #[arg(long)]
     short: bool,
     /// Directory for the page and the pictures
@@ -202,7 +202,7 @@ fn print(results: &[Reproduced]) {
             print_hanging(&format!("  {mark} "), 0, claim);
             print_hanging("      published: ", 0, published);
             print_hanging("      measured:  ", 0, measured);
-            print_hanging("      bound:     ", 0, bound);
+            print_hanging("      accepted:  ", 0, bound);
             if let Some(differs) = differs {
                 print_hanging("      differs:   ", 0, differs);
             }
