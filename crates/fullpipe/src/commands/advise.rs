@@ -1,7 +1,6 @@
 //! `fullpipe advise`: whether another controller is worth it on the path to a peer, and how to
 //! enable it.
 
-use super::host::Target;
 use super::test::{failure, plan_failure, seconds};
 use crate::failure::Failure;
 use crate::print::hanging_indent;
@@ -9,6 +8,7 @@ use crate::print::{Document, print, print_json};
 use crate::runs::width;
 use fullpipe_experiment::recording::{Comparison, Gain, Recommendation, Verdict as Compared};
 use fullpipe_host::checks::{self, Question, Report, Verdict};
+use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_net::client::{ClientError, Config};
 use fullpipe_net::compare::{CompareError, Plan};
 use fullpipe_net::signals;
@@ -22,25 +22,29 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Measure a path and advise whether to switch controller
 ///
-/// Checks this host, measures both controllers on the path to HOST, and advises what to do. Changes
-/// nothing. HOST runs `fullpipe serve` or iperf3. This host sends, since the sender's controller
-/// matters. Exits with 0 if it reaches a recommendation, with 1 if the controller is better but
-/// cannot be enabled here, and with 3 if it cannot be measured.
+/// Checks this host, measures CC and the current default controller on the path to HOST, and
+/// advises what to do. Changes nothing. HOST runs `fullpipe serve` or iperf3. This host sends,
+/// since only the sender's controller matters. Exits with 0 if it reaches a recommendation, with 1
+/// if the controller is better but cannot be enabled here, and with 3 if the path cannot be
+/// measured.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe advise example.org bbr --rounds 10")]
 pub struct Args {
     /// Peer at the other end of the path
     host: String,
-    /// Controller to compare with the current default
+    /// Controller to compare with the current default; if it is the default itself, it is compared
+    /// with cubic (cubic: with reno)
     #[arg(default_value = "bbr", value_name = "CC")]
     controller: String,
     /// Port of the peer's server
     #[arg(short, long, default_value_t = 5201)]
     port: u16,
-    /// Time of each test, in seconds or with a unit, after a warm-up of a fifth of it
+    /// Measured time of each test, in seconds or with a unit; a warm-up of a fifth of that time (1
+    /// to 5 s) precedes it
     #[arg(short, long, default_value = "5", value_parser = seconds, value_name = "TIME")]
     time: f64,
-    /// Number of rounds, each of which measures both controllers; fewer than 6 are inconclusive
+    /// Number of rounds, each of which measures both controllers; with fewer than 6 the result is
+    /// inconclusive
     #[arg(long, default_value_t = 6, value_name = "N")]
     rounds: usize,
     /// File with the server's secret in its first line
@@ -49,8 +53,6 @@ pub struct Args {
     /// Print the advice, its reasons and the measurements as JSON
     #[arg(long)]
     json: bool,
-    #[command(flatten)]
-    target: Target,
 }
 
 /// The kind of an advice.
@@ -203,10 +205,7 @@ struct Output<'a> {
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
-        if !self.target.is_this_machine() {
-            return Err(Failure::usage("advise measures from this machine; remove --root and --state"));
-        }
-        let (host, _) = self.target.open()?;
+        let host = Machine::new();
         let default = host.sysctl("net.ipv4.tcp_congestion_control");
         let baseline = match default.as_deref() {
             Some(default) if default != self.controller => default.to_owned(),
@@ -214,7 +213,7 @@ impl Args {
             _ => "cubic".to_owned(),
         };
         let question = |path| Question { controller: self.controller.clone(), path };
-        let before = checks::examine(&*host, &question(None));
+        let before = checks::examine(&host, &question(None));
         if !self.json {
             print!("{}", host_text(&before));
         }
@@ -238,7 +237,7 @@ impl Args {
             .reduce(f64::min);
         let rate = Rate::from_bits_per_sec(rounded_up(best));
         let rtt = idle.map(|ms| Span::from_millis(ms.ceil().max(1.0) as u64));
-        let report = checks::examine(&*host, &question(rtt.map(|rtt| (rate, rtt))));
+        let report = checks::examine(&host, &question(rtt.map(|rtt| (rate, rtt))));
         let evidence = Evidence {
             report: &report,
             compared,
