@@ -27,7 +27,7 @@ impl Build for Fixed {
         name: "fixed",
         aliases: &["constant"],
         kernel: None,
-        about: "constant window, to measure a path at a given inflight",
+        about: "constant window of N packets (fixed:window=N) [default: 10]; simulator only",
         settings: &[Setting {
             key: "window",
             values: "1 to 10000000 (packets)",

@@ -32,7 +32,7 @@ impl Build for Reno {
         name: "reno",
         aliases: &["newreno"],
         kernel: Some("reno"),
-        about: "NewReno (RFC 5681, RFC 6582): one packet per round trip, half the window on loss",
+        about: "NewReno (RFC 5681, RFC 6582): adds a packet per round trip, halves the window on loss",
         settings: &[],
     };
 

@@ -360,8 +360,7 @@ impl Build for Cubic {
         name: "cubic",
         aliases: &[],
         kernel: Some("cubic"),
-        about: "CUBIC (RFC 9438): window is a cubic function of the time since the last loss; \
-                Linux's default",
+        about: "CUBIC (RFC 9438): cubic window growth since the last loss; Linux's default",
         settings: &[
             Setting {
                 key: "hystart",

@@ -67,7 +67,7 @@ impl PieSpec {
 }
 
 impl QueueKind for PieSpec {
-    const ABOUT: &'static str = "PIE (RFC 8033): drops at the tail so as to hold the delay at a target";
+    const ABOUT: &'static str = "PIE (RFC 8033): drops at the tail to keep the delay at a target";
     type Queue<T> = Pie<T>;
 
     fn build<T>(&self, ctx: QueueContext) -> Result<Pie<T>, LinkError> {

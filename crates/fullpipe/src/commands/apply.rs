@@ -24,13 +24,13 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(after_help = "Example: sudo fullpipe apply bbr --confirm 60s")]
 pub struct Args {
-    /// Controller: bbr, hybla, cubic, reno, or fp_… if it is loaded
+    /// Controller: bbr, hybla, cubic, reno, or a loaded eBPF controller such as fp_bbr3
     #[arg(default_value = "bbr", value_name = "CC")]
     controller: String,
     #[command(flatten)]
     options: plan::Options,
     /// Roll everything back unless confirmed within TIME, by typing `yes` here or by `fullpipe
-    /// confirm` elsewhere. Use it over SSH
+    /// confirm` in another session. Use it over SSH; cannot be combined with --to
     #[arg(long, value_name = "TIME", conflicts_with = "to")]
     confirm: Option<Span>,
     /// Overwrite settings that were changed by hand since the last `apply`

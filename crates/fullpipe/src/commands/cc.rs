@@ -38,11 +38,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Load a controller; it stays until it is unloaded or the next restart
+    /// Load a controller; it stays until it is unloaded or the next reboot
     Load {
         /// Controller: bbr3, bbr1 or hybla
         controller: Controller,
-        /// Name to register it under, at most 15 characters [default: fp_bbr3, fp_bbr1 or fp_hybla]
+        /// Name to register it under, at most 15 characters; under different names, several
+        /// variants can be loaded at once [default: fp_bbr3, fp_bbr1 or fp_hybla]
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
         /// Run a test transfer with it, and verify that the kernel invokes every callback
@@ -51,19 +52,18 @@ enum Command {
         /// Make it the default of this network namespace, after a test transfer
         #[arg(long)]
         default: bool,
-        /// Control group whose new connections use it
+        /// Directory of a control group whose new connections use it
         #[arg(long, value_name = "PATH")]
         cgroup: Option<PathBuf>,
         /// Route whose new connections use it: `default`, `10.0.0.0/8`
         #[arg(long, value_name = "PREFIX")]
         route: Option<String>,
-        /// Load it at every boot by a systemd unit, with its current settings, and with --default
-        /// as the default
+        /// Also load it at every boot with its current settings, by a systemd unit; with --default,
+        /// the unit also makes it the default
         #[arg(long)]
         persist: bool,
-        /// Setting to change, see `fullpipe cc settings`; may be repeated. If it is loaded already,
-        /// its sockets use the new value. With --name, several variants can be loaded at
-        /// once
+        /// Setting to change, see `fullpipe cc settings`; may be repeated. If the controller is
+        /// already loaded, its open sockets use the new value
         #[arg(long = "set", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = settings::pair)]
         set: Vec<(String, String)>,
     },
@@ -76,15 +76,16 @@ enum Command {
     ///
     /// Its sockets use the new values from their next ACK on.
     Tune {
-        /// Name that it is registered under
+        /// Name that the controller is registered under, such as fp_bbr3
         name: String,
         /// Settings to change [default: only show them]
         #[arg(value_name = "KEY=VALUE", value_delimiter = ',', value_parser = settings::pair)]
         set: Vec<(String, String)>,
     },
-    /// Replace a loaded controller by that of this build
+    /// Replace a loaded controller with the version in this program
     ///
-    /// Open sockets switch to it and keep their model of the path if its layout is unchanged.
+    /// Open sockets switch to the new version. They keep their model of the path if both versions
+    /// store it in the same format; otherwise they measure it anew.
     Update {
         /// Controller: bbr3, bbr1 or hybla
         controller: Controller,
@@ -99,14 +100,14 @@ enum Command {
         /// Name that it is registered under [default: fp_bbr3, fp_bbr1 or fp_hybla]
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// Seconds to wait for sockets that still use it
+        /// Seconds to wait for sockets that still use it; fails if some remain
         #[arg(long, value_name = "SECONDS", default_value_t = 10)]
         wait: u64,
-        /// Keep the systemd unit of --persist, which loads it at the next boot
+        /// Keep the systemd unit of `cc load --persist`, which loads it at the next boot
         #[arg(long)]
         until_boot: bool,
     },
-    /// Show the loaded controllers, their uses and the state of their sockets
+    /// Show the loaded controllers, where each is used, and its sockets
     Status {
         /// Print the status as JSON
         #[arg(long)]
@@ -203,7 +204,7 @@ fn print_outcome(name: &str, outcome: lifecycle::Outcome) {
         lifecycle::Outcome::Loaded => println!("{name} is loaded: sockets can use it now"),
         lifecycle::Outcome::AlreadyLoaded => println!("{name} was already loaded"),
         lifecycle::Outcome::Replaced(carried) => {
-            println!("{name} is replaced by that of this build");
+            println!("{name} is replaced with the version in this program");
             if !carried.sockets {
                 println!("new sockets use it; open sockets keep the previous build until they close");
             } else if !carried.state {

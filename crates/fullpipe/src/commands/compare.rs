@@ -23,19 +23,21 @@ pub struct Args {
     /// Maximum duration of a run; a shortened run is marked [default: unlimited]
     #[arg(long, value_name = "TIME")]
     at_most: Option<Span>,
-    /// Number of runs per file, spread over its sweep [default: all]
+    /// Maximum number of runs per file, chosen evenly over its sweep [default: all]
     #[arg(long, value_name = "N")]
     runs: Option<usize>,
-    /// Run one after another in the lab, even if runs could share the machine
+    /// Make the lab runs one after another [default: in parallel, up to 200 Mbit/s in total per
+    /// processor]
     #[arg(long)]
     alone: bool,
-    /// Simulate Linux's segmentation offload (`tso`), buffer tuning (`auto_tuning`, starting at the
-    /// lab's initial buffer unless the scenario sets `receive_buffer`) and the running kernel's
-    /// tick (`hz`, `timer_hz`), which the simulator leaves out by default
+    /// Simulate what the simulator leaves out by default: Linux's segmentation offload, receive
+    /// buffer tuning and timer tick. Sets the scenario keys `tso`, `auto_tuning`, `hz` and
+    /// `timer_hz`; without `receive_buffer`, tuning starts at the lab's initial buffer
     #[arg(long)]
     as_linux: bool,
-    /// Simulate each valid run N more times with other seeds and the lab's measured lateness;
-    /// compare the lab with their median, or with their range if the outcome is random
+    /// Simulate each valid lab run N more times (1 to 1000), with other seeds and with packet
+    /// delays like those that the lab's emulator added, and report whether the lab agrees with the
+    /// median of these simulations or at least lies within their range
     #[arg(
         long,
         value_name = "N",
@@ -43,8 +45,9 @@ pub struct Args {
         value_parser = clap::value_parser!(u64).range(1..=1000)
     )]
     spread: Option<u64>,
-    /// Print one row for runs that differ only in their seed: means over pairs of equal seeds, the
-    /// ratio of the means and its standard error. Invalid lab runs are excluded and counted
+    /// Print one row per group of runs that differ only in their seed: mean of the simulator, mean
+    /// of the lab, their ratio and its standard error. Each lab run is paired with the simulation
+    /// of the same seed; invalid lab runs are excluded and counted
     #[arg(long)]
     means: bool,
 }

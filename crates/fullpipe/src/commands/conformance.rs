@@ -19,7 +19,7 @@ pub struct Args {
     /// Names of cases [default: all]
     #[arg(value_name = "CASE")]
     cases: Vec<String>,
-    /// Controller to check
+    /// Simulated controller to check, as in `fullpipe race`
     #[arg(long, value_name = "NAME", default_value = "bbr3")]
     cc: String,
     /// Setting of the controller, such as `beta_percent=50`; may be repeated

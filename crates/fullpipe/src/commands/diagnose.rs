@@ -24,7 +24,7 @@ use std::time::Duration;
 pub struct Args {
     /// Server to measure against
     host: Option<String>,
-    /// Process whose sockets are sampled
+    /// ID of the process whose sockets are sampled
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
     /// Port of the server

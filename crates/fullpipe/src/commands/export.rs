@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 /// Export this host's connections as Prometheus metrics
 ///
 /// Rates, RTTs, queueing, losses, limits and BBR's model, by controller and class, never by
-/// connection: at most 2000 series at any load. Changes nothing and needs no root; drops
-/// unneeded root privileges. Unit, dashboard and alert rules are in the packaging directory of the
-/// source.
+/// connection: at most 2000 series at any load. Changes nothing and needs no root; drops unneeded
+/// root privileges. A systemd unit, a dashboard and alert rules are in the packaging directory of
+/// the source.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe export --by unit")]
 pub struct Args {
@@ -46,10 +46,11 @@ pub struct Args {
     /// applies
     #[arg(long = "class", value_name = "NAME=FILTER")]
     classes: Vec<Class>,
-    /// Property that classifies connections outside all classes
+    /// Property that gives a class to connections that match no --class
     #[arg(long, value_enum, value_name = "PROPERTY", default_value = "port")]
     by: Property,
-    /// Ports that --by port distinguishes, the local port before the remote one
+    /// Ports that get a class of their own with --by port; the local port is looked up first, then
+    /// the remote one
     #[arg(long, value_name = "PORTS", value_delimiter = ',', default_value = "22,80,443")]
     ports: Vec<u16>,
     /// File with a bearer token in its first line, which scrapers must present

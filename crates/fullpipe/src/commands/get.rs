@@ -19,16 +19,16 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe get https://example.org/file.iso --resume")]
 pub struct Args {
-    /// URL to download: http:// or https://
+    /// URL to download: http:// (the default without a scheme) or https://
     url: String,
     /// File to write once the download is complete; `-` streams to stdout [default: last part of
     /// the path, or index.html]
     #[arg(short = 'O', long, value_name = "FILE", conflicts_with_all = ["discard", "memory"])]
     output: Option<PathBuf>,
-    /// Discard the content
+    /// Discard the content as it arrives, instead of writing a file
     #[arg(long, conflicts_with = "memory")]
     discard: bool,
-    /// Keep the content in memory only
+    /// Keep the content in memory, up to 1 GiB, instead of writing a file
     #[arg(long)]
     memory: bool,
     /// Resume an interrupted download, if the content on the server is unchanged
@@ -37,13 +37,13 @@ pub struct Args {
     /// Overwrite an existing file
     #[arg(long)]
     force: bool,
-    /// Expected SHA-256 of the content; anything else is a failed check
+    /// Expected SHA-256 of the content; another one is a failed check (exit code 1)
     #[arg(long, value_name = "HEX", value_parser = sha256)]
     sha256: Option<String>,
     /// Size of the receive buffer in bytes, such as `256k` [default: the system's]
     #[arg(short, long, value_name = "SIZE")]
     window: Option<Bytes>,
-    /// Timeout without progress
+    /// Time without progress after which the download fails
     #[arg(long, default_value = "30s", value_name = "TIME")]
     timeout: Span,
     /// File with the server's secret in its first line

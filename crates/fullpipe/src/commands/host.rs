@@ -12,11 +12,12 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub struct Target {
-    /// Root directory of another host: a mounted image, or a test fixture with proc, sys and
-    /// kernel.json [default: this machine]
+    /// Directory to treat as the host's root, such as a mounted disk image (see
+    /// docs/reference/host-commands.md) [default: /]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Directory of the journal [default: /var/lib/fullpipe]
+    /// Directory of fullpipe's journal, its record of changes to roll back [default:
+    /// /var/lib/fullpipe]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     state: Option<String>,
 }

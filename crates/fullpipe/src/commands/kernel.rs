@@ -54,7 +54,7 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
-    /// Install a kernel by the package manager; the default stays
+    /// Install a kernel with the package manager; the default kernel stays
     Install {
         #[command(flatten)]
         wanted: Wanted,
@@ -69,7 +69,7 @@ enum Command {
     },
     /// Build a kernel from source with the running kernel's configuration
     ///
-    /// Also enables what fullpipe needs. Writes the package to a directory, and nothing else.
+    /// Also enables the options that fullpipe needs. Writes only to --folder.
     Build {
         #[command(flatten)]
         input: BuildInput,
@@ -81,21 +81,21 @@ enum Command {
     },
     /// Boot a kernel once, and keep it if the host works as before
     ///
-    /// It is kept if network, SSH and controller work again in time. Otherwise, and after a panic,
-    /// the machine restarts into the previous kernel by itself.
+    /// The kernel is kept if network, SSH and controller work in time. Otherwise, and after a
+    /// panic, the machine reboots into the previous kernel by itself.
     Try {
-        /// Release, or its beginning (6.1)
+        /// Release of an installed kernel, or its beginning (`6.1`)
         version: String,
         /// Controller that the kernel must have
         #[arg(long, value_name = "CC", default_value = "bbr")]
         cc: String,
-        /// Deadline for the checks, counted from the start of the machine; at least 30s
+        /// Deadline for the checks, counted from the boot of the kernel on trial; at least 30s
         #[arg(long, value_name = "TIME", default_value = "180s")]
         within: Span,
         /// Keep it only if confirmed by `fullpipe kernel keep` before the deadline
         #[arg(long)]
         confirm: bool,
-        /// Make the next restart the trial, instead of restarting now
+        /// Make the next reboot the trial, instead of rebooting now
         #[arg(long)]
         later: bool,
         /// Proceed without asking
@@ -109,9 +109,9 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
-    /// Roll back the last step: first the trial, then the installation
+    /// Undo one step: the trial if there is one, otherwise the installation
     ///
-    /// If the kernel on trial is running, the machine restarts into the previous one.
+    /// If the kernel on trial is running, the machine reboots into the previous one.
     Back {
         /// Proceed without asking
         #[arg(long, short)]
@@ -130,10 +130,10 @@ enum Command {
 /// The kernel to install.
 #[derive(ClapArgs)]
 struct Wanted {
-    /// Release, or its beginning (6.1), or a package file such as from `kernel build` [default: the
-    /// newest]
+    /// Kernel release or its beginning (`6.1`), or a package file (.deb, .rpm), such as one from
+    /// `kernel build` [default: the newest]
     version: Option<String>,
-    /// Package source other than the distribution's own
+    /// Package source to use instead of the distribution's own
     #[arg(long, value_enum)]
     from: Option<Source>,
 }
@@ -144,16 +144,16 @@ struct Wanted {
 struct BuildInput {
     /// Directory with the Linux source
     dir: Option<PathBuf>,
-    /// Use the distribution's source of this version (6.1) [default: the newest]
+    /// Use the distribution's source package of VERSION, such as `6.1` [default: the newest]
     #[arg(long, value_name = "VERSION", num_args = 0..=1, default_missing_value = "")]
     source: Option<String>,
-    /// Initial configuration [default: that of the running kernel]
+    /// File with the initial configuration [default: that of the running kernel]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Build directory
+    /// Directory to build in and to write the package to
     #[arg(long, value_name = "DIR", default_value = "fullpipe-kernel")]
     folder: PathBuf,
-    /// Number of parallel compilers [default: number of processors]
+    /// Number of parallel compiler processes [default: number of processors]
     #[arg(long, short, value_name = "N")]
     jobs: Option<usize>,
 }

@@ -22,33 +22,35 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Lab {
-    /// Run any program inside an emulated path
     Shell(ShellArgs),
     Compare(super::compare::Args),
 }
 
-/// The program runs at the client end (198.18.0.1, 2001:2::1). Servers started with --server run at
-/// the other end, 198.18.0.2 and 2001:2::2 (also in $FULLPIPE_SERVER). Rate, queue and loss apply
-/// from client to server and, unless set otherwise, to the reverse path.
+/// Run any program inside an emulated path
 ///
-/// Shells nest: an inner shell without a --server of its own reaches the outer server over both
-/// paths, and its client is 198.18.1.1 (also in $FULLPIPE_CLIENT).
+/// COMMAND runs at the client end (198.18.0.1, 2001:2::1), and --server commands at the other end
+/// (198.18.0.2, 2001:2::2, also in $FULLPIPE_SERVER). Rate, queue and loss apply in each direction.
+/// A summary of the path is printed on stderr at the end.
+///
+/// Shells can be nested: an inner shell without a --server of its own reaches the outer server over
+/// both paths, and its client is 198.18.1.1 (also in $FULLPIPE_CLIENT).
 #[derive(clap::Args)]
 struct ShellArgs {
-    /// Scenario file to take the path, packet size and seed from, instead of the options below
+    /// Scenario file to read the path, packet size and seed from, instead of the options below
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath,
           conflicts_with_all = ["rate", "down_rate", "rtt", "buffer", "loss", "mtu", "seed"])]
     path: Option<PathBuf>,
     /// Rate of the path in both directions, such as `50mbit` [default: unlimited]
     #[arg(long)]
     rate: Option<Rate>,
-    /// Rate from server to client [default: --rate]
+    /// Rate from server to client [default: that of --rate]
     #[arg(long, value_name = "RATE")]
     down_rate: Option<Rate>,
     /// Round-trip propagation delay
     #[arg(long, default_value = "40ms")]
     rtt: Span,
-    /// Limit of the queue before each rate: `1bdp`, `64k` (bytes), `100p` (packets), `20ms`
+    /// Limit of the queue in each direction that has a rate: `1bdp`, `64k` (bytes), `100p`
+    /// (packets), `20ms`
     #[arg(long, default_value = "1bdp")]
     buffer: Limit,
     /// Probability of random packet loss in each direction, such as `1%`
@@ -60,13 +62,14 @@ struct ShellArgs {
     /// Seed of all random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Command to run at the server end while COMMAND runs; may be repeated
+    /// Command to run at the server end (198.18.0.2) while COMMAND runs; may be repeated
     #[arg(long = "server", value_name = "COMMAND")]
     servers: Vec<String>,
     /// Capture both ends to PREFIX-client.pcap and PREFIX-server.pcap
     #[arg(long, value_name = "PREFIX")]
     pcap: Option<PathBuf>,
-    /// Print the summary as JSON on stderr
+    /// Print the summary of the path (packets, drops, longest queues, the emulator's delays) as
+    /// JSON on stderr instead of text
     #[arg(long)]
     json: bool,
     /// Program and its arguments [default: $SHELL]

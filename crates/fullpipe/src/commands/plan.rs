@@ -26,7 +26,7 @@ pub struct Args {
 /// The controller and the options of `plan`.
 #[derive(clap::Args)]
 pub struct Wanted {
-    /// Controller: bbr, hybla, cubic, reno, or fp_… if it is loaded
+    /// Controller: bbr, hybla, cubic, reno, or a loaded eBPF controller such as fp_bbr3
     #[arg(default_value = "bbr", value_name = "CC")]
     pub controller: String,
     #[command(flatten)]
@@ -36,11 +36,12 @@ pub struct Wanted {
 /// The options that `plan` and `apply` share.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Queueing discipline for devices that still have the kernel's default [default: fq for bbr if
-    /// available, else keep]
+    /// Queueing discipline for devices that still have the kernel's default; `keep` changes none
+    /// [default: fq for BBR if the kernel has it, else keep]
     #[arg(long, value_name = "KIND", value_parser = ["fq", "fq_pie", "fq_codel", "cake", "keep"])]
     qdisc: Option<String>,
-    /// Also replace a queueing discipline that was set on DEV by hand
+    /// Also replace a queueing discipline that was set by hand on network device DEV; may be
+    /// repeated
     #[arg(long, value_name = "DEV", value_delimiter = ',')]
     replace: Vec<String>,
     /// Rate that one connection should reach; with --rtt, raises the buffer limits to what that
@@ -50,15 +51,15 @@ pub struct Options {
     /// Round-trip time of that path
     #[arg(long, requires = "rate", value_name = "TIME")]
     rtt: Option<Span>,
-    /// Change only the running kernel; a restart undoes it
+    /// Change only the running kernel; a reboot undoes it
     #[arg(long)]
     live_only: bool,
-    /// Use the controller for connections to one PREFIX only, by a temporary route that the next
-    /// full `apply` replaces
+    /// Try the controller on connections to one PREFIX first, by a route that lasts until the next
+    /// reboot; an `apply` for all connections removes it
     #[arg(long, value_name = "PREFIX")]
     canary: Option<String>,
-    /// Use the controller only for connections to PREFIX, by a route; may be repeated. The default
-    /// and earlier changes stay as they are
+    /// Use the controller only for connections to PREFIX, by a route that lasts until the next
+    /// reboot; may be repeated. The default controller and earlier changes stay as they are
     #[arg(
         long,
         value_name = "PREFIX",

@@ -17,7 +17,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// Serve the simulator as a browser page on a loopback address
 ///
 /// Prints the page's URL and serves until interrupted. The page simulates in the browser and makes
-/// no network requests; its file also opens without a server.
+/// no network requests. Browsers also open its file without a server:
+/// /usr/share/fullpipe/playground.html in packages, or the one that `./x playground` builds.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe playground --port 8080")]
 pub struct Args {

@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// Probe the paths between sites continuously
 ///
-/// Each site runs `fullpipe probe run` with the same mesh file. In each period, it makes one
+/// Each site runs `fullpipe probe run` with the same mesh file: TOML that names the sites, the
+/// controllers and the period (docs/reference/probe.md). In each period, each site makes one
 /// transfer to every other site with each controller and records the results.
 #[derive(ClapArgs)]
 #[command(after_help = "Example: fullpipe probe check mesh.toml")]

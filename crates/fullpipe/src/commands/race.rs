@@ -14,8 +14,9 @@ const DEFAULT_IN_LAB: [&str; 6] = ["bbr", "cubic", "reno", "fp_bbr3", "fp_bbr1",
 ///
 /// Defaults: bbr, bbr3, cubic, hybla and reno, one after another for 30 s each, over 100 Mbit/s
 /// with a round-trip time of 100 ms, a buffer of one bandwidth-delay product and 1 % random loss.
-/// With --engine lab: the kernel's bbr, cubic and reno, and fp_bbr3, fp_bbr1 and fp_hybla, which
-/// are loaded for the duration of the race if run as root.
+/// Defaults with --engine lab: the kernel's bbr, cubic and reno, and fullpipe's eBPF controllers
+/// fp_bbr3, fp_bbr1 and fp_hybla (see `fullpipe cc`). As root, the race loads those that are not
+/// loaded, and unloads them at its end.
 #[derive(clap::Args)]
 #[command(after_help = examples(), next_help_heading = "Path")]
 pub struct Args {
@@ -30,7 +31,7 @@ pub struct Args {
     #[arg(long, allow_hyphen_values = true, default_value = "100ms")]
     rtt: Span,
     /// Limit of the bottleneck's queue: `1bdp`, `64k` (bytes), `100p` (packets), `20ms` [default:
-    /// 1bdp, or the queue's own]
+    /// 1bdp for drop-tail; 1000p for codel and pie, 10240p for fq-codel and fq-pie, 10000p for fq]
     #[arg(long, allow_hyphen_values = true, value_name = "LIMIT")]
     buffer: Option<Limit>,
     /// Kind of the bottleneck's queue [default: drop-tail]
@@ -67,7 +68,8 @@ pub struct Args {
     /// Time between the starts of one controller's flows [default: 0s]
     #[arg(long, value_name = "TIME", help_heading = "Runs")]
     stagger: Option<Span>,
-    /// Bytes that each flow transfers; reports its completion time [default: unlimited]
+    /// Bytes that each flow transfers, such as `1MB`; its completion time is reported [default:
+    /// unlimited]
     #[arg(long, value_name = "BYTES", help_heading = "Runs")]
     size: Option<Bytes>,
     /// Negotiate Explicit Congestion Notification (ECN)
@@ -80,9 +82,9 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Runs")]
     repeats: u32,
     /// Run once per value of KEY: rate, rtt, buffer, queue, loss, duration, flows, size, mtu, or
-    /// any dotted key of a scenario file. A value may be a range: `0.01%..10% log 8`,
-    /// `10ms..100ms linear 4`, `1bdp..4bdp step 1bdp`. May be repeated: every combination is
-    /// run
+    /// any dotted key of a scenario file. A value may be a range: `0.01%..10% log 8` (8 values at
+    /// equal ratios), `10ms..100ms linear 4` (4 values at equal distances), `1bdp..4bdp step 1bdp`.
+    /// May be repeated: every combination is run
     #[arg(long, value_name = "KEY=A,B,…", value_parser = Axis::parse, help_heading = "Runs")]
     sweep: Vec<Axis>,
     /// Interval between samples of the time series
@@ -98,8 +100,8 @@ fn examples() -> String {
     for c in fullpipe_cc::CONTROLLERS {
         text += &format!("  {:<8} {}\n", c.name, c.about);
     }
-    text += "With --engine lab: those of the kernel, such as vegas, and the loaded fp_bbr3, fp_bbr1 and \
-        fp_hybla.\n";
+    text += "With --engine lab: every controller of the kernel, such as vegas, and fullpipe's eBPF \
+        controllers fp_bbr3, fp_bbr1 and fp_hybla.\n";
     text + "\nExamples:\n  \
         fullpipe race --out report.html\n  \
         fullpipe race bbr cubic --rate 1gbit --rtt 20ms --buffer 0.5bdp --loss 0\n  \

@@ -18,10 +18,11 @@ use std::time::Instant;
 /// Record each connection as it closes
 ///
 /// A record has the controller, process, bytes, RTT, retransmissions and limits of the connection,
-/// read by eBPF programs that are unloaded when the process ends. Records dropped under load are
-/// counted and reported at the end. FILE ends in .jsonl (one line per connection, see `fullpipe
-/// schema connection`) or .parquet (if built in); `-` is standard output. An existing FILE is
-/// renamed to FILE.1. Needs root. `fullpipe report FILE` shows distributions.
+/// read by eBPF programs, which are unloaded when `fullpipe records` exits. Records dropped under
+/// load are counted and reported at the end. FILE ends in .jsonl (one line per connection, see
+/// `fullpipe schema connection`) or .parquet (if built in); `-` is standard output. An existing
+/// FILE is kept: closed.jsonl is renamed to closed.1.jsonl. Needs root. `fullpipe report FILE`
+/// shows distributions.
 ///
 /// FILTER has the syntax of `fullpipe watch` without states: 'sport = :443', 'controller bbr and
 /// not dst 10.0.0.0/8'.
@@ -40,7 +41,7 @@ pub struct Args {
     /// Size at which the file is rotated
     #[arg(long, value_name = "SIZE", default_value = "100MB")]
     max_size: Bytes,
-    /// Number of files to keep, including the current one: FILE, FILE.1, …
+    /// Number of files to keep, including the current one: closed.jsonl, closed.1.jsonl, …
     #[arg(
         long,
         value_name = "N",
@@ -67,7 +68,7 @@ pub struct Args {
 enum Method {
     /// Truncate to /24, or /48 for IPv6
     Prefix,
-    /// Replace by a keyed, prefix-preserving hash in 100::/64
+    /// Replace by a keyed hash in 100::/64; reports can still group by /24 or /48
     Hash,
 }
 

@@ -11,21 +11,23 @@ use std::path::{Path, PathBuf};
 
 /// Show, compare and convert recordings and connection records
 ///
-/// Recordings are written by `--out FILE.json` of `race`, `run` and `test`. They are converted to
-/// any report format, several of them as one report. Connection records are written by `fullpipe
-/// records` (.jsonl, .parquet) and printed by `fullpipe trace --json`; for these, the report
-/// shows distributions. `-` reads records from standard input.
+/// Recordings are written by `--out FILE.json` of `race`, `run` and `test`. --out converts a
+/// recording to any report format; several recordings are combined into one report. Connection
+/// records are written by `fullpipe records` (.jsonl, .parquet) and printed by `fullpipe trace
+/// --json`; for these, the report shows distributions. `-` reads records from standard input.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe report before.json after.json --out compared.html")]
 pub struct Args {
-    /// Recordings (.json), or connection records; name all files of a rotation: closed*.jsonl
+    /// Recordings (.json), or connection records (.jsonl, .parquet); if `fullpipe records` rotated
+    /// its file, name all of its files: closed*.jsonl
     #[arg(value_name = "RECORDS", required = true, value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// Property to group connection records by; may be repeated [default: all of them]
+    /// Property to group connection records by, one table per property; may be repeated [default:
+    /// one table for each property]
     #[arg(long, value_enum, value_name = "PROPERTY")]
     by: Vec<Group>,
-    /// Also write a report to FILE: for recordings in the format of its extension, for records as
-    /// .html; may be repeated
+    /// Also write a report to FILE, in the format of its extension; may be repeated. For connection
+    /// records: one .html file
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }

@@ -9,13 +9,16 @@ use fullpipe_host::revert::{self, Options};
 use fullpipe_host::screen::{self, Style};
 
 /// Restore the host exactly as it was before `apply`
+///
+/// If settings were changed by hand after `apply`, reverts nothing and lists them, unless --force or
+/// --keep-changed is given.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sudo fullpipe revert")]
 pub struct Args {
-    /// Overwrite settings that were changed by hand since
+    /// Also restore settings that were changed by hand after `apply`
     #[arg(long, conflicts_with = "keep_changed")]
     force: bool,
-    /// Leave settings that were changed by hand since, and undo the rest
+    /// Keep settings that were changed by hand after `apply`, and restore the rest
     #[arg(long)]
     keep_changed: bool,
     /// Print the result as JSON

@@ -18,12 +18,12 @@ use std::path::PathBuf;
     after_help = "Example: fullpipe run scenarios/lossy-wan.toml --jobs 4 --out lossy.html"
 )]
 pub struct Args {
-    /// Scenario file (TOML); `-` reads standard input; relative file names in it start at the
-    /// working directory
+    /// Scenario file (TOML); file names in it are relative to it. `-` reads standard input; file
+    /// names are then relative to the working directory
     #[arg(value_name = "FILE", required = true, value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
-    /// Run only part N of M: every M-th run, to divide the work between machines. `fullpipe run
-    /// merge` merges the parts
+    /// Run only part N of M, 1/M to M/M: every M-th run, beginning with the N-th, to divide the
+    /// work between machines. `fullpipe run merge` merges the parts
     #[arg(long, value_name = "N/M")]
     shard: Option<Shard>,
     #[command(flatten)]

@@ -15,9 +15,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Show what is enabled now and after a restart
+/// Show what is enabled now and at the next boot
 ///
-/// Also shows what live connections use. Exits with 1 if journal, boot files and kernel disagree.
+/// Also counts open connections by controller. Exits with 1 if the applied changes, the boot files
+/// and the running kernel disagree. As root, rolls back a trial whose deadline has passed.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe status --watch")]
 pub struct Args {

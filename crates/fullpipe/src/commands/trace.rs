@@ -32,7 +32,8 @@ const MAX_ROWS: usize = 30;
 /// --live captures from an interface instead of a file. Packets dropped under load are counted.
 /// Changes nothing on the host.
 ///
-/// With two captures, also compares the connections with most data of each, as before and after.
+/// With two captures, also compares the connection with most data of the first (before) with that
+/// of the second (after).
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe trace capture.pcap.gz --conn 3 --out connection.html")]
 pub struct Args {
@@ -50,7 +51,7 @@ pub struct Args {
     /// [default: all]
     #[arg(long, value_name = "FILTER", default_value = "", hide_default_value = true)]
     filter: Filter,
-    /// Number of the only connection to report, in full
+    /// Number of a connection in the list; reports only this one, in full
     #[arg(long, value_name = "N")]
     conn: Option<u32>,
     /// Infer the controller of every connection, not only of one reported in full

@@ -20,15 +20,16 @@ pub struct Reporting {
     /// Number of parallel simulations [default: number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Run lab runs in parallel while the sum of their rates fits the machine
+    /// Run lab runs in parallel, up to 200 Mbit/s in total per processor [default: one after
+    /// another]
     #[arg(long)]
     side_by_side: bool,
-    /// Maximum number of retries of an invalid lab run; the last retry runs with nothing in
-    /// parallel
+    /// Maximum number of retries of an invalid lab run, one that the machine could not keep up
+    /// with; the last retry runs with nothing in parallel
     #[arg(long, value_name = "N", default_value_t = LabOptions::DEFAULT_RETRIES)]
     again: u32,
     /// Capture both ends of each lab run to PREFIX-client.pcap and PREFIX-server.pcap; with several
-    /// runs, the number of the run follows PREFIX
+    /// lab runs, to PREFIX-1-client.pcap, PREFIX-1-server.pcap, PREFIX-2-client.pcap, …
     #[arg(long, value_name = "PREFIX")]
     pcap: Option<PathBuf>,
     /// Print the summary as JSON instead of a table (see `fullpipe schema recording`); --out

@@ -220,7 +220,7 @@ const INFO: ControllerInfo = ControllerInfo {
     name: "bbr3",
     aliases: &["bbrv3", "bbr-v3"],
     kernel: Some("fp_bbr3"),
-    about: "BBR v3 (IETF draft): like v1, but bounded by the loss it causes, with better coexistence",
+    about: "BBR v3 (IETF draft): like v1, but backs off after loss; shares better with CUBIC",
     settings: &params::ALL_SETTINGS,
 };
 

@@ -9,13 +9,13 @@ use std::path::PathBuf;
 
 /// Collect new records of all sites into one store
 ///
-/// Uses the protocol of the mesh. Resumes where the last collection ended, even if it was
-/// interrupted.
+/// Fetches them over the mesh's own port with its key; needs no SSH. Resumes where the last
+/// collection ended, even if it was interrupted.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     member: super::Member,
-    /// Directory of the store to collect into; must not be the store of a running node
+    /// Directory to collect into, created if missing; not the --store of a running `probe run`
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     into: PathBuf,
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// Export records as Parquet or CSV
 #[derive(clap::Args)]
 pub struct Args {
-    /// Store to read: a directory or a file of it
+    /// Store to read: its directory, or the database file in it
     #[arg(value_name = "STORE", value_hint = clap::ValueHint::AnyPath)]
     store: PathBuf,
     /// File to write: .parquet or .csv
@@ -26,7 +26,7 @@ pub struct Args {
 enum TableName {
     /// One row per transfer
     Transfers,
-    /// One row per minute of small probes
+    /// One row per minute and pair of sites: RTT and loss of the probes sent every second
     Minutes,
     /// One row per route
     Routes,

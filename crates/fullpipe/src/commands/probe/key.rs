@@ -6,16 +6,17 @@ use std::path::PathBuf;
 
 /// Generate the key of a mesh, or derive the keys of one site from it
 ///
-/// With its own keys, a site cannot impersonate others.
+/// Without MESH, generates the key of a new mesh. With MESH and --site, derives the keys of that
+/// site from the key of the mesh. With its own keys, a site cannot impersonate others.
 #[derive(clap::Args)]
 pub struct Args {
     /// File to write, readable only by its owner
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
-    /// Mesh file, whose `key_file` is the key of the mesh
+    /// Mesh file, whose `key_file` is the key of the mesh; needs --site
     #[arg(value_name = "MESH", requires = "site", value_hint = clap::ValueHint::FilePath)]
     mesh: Option<PathBuf>,
-    /// Site to derive the keys for
+    /// Name of the site to derive keys for; needs MESH
     #[arg(long, value_name = "NAME", requires = "mesh")]
     site: Option<String>,
 }

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 /// Report on the records of a mesh
 ///
-/// Compares the controllers on each path, shows changes and where they happened, and the rate that
-/// each path should give.
+/// Compares the controllers on each path, lists changes with the site or direction that they
+/// affect, and shows the rate that a simulation predicts for each path.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Store to read: the directory of a node or of `fullpipe probe collect`
+    /// Store to read: the directory of `probe run` or `probe collect`
     #[arg(value_name = "STORE", default_value = super::STORE, value_hint = clap::ValueHint::DirPath)]
     store: PathBuf,
     /// Time span to report on, counted back from the newest record [default: the newest 500000
@@ -33,7 +33,7 @@ pub struct FormatOptions {
     /// BBR paper) to FILE.svg or FILE.png; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
-    /// Skip the simulation of what each path should give, which takes seconds
+    /// Skip the simulation that predicts the rate of each path, which takes seconds
     #[arg(long)]
     no_simulation: bool,
     /// Print the report as JSON

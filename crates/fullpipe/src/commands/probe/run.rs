@@ -33,7 +33,8 @@ pub struct Args {
     /// Address to receive transfers and probes on [default: all IPv4 and IPv6 addresses]
     #[arg(short = 'B', long, value_name = "IP")]
     bind: Option<IpAddr>,
-    /// Address to serve Prometheus metrics and a page on the last day at [default: none]
+    /// Address and port to serve HTTP at: Prometheus metrics at /metrics, a report on the last 24
+    /// hours at / [default: no server]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
     /// File with a bearer token in its first line, which scrapers must present

@@ -11,8 +11,9 @@ use std::path::PathBuf;
 
 /// Simulate a mesh and its report before deploying it
 ///
-/// Simulates some transfers of each controller in each state of each path, and assembles the
-/// history from them. Interactions between transfers of different pairs are not simulated.
+/// Simulates some transfers of each controller on each path, normally and during each of its
+/// faults, and assembles the records of --duration from these. Transfers between different pairs of
+/// sites do not affect each other.
 #[derive(clap::Args)]
 pub struct Args {
     /// The mesh file
@@ -21,7 +22,7 @@ pub struct Args {
     /// File that describes the paths and their faults, see docs/reference/mesh-reports.md
     #[arg(value_name = "PATHS", value_hint = clap::ValueHint::FilePath)]
     paths: PathBuf,
-    /// Simulated duration
+    /// Duration that the simulated records cover
     #[arg(long, value_name = "TIME", default_value = "24h")]
     duration: Span,
     /// Seed of all random numbers

@@ -13,11 +13,13 @@ use fullpipe_split::{Bias, Level};
 use fullpipe_units::{Fraction, Rate, Span};
 use std::path::PathBuf;
 
-/// Estimate the bias of a split whose arms share a bottleneck
+/// Estimate how far a split misjudges a roll-out at a shared bottleneck
 ///
-/// Runs long transfers that share a path, with some of them in each arm, and with all of them in
-/// either arm. They run in the simulator, on this kernel, or in both, which also shows how well the
-/// simulator predicts the kernel.
+/// If both arms share a bottleneck, the arm's gain in a split differs from its gain after a full
+/// roll-out. Runs long transfers over one path: with each share of them in the arm, with all of
+/// them in the arm, and with all of them in the control arm. Prints the ratio of arm to control for
+/// each share and after a roll-out, and the bias: the former divided by the latter. With --engine
+/// both, also shows how well the simulator predicts the kernel.
 #[derive(clap::Args)]
 pub struct Args {
     /// Controller of the arm, as for `fullpipe race`

@@ -16,9 +16,10 @@ use fullpipe_split::SplitError;
 
 /// Divide production traffic between controllers and compare them
 ///
-/// New connections get the controller of their arm as they open, except sockets whose program or
-/// route selects one. The split runs in the foreground. When it ends, for any reason, new
-/// connections get their previous controller.
+/// A split has arms, each with a controller and a share of the new connections. A new connection
+/// gets the controller of its arm when it opens, unless its program or route selects another. The
+/// split runs in the foreground. When it ends, for any reason, new connections get the host's
+/// controller again.
 #[derive(ClapArgs)]
 #[command(after_help = "Example: sudo fullpipe split start bbr=50% cubic=50% --for 1h")]
 pub struct Args {
@@ -38,9 +39,7 @@ enum Command {
     Stop(status::StopArgs),
     /// Report the results of a split, finished or running
     Report(report::Args),
-    /// Estimate how many connections it takes to detect an effect
     Plan(plan::Args),
-    /// Estimate the bias of a split whose arms share a bottleneck
     Calibrate(calibrate::Args),
 }
 

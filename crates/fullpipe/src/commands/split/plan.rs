@@ -29,20 +29,20 @@ pub struct Args {
         default_values = ["5%", "10%", "20%"]
     )]
     effects: Vec<Fraction>,
-    /// Power: the probability of detecting the effect
+    /// Probability of detecting the effect (statistical power)
     #[arg(long, value_name = "SHARE", default_value = "80%")]
     power: Fraction,
     /// Standard deviation of the natural logarithm of goodput
     #[arg(long, value_name = "X", default_value_t = 1.0, conflicts_with = "from")]
     spread: f64,
-    /// Variance inflation by similar clients or periods; 1 if each connection is assigned
-    /// independently
+    /// Factor by which similar connections of one client or period increase the variance; 1 with
+    /// --by connection. --from estimates it from an earlier split
     #[arg(long, value_name = "X", default_value_t = 1.0, conflicts_with = "from")]
     inflation: f64,
     /// Transfers per hour, to estimate the duration
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
-    /// File of a split from which to take spread, inflation and rate
+    /// File of an earlier split, from which spread, inflation and rate are estimated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     from: Option<PathBuf>,
     /// Print the estimate as JSON

@@ -17,8 +17,8 @@ pub struct Args {
     /// File of `split start`, finished or still being written
     #[arg(value_name = "FILE", default_value = "split.jsonl", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Application log with metrics to compare: CSV with a header, or lines of JSON, with the
-    /// socket's SO_COOKIE as `cookie`
+    /// Application log with metrics to compare: CSV with a header, or lines of JSON. Its column or
+    /// key `cookie` is the SO_COOKIE of the connection
     #[arg(long, value_name = "LOG", value_hint = clap::ValueHint::FilePath)]
     join: Option<PathBuf>,
     /// Also write the report as an HTML file

@@ -23,13 +23,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Arms and their shares: bbr=50% cubic=50%. a:cubic=5% sets a label, default=10% leaves its
-    /// connections unchanged. Connections beyond the sum of the shares are not part of the
-    /// experiment
+    /// Arms and their shares: `bbr=50% cubic=50%`. `a:cubic=5%` names the arm `a`, and
+    /// `default=10%` is an arm whose connections keep the host's controller. If the shares add up
+    /// to less than 100%, the other connections are not part of the split
     #[arg(required = true, value_name = "ARM=SHARE", value_delimiter = ',')]
     arms: Vec<String>,
-    /// Unit of assignment: connection, client-prefix/24,/56 (IPv4 /24, IPv6 /56), or time=10m (the
-    /// whole host in turns)
+    /// Unit of assignment to an arm: `connection`; `client-prefix/24,/56`, all connections of an
+    /// IPv4 /24 or IPv6 /56; or `time=10m`, all connections of the host, with an arm drawn every 10
+    /// minutes
     #[arg(long, value_name = "UNIT", default_value = "client-prefix/24,/56")]
     by: AssignBy,
     /// Directory of the control group whose connections are divided [default: the whole machine]
@@ -53,15 +54,16 @@ pub struct Args {
     /// Duration of the split [default: until stopped]
     #[arg(long = "for", value_name = "TIME")]
     length: Option<Span>,
-    /// Arm that the others are compared with [default: `default`, the one with the host's default
-    /// controller, or the last]
+    /// Arm that the others are compared with [default: the arm `default`; without it, the arm with
+    /// the host's controller, otherwise the last arm]
     #[arg(long, value_name = "ARM")]
     control: Option<String>,
-    /// Bounds beyond which new connections go to the control arm, such as p95-rtt=+20%
-    /// or retransmitted=+1pt (pt: percentage points), or `off`
+    /// Limits on the difference from the control arm, such as p95-rtt=+20% or retransmitted=+1pt
+    /// (percentage points), or `off`. If an arm exceeds one with statistical significance, all new
+    /// connections go to the control arm
     #[arg(long, value_name = "BOUNDS", default_value_t = Guard::default())]
     guard: Guard,
-    /// Minimum delivered bytes for a connection to count as a transfer with goodput
+    /// Minimum size of a connection whose goodput is counted
     #[arg(long, value_name = "BYTES", default_value = "100kB")]
     least: Bytes,
     /// File to write, one line of JSON per connection

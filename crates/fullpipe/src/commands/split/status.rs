@@ -23,17 +23,19 @@ pub struct StatusArgs {
 
 #[derive(clap::Args)]
 pub struct ChangeArgs {
-    /// New shares; other arms keep theirs
+    /// New shares of arms: `bbr=10%`; arms not named keep theirs
     #[arg(required = true, value_name = "ARM=SHARE", value_delimiter = ',')]
     shares: Vec<String>,
-    /// Process ID of the split's owner, if several splits run
+    /// Process ID of the `split start` to act on, as `split status` shows it; needed if several
+    /// splits run
     #[arg(long, value_name = "PID")]
     owner: Option<u32>,
 }
 
 #[derive(clap::Args)]
 pub struct StopArgs {
-    /// Process ID of the split's owner, if several splits run
+    /// Process ID of the `split start` to act on, as `split status` shows it; needed if several
+    /// splits run
     #[arg(long, value_name = "PID")]
     owner: Option<u32>,
 }
