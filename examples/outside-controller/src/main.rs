@@ -1,6 +1,4 @@
-//! A simple controller outside the workspace: its window grows by one packet per round trip while the
-//! queueing delay is below 10 ms, and shrinks by a quarter above that or after a loss.
-//! It races CUBIC and BBR, each alone and then all at once.
+//! A toy controller that keeps the queueing delay near 10 ms; it races CUBIC and BBR.
 use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
