@@ -32,6 +32,7 @@ const IMPERATIVES: &[&str] = &[
     "Report",
     "Reproduce",
     "Restore",
+    "Roll",
     "Run",
     "Serve",
     "Show",
