@@ -9,6 +9,8 @@ use fullpipe_experiment::recording::{Recording, Source, Summary};
 /// factor.
 const MIN_EXCESS_MS: f64 = 10.0;
 const MIN_EXCESS_RATIO: f64 = 3.0;
+/// Runs named one by one; more are counted.
+const MAX_NAMED: usize = 4;
 /// Utilisation above which goodput beyond the path's rate is explained; less is rounding.
 const MAX_UTILIZATION: f64 = 1.002;
 
@@ -32,15 +34,20 @@ fn rtt_beyond_queue(runs: &[&Recording]) -> Option<String> {
     let found: Vec<(&Recording, (f64, f64, f64))> =
         runs.iter().filter_map(|run| Some((*run, beyond(&run.summary)?))).collect();
     let &(run, (rtt, queue, _)) = found.iter().max_by(|a, b| a.1.2.total_cmp(&b.1.2))?;
-    let more = match distinct(found.iter().map(|(run, _)| run.label.as_str())).len() {
-        1 => String::new(),
-        2 => " and 1 other run".to_owned(),
-        n => format!(" and {} other runs", n - 1),
+    let labels = distinct(found.iter().map(|(run, _)| run.label.as_str()));
+    let others: Vec<&str> = labels.into_iter().filter(|label| *label != run.label).collect();
+    let likewise = match others[..] {
+        [] => String::new(),
+        [other] => format!("; likewise {other}"),
+        [ref first @ .., last] if others.len() <= MAX_NAMED => {
+            format!("; likewise {} and {last}", first.join(", "))
+        }
+        _ => format!("; likewise {} other runs", others.len()),
     };
     Some(format!(
-        "{}{more}: the RTT p99 ({}) is far above the minimum ({}), although the queue p95 is only {}. Both \
-         are right: one packet in twenty waited longer than the p95, and the RTT includes delayed ACKs, \
-         jitter and queues on the reverse path.",
+        "{}: the RTT p99 ({}) is far above the minimum ({}), although the queue p95 is only {}{likewise}. \
+         Both are right: one packet in twenty waited longer than the p95, and the RTT includes delayed \
+         ACKs, jitter and queues on the reverse path.",
         run.label,
         millis(rtt),
         millis(run.summary.rtt_ms.min?),
@@ -108,7 +115,7 @@ mod tests {
         race.runs[1].summary.rtt_ms.p99 = Some(150.0);
         let texts = notes(&race);
         assert!(
-            texts.len() == 1 && texts[0].contains("150 ms") && texts[0].contains(" and 1 other run: "),
+            texts.len() == 1 && texts[0].contains("150 ms") && texts[0].contains("; likewise "),
             "{texts:?}"
         );
         race.runs.iter_mut().for_each(|run| run.valid = false);

@@ -24,9 +24,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 ///
 /// Checks this host, measures CC and the current default controller on the path to HOST, and
 /// advises what to do. Changes nothing. HOST runs `fullpipe serve` or iperf3. This host sends,
-/// since only the sender's controller matters. Exits with 0 if it reaches a recommendation, with 1
-/// if the controller is better but cannot be enabled here, and with 3 if the path cannot be
-/// measured.
+/// since only the sender's controller matters. Exits with 0 after a measurement, also if the
+/// result is inconclusive; with 1 if the controller is better but cannot be enabled here, and with
+/// 3 if the path cannot be measured.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe advise example.org bbr --rounds 10")]
 pub struct Args {

@@ -32,7 +32,7 @@ pub struct Args {
     alone: bool,
     /// Simulate what the simulator leaves out by default: Linux's segmentation offload, receive
     /// buffer tuning and timer tick. Sets the scenario keys `tso`, `auto_tuning`, `hz` and
-    /// `timer_hz`; without `receive_buffer`, tuning starts at the lab's initial buffer
+    /// `timer_hz`; a flow without `receive_buffer` and `auto_tuning` starts with the lab's 1 MiB
     #[arg(long)]
     as_linux: bool,
     /// Simulate each valid lab run N more times (1 to 1000), with other seeds and with packet

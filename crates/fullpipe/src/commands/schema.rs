@@ -16,7 +16,7 @@ pub struct Args {
 enum Format {
     /// Scenario file of `fullpipe run` (TOML with this structure)
     Scenario,
-    /// Output of --json and --out FILE.json
+    /// Output of `race`, `run` and `test --compare` with --json or --out FILE.json
     Recording,
     /// Output of `fullpipe trace --json` and records of `fullpipe records`
     Connection,

@@ -63,9 +63,9 @@ pub struct Args {
     /// Print the connections as JSON (see `fullpipe schema connection`)
     #[arg(long)]
     json: bool,
-    /// Also write a report on the connection with most data to FILE, in the format of its
-    /// extension: html, json, csv, parquet (if built in), png, svg, qlog, xpl (for xplot); may
-    /// be repeated
+    /// Also write a report on one connection, that of --conn or else the one with most data, to
+    /// FILE, in the format of its extension: html, json, csv, parquet (if built in), png, svg,
+    /// qlog, xpl (for xplot); may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }

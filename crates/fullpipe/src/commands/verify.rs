@@ -14,10 +14,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Verify that what was applied is in effect
 ///
 /// Checks the running kernel, the next boot and a new connection; run it after `apply` and after a
-/// reboot. Changes nothing. Exits with 0 if everything is in effect, with 1 if something is not or
-/// nothing was applied, and with 3 if it cannot be determined.
+/// reboot. Changes nothing. Needs root to read the journal of an apply. Exits with 0 if everything
+/// is in effect, with 1 if something is not or nothing was applied, and with 3 if it cannot be
+/// determined.
 #[derive(clap::Args)]
-#[command(after_help = "Example: fullpipe verify --to example.org:443")]
+#[command(after_help = "Example: sudo fullpipe verify --to example.org:443")]
 pub struct Args {
     /// Host and TCP port of another test connection, over the route of real traffic [default: only
     /// a connection on this host]

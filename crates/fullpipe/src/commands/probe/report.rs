@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Report on the records of a mesh
 ///
-/// Compares the controllers on each path, lists changes with the site or direction that they
-/// affect, and shows the rate that a simulation predicts for each path.
+/// Compares the controllers on each path, lists when failures, goodput, loss or RTT changed
+/// and for which site or direction, and shows the rate that a simulation predicts for each path.
 #[derive(clap::Args)]
 pub struct Args {
     /// Store to read: the directory of `probe run` or `probe collect`

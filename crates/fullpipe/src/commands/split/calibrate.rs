@@ -16,10 +16,11 @@ use std::path::PathBuf;
 /// Estimate how far a split misjudges a roll-out at a shared bottleneck
 ///
 /// If both arms share a bottleneck, the arm's gain in a split differs from its gain after a full
-/// roll-out. Runs long transfers over one path: with each share of them in the arm, with all of
-/// them in the arm, and with all of them in the control arm. Prints the ratio of arm to control for
-/// each share and after a roll-out, and the bias: the former divided by the latter. With --engine
-/// both, also shows how well the simulator predicts the kernel.
+/// roll-out. Runs long transfers over one path: for each of --shares, with that share of them in
+/// the arm and the rest in the control arm; then the roll-out, with all in the arm and with all in
+/// the control arm. Prints the goodput ratio of arm to control for each share and for the roll-out,
+/// and the bias: the ratio at the share divided by the ratio of the roll-out. With --engine both,
+/// also shows how well the simulator predicts the kernel.
 #[derive(clap::Args)]
 pub struct Args {
     /// Controller of the arm, as for `fullpipe race`

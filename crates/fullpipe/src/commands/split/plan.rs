@@ -35,8 +35,9 @@ pub struct Args {
     /// Standard deviation of the natural logarithm of goodput
     #[arg(long, value_name = "X", default_value_t = 1.0, conflicts_with = "from")]
     spread: f64,
-    /// Factor by which similar connections of one client or period increase the variance; 1 with
-    /// --by connection. --from estimates it from an earlier split
+    /// Factor by which the similarity of connections of one client or period increases the
+    /// variance (design effect); 1 for `split start --by connection`. --from estimates it from an
+    /// earlier split
     #[arg(long, value_name = "X", default_value_t = 1.0, conflicts_with = "from")]
     inflation: f64,
     /// Transfers per hour, to estimate the duration
