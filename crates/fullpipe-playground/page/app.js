@@ -120,7 +120,7 @@ function remember() {
     try { history.replaceState(null, "", link); } catch { /* a page that may not change its address */ }
   }, 300);
 }
-const state = () => typed === null ? {setup, chapter: openChapter} : {setup, toml: typed, chapter: openChapter};
+const state = () => typed !== null ? {setup, toml: typed} : openChapter !== null && JSON.stringify(setup) === JSON.stringify(chapterSetup(openChapter)) ? {chapter: openChapter} : {setup};
 
 // --- drawing ------------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,12 @@ function show() {
   if (!run) return;
   const end = duration(), old = pinned && pinned.results.runs[0];
   const both = (name, scale) => [...(old ? curves(name, scale, old, true) : []), ...curves(name, scale, run, false)];
-  const truth = run.path.goodput_limit_bps ? [{value: run.path.goodput_limit_bps / 1e6, label: "link"}] : [];
+  // Payload's share of the rate, and the rate of a link that changes.
+  const payload = (run.path.goodput_limit_bps || 0) / (run.path.rate_bps || 1);
+  const link = varyingRate(run);
+  const policed = typed === null && setup.policer > 0 ? [{value: setup.policer * payload, label: "policer"}] : [];
+  const limit = (scale, label, value) => link ? [{...link, values: link.values.map((v) => v * scale), label, color: css("--soft"), dash: [4, 4], reference: true}] : value ? [{value, label}] : [];
+  const truth = [...limit(payload / 1e6, "link", (run.path.goodput_limit_bps || 0) / 1e6), ...policed];
   const base = run.path.base_rtt_ms ? [{value: run.path.base_rtt_ms, label: "propagation"}] : [];
   const span = Math.max(0.1, 2 * (run.path.base_rtt_ms || 0) / 1e3);
   plots.goodput.set(both("goodput_bps", 1e-6).map((c) => smoothed(c, span)), truth, end);
@@ -160,7 +165,7 @@ function show() {
   const queues = (r, ghost) => r.links.filter((l) => l.label.startsWith("forward")).slice(0, 2).map((l) => (
     {times: l.series.t_s || [], values: scaled(column(l.series, "queue_bytes"), 1e-3), label: l.label, ghost, color: css("--accent"), dash: []}));
   plots.queue.set([...(old ? queues(old, true) : []), ...queues(run, false)], run.path.buffer_bytes ? [{value: run.path.buffer_bytes / 1e3, label: "buffer"}] : [], end);
-  plots.inflight.set(both("inflight_bytes", 1e-3), run.path.bdp_bytes ? [{value: run.path.bdp_bytes / 1e3, label: "BDP"}] : [], end);
+  plots.inflight.set(both("inflight_bytes", 1e-3), limit((run.path.base_rtt_ms || 0) / 8e6, "BDP", (run.path.bdp_bytes || 0) / 1e3), end);
   plots.bandwidth.set(both("bw_bps", 1e-6), truth, end);
   plots.propagation.set(both("min_rtt_ms", 1), base, end);
   plots.gain.set(both("pacing_gain", 1), [{value: 1, label: "1"}], end);
@@ -172,6 +177,13 @@ function show() {
   showTable(run, old);
   showReasons(run);
   draw();
+}
+
+// The rate of the first link over time, or null where it is constant.
+function varyingRate(run) {
+  const link = run.links.find((l) => l.label.startsWith("forward")), rates = link && column(link.series, "rate_bps");
+  if (!rates || !rates.some((r) => Number.isFinite(r) && r !== rates[0])) return null;
+  return {times: link.series.t_s, values: Array.from(rates)};
 }
 
 function showTable(run, old) {
@@ -262,11 +274,11 @@ function makeSliders() {
     const field = document.createElement("input"); field.type = "text"; field.id = `field-${p.key}`; field.inputMode = "decimal"; field.setAttribute("aria-label", `${p.label} in ${p.unit}`);
     row.append(label, range, field);
     $("sliders").append(row);
-    const show = (v) => { field.value = `${short(v)} ${p.unit}`; range.setAttribute("aria-valuetext", field.value); };
+    const show = (v) => { field.value = p.off && v === 0 ? "off" : `${short(v)} ${p.unit}`; range.setAttribute("aria-valuetext", field.value); };
     const sync = () => { range.value = toPosition(p, setup[p.key]); show(setup[p.key]); };
     range.addEventListener("input", () => { const v = Number(short(fromPosition(p, Number(range.value)))); change(p.key, v); show(v); });
     field.addEventListener("change", () => {
-      const v = Number.parseFloat(field.value.replace(",", "."));
+      const v = p.off && field.value.trim() === "off" ? 0 : Number.parseFloat(field.value.replace(",", "."));
       if (!(v >= p.min && v <= p.max)) { showProblem({message: `${p.label} must be between ${p.min} and ${p.max} ${p.unit}, got “${field.value}”`, line: null}); sync(); return; }
       change(p.key, v);
       sync();
@@ -288,6 +300,7 @@ function change(key, value) {
   }
   typed = null;
   $("reset-toml").hidden = true;
+  if (document.body.classList.contains("predicting")) { hideResult(false); show(); }
   showChanges();
   clearTimeout(runTimer);
   runTimer = setTimeout(simulate, 60);
@@ -409,7 +422,7 @@ function wire() {
       if (problem) $("toml-problem").textContent = (problem.line ? `line ${problem.line}, column ${problem.column}: ` : "") + problem.message + (problem.help ? `\n${problem.help}` : "");
     }, 250);
   });
-  $("run-toml").addEventListener("click", () => { typed = $("toml").value; $("reset-toml").hidden = false; simulate(); });
+  $("run-toml").addEventListener("click", () => { typed = $("toml").value; hideResult(false); $("reset-toml").hidden = false; simulate(); });
   $("reset-toml").addEventListener("click", () => { typed = null; $("reset-toml").hidden = true; simulate(); });
   $("save-toml").addEventListener("click", () => save("scenario.toml", $("toml").value, "text/plain"));
   const exported = (form, type) => async () => {
@@ -449,12 +462,15 @@ async function openLink() {
   if (!location.hash.startsWith("#s=")) return false;
   try {
     const linked = await fromLink(location.hash);
+    hideResult(false);
+    $("lesson").hidden = true;
+    openChapter = null;
     if (linked.setup) setup = linked.setup;
     typed = linked.toml;
     $("reset-toml").hidden = typed === null;
     syncControls();
-    if (linked.chapter !== null) showChapter(linked.chapter, false);
-    await simulate();
+    if (linked.chapter !== null && !linked.setup && typed === null) await showChapter(linked.chapter);
+    else await simulate();
     return true;
   } catch (error) {
     await simulate();

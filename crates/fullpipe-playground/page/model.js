@@ -7,7 +7,7 @@ const PATH = [
   {key: "loss", label: "Random loss", unit: "%", min: 0, max: 20, start: 0},
   {key: "jitter", label: "Jitter", unit: "ms", min: 0, max: 50, start: 0},
   {key: "hold", label: "ACK hold", unit: "ms", min: 0, max: 100, start: 0},
-  {key: "policer", label: "Policer", unit: "Mbit/s", min: 0, max: 1000, start: 0},
+  {key: "policer", label: "Policer", unit: "Mbit/s", min: 0, max: 1000, start: 0, off: true},
 ];
 const QUEUES = ["drop-tail", "codel", "fq-codel", "pie", "fq-pie", "fq", "cellular"];
 const APPS = {bulk: "", "video (2 MB every 4 s)": 'app = { kind = "bursts", size = "2MB", every = "4s" }',

@@ -103,7 +103,10 @@ class TimePlot {
     const left = this.left = 44, right = 8, top = 6, bottom = 18;
     let most = 0;
     for (const c of this.curves) for (const v of c.values) if (v > most && Number.isFinite(v)) most = v;
-    for (const l of this.lines) if (Number.isFinite(l.value) && l.value < most * 3) most = Math.max(most, l.value);
+    for (const l of this.lines) {
+      const value = l.reference ? Math.max(...l.values.filter(Number.isFinite)) : l.value;
+      if (Number.isFinite(value) && value < most * 3) most = Math.max(most, value);
+    }
     most = most * 1.06 || 1;
     const x = this.x = (t) => left + (width - left - right) * t / this.end;
     const y = (v) => height - bottom - (height - top - bottom) * v / most;
@@ -119,13 +122,11 @@ class TimePlot {
     g.textAlign = "center";
     const steps = niceStep(this.end, Math.max(3, width / 90));
     for (let t = 0; t <= this.end + 1e-9; t += steps) g.fillText(String(Number(t.toPrecision(3))) + (t + steps > this.end ? " s" : ""), Math.min(width - 14, x(t)), height - 4);
-    for (const line of this.lines) {
-      if (!(line.value <= most)) continue;
-      g.setLineDash([4, 4]); g.strokeStyle = css("--soft");
-      g.beginPath(); g.moveTo(left, y(line.value)); g.lineTo(width - right, y(line.value)); g.stroke();
-      g.setLineDash([]); g.textAlign = "right"; g.fillText(line.label, width - right - 2, y(line.value) - 3);
-    }
-    for (const c of this.curves) {
+    const constant = this.lines.filter((l) => l.value <= most);
+    g.strokeStyle = css("--soft");
+    g.setLineDash([4, 4]);
+    for (const line of constant) { g.beginPath(); g.moveTo(left, y(line.value)); g.lineTo(width - right, y(line.value)); g.stroke(); }
+    for (const c of [...this.lines.filter((l) => l.reference), ...this.curves]) {
       g.strokeStyle = c.color; g.globalAlpha = c.ghost ? 0.35 : 1; g.lineWidth = c.ghost ? 1 : 1.6; g.setLineDash(c.dash || []);
       g.beginPath();
       // At most two points a pixel: the least and the most of each.
@@ -140,6 +141,14 @@ class TimePlot {
       g.stroke();
       g.setLineDash([]); g.globalAlpha = 1;
     }
+    // Names of the lines last, so that no curve hides them.
+    for (const line of this.lines) {
+      const value = line.reference ? lastOf(line.values) : line.value;
+      if (!(value <= most)) continue;
+      const wide = g.measureText(line.label).width, base = Math.max(14, y(value) - 3);
+      g.fillStyle = css("--card"); g.globalAlpha = 0.8; g.fillRect(width - right - wide - 4, base - 11, wide + 4, 14); g.globalAlpha = 1;
+      g.textAlign = "right"; g.fillStyle = css("--soft"); g.fillText(line.label, width - right - 2, base);
+    }
   }
   cursor(t) {
     if (!this.x) return;
@@ -149,7 +158,8 @@ class TimePlot {
     g.setTransform(ratio, 0, 0, ratio, 0, 0);
     g.strokeStyle = css("--accent");
     g.beginPath(); g.moveTo(this.x(t), 4); g.lineTo(this.x(t), 132); g.stroke();
-    const at = this.curves.filter((c) => !c.ghost).slice(0, 4).map((c) => amount(c.values[indexAt(c.times, t)] ?? null));
+    const shown = this.curves.filter((c) => !c.ghost).slice(0, 4);
+    const at = shown.map((c) => (shown.length > 1 ? c.label + " " : "") + amount(c.values[indexAt(c.times, t)] ?? null));
     this.read.textContent = at.join(" · ");
   }
 }
@@ -161,7 +171,7 @@ class Plane {
   constructor() {
     this.figure = document.createElement("figure");
     const caption = document.createElement("figcaption");
-    caption.textContent = "Operating point: RTT (upper) and delivery rate (lower) against inflight";
+    caption.textContent = "Operating point: RTT in ms (upper) and delivery rate in Mbit/s (lower) against inflight";
     this.canvas = document.createElement("canvas");
     this.canvas.setAttribute("role", "img");
     this.canvas.setAttribute("aria-label", "Operating points of the flows against inflight; the vertical lines are one BDP, and one BDP plus the buffer");
@@ -172,24 +182,26 @@ class Plane {
     const {g, width, height} = prepare(this.canvas, 220);
     const run = this.run;
     if (!run || !run.path.bdp_bytes) return;
-    const bdp = run.path.bdp_bytes, full = bdp + (run.path.buffer_bytes || bdp);
-    const most = full * 1.3, left = 44, right = 8, middle = height / 2;
+    const link = varyingRate(run), k0 = link ? indexAt(link.times, t) : -1;
+    const rateNow = link && link.values[Math.max(0, k0)] || run.path.rate_bps;
+    const bdp = run.path.bdp_bytes * rateNow / run.path.rate_bps, full = bdp + (run.path.buffer_bytes || bdp);
+    const most = full * 1.3, left = 60, right = 8, middle = height / 2;
     const x = (bytes) => left + (width - left - right) * Math.min(1, bytes / most);
     const rtt0 = run.path.base_rtt_ms || 1, rttMax = rtt0 * full / bdp * 1.15;
     const yRtt = (ms) => middle - 12 - (middle - 24) * Math.min(1, ms / rttMax);
-    const yRate = (bps) => height - 18 - (middle - 30) * Math.min(1.1, bps / run.path.rate_bps);
+    const yRate = (bps) => height - 18 - (middle - 30) * Math.min(1.1, bps / rateNow);
     g.strokeStyle = css("--soft"); g.fillStyle = css("--soft"); g.lineWidth = 1;
     g.setLineDash([4, 4]);
     for (const [bytes, label] of [[bdp, "BDP"], [full, "BDP + buffer"]]) {
       g.beginPath(); g.moveTo(x(bytes), 6); g.lineTo(x(bytes), height - 16); g.stroke();
-      g.textAlign = bytes === bdp ? "left" : "right"; g.fillText(label, x(bytes) + (bytes === bdp ? 4 : -4), 14);
+      g.textAlign = bytes === bdp ? "left" : "right"; g.fillText(label, x(bytes) + (bytes === bdp ? 4 : -4), bytes === bdp && x(full) - x(bdp) < 120 ? 28 : 14);
     }
     g.setLineDash([]);
     g.strokeStyle = css("--line"); g.lineWidth = 3;
     g.beginPath(); g.moveTo(x(0), yRtt(rtt0)); g.lineTo(x(bdp), yRtt(rtt0)); g.lineTo(x(full), yRtt(rtt0 * full / bdp)); g.stroke();
-    g.beginPath(); g.moveTo(x(0), yRate(0)); g.lineTo(x(bdp), yRate(run.path.rate_bps)); g.lineTo(x(most), yRate(run.path.rate_bps)); g.stroke();
+    g.beginPath(); g.moveTo(x(0), yRate(0)); g.lineTo(x(bdp), yRate(rateNow)); g.lineTo(x(most), yRate(rateNow)); g.stroke();
     g.textAlign = "right"; g.fillText(amount(rtt0) + " ms", left - 4, yRtt(rtt0) + 4);
-    g.fillText(amount(run.path.rate_bps / 1e6), left - 4, yRate(run.path.rate_bps) + 4);
+    g.fillText(amount(rateNow / 1e6), left - 4, yRate(rateNow) + 4);
     run.flows.forEach((flow, i) => {
       const times = flow.series.t_s || [];
       const inflight = column(flow.series, "inflight_bytes"), rtt = column(flow.series, "rtt_ms"), rate = column(flow.series, "delivery_rate_bps");
@@ -233,7 +245,7 @@ function drawPicture(canvas, run, packets, t, slow) {
   g.lineWidth = 1; g.strokeStyle = soft; g.setLineDash([3, 4]);
   g.beginPath(); g.moveTo(rx, my + 14); g.quadraticCurveTo(width / 2, height + 18, sx + 14, height - 36); g.stroke(); g.setLineDash([]);
   g.fillStyle = ink; g.beginPath(); g.arc(rx, my, 11, 0, 7); g.fill();
-  g.fillStyle = soft; g.fillText("receiver", rx, my + 26);
+  g.fillStyle = soft; g.fillText("receiver", rx, my - 24);
   g.fillText("ACKs", width / 2, height - 10);
   if (!run) return;
   const link = run.links.find((l) => l.label.startsWith("forward"));
