@@ -499,5 +499,6 @@ async function main() {
   }
   if (!await openLink()) await simulate();
   document.body.dataset.ready = "true";
+  performance.mark("ready");
 }
 main();

@@ -266,7 +266,7 @@ function drawPicture(canvas, run, packets, t, slow) {
   if (!slow || !packets.length) return;
   // Packets of the first flow: in the queue until half an RTT before they arrive, then on the link.
   const oneWay = (run.path.base_rtt_ms || 1) / 2e3;
-  const shown = 0.25;
+  const shown = 0.25, first = flows.length === 1 ? my : 20;
   g.fillStyle = styleOf(flows, 0).color;
   let lo = 0, hi = packets.length;
   while (lo < hi) { const mid = (lo + hi) >> 1; if (packets[mid][0] < t - 5) lo = mid + 1; else hi = mid; }
@@ -280,7 +280,7 @@ function drawPicture(canvas, run, packets, t, slow) {
     if (arrived >= t) {
       const rest = (arrived - t) / oneWay;
       if (rest <= 1) square(g, qx + qw / 2 + (rx - 14 - qx - qw / 2) * (1 - rest), my, again);
-      else square(g, sx + 22 + (qx - qw / 2 - sx - 22) * Math.min(1, (t - left) / 0.004), my, again);
+      else { const s = Math.min(1, (t - left) / 0.004); square(g, sx + 22 + (qx - qw / 2 - sx - 22) * s, first + (my - first) * s, again); }
     } else if (t - arrived < oneWay) {
       const s = (t - arrived) / oneWay, u = 1 - s;
       g.globalAlpha = 0.7; g.beginPath();

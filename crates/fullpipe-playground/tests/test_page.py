@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import zlib
 
@@ -88,6 +89,14 @@ def test_first_view_shows_two_flows_and_their_plots(opened):
     drawn = opened.eval("() => { const c = plots.goodput.canvas, d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; return d.some((v, i) => i % 4 === 3 && v > 0); }")
     assert drawn
     opened.picture("first-view")
+
+
+def test_picture_for_the_readme_shows_path_controls_and_plots(browser):
+    with Opened(browser, viewport={"width": 1180, "height": 1240}) as opened:
+        opened.eval("() => { now = 7.3; draw(); document.querySelector('#course').hidden = true; }")
+        assert opened.page.is_visible("#picture") and opened.page.locator("#plots canvas").nth(1).is_visible()
+        if PICTURES:
+            opened.page.screenshot(path=str(pathlib.Path(PICTURES) / "playground.png"))
 
 
 def test_every_slider_changes_the_scenario(opened):
@@ -362,12 +371,27 @@ def test_page_is_accessible_and_fits(browser, width, scheme):
         opened.picture(f"{width}-{scheme}")
 
 
-def test_five_flows_of_thirty_seconds_are_quick(opened):
-    text = 'duration = "30s"\nsample = "20ms"\n[path]\nrate = "50mbit"\nrtt = "40ms"\n' + "".join(
-        f'[[flow]]\ncc = "{cc}"\n' for cc in ["bbr", "bbr3", "cubic", "reno", "hybla"])
-    took = [opened.eval("async (toml) => (await ask({toml})).took", text) for _ in range(3)]
-    # Two seconds on a quiet machine; others may work here.
-    assert min(took) < 6000, took
+FIVE_FLOWS = 'duration = "30s"\nsample = "20ms"\n[path]\nrate = "50mbit"\nrtt = "40ms"\n' + "".join(
+    f'[[flow]]\ncc = "{cc}"\n' for cc in ["bbr", "bbr3", "cubic", "reno", "hybla"])
+
+
+def test_page_is_usable_quick_and_smooth(opened):
+    """Prints the figures (pytest -s). On a quiet machine they are at most 1 s, 2 s and 20 ms; the limits here are for a busy one."""
+    ready = opened.eval("() => performance.getEntriesByName('ready')[0].startTime")
+    took = min(opened.eval("async (toml) => (await ask({toml})).took", FIVE_FLOWS) for _ in range(3))
+    opened.page.fill("#toml", FIVE_FLOWS)
+    opened.page.click("#run-toml")
+    opened.settle()
+    frames = opened.eval("""async () => {
+        const next = () => new Promise(requestAnimationFrame), spans = [];
+        setPlaying(true);
+        for (let before = await next(); spans.length < 180;) { const at = await next(); spans.push(at - before); before = at; }
+        setPlaying(false);
+        return spans.sort((a, b) => a - b);
+    }""")
+    p95 = frames[int(len(frames) * 0.95)]
+    print(f"\nusable after {ready:.0f} ms; five flows of 30 s in {took:.0f} ms; frames p50 {frames[len(frames) // 2]:.1f}, p95 {p95:.1f} ms")
+    assert ready < 20_000 and took < 10_000 and p95 < 500
 
 
 # A page cannot read the files that these name.
@@ -393,3 +417,20 @@ def test_numbers_are_the_command_lines(opened, tmp_path):
         if compared == 30:
             break
     assert compared == 30
+
+
+@pytest.mark.skipif("FULLPIPE" not in os.environ, reason="FULLPIPE does not name a program that writes a report")
+def test_report_opens_its_scenario_in_the_playground(browser, tmp_path):
+    scenario = ROOT / "scenarios/startup.toml"
+    subprocess.run([os.environ["FULLPIPE"], "run", scenario, "--out", tmp_path / "report.html"], check=False, capture_output=True, cwd=ROOT)
+    shutil.copy(PAGE, tmp_path / "playground.html")
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto((tmp_path / "report.html").as_uri())
+    page.locator("details.scenario summary").first.click()
+    text = page.locator("details.scenario pre").first.text_content()
+    page.locator("details.scenario a.playground").first.click()
+    page.wait_for_selector("body[data-ready]")
+    assert page.input_value("#toml") == text
+    assert not page.is_visible("#toml-problem")
+    assert page.evaluate("() => run0().flows[0].summary.goodput_bps") > 0
