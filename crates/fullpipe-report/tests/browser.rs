@@ -75,6 +75,8 @@ fn hostile_labels_stay_text() {
         return;
     };
     assert_quiet(&page);
+    let link = page.note("playground").strip_prefix("playground.html#s=").unwrap_or_default();
+    assert!(link.len() > 20 && link.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "{link}");
     assert!(page.note("readout").contains("window.pwned=1"), "the label is shown as it was written");
 }
 

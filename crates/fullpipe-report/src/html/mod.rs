@@ -409,14 +409,16 @@ fn details(results: &Results, about: &About) -> String {
         scenarios[index].1.push(&run.label);
     }
     if !scenarios.is_empty() {
-        out += "<p>Save a scenario below to a file and run it with <code>fullpipe run FILE</code>.</p>";
+        out += "<p>Save a scenario below to a file and run it with <code>fullpipe run FILE</code>. Its link \
+                opens it in the playground if <code>playground.html</code> is beside this page; otherwise \
+                append the part from # on to the address that <code>fullpipe playground</code> prints.</p>";
     }
     for (text, labels) in scenarios.iter().take(MAX_SCENARIOS) {
         let mut names: Vec<&str> = labels.clone();
         names.dedup();
         let _ = write!(
             out,
-            "<details><summary>scenario: {}</summary><pre>{}</pre></details>",
+            "<details class=\"scenario\"><summary>scenario: {}</summary><pre>{}</pre></details>",
             escape_html(&names.join(", ")),
             escaped_lines(text)
         );

@@ -407,6 +407,18 @@
     }
   };
 
+  // A link that opens the scenario in the playground, made when the scenario is shown: raw DEFLATE in base64url.
+  const addPlaygroundLink = async (box) => {
+    const state = JSON.stringify({ toml: box.querySelector("pre").textContent });
+    const packed = new Blob([state]).stream().pipeThrough(new CompressionStream("deflate-raw"));
+    const bytes = new Uint8Array(await new Response(packed).arrayBuffer());
+    const text = btoa(Array.from(bytes, (b) => String.fromCharCode(b)).join(""));
+    const link = make("a", "playground", "Open in the playground");
+    link.href = "playground.html#s=" + text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+    box.append(link);
+  };
+  for (const box of document.querySelectorAll("details.scenario")) box.addEventListener("toggle", () => addPlaygroundLink(box), { once: true });
+
   fullpipe.onTheme(() => { addButtons(); build(); });
   if (!data.t.length || !data.panels.length) return;
   byId("plots").hidden = false;

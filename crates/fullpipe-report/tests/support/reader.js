@@ -47,7 +47,9 @@ addEventListener("load", () => setTimeout(() => {
       document.getElementById("reset").click();
     },
     () => { note("unzoomed", document.getElementById("reset").disabled); document.getElementById("theme").click(); },
+    () => { const scenario = document.querySelector("details.scenario"); if (scenario) scenario.open = true; },
     () => {
+      note("playground", document.querySelector("details.scenario a.playground")?.getAttribute("href") ?? "none");
       note("themes", document.querySelectorAll("canvas").length);
       note("requests", performance.getEntriesByType("resource").length);
       note("pwned", window.pwned ?? "no");
