@@ -1,18 +1,19 @@
 //! Predicts the sysctls of the next boot: which program reads which file, in which order, and which
 //! line is effective.
 //!
-//! The order is that of the programs: systemd-sysctl (sysctl.d(5)) or procps' `sysctl --system`
-//! (sysctl(8)), then UFW and tuned, which run later and override both.
+//! The order is that of the programs: systemd-sysctl (sysctl.d(5)), procps' `sysctl --system`
+//! (sysctl(8)) or a boot script that calls `sysctl -p`, then UFW and tuned, which run later and
+//! override them.
 
 mod assignment;
 mod directories;
 mod modules;
 mod overrides;
+mod scripts;
 
 pub use assignment::{Assignment, Dialect, glob_matches, normalise, parse};
 pub use modules::{ModuleEntry, modules_at_boot};
 
-use crate::facts::distribution;
 use crate::host::View;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
@@ -25,9 +26,10 @@ pub enum Program {
     CommandLine,
     /// systemd-sysctl: one value per key, from the last file name.
     Systemd,
-    /// procps' `sysctl --system`, and OpenRC's and busybox's: the same directories, then
-    /// /etc/sysctl.conf.
+    /// procps' `sysctl --system`: the same directories, then /etc/sysctl.conf.
     Procps,
+    /// A boot script that calls `sysctl -p` for each file, often busybox': OpenWrt, Alpine, Void.
+    PerFile,
     /// UFW's own sysctl.conf, when the firewall starts.
     Ufw,
     /// tuned's active profile.
@@ -49,6 +51,7 @@ impl Program {
             Program::CommandLine => "kernel command line",
             Program::Systemd => "systemd-sysctl",
             Program::Procps => "sysctl --system",
+            Program::PerFile => "sysctl -p of the boot script",
             Program::Ufw => "UFW",
             Program::Tuned => "tuned",
             Program::TunedReapply => "tuned (applying sysctl files again)",
@@ -61,15 +64,31 @@ impl Program {
 
 /// Every setting of one program, in the order of its writes.
 pub fn simulate(view: &dyn View, program: Program) -> Vec<Assignment> {
-    assignments(view, program, None)
+    simulate_with(view, program, &|_, _| true)
+}
+
+/// As [`simulate`], with the values (of a key with slashes) that the kernel accepts: busybox stops
+/// reading a file at a refused one.
+pub fn simulate_with(
+    view: &dyn View,
+    program: Program,
+    accepts: &dyn Fn(&str, &str) -> bool,
+) -> Vec<Assignment> {
+    assignments(view, program, None, accepts)
 }
 
 /// Settings of one program, with `only` those that affect one key.
-fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -> Vec<Assignment> {
+fn assignments(
+    view: &dyn View,
+    program: Program,
+    only: directories::Only<'_>,
+    accepts: directories::Accepts<'_>,
+) -> Vec<Assignment> {
     match program {
         Program::CommandLine => overrides::command_line(view),
         Program::Systemd => directories::systemd(view, only),
         Program::Procps => directories::procps(view, only),
+        Program::PerFile => directories::per_file(view, only, accepts),
         Program::Ufw => overrides::ufw(view),
         Program::Tuned => overrides::tuned(view),
         Program::TunedReapply => directories::tuned_reapply(view, only),
@@ -83,24 +102,15 @@ fn assignments(view: &dyn View, program: Program, only: directories::Only<'_>) -
     }
 }
 
-/// Whether systemd-sysctl reads the files: by process 1, for an image by /sbin/init, else by the
-/// program. On NixOS
-/// the program is in /nix/store.
-fn has_systemd_sysctl(view: &dyn View) -> bool {
-    const OTHERS: [&str; 7] = ["runit", "openrc-init", "s6-svscan", "busybox", "procd", "dinit", "shepherd"];
-    let installed =
-        ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"].iter().any(|p| view.exists(p));
-    match view.text("/proc/1/comm").as_deref() {
-        Some("systemd") => true,
-        Some(init) if OTHERS.contains(&init) => false,
-        _ => installed || distribution(view, "ID").as_deref() == Some("nixos"),
-    }
-}
-
 /// The programs that set sysctls on this host at boot, in order.
 pub fn programs(view: &dyn View) -> Vec<Program> {
     let mut found = vec![Program::CommandLine];
-    found.push(if has_systemd_sysctl(view) { Program::Systemd } else { Program::Procps });
+    found.extend(match scripts::reader(view) {
+        scripts::Reader::Systemd => Some(Program::Systemd),
+        scripts::Reader::System => Some(Program::Procps),
+        scripts::Reader::PerFile(_) => Some(Program::PerFile),
+        scripts::Reader::None => None,
+    });
     if overrides::ufw_file(view).is_some() {
         found.push(Program::Ufw);
     }
@@ -116,14 +126,14 @@ pub fn programs(view: &dyn View) -> Vec<Program> {
     found
 }
 
-/// The line that sets `key` after `programs` have run in turn. `accepts` tells which values the
-/// kernel accepts: a refused one leaves the earlier value in place (for systemd-sysctl, which
+/// The line that sets `key` after `programs` have run in turn. `accepts` reports whether the
+/// kernel accepts a value for a key (with slashes): a refused one leaves the earlier value in place (for systemd-sysctl, which
 /// writes each key once, the value from before that program).
 pub fn winner(
     view: &dyn View,
     programs: &[Program],
     key: &str,
-    accepts: &dyn Fn(&str) -> bool,
+    accepts: &dyn Fn(&str, &str) -> bool,
 ) -> Option<Assignment> {
     predict(view, programs, key, accepts).line
 }
@@ -142,19 +152,19 @@ pub fn predict(
     view: &dyn View,
     programs: &[Program],
     key: &str,
-    accepts: &dyn Fn(&str) -> bool,
+    accepts: &dyn Fn(&str, &str) -> bool,
 ) -> Prediction {
     let key = normalise(key);
     let mut prediction = Prediction::default();
     for &program in programs {
-        for assignment in assignments(view, program, Some(&key)) {
+        for assignment in assignments(view, program, Some(&key), accepts) {
             if !assignment.sets(&key) {
                 continue;
             }
             if assignment.is_unresolved() {
                 prediction.unresolved.push(assignment.clone());
             }
-            if accepts(&assignment.value) {
+            if accepts(&key, &assignment.value) {
                 if !assignment.is_unresolved() {
                     prediction.unresolved.clear();
                 }
@@ -163,6 +173,11 @@ pub fn predict(
         }
     }
     prediction
+}
+
+/// Lines at which busybox' sysctl stops reading their file, since the kernel refuses their value.
+pub fn stops(view: &dyn View, accepts: &dyn Fn(&str, &str) -> bool) -> Vec<Assignment> {
+    directories::stops(view, accepts)
 }
 
 /// Places of lines that do not set `key` because of non-ASCII blanks around it.
@@ -182,7 +197,7 @@ pub fn mentions(view: &dyn View, key: &str) -> Vec<Assignment> {
     for program in programs {
         let lines = match program {
             Program::Systemd => directories::systemd_lines(view, Some(&key)),
-            program => assignments(view, program, Some(&key)),
+            program => assignments(view, program, Some(&key), &|_, _| true),
         };
         for assignment in lines {
             if assignment.sets(&key) && known.insert((assignment.file.clone(), assignment.line)) {

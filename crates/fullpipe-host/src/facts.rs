@@ -44,6 +44,53 @@ pub struct Facts {
     pub sockets: Result<Vec<TcpSocket>, String>,
 }
 
+/// Whether the kernel reads a number at the begin of this value (`proc_get_long`).
+fn is_number(value: &str) -> bool {
+    let value = value.trim_start();
+    let digits = value.strip_prefix('-').unwrap_or(value);
+    let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+    rest.len() < digits.len() && (rest.is_empty() || rest.starts_with([' ', '\t', '\n']))
+}
+
+/// Queueing disciplines of Linux (net/sched).
+const DISCIPLINES: [&str; 35] = [
+    "bfifo",
+    "bpf",
+    "cake",
+    "cake_mq",
+    "cbq",
+    "cbs",
+    "choke",
+    "codel",
+    "drr",
+    "dsmark",
+    "dualpi2",
+    "ets",
+    "etf",
+    "fq",
+    "fq_codel",
+    "fq_pie",
+    "gred",
+    "hfsc",
+    "hhf",
+    "htb",
+    "mq",
+    "mqprio",
+    "multiq",
+    "netem",
+    "noqueue",
+    "pfifo",
+    "pfifo_fast",
+    "pie",
+    "plug",
+    "prio",
+    "qfq",
+    "red",
+    "sfb",
+    "sfq",
+    "tbf",
+];
+
 /// A value of os-release(5): `ID`, `VERSION_ID`, `PRETTY_NAME`, …
 pub fn distribution(view: &dyn View, key: &str) -> Option<String> {
     let text = view.content("/etc/os-release")?;
@@ -155,10 +202,26 @@ impl Facts {
             return Presence::Ready("part of every kernel".into());
         }
         match self.modules.find(&format!("sch_{kind}")) {
+            Presence::Unknown if !DISCIPLINES.contains(&kind) => {
+                Presence::Missing("in no release of Linux".into())
+            }
             Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |c| {
                 kernel::configured(c, &format!("CONFIG_NET_SCH_{}", kind.to_uppercase()), false)
             }),
             found => found,
+        }
+    }
+
+    /// Whether the kernel of the next boot accepts a value for a key (with slashes). Unknown
+    /// counts as accepted.
+    pub fn accepts_at_boot(&self, view: &dyn View, key: &str, value: &str) -> bool {
+        match key {
+            "net/ipv4/tcp_congestion_control" => {
+                !matches!(self.controller_at_boot(value), Presence::Missing(_))
+            }
+            "net/core/default_qdisc" => !matches!(self.qdisc(value), Presence::Missing(_)),
+            // proc_dointvec: a number, and a blank behind it.
+            key => is_number(value) || !view.sysctl(key).is_some_and(|now| is_number(&now)),
         }
     }
 }

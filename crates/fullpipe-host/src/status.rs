@@ -4,7 +4,7 @@
 use crate::apply::{Part, load_when_idle};
 use crate::boot::{self, Assignment};
 use crate::error::Result;
-use crate::facts::{Facts, Presence};
+use crate::facts::Facts;
 use crate::host::{Clock, Host, Identity};
 use crate::journal::{Journal, Phase, Store, Trial};
 use crate::kernel;
@@ -253,7 +253,7 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let journal = load_when_idle(host, store)?.filter(|j| !j.plan.is_empty());
     let journal = journal.as_ref();
     let mut drift = journal.map(|journal| Drift::detect(journal, host)).unwrap_or_default();
-    let takes = |value: &str| !matches!(facts.controller_at_boot(value), Presence::Missing(_));
+    let takes = |key: &str, value: &str| facts.accepts_at_boot(host, key, value);
     let key = "net.ipv4.tcp_congestion_control";
     let prediction = boot::predict(host, &boot::programs(host), key, &takes);
     let boot_line = prediction.line;

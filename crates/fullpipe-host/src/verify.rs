@@ -7,7 +7,7 @@
 use crate::apply::load_when_idle;
 use crate::boot;
 use crate::error::Result;
-use crate::facts::{Facts, Presence};
+use crate::facts::Facts;
 use crate::host::{Host, Identity};
 use crate::journal::{Journal, Phase, Store};
 use crate::plan::{Change, StepState};
@@ -214,7 +214,7 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
     if let Some(obstacle) = facts.obstacle_at_boot(wanted) {
         return Check::new("boot", Outcome::Failed, obstacle);
     }
-    let takes = |value: &str| !matches!(facts.controller_at_boot(value), Presence::Missing(_));
+    let takes = |key: &str, value: &str| facts.accepts_at_boot(host, key, value);
     let prediction = boot::predict(host, &boot::programs(host), KEY, &takes);
     if let Some(line) = prediction.unresolved.last() {
         let text = format!(

@@ -1,7 +1,8 @@
-//! One line of a sysctl file, in the two dialects that exist.
+//! One line of a sysctl file, in the dialects of the programs that read it.
 
 use super::Program;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// A setting of a sysctl, and where it is written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -40,17 +41,44 @@ impl Assignment {
 /// Syntax of a sysctl file, by the program that reads it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Dialect {
-    /// systemd-sysctl: an empty value is a value.
+    /// systemd-sysctl: a carriage return or a zero byte ends a line, too (`read_line`).
     Systemd,
-    /// procps: an empty value is an error.
+    /// procps' sysctl (`parse_setting_line`).
     Procps,
+    /// busybox' sysctl: a backslash continues a line, and `-` belongs to the key (`config_read`).
+    Busybox,
+    /// TuneD's own reader (plugin_sysctl.py): Unicode blanks are stripped.
+    Tuned,
+}
+
+impl Dialect {
+    /// Blanks that it strips. A no-break space belongs to the key or the value, except in TuneD.
+    fn trim(self, text: &str) -> &str {
+        match self {
+            Dialect::Systemd => text.trim_matches([' ', '\t', '\r', '\n']),
+            Dialect::Procps | Dialect::Busybox => text.trim_matches(BLANKS),
+            Dialect::Tuned => text.trim(),
+        }
+    }
+
+    /// The key as a path below /proc/sys. That of busybox depends on the existing paths:
+    /// [`busybox_path`].
+    fn path(self, key: &str) -> Option<String> {
+        match self {
+            Dialect::Systemd => Some(normalise(key)),
+            Dialect::Procps => proc_path(&swapped(key.strip_prefix('-').unwrap_or(key))),
+            Dialect::Tuned => proc_path(&swapped(key)),
+            Dialect::Busybox => Some(key.to_owned()),
+        }
+    }
 }
 
 /// A parsed line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Line {
-    /// Sets `key` to `value`.
-    Set { key: String, value: String, tolerant: bool },
+    /// Sets `key` to `value`. `skipped` by globs, unless procps reads a spelling as
+    /// `net//ipv4/…`, which it does not compare (`settinglist_findpath`).
+    Set { key: String, value: String, tolerant: bool, skipped: bool },
     /// `-key`: globs do not set it.
     Exclude { key: String },
     /// A comment, an empty line, or one that the program ignores with a warning.
@@ -60,23 +88,84 @@ pub enum Line {
 /// A key in its form with slashes. The first separator decides: after a dot, dots become slashes
 /// and slashes dots (`net.ipv4.conf.eth0/1.rp_filter`); after a slash nothing changes.
 pub fn normalise(key: &str) -> String {
-    let swapped: String = match key.find(['.', '/']) {
-        Some(i) if key.as_bytes()[i] == b'.' => key
-            .chars()
-            .map(|c| match c {
-                '.' => '/',
-                '/' => '.',
-                c => c,
-            })
-            .collect(),
-        _ => key.to_owned(),
-    };
+    let swapped = swapped(key);
     let parts: Vec<&str> = swapped.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
     parts.join("/")
 }
 
-/// The blanks that systemd-sysctl, procps and busybox strip. A no-break space belongs to the key or
-/// the value.
+fn swapped(key: &str) -> String {
+    match key.find(['.', '/']) {
+        Some(i) if key.as_bytes()[i] == b'.' => swap(key),
+        _ => key.to_owned(),
+    }
+}
+
+fn swap(key: &str) -> String {
+    let other = |c| match c {
+        '.' => '/',
+        '/' => '.',
+        c => c,
+    };
+    key.chars().map(other).collect()
+}
+
+/// A path below /proc/sys as the kernel resolves it. No key has a slash at its end.
+fn proc_path(path: &str) -> Option<String> {
+    if path.ends_with('/') {
+        return None;
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    Some(parts.join("/"))
+}
+
+/// The path of a key in busybox (`sysctl_dots_to_slashes`): from the end, a dot becomes a slash
+/// where the part before it exists, so that `net.ipv4.conf.eth0.1.forwarding` finds `eth0.1`.
+pub(super) fn busybox_path(key: &str, exists: &dyn Fn(&str) -> bool) -> Option<String> {
+    if let (Some(dot), Some(slash)) = (key.find('.'), key.find('/'))
+        && dot < slash
+    {
+        return busybox_relative(&swap(key));
+    }
+    if key.len() > MAX_KEY_LENGTH {
+        return None;
+    }
+    let mut name = format!("{key}.").into_bytes();
+    let end = name.len() - 1;
+    // Each round replaces a dot behind the last one, so that this ends.
+    let (mut after, mut at) = (0, end);
+    loop {
+        if name[at] == b'.' && std::str::from_utf8(&name[..at]).is_ok_and(exists) {
+            name[at] = b'/';
+            if at == end {
+                break;
+            }
+            (after, at) = (at + 1, end);
+        } else if at > after {
+            at -= 1;
+        } else {
+            break;
+        }
+    }
+    name.truncate(end);
+    busybox_relative(&String::from_utf8(name).ok()?)
+}
+
+/// busybox opens the path in /proc/sys, so that one with a leading slash is absolute.
+fn busybox_relative(path: &str) -> Option<String> {
+    match path.strip_prefix('/') {
+        Some(absolute) => proc_path(absolute)?.strip_prefix("proc/sys/").map(str::to_owned),
+        None => proc_path(path),
+    }
+}
+
+/// What isspace(3) calls blank.
 pub(super) const BLANKS: [char; 6] = [' ', '\t', '\r', '\n', '\x0b', '\x0c'];
 
 /// Whether the key contains glob characters.
@@ -122,6 +211,7 @@ pub fn glob_matches(pattern: &str, key: &str) -> bool {
 fn matches_one(pattern: &[u8], c: u8) -> Option<usize> {
     match pattern[0] {
         b'?' => (c != b'/').then_some(1),
+        b'\\' if pattern.len() > 1 => (pattern[1] == c).then_some(2),
         b'[' if c != b'/' => match pattern.iter().position(|&b| b == b']') {
             Some(end) if end > 1 => {
                 let (negated, set) = match pattern[1] {
@@ -156,33 +246,108 @@ fn in_set(set: &[u8], c: u8) -> bool {
 
 /// Reads one line.
 pub fn parse_line(line: &str, dialect: Dialect) -> Line {
-    let line = line.trim_matches(BLANKS);
+    let line = dialect.trim(line);
     if line.is_empty() || line.starts_with(['#', ';']) {
         return Line::Nothing;
     }
-    let (tolerant, rest) = match line.strip_prefix('-') {
+    if dialect == Dialect::Busybox {
+        // A value that begins with `#` directly after the sign ends the list of tokens.
+        return match line.split_once('=').map(|(key, value)| (key, dialect.trim(value), value)) {
+            Some((key, value, raw)) if !value.is_empty() && !raw.starts_with('#') => {
+                let key = dialect.trim(key).to_owned();
+                Line::Set { key, value: value.to_owned(), tolerant: false, skipped: false }
+            }
+            _ => Line::Nothing,
+        };
+    }
+    let (tolerant, rest) = match line.strip_prefix('-').filter(|_| dialect != Dialect::Tuned) {
         Some(rest) => (true, rest),
         None => (false, line),
     };
+    // procps strips the blanks behind a key only.
+    let stripped = |key: &str| match dialect {
+        Dialect::Procps => key.trim_end_matches(BLANKS).to_owned(),
+        _ => dialect.trim(key).to_owned(),
+    };
+    let is_plain = |key: &str, path: &str| {
+        dialect != Dialect::Procps || swapped(key.strip_prefix('-').unwrap_or(key)) == path
+    };
     match rest.split_once('=') {
-        None if tolerant => Line::Exclude { key: normalise(rest.trim_matches(BLANKS)) },
+        None if tolerant => {
+            let key = stripped(rest);
+            let path = dialect.path(&key).filter(|path| is_plain(&key, path));
+            path.map_or(Line::Nothing, |key| Line::Exclude { key })
+        }
         None => Line::Nothing,
         Some((key, value)) => {
-            let (key, value) = (normalise(key.trim_matches(BLANKS)), value.trim_matches(BLANKS));
-            if key.is_empty() || (value.is_empty() && dialect == Dialect::Procps) {
-                return Line::Nothing;
+            let (key, value) = (stripped(key), dialect.trim(value));
+            match dialect.path(&key).filter(|path| !path.is_empty()) {
+                Some(_) if value.is_empty() && dialect != Dialect::Systemd => Line::Nothing,
+                Some(path) => {
+                    let skipped = is_plain(&key, &path);
+                    Line::Set { key: path, value: value.to_owned(), tolerant, skipped }
+                }
+                None => Line::Nothing,
             }
-            Line::Set { key, value: value.to_owned(), tolerant }
         }
     }
 }
 
+/// Longest line that systemd reads; it ignores the rest of the file (`LONG_LINE_MAX`).
+const MAX_LINE: usize = 1 << 20;
+
+/// The lines of a file that `may` concern the caller, with their numbers from 1 (counting line
+/// feeds).
+fn lines<'a>(
+    text: &'a str,
+    dialect: Dialect,
+    may: &'a dyn Fn(&str) -> bool,
+) -> Box<dyn Iterator<Item = (usize, Cow<'a, str>)> + 'a> {
+    let physical = text.split('\n').enumerate().map(|(i, line)| (i + 1, line));
+    match dialect {
+        Dialect::Systemd => Box::new(
+            physical
+                .take_while(|(_, line)| line.len() < MAX_LINE)
+                .filter(|(_, line)| may(line))
+                .flat_map(|(number, line)| line.split(['\r', '\0']).map(move |part| (number, part.into()))),
+        ),
+        // C strings end at a zero byte.
+        Dialect::Procps | Dialect::Tuned => Box::new(
+            physical.filter(|(_, line)| may(line)).map(|(number, line)| (number, before_zero(line).into())),
+        ),
+        Dialect::Busybox => {
+            let mut all: Vec<(usize, String)> = Vec::new();
+            let mut continues = false;
+            for (number, line) in physical {
+                let (part, more) = match line.strip_suffix('\\') {
+                    Some(part) => (part, true),
+                    None => (line, false),
+                };
+                match all.last_mut().filter(|_| continues) {
+                    Some((_, before)) => before.push_str(part),
+                    None => all.push((number, part.to_owned())),
+                }
+                continues = more;
+            }
+            let joined = all.into_iter().filter(|(_, line)| may(line));
+            Box::new(joined.map(|(number, line)| (number, before_zero(&line).to_owned().into())))
+        }
+    }
+}
+
+fn before_zero(line: &str) -> &str {
+    line.split('\0').next().unwrap_or_default()
+}
+
 /// The lines of a file that are not comments, with their numbers from 1.
 pub fn parse(text: &[u8], dialect: Dialect) -> Vec<(usize, Line)> {
-    String::from_utf8_lossy(text)
-        .split('\n')
-        .enumerate()
-        .map(|(i, line)| (i + 1, parse_line(line, dialect)))
+    parse_some(text, dialect, &|_| true)
+}
+
+/// As [`parse`], of the lines that `may` concern the caller.
+pub(super) fn parse_some(text: &[u8], dialect: Dialect, may: &dyn Fn(&str) -> bool) -> Vec<(usize, Line)> {
+    lines(&String::from_utf8_lossy(text), dialect, may)
+        .map(|(number, line)| (number, parse_line(&line, dialect)))
         .filter(|(_, line)| *line != Line::Nothing)
         .collect()
 }
@@ -225,9 +390,47 @@ mod tests {
     fn only_ascii_blanks_are_stripped() {
         for blank in ['\u{a0}', '\u{3000}'] {
             let line = format!("a.b{blank}={blank}1");
-            let set = Line::Set { key: format!("a/b{blank}"), value: format!("{blank}1"), tolerant: false };
+            let (key, value) = (format!("a/b{blank}"), format!("{blank}1"));
+            let set = Line::Set { key, value, tolerant: false, skipped: true };
             assert_eq!(parse_line(&line, Dialect::Systemd), set);
         }
+    }
+
+    #[test]
+    fn dialects_differ_in_line_ends_and_prefixes() {
+        let text = b"a.b = 1\rc.d = 2\n-e.f = 3\ng.h = \\\n4\0x\n";
+        let keys = |dialect| -> Vec<(usize, String, String)> {
+            let set = |(number, line)| match line {
+                Line::Set { key, value, .. } => Some((number, key, value)),
+                _ => None,
+            };
+            parse(text, dialect).into_iter().filter_map(set).collect()
+        };
+        let of = |number, key: &str, value: &str| (number, key.to_owned(), value.to_owned());
+        assert_eq!(
+            keys(Dialect::Systemd),
+            [of(1, "a/b", "1"), of(1, "c/d", "2"), of(2, "e/f", "3"), of(3, "g/h", "\\")]
+        );
+        assert_eq!(
+            keys(Dialect::Procps),
+            [of(1, "a/b", "1\rc.d = 2"), of(2, "e/f", "3"), of(3, "g/h", "\\")]
+        );
+        assert_eq!(
+            keys(Dialect::Busybox),
+            [of(1, "a.b", "1\rc.d = 2"), of(2, "-e.f", "3"), of(3, "g.h", "4")]
+        );
+    }
+
+    #[test]
+    fn busybox_replaces_dots_before_existing_paths() {
+        let exists = |path: &str| {
+            ["net", "net/ipv4", "net/ipv4/conf", "net/ipv4/conf/eth0", "net/ipv4/conf/eth0.1"].contains(&path)
+        };
+        let path = |key: &str| busybox_path(key, &exists);
+        assert_eq!(path("net.ipv4.conf.eth0.1.x").as_deref(), Some("net/ipv4/conf/eth0.1/x"));
+        assert_eq!(path("net/ipv4.x").as_deref(), Some("net/ipv4/x"));
+        assert_eq!(path("net.ipv4/x").as_deref(), Some("net/ipv4.x"));
+        assert_eq!(path("none.x").as_deref(), Some("none.x"));
     }
 
     #[test]
@@ -276,8 +479,10 @@ mod tests {
             p in "[a-z*?\\[\\]!\\-/é]{0,8}",
             k in "[a-z/é]{0,8}",
         ) {
-            let _ = parse(&bytes, Dialect::Systemd);
-            let _ = parse(&bytes, Dialect::Procps);
+            for dialect in [Dialect::Systemd, Dialect::Procps, Dialect::Busybox, Dialect::Tuned] {
+                let _ = parse(&bytes, dialect);
+            }
+            let _ = busybox_path(&String::from_utf8_lossy(&bytes), &|path| path.len() % 2 == 0);
             let _ = glob_matches(&p, &k);
             let _ = normalise(&p);
         }

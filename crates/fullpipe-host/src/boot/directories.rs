@@ -1,8 +1,9 @@
 //! sysctl.d: its directories and the programs that read them.
 
-use super::assignment::{Assignment, BLANKS, Dialect, Line, is_glob, normalise, parse_line};
+use super::assignment::{Assignment, BLANKS, Dialect, Line, busybox_path, is_glob, normalise, parse_some};
+use super::scripts::{self, Reader};
 use super::{Program, glob_matches};
-use crate::host::{Node, View};
+use crate::host::{Node, View, parent};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// By priority: of two files with one name, the one in the first directory counts (sysctl.d(5)).
@@ -23,14 +24,45 @@ fn files(view: &dyn View, directories: &[&str], hidden: bool) -> Vec<String> {
     chosen.into_values().collect()
 }
 
+/// The files that a shell's pattern (`/etc/sysctl.d/*.conf`) or procps' makes of a path: itself if
+/// nothing matches.
+pub(super) fn matching(view: &dyn View, pattern: &str) -> Vec<String> {
+    let directory = parent(pattern);
+    let Some(name) = pattern.rsplit('/').next().filter(|name| is_glob(name) || name.contains('\\')) else {
+        return vec![pattern.to_owned()];
+    };
+    let fits =
+        |other: &String| glob_matches(name, other) && (name.starts_with('.') || !other.starts_with('.'));
+    let names = view.list(directory).unwrap_or_default();
+    let found: Vec<String> =
+        names.into_iter().filter(fits).map(|name| format!("{directory}/{name}")).collect();
+    if found.is_empty() { vec![pattern.to_owned()] } else { found }
+}
+
+/// Whether the path leads to a regular file, as `test -f`.
+pub(super) fn is_file(view: &dyn View, path: &str) -> bool {
+    view.resolve(path).and_then(|path| view.stat(&path)).is_ok_and(|stat| stat.node == Node::File)
+}
+
+/// Whether a path leads to something; an image may lack /dev/null.
+pub(super) fn opens(view: &dyn View, path: &str) -> bool {
+    let is_mask = matches!(view.stat(path), Ok(stat) if stat.node == Node::Link("/dev/null".into()));
+    is_mask || view.exists(path)
+}
+
 /// An effective line: a setting, or the exclusion of a key from globs.
 struct Entry {
     key: String,
     set: Option<Assignment>,
+    /// Whether globs skip its key.
+    skipped: bool,
 }
 
 /// The key of interest, or all keys. Lines of other keys are skipped, since a file may be long.
 pub(super) type Only<'a> = Option<&'a str>;
+
+/// Whether the kernel accepts a value for a key.
+pub(super) type Accepts<'a> = &'a dyn Fn(&str, &str) -> bool;
 
 /// The entries of a file, in order. One masked by a link to /dev/null has none.
 fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect, only: Only<'_>) -> Vec<Entry> {
@@ -41,19 +73,17 @@ fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect, only
         |key: &str| only.is_none_or(|only| key == only || (is_glob(key) && glob_matches(key, only)));
     let entry = |(line, parsed)| match parsed {
         Line::Set { ref key, .. } | Line::Exclude { ref key } if !concerns(key) => None,
-        Line::Set { key, value, tolerant } => {
+        Line::Set { key, value, tolerant, skipped } => {
             let set = Assignment { key: key.clone(), value, file: resolved.clone(), line, tolerant, program };
-            Some(Entry { key, set: Some(set) })
+            Some(Entry { key, set: Some(set), skipped })
         }
-        Line::Exclude { key } => Some(Entry { key, set: None }),
+        Line::Exclude { key } => Some(Entry { key, set: None, skipped: true }),
         Line::Nothing => None,
     };
     // Skip lines before parsing, which dominates in long files.
     let needle = only.and_then(|only| only.rsplit(['/', '.']).next());
     let may = |line: &str| needle.is_none_or(|needle| line.contains(needle) || is_glob(line));
-    let text = String::from_utf8_lossy(&content);
-    let lines = text.split('\n').enumerate().filter(|(_, line)| may(line));
-    lines.filter_map(|(i, line)| entry((i + 1, parse_line(line, dialect)))).collect()
+    parse_some(&content, dialect, &may).into_iter().filter_map(entry).collect()
 }
 
 /// Places of lines that would set `key` if their key had no non-ASCII blanks.
@@ -106,16 +136,17 @@ pub(super) fn systemd(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     expand(view, kept.into_iter().flatten().collect())
 }
 
-/// Expands each glob to its keys, without those named or excluded elsewhere.
+/// Expands each glob to its keys, without those that another line names. An exclusion (`-key`)
+/// names a key, too; one with wildcards excludes nothing (`apply_glob_option`,
+/// `settinglist_findpath`).
 fn expand(view: &dyn View, entries: Vec<Entry>) -> Vec<Assignment> {
     if !entries.iter().any(|e| is_glob(&e.key)) {
         return entries.into_iter().filter_map(|e| e.set).collect();
     }
-    let named: HashSet<&str> = entries.iter().filter(|e| !is_glob(&e.key)).map(|e| e.key.as_str()).collect();
-    let excluded: HashSet<&str> =
-        entries.iter().filter(|e| e.set.is_none() && is_glob(&e.key)).map(|e| e.key.as_str()).collect();
+    let named: HashSet<&str> =
+        entries.iter().filter(|e| e.skipped && !is_glob(&e.key)).map(|e| e.key.as_str()).collect();
     let mut free = keys(view);
-    free.retain(|key| !named.contains(key.as_str()) && !excluded.iter().any(|e| glob_matches(e, key)));
+    free.retain(|key| !named.contains(key.as_str()));
     let mut all = Vec::new();
     for line in entries.into_iter().filter_map(|e| e.set) {
         if is_glob(&line.key) {
@@ -142,20 +173,66 @@ fn keys(view: &dyn View) -> Vec<String> {
     keys
 }
 
-/// Every line is written in turn, /etc/sysctl.conf last of all.
+/// procps' `sysctl --system`: every line is written in turn, /etc/sysctl.conf last of all.
 pub(super) fn procps(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
-    in_turn(view, &DIRECTORIES, Program::Procps, only)
-}
-
-/// tuned reads /etc/sysctl.d before /run/sysctl.d of the same name, nothing under /usr, then
-/// /etc/sysctl.conf.
-pub(super) fn tuned_reapply(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
-    in_turn(view, &["/etc/sysctl.d", "/run/sysctl.d"], Program::TunedReapply, only)
-}
-
-fn in_turn(view: &dyn View, directories: &[&str], program: Program, only: Only<'_>) -> Vec<Assignment> {
-    let mut paths = files(view, directories, true);
+    let mut paths = files(view, &DIRECTORIES, true);
     paths.push("/etc/sysctl.conf".into());
-    let all = paths.iter().flat_map(|p| entries(view, p, program, Dialect::Procps, only)).collect();
-    expand(view, all)
+    procps_files(view, &paths, Program::Procps, only)
+}
+
+/// procps takes each path for a pattern, and ends its files at one that it cannot open (`Preload`).
+fn procps_files(view: &dyn View, paths: &[String], program: Program, only: Only<'_>) -> Vec<Assignment> {
+    let opened = |path: &String| matching(view, path).into_iter().take_while(|path| opens(view, path));
+    let read = |path: String| entries(view, &path, program, Dialect::Procps, only);
+    expand(view, paths.iter().flat_map(opened).flat_map(read).collect())
+}
+
+/// TuneD reads /etc/sysctl.d before /run/sysctl.d of the same name, nothing under /usr, then
+/// /etc/sysctl.conf. It knows no wildcards.
+pub(super) fn tuned_reapply(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
+    let mut paths = files(view, &["/etc/sysctl.d", "/run/sysctl.d"], true);
+    paths.push("/etc/sysctl.conf".into());
+    let read = |path: &String| entries(view, path, Program::TunedReapply, Dialect::Tuned, only);
+    let all = paths.iter().flat_map(read).filter_map(|entry| entry.set);
+    all.filter(|set| !is_glob(&set.key)).collect()
+}
+
+/// The boot script's calls of sysctl, each with one file.
+pub(super) fn per_file(view: &dyn View, only: Only<'_>, accepts: Accepts<'_>) -> Vec<Assignment> {
+    let Reader::PerFile(script) = scripts::reader(view) else { return Vec::new() };
+    let mut all = Vec::new();
+    for path in script.files(view) {
+        if script.busybox {
+            all.extend(busybox(view, &path, accepts));
+        } else {
+            all.extend(procps_files(view, &[path], Program::PerFile, only));
+        }
+    }
+    all
+}
+
+/// Lines at which busybox stops reading their file.
+pub(super) fn stops(view: &dyn View, accepts: Accepts<'_>) -> Vec<Assignment> {
+    let Reader::PerFile(script) = scripts::reader(view) else { return Vec::new() };
+    let files = script.files(view).into_iter().filter(|_| script.busybox);
+    let last = |path: String| busybox(view, &path, accepts).pop();
+    files.filter_map(last).filter(|line| !accepts(&line.key, &line.value)).collect()
+}
+
+/// busybox' `sysctl -p FILE` stops at the first line whose value the kernel refuses (`xwrite_str`),
+/// but not at an unknown key.
+fn busybox(view: &dyn View, path: &str, accepts: Accepts<'_>) -> Vec<Assignment> {
+    let mut all = Vec::new();
+    let is_image = view.list("/proc/sys/net/ipv4").is_err();
+    let exists = |path: &str| !path.is_empty() && (is_image || view.exists(&format!("/proc/sys/{path}")));
+    for entry in entries(view, path, Program::PerFile, Dialect::Busybox, None) {
+        let Some(line) = entry.set else { continue };
+        let Some(key) = busybox_path(&line.key, &exists).filter(|key| exists(key)) else { continue };
+        let is_accepted = accepts(&key, &line.value);
+        all.push(Assignment { key, ..line });
+        if !is_accepted {
+            break;
+        }
+    }
+    all
 }

@@ -11,7 +11,8 @@ pub(super) fn command_line(view: &dyn View) -> Vec<Assignment> {
     let text = view.text("/proc/cmdline").unwrap_or_default();
     text.split_ascii_whitespace()
         .filter_map(|word| {
-            let (key, value) = word.strip_prefix("sysctl.")?.split_once('=')?;
+            let rest = word.strip_prefix("sysctl.").or_else(|| word.strip_prefix("sysctl/"))?;
+            let (key, value) = rest.split_once('=')?;
             Some(Assignment {
                 key: normalise(key),
                 value: value.to_owned(),

@@ -27,13 +27,10 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
 }
 
 /// The last line, and the last one whose value the kernel accepts.
-fn deciding(
-    context: &Context,
-    key: &str,
-    takes: &dyn Fn(&str) -> bool,
-) -> (Option<Assignment>, Option<Assignment>) {
-    let last = boot::winner(context.host, &context.programs, key, &|_| true);
-    (last, boot::winner(context.host, &context.programs, key, takes))
+fn deciding(context: &Context, key: &str) -> (Option<Assignment>, Option<Assignment>) {
+    let accepts = |key: &str, value: &str| context.facts.accepts_at_boot(context.host, key, value);
+    let last = boot::winner(context.host, &context.programs, key, &|_, _| true);
+    (last, boot::winner(context.host, &context.programs, key, &accepts))
 }
 
 const WHY: &str = "the last file name wins across the sysctl directories, and UFW and tuned run later: \
@@ -43,12 +40,8 @@ const SOURCE: &str = "sysctl.d(5), systemd-sysctl(8), sysctl(8)";
 fn controller(context: &Context) -> Finding {
     const KEY: &str = "net.ipv4.tcp_congestion_control";
     let wanted = &context.question.controller;
-    let takes = |value: &str| {
-        !matches!(context.facts.controller_at_boot(value), Presence::Missing(_) | Presence::Unknown)
-            || value == "cubic"
-            || value == "reno"
-    };
-    let (last, decides) = deciding(context, KEY, &takes);
+    let takes = |value: &str| !matches!(context.facts.controller_at_boot(value), Presence::Missing(_));
+    let (last, decides) = deciding(context, KEY);
     let plan = context.command(format_args!("plan {wanted}"));
     let kernel =
         context.facts.config.as_ref().map(|c| c.get("CONFIG_DEFAULT_TCP_CONG").trim_matches('"').to_owned());
@@ -86,6 +79,19 @@ fn controller(context: &Context) -> Finding {
             format!("{plan} shows how to disable the line")
         });
     }
+    let accepts = |key: &str, value: &str| context.facts.accepts_at_boot(context.host, key, value);
+    let stops = || boot::stops(context.host, &accepts).into_iter();
+    if let Some(line) = last.as_ref().filter(|line| decides.as_ref() != Some(line))
+        && let Some(stop) = stops().find(|stop| stop.file == line.file && stop.line < line.line)
+    {
+        let state = format!(
+            "{} is not read: busybox' sysctl stops at {}, whose value `{}` the kernel rejects",
+            line.place(),
+            stop.place(),
+            stop.value
+        );
+        return finding(Verdict::Warn, state).advice(format!("correct or remove {}", stop.place()));
+    }
     // Linux and all distributions build cubic in as the default, unless the configuration says
     // otherwise.
     let live = context.facts.default.as_deref();
@@ -99,6 +105,11 @@ fn controller(context: &Context) -> Finding {
         .map_or_else(|| "the kernel's built-in default, as no file sets one".to_owned(), Assignment::place);
     let after = decides.as_ref().map_or(own, |d| d.value.clone());
     let plan = format!("{plan} shows how to make it permanent");
+    if decides.is_some() && context.facts.controller_at_boot(&after) == Presence::Unknown {
+        let state =
+            format!("after a restart the default is {after} ({by}), if the kernel has it, which is unknown");
+        return finding(Verdict::Unknown, state);
+    }
     match live {
         _ if after == *wanted => {
             finding(Verdict::Ok, format!("after a restart the default is {after} ({by})"))
@@ -117,7 +128,7 @@ fn controller(context: &Context) -> Finding {
 fn qdisc(context: &Context) -> Option<Finding> {
     const KEY: &str = "net.core.default_qdisc";
     let takes = |value: &str| !matches!(context.facts.qdisc(value), Presence::Missing(_));
-    let (last, decides) = deciding(context, KEY, &takes);
+    let (last, decides) = deciding(context, KEY);
     let live = context.facts.default_qdisc.clone();
     if last.is_none() && live.is_none() {
         return None;

@@ -116,6 +116,8 @@ impl NextKernel {
 #[derive(Clone, Debug, Default)]
 pub struct ModuleIndex {
     directory: Option<String>,
+    /// Only a list of files, without modules.dep and modules.builtin: OpenWrt.
+    flat: bool,
     builtin: BTreeSet<String>,
     on_disk: BTreeSet<String>,
     loaded: BTreeSet<String>,
@@ -124,21 +126,39 @@ pub struct ModuleIndex {
 impl ModuleIndex {
     /// Reads `modules.builtin` and `modules.dep` of the release.
     pub fn read(view: &dyn View, release: &str) -> ModuleIndex {
-        let directory = ["/lib/modules", "/usr/lib/modules"]
+        let places: Vec<String> = ["/lib/modules", "/usr/lib/modules"]
             .iter()
+            .filter(|_| !release.is_empty())
             .map(|d| format!("{d}/{release}"))
-            .find(|d| !release.is_empty() && view.exists(&format!("{d}/modules.dep")));
-        let names = |file: &str| {
-            let text =
-                directory.as_ref().and_then(|d| view.content(&format!("{d}/{file}"))).unwrap_or_default();
-            text.lines().filter_map(|l| module_name(l.split(':').next()?)).collect()
-        };
-        ModuleIndex {
-            builtin: names("modules.builtin"),
-            on_disk: names("modules.dep"),
-            loaded: view.list("/sys/module").unwrap_or_default().into_iter().collect(),
-            directory,
+            .collect();
+        let loaded = view.list("/sys/module").unwrap_or_default().into_iter().collect();
+        if let Some(directory) = places.iter().find(|d| view.exists(&format!("{d}/modules.dep"))) {
+            let names = |file: &str| {
+                let text = view.content(&format!("{directory}/{file}")).unwrap_or_default();
+                text.lines().filter_map(|l| module_name(l.split(':').next()?)).collect()
+            };
+            return ModuleIndex {
+                builtin: names("modules.builtin"),
+                on_disk: names("modules.dep"),
+                loaded,
+                directory: Some(directory.clone()),
+                flat: false,
+            };
         }
+        for directory in places {
+            let names = view.list(&directory).unwrap_or_default();
+            let on_disk: BTreeSet<String> = names.iter().filter_map(|name| module_name(name)).collect();
+            if !on_disk.is_empty() {
+                return ModuleIndex {
+                    on_disk,
+                    loaded,
+                    directory: Some(directory),
+                    flat: true,
+                    ..ModuleIndex::default()
+                };
+            }
+        }
+        ModuleIndex { loaded, ..ModuleIndex::default() }
     }
 
     /// Whether a module is available.
@@ -149,7 +169,9 @@ impl ModuleIndex {
         match &self.directory {
             None => Presence::Unknown,
             Some(d) if self.builtin.contains(name) => Presence::Ready(format!("{d}/modules.builtin")),
+            Some(d) if self.on_disk.contains(name) && self.flat => Presence::Loadable(d.clone()),
             Some(d) if self.on_disk.contains(name) => Presence::Loadable(format!("{d}/modules.dep")),
+            Some(_) if self.flat => Presence::Unknown,
             Some(d) => Presence::Missing(format!("{d}/modules.dep")),
         }
     }

@@ -54,7 +54,7 @@ impl Readers {
     /// The obstacle for a sysctl, with either set of programs.
     fn obstacle(&self, view: &dyn View, sysctl: &BootSysctl) -> Option<Obstacle> {
         [&self.boot, &self.by_hand].into_iter().find_map(|programs| {
-            match boot::winner(view, programs, sysctl.key, &|_| true) {
+            match boot::winner(view, programs, sysctl.key, &|_, _| true) {
                 Some(line) if same(&line.value, &sysctl.value) => None,
                 Some(line) => Some(Obstacle::Line(line)),
                 None => Some(Obstacle::Unset),
@@ -173,7 +173,7 @@ impl BootFiles {
 
     /// Notes the line of another file that sets the requested value.
     fn note_existing(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
-        if let Some(line) = boot::winner(&self.overlay(host), &readers.boot, sysctl.key, &|_| true)
+        if let Some(line) = boot::winner(&self.overlay(host), &readers.boot, sysctl.key, &|_, _| true)
             && line.file != SYSCTL_FILE
         {
             self.notes.push(format!(

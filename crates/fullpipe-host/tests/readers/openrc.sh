@@ -1,0 +1,2 @@
+# As OpenRC's init.d/sysctl on Linux.
+sysctl -q --system
