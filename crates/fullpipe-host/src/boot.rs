@@ -126,9 +126,9 @@ pub fn programs(view: &dyn View) -> Vec<Program> {
     found
 }
 
-/// The line that sets `key` after `programs` have run in turn. `accepts` reports whether the
-/// kernel accepts a value for a key (with slashes): a refused one leaves the earlier value in place (for systemd-sysctl, which
-/// writes each key once, the value from before that program).
+/// The line that sets `key` after `programs` have run in turn. `accepts` reports whether the kernel
+/// accepts a value for a key (with slashes): a refused one leaves the earlier value in place (for
+/// systemd-sysctl, which writes each key once, the value from before that program).
 pub fn winner(
     view: &dyn View,
     programs: &[Program],

@@ -13,8 +13,10 @@ mod tuning;
 
 use crate::boot::{self, Program};
 use crate::controllers::ebpf_twin;
+use crate::error::Error;
 use crate::facts::{Facts, Presence, distribution};
 use crate::host::Host;
+use crate::plan::{self, Change, Plan, Request};
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
 use std::fmt::Display;
@@ -109,8 +111,13 @@ impl Finding {
         self
     }
 
-    fn advice(mut self, advice: impl Into<String>) -> Finding {
-        self.advice = Some(advice.into());
+    fn advice(self, advice: impl Into<String>) -> Finding {
+        self.advising(Some(advice.into()))
+    }
+
+    /// As [`Finding::advice`], if there is any.
+    fn advising(mut self, advice: Option<String>) -> Finding {
+        self.advice = advice;
         self
     }
 }
@@ -130,9 +137,23 @@ pub(crate) struct Context<'a> {
     pub facts: &'a Facts,
     pub question: &'a Question,
     pub programs: Vec<Program>,
+    /// What `plan` would do.
+    pub plan: Result<Plan, Error>,
 }
 
 impl Context<'_> {
+    /// Advice that `plan` does something, if its plan has such a step; otherwise why it does not.
+    fn planned(&self, does: &str, step: impl Fn(&Change) -> bool) -> Option<String> {
+        let wanted = &self.question.controller;
+        match &self.plan {
+            Ok(plan) if plan.steps.iter().any(|one| step(&one.change)) => {
+                Some(format!("{} shows how to {does}", self.command(format_args!("plan {wanted}"))))
+            }
+            Ok(_) => None,
+            Err(error) => Some(error.text().to_owned()),
+        }
+    }
+
     /// A sysctl as a number.
     fn number(&self, name: &str) -> Option<i64> {
         self.host.sysctl(name)?.split_ascii_whitespace().next()?.parse().ok()
@@ -212,7 +233,9 @@ pub fn examine(host: &dyn Host, question: &Question) -> Report {
         Some(twin) => Question { controller: twin.to_owned(), path: question.path },
         None => question.clone(),
     };
-    let context = Context { host, facts: &facts, question, programs: boot::programs(host) };
+    let request = Request { buffers: question.path, ..Request::new(&question.controller) };
+    let plan = plan::make(host, &request, "/usr/bin/fullpipe");
+    let context = Context { host, facts: &facts, question, programs: boot::programs(host), plan };
     let mut findings = Vec::new();
     kernel::check(&context, &mut findings);
     selection::check(&context, &mut findings);
@@ -251,7 +274,11 @@ fn next(context: &Context, findings: &[Finding]) -> String {
     }
     let used = context.facts.default.as_ref() == Some(wanted);
     let lasting = verdict("boot-value") == Verdict::Ok && verdict("boot-qdisc") <= Verdict::Ok;
-    if !used && context.facts.identity.running || !lasting {
+    if let (true, Err(error)) = (!used || !lasting, &context.plan) {
+        return format!("{} is refused: {error}", context.command(format_args!("plan {wanted}")));
+    }
+    let is_planned = context.plan.as_ref().is_ok_and(|plan| !plan.is_empty());
+    if is_planned && (!used && context.facts.identity.running || !lasting) {
         let path = context.question.path.filter(|_| are_buffers_small(findings));
         let buffers = path.map_or_else(String::new, |(rate, rtt)| format!(" --rate {rate} --rtt {rtt}"));
         return format!(

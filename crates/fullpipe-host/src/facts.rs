@@ -2,10 +2,12 @@
 
 mod kernel;
 mod scope;
+mod system;
 
 pub use fullpipe_kernel::facts::{Config, Version};
 pub use kernel::{ModuleIndex, NextKernel, Presence};
 pub use scope::Scope;
+pub use system::{Snippet, System};
 
 use crate::host::{Host, Identity, View};
 use crate::kernel::{installed, loader::Loader};
@@ -20,6 +22,8 @@ pub struct Facts {
     pub version: Option<Version>,
     /// Scope of a change made here.
     pub scope: Scope,
+    /// The kind of system, if it is not changed as an ordinary one.
+    pub system: Option<System>,
     /// Registered controllers.
     pub available: Vec<String>,
     /// Those that unprivileged applications may choose.
@@ -46,7 +50,8 @@ pub struct Facts {
 
 /// Whether the kernel reads a number at the begin of this value (`proc_get_long`).
 fn is_number(value: &str) -> bool {
-    let value = value.trim_start();
+    // The no-break space of ISO 8859-1 is a blank for the kernel, and not UTF-8.
+    let value = value.trim_start_matches([' ', '\t', '\n', '\u{fffd}']);
     let digits = value.strip_prefix('-').unwrap_or(value);
     let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
     rest.len() < digits.len() && (rest.is_empty() || rest.starts_with([' ', '\t', '\n']))
@@ -128,9 +133,11 @@ impl Facts {
             let text = host.sysctl(name).unwrap_or_default();
             text.split_ascii_whitespace().map(str::to_owned).collect()
         };
+        let scope = Scope::detect(host, &identity);
         Facts {
             version: Version::parse(&release),
-            scope: Scope::detect(host, &identity),
+            system: System::detect(host, &identity, &scope),
+            scope,
             available: words("net.ipv4.tcp_available_congestion_control"),
             allowed: words("net.ipv4.tcp_allowed_congestion_control"),
             default: host.sysctl("net.ipv4.tcp_congestion_control"),
@@ -189,6 +196,24 @@ impl Facts {
         })
     }
 
+    /// Whether this host forwards packets of others: a router, a bridge or NAT.
+    pub fn forwards(&self, view: &dyn View) -> Option<&'static str> {
+        let on = |name: &str| view.sysctl(name).as_deref() == Some("1");
+        if on("net.ipv4.ip_forward") {
+            return Some("net.ipv4.ip_forward = 1");
+        }
+        on("net.ipv6.conf.all.forwarding").then_some("net.ipv6.conf.all.forwarding = 1")
+    }
+
+    /// Why queues hold packets of others, and their discipline with AQM, if both are so.
+    pub fn shares_queues(&self, view: &dyn View) -> Option<(&'static str, String)> {
+        const WITH_AQM: [&str; 7] = ["fq_codel", "cake", "cake_mq", "fq_pie", "codel", "pie", "dualpi2"];
+        let why = self.forwards(view)?;
+        let used = self.qdiscs.iter().flatten().map(|node| &node.kind);
+        let kind = used.chain(&self.default_qdisc).find(|kind| WITH_AQM.contains(&kind.as_str()))?;
+        Some((why, kind.clone()))
+    }
+
     /// Whether the kernel has this queueing discipline.
     pub fn qdisc(&self, kind: &str) -> Presence {
         if !kind.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_') {
@@ -216,6 +241,7 @@ impl Facts {
     /// counts as accepted.
     pub fn accepts_at_boot(&self, view: &dyn View, key: &str, value: &str) -> bool {
         match key {
+            _ if value.is_empty() => false,
             "net/ipv4/tcp_congestion_control" => {
                 !matches!(self.controller_at_boot(value), Presence::Missing(_))
             }

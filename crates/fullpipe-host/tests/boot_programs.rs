@@ -239,6 +239,8 @@ fn takes(key: &str, value: &str) -> Option<String> {
     if key == "tcp_congestion_control" {
         return ["reno", "bbr"].contains(&value).then(|| value.to_owned());
     }
+    // A no-break space of ISO 8859-1 is a blank for the kernel (lib/ctype.c), and not UTF-8.
+    let value = value.trim_start_matches(['\u{fffd}', ' ', '\t']);
     let digits: String = value.chars().take_while(char::is_ascii_digit).collect();
     let rest = &value[digits.len()..];
     (!digits.is_empty() && (rest.is_empty() || rest.starts_with([' ', '\t', '\n']))).then_some(digits)

@@ -105,6 +105,23 @@ impl Host {
         checks::examine(&self.model(), &question).findings.into_iter().find(|finding| finding.id == id)
     }
 
+    fn plan(&self) -> plan::Plan {
+        plan::make(&self.model(), &Request::new("bbr"), "/usr/bin/fullpipe").unwrap()
+    }
+
+    /// Without systemd, with the process that runs as the first one.
+    fn with_init(self, init: &str) -> Host {
+        fs::remove_file(self.root.path().join("usr/lib/systemd/systemd-sysctl")).unwrap();
+        self.write("proc/1/comm", &format!("{init}\n"));
+        self
+    }
+
+    /// Without lists of modules: what the kernel has besides registered controllers is unknown.
+    fn without_modules(self) -> Host {
+        fs::remove_dir_all(self.root.path().join("lib/modules")).unwrap();
+        self
+    }
+
     fn refused(&self) -> String {
         plan::make(&self.model(), &Request::new("bbr"), "/usr/bin/fullpipe").unwrap_err().to_string()
     }
@@ -282,4 +299,130 @@ fn a_default_that_is_not_registered_is_not_cubic() {
     host.sysctl(CONTROLLER, "reno");
     let finding = host.finding("boot-value").unwrap();
     assert!(finding.state.starts_with("after a restart the default is reno"), "{finding:?}");
+}
+
+#[test]
+fn doctor_and_plan_agree_on_an_existing_line_and_an_unknown_module() {
+    let host = Host::new().without_modules();
+    host.write("etc/sysctl.d/90-bbr.conf", &format!("{CONTROLLER}=bbr\n"));
+    let finding = host.finding("boot-value").unwrap();
+    assert!(finding.verdict == Verdict::Unknown && finding.advice.is_none(), "{finding:?}");
+    let plan = host.plan();
+    assert!(plan.notes.iter().any(|note| note.contains("90-bbr.conf:1 already sets")), "{plan:#?}");
+    let module = plan.steps.iter().find(|step| step.change.title().contains("tcp_bbr")).unwrap();
+    assert!(module.why.contains("if the kernel has it"), "{module:?}");
+}
+
+#[test]
+fn unknown_stays_unknown_in_a_pod() {
+    let host = Host::new().without_modules().with_init("sleep");
+    host.write("proc/1/environ", "PATH=/bin\0KUBERNETES_SERVICE_HOST=10.0.0.1\0");
+    for absent in ["net/ipv4/tcp_mem", "net/core/default_qdisc"] {
+        fs::remove_file(host.root.path().join("proc/sys").join(absent)).unwrap();
+    }
+    let refused = host.refused();
+    assert!(refused.contains("unknown whether this kernel has bbr"), "{refused}");
+    let finding = host.finding("controller").unwrap();
+    assert_eq!((finding.verdict, finding.advice.as_deref()), (Verdict::Unknown, Some(refused.as_str())));
+}
+
+/// OpenWrt without a script on the model: its own one is assumed.
+fn openwrt() -> Host {
+    let host = Host::new().with_init("procd");
+    host.write("etc/os-release", "ID=\"openwrt\"\n");
+    host
+}
+
+#[test]
+fn busybox_stops_at_a_refused_line() {
+    let host = openwrt();
+    host.write("etc/sysctl.d/12-bbr.conf", &format!("net.core.default_qdisc=cakee\n{CONTROLLER}=bbr\n"));
+    let finding = host.finding("boot-value").unwrap();
+    assert_eq!(finding.verdict, Verdict::Warn);
+    assert!(finding.state.contains("12-bbr.conf:2 is not read"), "{finding:?}");
+    assert!(finding.state.contains("12-bbr.conf:1"), "{finding:?}");
+    host.apply().unwrap();
+    let (outcome, text) = host.next_boot();
+    assert!(outcome == Outcome::Passed && !text.contains("12-bbr.conf"), "{text}");
+    // procps reads on.
+    host.write("sbin/sysctl", "");
+    let other = openwrt();
+    other.write("sbin/sysctl", "");
+    other.write("etc/sysctl.d/12-bbr.conf", &format!("net.core.default_qdisc=cakee\n{CONTROLLER}=bbr\n"));
+    assert!(other.finding("boot-value").unwrap().state.contains("the default is bbr"));
+}
+
+#[test]
+fn busybox_takes_a_prefix_for_a_part_of_the_key() {
+    let host = openwrt();
+    host.write("etc/sysctl.d/12-bbr.conf", &format!("-{CONTROLLER}=bbr\n"));
+    assert!(host.finding("boot-value").unwrap().state.contains("the default is cubic"));
+}
+
+#[test]
+fn alpine_reads_sysctl_conf_after_its_directory() {
+    let host = Host::new().with_init("init");
+    host.write("etc/os-release", "ID=alpine\n");
+    host.write("etc/sysctl.d/99-bbr.conf", &format!("{CONTROLLER}=bbr\n"));
+    host.write("etc/sysctl.conf", &format!("{CONTROLLER}=cubic\n"));
+    assert!(host.finding("boot-value").unwrap().state.contains("/etc/sysctl.conf:1"));
+    host.write("run/sysctl.d/10-late.conf", &format!("{CONTROLLER}=reno\n"));
+    assert!(host.finding("boot-value").unwrap().state.contains("/run/sysctl.d/10-late.conf:1"));
+    // The order is that of the script, if there is one.
+    host.write(
+        "etc/init.d/sysctl",
+        "start() {\n for f in /etc/sysctl.conf /etc/sysctl.d/*.conf; do\n sysctl -p \"$f\"\n done\n}\n",
+    );
+    assert!(host.finding("boot-value").unwrap().state.contains("99-bbr.conf:1"));
+    // A script in no runlevel reads nothing.
+    host.write("etc/runlevels/boot/hostname", "");
+    host.write("etc/runlevels/default/sshd", "");
+    assert!(host.refused().contains("no boot program of this host reads"), "{}", host.refused());
+}
+
+#[test]
+fn a_masked_reader_reads_nothing() {
+    let host = Host::new();
+    host.write("etc/sysctl.d/99-bbr.conf", &format!("{CONTROLLER}=bbr\n"));
+    assert!(host.finding("boot-value").unwrap().state.contains("the default is bbr"));
+    let unit = host.root.path().join("etc/systemd/system/systemd-sysctl.service");
+    symlink("/dev/null", unit).unwrap();
+    assert!(host.finding("boot-value").unwrap().state.contains("the default is cubic"));
+}
+
+#[test]
+fn a_router_keeps_its_discipline_with_aqm() {
+    let host = Host::new();
+    host.sysctl("net.ipv4.ip_forward", "1");
+    let plan = host.plan();
+    assert!(!plan.steps.iter().any(|step| step.change.title().contains("disc")), "{plan:#?}");
+    assert!(plan.notes.iter().any(|note| note.contains("keep fq_codel") && note.contains("ip_forward")));
+    let finding = host.finding("qdisc").unwrap();
+    assert!(finding.verdict == Verdict::Ok && finding.advice.is_none(), "{finding:?}");
+    let asked = Request { qdisc: plan::QdiscChoice::Kind("fq".into()), ..Request::new("bbr") };
+    let plan = plan::make(&host.model(), &asked, "/usr/bin/fullpipe").unwrap();
+    assert!(plan.steps.iter().any(|step| step.change.title() == "queueing discipline of eth0"), "{plan:#?}");
+}
+
+#[test]
+fn systems_with_another_way_to_a_kernel_are_named() {
+    let summary = |host: &Host| kernel::status::status(&host.model(), &Host::store()).unwrap().summary;
+    let host = Host::new();
+    assert!(summary(&host).contains("booted from outside"), "{}", summary(&host));
+    host.write("boot/vmlinuz-special", "");
+    assert!(summary(&host).contains("in no known place"), "{}", summary(&host));
+    let cases = [
+        ("run/ostree-booted", "", "rpm-ostree"),
+        ("etc/os-release", "ID=\"openwrt\"\n", "sysupgrade"),
+        ("etc/os-release", "ID=nixos\n", "boot.kernelPackages"),
+        ("etc/os-release", "ID=talos\n", "talosctl"),
+        ("etc/os-release", "ID=flatcar\n", "Flatcar"),
+        ("usr/bin/pveversion", "", "proxmox-boot-tool"),
+        ("etc/unraid-version", "version=\"7.0\"\n", "flash drive"),
+    ];
+    for (path, text, way) in cases {
+        let host = Host::new();
+        host.write(path, text);
+        assert!(summary(&host).contains(way) && !summary(&host).contains("provider"), "{}", summary(&host));
+    }
 }

@@ -282,7 +282,7 @@ pub fn parse_line(line: &str, dialect: Dialect) -> Line {
         Some((key, value)) => {
             let (key, value) = (stripped(key), dialect.trim(value));
             match dialect.path(&key).filter(|path| !path.is_empty()) {
-                Some(_) if value.is_empty() && dialect != Dialect::Systemd => Line::Nothing,
+                Some(_) if value.is_empty() && dialect == Dialect::Tuned => Line::Nothing,
                 Some(path) => {
                     let skipped = is_plain(&key, &path);
                     Line::Set { key: path, value: value.to_owned(), tolerant, skipped }
@@ -382,7 +382,9 @@ mod tests {
             parse_line("-net.ipv4.tcp_sack", Dialect::Systemd),
             Line::Exclude { key: "net/ipv4/tcp_sack".into() }
         );
-        assert_eq!(parse_line("a.b =", Dialect::Procps), Line::Nothing);
+        assert_eq!(parse_line("a.b =", Dialect::Busybox), Line::Nothing);
+        // The kernel refuses the empty value; globs skip the key.
+        assert_ne!(parse_line("a.b =", Dialect::Procps), Line::Nothing);
         assert_ne!(parse_line("a.b =", Dialect::Systemd), Line::Nothing);
     }
 

@@ -138,7 +138,7 @@ fn has_systemd_sysctl(view: &dyn View) -> bool {
         ["runit", "openrc-init", "s6-svscan", "s6-linux-init", "busybox", "procd", "dinit", "shepherd"];
     let installed =
         ["/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"].iter().any(|p| view.exists(p));
-    let is_other = |init: &str| OTHERS.iter().any(|other| init == *other);
+    let is_other = |init: &str| OTHERS.contains(&init);
     match view.text("/proc/1/comm").as_deref() {
         Some("systemd") => return true,
         Some(init) if is_other(init) => return false,

@@ -2,7 +2,8 @@
 
 use super::{Context, Finding, Group, Verdict};
 use crate::boot::{self, Assignment};
-use crate::facts::Presence;
+use crate::facts::{Presence, System};
+use crate::plan::{Change, boot_files::MODULES_FILE};
 
 pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     if context.facts.scope.wsl {
@@ -10,12 +11,7 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
             Finding::new("boot-value", Group::Boot, Verdict::Warn, "no program reads boot files here")
                 .read("/proc/1/comm", context.host.text("/proc/1/comm").unwrap_or_default())
                 .why("WSL's own init reads no sysctl files", "wsl.conf(5), WSL documentation")
-                .advice(format!(
-                    "add `systemd=true` under `[boot]` in /etc/wsl.conf, or \
-                     `kernelCommandLine = sysctl.net.ipv4.tcp_congestion_control={}` under `[wsl2]` in \
-                     .wslconfig",
-                    context.question.controller
-                )),
+                .advice(wsl_advice(&context.question.controller)),
         );
     }
     if !context.facts.scope.boots {
@@ -24,6 +20,16 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     findings.push(controller(context));
     findings.extend(qdisc(context));
     findings.extend(module(context));
+}
+
+/// The ways to a default at the start of WSL.
+fn wsl_advice(controller: &str) -> String {
+    let snippet = System::Wsl.snippet(controller, None);
+    format!(
+        "{}\n  or set `systemd=true` under `[boot]` there; or add `kernelCommandLine = \
+         sysctl.net.ipv4.tcp_congestion_control={controller}` under `[wsl2]` in .wslconfig",
+        snippet.map(|snippet| snippet.describe()).unwrap_or_default()
+    )
 }
 
 /// The last line, and the last one whose value the kernel accepts.
@@ -42,7 +48,9 @@ fn controller(context: &Context) -> Finding {
     let wanted = &context.question.controller;
     let takes = |value: &str| !matches!(context.facts.controller_at_boot(value), Presence::Missing(_));
     let (last, decides) = deciding(context, KEY);
-    let plan = context.command(format_args!("plan {wanted}"));
+    let writes = |change: &Change| matches!(change, Change::File { .. });
+    let disable = context.planned("disable the line", writes);
+    let permanent = context.planned("make it permanent", writes);
     let kernel =
         context.facts.config.as_ref().map(|c| c.get("CONFIG_DEFAULT_TCP_CONG").trim_matches('"').to_owned());
     let finding = |verdict, state: String| {
@@ -63,7 +71,7 @@ fn controller(context: &Context) -> Finding {
     let odd = boot::odd_blanks(context.host, KEY);
     if !odd.is_empty() && decides.as_ref().is_none_or(|line| line.value != *wanted) {
         let state = format!("{} sets nothing: non-ASCII blanks around the key", odd.join(", "));
-        return finding(Verdict::Warn, state).advice(format!("replace these blanks, or use {plan}"));
+        return finding(Verdict::Warn, state).advice("replace these blanks by ordinary ones");
     }
     if let Some(line) = last.as_ref().filter(|l| l.is_unresolved()) {
         let state = format!("{} sets `{}`, which is computed at boot", line.place(), line.value);
@@ -73,10 +81,11 @@ fn controller(context: &Context) -> Finding {
         let state =
             format!("{} sets `{}` at boot, which the kernel rejects silently", line.place(), line.value);
         let comment = line.value.contains(['#', ';']);
+        let advice = disable.unwrap_or_else(|| format!("correct or remove {}", line.place()));
         return finding(Verdict::Warn, state).advice(if comment {
-            format!("a comment cannot follow a value: {plan} shows how to disable the line")
+            format!("a comment cannot follow a value: {advice}")
         } else {
-            format!("{plan} shows how to disable the line")
+            advice
         });
     }
     let accepts = |key: &str, value: &str| context.facts.accepts_at_boot(context.host, key, value);
@@ -85,10 +94,12 @@ fn controller(context: &Context) -> Finding {
         && let Some(stop) = stops().find(|stop| stop.file == line.file && stop.line < line.line)
     {
         let state = format!(
-            "{} is not read: busybox' sysctl stops at {}, whose value `{}` the kernel rejects",
+            "{} is not read: busybox' sysctl stops at {}, whose value `{}` the kernel rejects; the default \
+             after a restart is {}",
             line.place(),
             stop.place(),
-            stop.value
+            stop.value,
+            decides.as_ref().map_or("the kernel's own", |line| &line.value)
         );
         return finding(Verdict::Warn, state).advice(format!("correct or remove {}", stop.place()));
     }
@@ -104,7 +115,6 @@ fn controller(context: &Context) -> Finding {
         .as_ref()
         .map_or_else(|| "the kernel's built-in default, as no file sets one".to_owned(), Assignment::place);
     let after = decides.as_ref().map_or(own, |d| d.value.clone());
-    let plan = format!("{plan} shows how to make it permanent");
     if decides.is_some() && context.facts.controller_at_boot(&after) == Presence::Unknown {
         let state =
             format!("after a restart the default is {after} ({by}), if the kernel has it, which is unknown");
@@ -115,13 +125,15 @@ fn controller(context: &Context) -> Finding {
             finding(Verdict::Ok, format!("after a restart the default is {after} ({by})"))
         }
         Some(live) if live == wanted => {
-            finding(Verdict::Warn, format!("now {live}, but after a restart {after} ({by})")).advice(plan)
+            finding(Verdict::Warn, format!("now {live}, but after a restart {after} ({by})"))
+                .advising(permanent)
         }
         Some(live) if live == after => {
             finding(Verdict::Advice, format!("after a restart the default is {after} ({by}), as it is now"))
-                .advice(plan)
+                .advising(permanent)
         }
-        _ => finding(Verdict::Warn, format!("after a restart the default is {after} ({by})")).advice(plan),
+        _ => finding(Verdict::Warn, format!("after a restart the default is {after} ({by})"))
+            .advising(permanent),
     }
 }
 
@@ -196,10 +208,9 @@ fn module(context: &Context) -> Option<Finding> {
                 disabled later (kernel.modules_disabled)"
             ),
         )
-        .advice(format!(
-            "{} shows how to list it in \
-                                 modules-load.d",
-            context.command(format_args!("plan {wanted}"))
+        .advising(context.planned(
+            "list it in modules-load.d",
+            |change| matches!(change, Change::File { path, .. } if path == MODULES_FILE),
         )),
         (None, false) => finding(Verdict::Ok, format!("{name} is loaded when the sysctl is set")),
     })

@@ -78,10 +78,13 @@ fn controller(context: &Context) -> Finding {
             Verdict::Unknown,
             format!("{wanted} is not registered, and it is unknown whether its module exists"),
         )
-        .advice(format!(
-            "{} tries to load it, and rolls everything back if that fails",
-            context.command(format_args!("apply {wanted}"))
-        )),
+        .advice(match &context.plan {
+            Err(error) => error.text().to_owned(),
+            Ok(_) => format!(
+                "{} tries to load it, and rolls everything back if that fails",
+                context.command(format_args!("apply {wanted}"))
+            ),
+        }),
         Presence::Missing(from) if ebpf.is_empty() => {
             finding(Verdict::Fail, format!("this kernel has no {wanted}"))
                 .read(from, "absent")

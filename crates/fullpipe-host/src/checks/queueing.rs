@@ -3,7 +3,7 @@
 use super::{Context, Finding, Group, Verdict};
 use crate::facts::{Presence, Version};
 use crate::net::QdiscNode;
-use crate::plan::Tree;
+use crate::plan::{Change, Tree};
 use std::time::Duration;
 
 pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
@@ -79,9 +79,7 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
         let finding = finding(Verdict::Fail, format!("no fq on {}: bbr is not paced", without.join(", ")));
         return match context.facts.qdisc("fq") {
             Presence::Missing(_) => finding.advice("this kernel has no fq: use a newer one, or keep cubic"),
-            _ => {
-                finding.advice(format!("{} shows how to set fq on every queue", context.command("plan bbr")))
-            }
+            _ => finding.advising(context.planned("set fq on every queue", sets_qdisc)),
         };
     }
     if !context.facts.scope.initial_network {
@@ -95,12 +93,28 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
             finding(Verdict::Ok, format!("{shown}; TCP paces by itself (this kernel has no fq)"))
                 .read(from, "no fq")
         }
-        _ => finding(
-            Verdict::Advice,
-            format!("{shown}; TCP paces by itself, and fq would pace more precisely on a busy host"),
-        )
-        .advice(format!("{} shows how to set fq on every queue", context.command("plan bbr"))),
+        _ => match (context.facts.shares_queues(context.host), &context.plan) {
+            (Some((why, kind)), _) => finding(
+                Verdict::Ok,
+                format!(
+                    "{shown}; TCP paces by itself, and packets that this host forwards need the AQM of {kind}"
+                ),
+            )
+            .read("forwarding", why),
+            (None, Ok(plan)) if !plan.steps.iter().any(|step| sets_qdisc(&step.change)) => {
+                finding(Verdict::Ok, format!("{shown}; TCP paces by itself"))
+            }
+            _ => finding(
+                Verdict::Advice,
+                format!("{shown}; TCP paces by itself, and fq would pace more precisely on a busy host"),
+            )
+            .advising(context.planned("set fq on every queue", sets_qdisc)),
+        },
     }
+}
+
+fn sets_qdisc(change: &Change) -> bool {
+    matches!(change, Change::Qdisc { .. })
 }
 
 /// Devices with shapers or other manual configurations.

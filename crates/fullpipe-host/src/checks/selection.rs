@@ -1,6 +1,7 @@
 //! The controllers of new and established connections.
 
 use super::{Context, Finding, Group, Verdict};
+use crate::plan::Change;
 use std::collections::BTreeMap;
 
 pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
@@ -29,9 +30,14 @@ fn default(context: &Context) -> Finding {
         Some(now) if now == wanted => {
             finding(Verdict::Ok, format!("new connections use {now}")).read(NAME, now)
         }
-        Some(now) => finding(Verdict::Warn, format!("new connections use {now}, not {wanted}"))
-            .read(NAME, now)
-            .advice(context.command(format_args!("plan {wanted}"))),
+        Some(now) => {
+            finding(Verdict::Warn, format!("new connections use {now}, not {wanted}"))
+                .read(NAME, now)
+                .advising(context.planned(
+                    "set it",
+                    |change| matches!(change, Change::Sysctl { name, .. } if name == NAME),
+                ))
+        }
     }
 }
 

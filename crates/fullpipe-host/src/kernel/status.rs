@@ -6,7 +6,7 @@ use super::packages::Manager;
 use super::trial::{Stage, Trial};
 use super::{INSTALL, Reason};
 use crate::error::Result;
-use crate::facts::Scope;
+use crate::facts::{Scope, System};
 use crate::host::{Host, View};
 use crate::journal::Store;
 use serde::Serialize;
@@ -116,17 +116,32 @@ pub(super) fn obstacle(host: &dyn Host, kernels: &[Kernel], loader: Option<&Load
     if !scope.initial_user || !scope.initial_network || !scope.boots {
         return Some("this is a namespace of a host and shares its kernel: run fullpipe on the host".into());
     }
-    if identity.release.to_lowercase().contains("microsoft") {
-        return Some(
-            "the kernel of WSL comes with Windows: use `wsl --update`, or kernel= in .wslconfig".into(),
-        );
+    let system = System::detect(host, &identity, &scope);
+    if let Some(System::Wsl) = system {
+        return Some(System::Wsl.way_to_another_kernel().into());
     }
     if !kernels.iter().any(|kernel| kernel.running && kernel.image.is_some()) {
+        let release = &identity.release;
+        if let Some(system) = system {
+            return Some(format!(
+                "Linux {release}, which runs, has no image in /boot: {}",
+                system.way_to_another_kernel()
+            ));
+        }
+        let names = host.list("/boot").unwrap_or_default();
+        let is_image = |name: &&String| {
+            ["vmlinu", "bzImage", "zImage", "Image", "kernel"].iter().any(|begin| name.starts_with(begin))
+        };
+        let of_others = kernels.iter().filter(|kernel| kernel.image.is_some()).count();
+        if names.iter().filter(is_image).count() > of_others {
+            return Some(format!(
+                "the image of Linux {release}, which runs, is in no known place below /boot"
+            ));
+        }
         return Some(format!(
-            "Linux {}, which runs, is not among those in /boot: it is booted from outside (by the provider), \
-             and so would any other be. \
-             Choose another kernel, or the disk's own boot loader, in the provider's console",
-            identity.release
+            "Linux {release}, which runs, is not among those in /boot: it is booted from outside (by the \
+             provider), and so would any other be. Choose another kernel, or the disk's own boot loader, \
+             in the provider's console"
         ));
     }
     if loader.is_none() {

@@ -6,6 +6,7 @@ use super::state::{Content, FileState};
 use super::unit::{ControllerUnit, unit_path};
 use crate::boot::{self, Assignment, Program};
 use crate::error::{Error, Result};
+use crate::facts::Facts;
 use crate::host::{Host, Overlay, View, parent};
 use std::collections::BTreeMap;
 
@@ -33,9 +34,10 @@ pub struct BootSysctl {
 }
 
 /// Programs that read the files: those of the boot, and the one that administrators run.
-struct Readers {
+struct Readers<'a> {
     boot: Vec<Program>,
     by_hand: Vec<Program>,
+    facts: &'a Facts,
 }
 
 /// Why a sysctl does not get the requested value.
@@ -46,15 +48,24 @@ enum Obstacle {
     Unset,
 }
 
-impl Readers {
-    fn detect(host: &dyn Host) -> Readers {
-        Readers { boot: boot::programs(host), by_hand: vec![Program::Procps] }
+impl Readers<'_> {
+    fn detect<'a>(host: &dyn Host, facts: &'a Facts) -> Readers<'a> {
+        Readers { boot: boot::programs(host), by_hand: vec![Program::Procps], facts }
+    }
+
+    /// The line that sets a key. A refused value counts for this key, which it would hide, and not
+    /// for others.
+    fn winner(&self, view: &dyn View, programs: &[Program], key: &str) -> Option<Assignment> {
+        let path = boot::normalise(key);
+        let accepts =
+            |other: &str, value: &str| other == path || self.facts.accepts_at_boot(view, other, value);
+        boot::winner(view, programs, key, &accepts)
     }
 
     /// The obstacle for a sysctl, with either set of programs.
     fn obstacle(&self, view: &dyn View, sysctl: &BootSysctl) -> Option<Obstacle> {
         [&self.boot, &self.by_hand].into_iter().find_map(|programs| {
-            match boot::winner(view, programs, sysctl.key, &|_, _| true) {
+            match self.winner(view, programs, sysctl.key) {
                 Some(line) if same(&line.value, &sysctl.value) => None,
                 Some(line) => Some(Obstacle::Line(line)),
                 None => Some(Obstacle::Unset),
@@ -133,10 +144,11 @@ impl BootFiles {
     pub fn sysctls(
         &mut self,
         host: &dyn Host,
+        facts: &Facts,
         controller: &str,
         wanted: &[BootSysctl],
     ) -> Result<Vec<String>> {
-        let readers = Readers::detect(host);
+        let readers = Readers::detect(host, facts);
         for sysctl in wanted {
             self.disable_single_line(host, &readers, sysctl);
         }
@@ -160,7 +172,7 @@ impl BootFiles {
     }
 
     /// Disables one overriding line, if an earlier line then sets the requested value.
-    fn disable_single_line(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
+    fn disable_single_line(&mut self, host: &dyn Host, readers: &Readers<'_>, sysctl: &BootSysctl) {
         if let Some(Obstacle::Line(line)) = readers.obstacle(&self.overlay(host), sysctl) {
             let mut without = self.clone();
             if without.disable_line(host, &line, sysctl).is_ok()
@@ -172,8 +184,8 @@ impl BootFiles {
     }
 
     /// Notes the line of another file that sets the requested value.
-    fn note_existing(&mut self, host: &dyn Host, readers: &Readers, sysctl: &BootSysctl) {
-        if let Some(line) = boot::winner(&self.overlay(host), &readers.boot, sysctl.key, &|_, _| true)
+    fn note_existing(&mut self, host: &dyn Host, readers: &Readers<'_>, sysctl: &BootSysctl) {
+        if let Some(line) = readers.winner(&self.overlay(host), &readers.boot, sysctl.key)
             && line.file != SYSCTL_FILE
         {
             self.notes.push(format!(
@@ -201,7 +213,7 @@ impl BootFiles {
     fn disable_overriding_lines(
         &mut self,
         host: &dyn Host,
-        readers: &Readers,
+        readers: &Readers<'_>,
         sysctl: &BootSysctl,
     ) -> Result<()> {
         // Each round disables one line, so that this ends.

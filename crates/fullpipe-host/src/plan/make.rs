@@ -48,7 +48,8 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
         notes,
         modules: Vec::new(),
     };
-    draft.module(&controller, format!("tcp_{controller}"), module.is_some());
+    let is_unknown = facts.controller(&controller) == Presence::Unknown;
+    draft.module(&controller, format!("tcp_{controller}"), module.is_some(), is_unknown);
     if let Some(prefix) = &request.canary {
         draft.steps.push(canary(host, &facts, &controller, prefix)?);
         draft.notes.push(format!(
@@ -57,10 +58,10 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
         ));
         return Ok(draft.into_plan(Some(prefix.clone())));
     }
-    let kind = choose_qdisc(&facts, request, &controller, &mut draft.notes)?;
+    let kind = choose_qdisc(host, &facts, request, &controller, &mut draft.notes)?;
     if let Some(kind) = &kind {
         let is_loadable = matches!(facts.qdisc(kind), Presence::Loadable(_));
-        draft.module(kind, format!("sch_{kind}"), is_loadable);
+        draft.module(kind, format!("sch_{kind}"), is_loadable, false);
         if facts.identity.running {
             qdisc_steps(&facts, request, kind, &mut draft.steps, &mut draft.notes)?;
         }
@@ -81,6 +82,8 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
              restart",
             facts.scope.describe()
         ));
+        let snippet = facts.system.and_then(|system| system.snippet(&controller, kind.as_deref()));
+        draft.notes.extend(snippet.map(|snippet| format!("to keep it, {}", snippet.describe())));
     } else {
         if let Some(obstacle) = facts.obstacle_at_boot(&controller).filter(|_| !is_ebpf(&controller)) {
             return Err(Error::check(format_args!(
@@ -97,10 +100,13 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
 
 impl Draft<'_> {
     /// Plans to load the module of `what` now and at boot, where needed.
-    fn module(&mut self, what: &str, module: String, is_loadable: bool) {
+    fn module(&mut self, what: &str, module: String, is_loadable: bool, is_unknown: bool) {
         if is_loadable {
             if self.facts.identity.running {
-                let why = format!("{what} is a module that is not loaded");
+                let why = match is_unknown {
+                    true => format!("module of {what}, if the kernel has it"),
+                    false => format!("{what} is a module that is not loaded"),
+                };
                 self.steps.push(Step::new(Change::Module { name: module.clone() }, why));
             }
         } else if !self.facts.modules.is_module(&module) {
@@ -133,7 +139,7 @@ impl Draft<'_> {
             let why = "controller of new connections".to_owned();
             wanted.push(BootSysctl { key: CONTROLLER, value: controller.clone(), why });
         }
-        let ours = files.sysctls(host, controller, &wanted)?;
+        let ours = files.sysctls(host, facts, controller, &wanted)?;
         // A file that already sets the value works without a modules-load.d entry.
         modules.retain(|m| ours.iter().any(|v| m.strip_prefix("tcp_").or(m.strip_prefix("sch_")) == Some(v)));
         files.modules(host, modules);
@@ -244,6 +250,13 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
              plan {asked}"
         ));
     }
+    if *found == Presence::Unknown && LINUX_CONTROLLERS.contains(&asked) {
+        let module = format!("tcp_{asked}");
+        return Error::impossible(format_args!(
+            "it is unknown whether this kernel has {asked}: it is not registered, and only the host can load \
+             its module. On the host: `modprobe {module}`, then run this again"
+        ));
+    }
     if let Some(twin) = ebpf_twin(asked) {
         if host.exists("/sys/kernel/btf/vmlinux") || !facts.identity.running {
             return Error::impossible(format_args!(
@@ -272,6 +285,7 @@ fn refuse_missing(host: &dyn Host, facts: &Facts, asked: &str, found: &Presence)
 
 /// The queueing discipline for devices, or `None` to keep theirs.
 fn choose_qdisc(
+    host: &dyn Host,
     facts: &Facts,
     request: &Request,
     controller: &str,
@@ -291,6 +305,14 @@ fn choose_qdisc(
             notes.push(
                 "queueing disciplines are not changed in a network namespace; TCP paces by itself".into(),
             );
+            return Ok(None);
+        }
+        QdiscChoice::Recommended if !needs_fq && facts.shares_queues(host).is_some() => {
+            let (why, kind) = facts.shares_queues(host).unwrap_or_default();
+            notes.push(format!(
+                "devices keep {kind}: this host forwards packets ({why}), which fq would queue without AQM; \
+                 TCP paces {controller} by itself (--qdisc fq replaces it)"
+            ));
             return Ok(None);
         }
         QdiscChoice::Recommended => "fq",
