@@ -89,7 +89,7 @@ fn assignments(
         Program::Systemd => directories::systemd(view, only),
         Program::Procps => directories::procps(view, only),
         Program::PerFile => directories::per_file(view, only, accepts),
-        Program::Ufw => overrides::ufw(view),
+        Program::Ufw => overrides::ufw(view, only),
         Program::Tuned => overrides::tuned(view),
         Program::TunedReapply => directories::tuned_reapply(view, only),
         Program::Script => {

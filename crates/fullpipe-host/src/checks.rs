@@ -290,6 +290,10 @@ fn next(context: &Context, findings: &[Finding]) -> String {
     }
     match findings.iter().find(|f| f.verdict <= Verdict::Warn && f.advice.is_some()) {
         Some(f) => format!("{wanted} is in use; next ({}): {}", f.id, f.advice.clone().unwrap_or_default()),
+        None if context.facts.scope.boots && is_planned => format!(
+            "{wanted} is in use, now and after a restart; {} shows what an apply would add",
+            context.command(format_args!("plan {wanted}"))
+        ),
         None if context.facts.scope.boots => {
             format!("nothing to do: {wanted} is in use, now and after a restart")
         }

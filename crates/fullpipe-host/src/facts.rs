@@ -155,6 +155,15 @@ impl Facts {
 
     /// Whether the kernel has this controller.
     pub fn controller(&self, name: &str) -> Presence {
+        match (self.found(name), self.version) {
+            (Presence::Unknown, Some(version)) if name == "bbr" && version < Version(4, 9) => {
+                Presence::Missing(format!("Linux {version} is older than BBR"))
+            }
+            (found, _) => found,
+        }
+    }
+
+    fn found(&self, name: &str) -> Presence {
         if self.available.iter().any(|c| c == name) {
             return Presence::Ready("net.ipv4.tcp_available_congestion_control".into());
         }

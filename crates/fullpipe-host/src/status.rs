@@ -3,6 +3,7 @@
 
 use crate::apply::{Part, load_when_idle};
 use crate::boot::{self, Assignment};
+use crate::controllers::is_ebpf;
 use crate::error::Result;
 use crate::facts::Facts;
 use crate::host::{Clock, Host, Identity};
@@ -117,6 +118,18 @@ impl Drift {
 /// Whether the journal's apply concerns the next boot.
 fn drift_matters(journal: &Journal) -> bool {
     journal.trial.is_none() && journal.phase == Phase::Applied && journal.plan.lasts()
+}
+
+/// Whether an apply of an eBPF controller has no unit that loads it at boot. A canary ends with a
+/// restart.
+fn is_not_loaded_at_boot(journal: &Journal) -> bool {
+    let plan = &journal.plan;
+    let is_unit = |change: &Change| matches!(change, Change::File { path, .. } if path.ends_with(".service"));
+    let applied = || plan.steps.iter().filter(|step| step.part_of.is_none());
+    let is_whole = journal.trial.is_none() && journal.phase == Phase::Applied && plan.canary.is_none();
+    // One with `--live-only` writes no files at all.
+    let writes = applied().any(|step| matches!(step.change, Change::File { .. }));
+    is_whole && writes && is_ebpf(&plan.controller) && !applied().any(|step| is_unit(&step.change))
 }
 
 /// State of an unconfirmed trial.
@@ -259,6 +272,9 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let boot_line = prediction.line;
     if let (Some(journal), Some(line), true) = (journal, &boot_line, facts.scope.boots) {
         drift.check_boot(journal, line);
+    }
+    if let Some(journal) = journal.filter(|journal| facts.scope.boots && is_not_loaded_at_boot(journal)) {
+        drift.lines.push(format!("next boot: nothing loads {}", journal.plan.controller));
     }
     if let Some(journal) = journal.filter(|journal| facts.scope.boots && drift_matters(journal)) {
         drift.lines.extend(facts.obstacle_at_boot(&journal.plan.controller));

@@ -181,7 +181,12 @@ pub(super) fn procps(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
 }
 
 /// procps takes each path for a pattern, and ends its files at one that it cannot open (`Preload`).
-fn procps_files(view: &dyn View, paths: &[String], program: Program, only: Only<'_>) -> Vec<Assignment> {
+pub(super) fn procps_files(
+    view: &dyn View,
+    paths: &[String],
+    program: Program,
+    only: Only<'_>,
+) -> Vec<Assignment> {
     let opened = |path: &String| matching(view, path).into_iter().take_while(|path| opens(view, path));
     let read = |path: String| entries(view, &path, program, Dialect::Procps, only);
     expand(view, paths.iter().flat_map(opened).flat_map(read).collect())

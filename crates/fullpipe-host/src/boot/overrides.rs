@@ -2,6 +2,7 @@
 
 use super::Program;
 use super::assignment::{Assignment, Dialect, Line, normalise, parse};
+use super::directories::{Only, procps_files};
 use crate::host::View;
 use crate::plan::{CONTROLLER, boot_files, unit};
 use std::collections::{BTreeMap, HashSet};
@@ -43,23 +44,10 @@ pub(super) fn ufw_file(view: &dyn View) -> Option<String> {
     (on && view.exists(&file)).then_some(file)
 }
 
-pub(super) fn ufw(view: &dyn View) -> Vec<Assignment> {
-    let Some(file) = ufw_file(view).and_then(|f| view.resolve(&f).ok()) else { return Vec::new() };
-    let content = view.read(&file).unwrap_or_default();
-    parse(&content, Dialect::Procps)
-        .into_iter()
-        .filter_map(|(line, parsed)| match parsed {
-            Line::Set { key, value, .. } => Some(Assignment {
-                key,
-                value,
-                file: file.clone(),
-                line,
-                tolerant: true,
-                program: Program::Ufw,
-            }),
-            _ => None,
-        })
-        .collect()
+/// UFW calls `sysctl -p` with its file.
+pub(super) fn ufw(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
+    let files: Vec<String> = ufw_file(view).into_iter().collect();
+    procps_files(view, &files, Program::Ufw, only)
 }
 
 /// The files of tuned's active profiles, in the order in which it merges them, if tuned starts at

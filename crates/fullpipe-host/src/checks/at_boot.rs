@@ -50,7 +50,10 @@ fn controller(context: &Context) -> Finding {
     let (last, decides) = deciding(context, KEY);
     let writes = |change: &Change| matches!(change, Change::File { .. });
     let disable = context.planned("disable the line", writes);
-    let permanent = context.planned("make it permanent", writes);
+    let permanent = context.planned("make it permanent", writes).or_else(|| {
+        let plan = context.command(format_args!("plan {wanted}"));
+        Some(format!("no change of {plan} makes it permanent here"))
+    });
     let kernel =
         context.facts.config.as_ref().map(|c| c.get("CONFIG_DEFAULT_TCP_CONG").trim_matches('"').to_owned());
     let finding = |verdict, state: String| {
@@ -80,6 +83,15 @@ fn controller(context: &Context) -> Finding {
     if let Some(line) = last.as_ref().filter(|l| !takes(&l.value)) {
         let state =
             format!("{} sets `{}` at boot, which the kernel rejects silently", line.place(), line.value);
+        if let Some(decides) = decides.as_ref().filter(|decides| decides.value == *wanted) {
+            let state = format!(
+                "after a restart the default is {wanted} ({}), since the kernel rejects `{}` of {}",
+                decides.place(),
+                line.value,
+                line.place()
+            );
+            return finding(Verdict::Advice, state).advising(disable);
+        }
         let comment = line.value.contains(['#', ';']);
         let advice = disable.unwrap_or_else(|| format!("correct or remove {}", line.place()));
         return finding(Verdict::Warn, state).advice(if comment {
@@ -108,9 +120,12 @@ fn controller(context: &Context) -> Finding {
     let live = context.facts.default.as_deref();
     let registered =
         |name: &str| context.facts.available.is_empty() || context.facts.available.iter().any(|c| c == name);
-    // The built-in default is registered; without it the default is what the kernel chose by itself.
-    let builtin = if registered("cubic") { "cubic" } else { live.unwrap_or("cubic") };
-    let own = kernel.filter(|k| !k.is_empty() && k != "n").unwrap_or_else(|| builtin.to_owned());
+    // The built-in default is registered; without it the default is reno, which every kernel has.
+    let builtin = if registered("cubic") { "cubic" } else { "reno" };
+    let is_possible =
+        |name: &str| registered(name) || matches!(context.facts.controller(name), Presence::Loadable(_));
+    let own =
+        kernel.filter(|k| !k.is_empty() && k != "n" && is_possible(k)).unwrap_or_else(|| builtin.to_owned());
     let by = decides
         .as_ref()
         .map_or_else(|| "the kernel's built-in default, as no file sets one".to_owned(), Assignment::place);

@@ -48,6 +48,13 @@ fn kernel(context: &Context) -> Finding {
             finding(Verdict::Fail, format!("Linux {v}: only fq paces bbr, and this kernel has no fq"))
                 .advice(new)
         }
+        v if !matches!(context.facts.controller(&context.question.controller), Presence::Missing(_)) => {
+            finding(
+                Verdict::Warn,
+                format!("Linux {v} is older than BBR, which was added to it; only fq paces bbr"),
+            )
+            .advice("keep fq on every sending device")
+        }
         v => finding(Verdict::Fail, format!("Linux {v} is older than BBR")).advice(new),
     }
 }

@@ -79,7 +79,11 @@ fn leaves(context: &Context, trees: &[(&str, Tree)]) -> Finding {
         let finding = finding(Verdict::Fail, format!("no fq on {}: bbr is not paced", without.join(", ")));
         return match context.facts.qdisc("fq") {
             Presence::Missing(_) => finding.advice("this kernel has no fq: use a newer one, or keep cubic"),
-            _ => finding.advising(context.planned("set fq on every queue", sets_qdisc)),
+            _ => finding.advice(
+                context
+                    .planned("set fq on every queue", sets_qdisc)
+                    .unwrap_or_else(|| "set it: `tc qdisc replace dev DEV root fq`".into()),
+            ),
         };
     }
     if !context.facts.scope.initial_network {

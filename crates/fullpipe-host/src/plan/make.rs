@@ -4,6 +4,7 @@ use super::boot_files::{BootFiles, BootSysctl};
 use super::change::Change;
 use super::tree::Tree;
 use super::{Plan, QdiscChoice, Request, Step};
+use crate::boot::{self, Program};
 use crate::controllers::{ebpf_twin, is_ebpf};
 use crate::error::{Error, Result};
 use crate::facts::{Facts, Presence, Version};
@@ -137,7 +138,10 @@ impl Draft<'_> {
             files.ebpf_unit(host, controller, program)?;
         } else {
             let why = "controller of new connections".to_owned();
-            wanted.push(BootSysctl { key: CONTROLLER, value: controller.clone(), why });
+            let controller = BootSysctl { key: CONTROLLER, value: controller.clone(), why };
+            // busybox stops at a refused line: then the controller is set at least.
+            let last = if boot::programs(host).contains(&Program::PerFile) { 0 } else { wanted.len() };
+            wanted.insert(last, controller);
         }
         let ours = files.sysctls(host, facts, controller, &wanted)?;
         // A file that already sets the value works without a modules-load.d entry.

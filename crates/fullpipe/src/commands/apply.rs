@@ -149,7 +149,7 @@ impl Confirmation {
             return Decision::Pending;
         };
         let lines: Vec<u8> = self.typed.drain(..=end).collect();
-        let is_yes = |line: &str| ["yes", "keep"].contains(&line.trim().to_lowercase().as_str());
+        let is_yes = |line: &str| line.trim().eq_ignore_ascii_case("yes");
         if String::from_utf8_lossy(&lines).lines().any(is_yes) {
             return Decision::Keep;
         }
