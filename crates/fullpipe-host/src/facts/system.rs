@@ -71,9 +71,9 @@ impl System {
     pub fn way_to_another_kernel(self) -> &'static str {
         match self {
             System::Ostree => {
-                "this is an ostree system, which boots the kernel of its deployment: use `rpm-ostree override \
-                 replace` with the kernel's packages, or build an image with another kernel and `bootc switch` \
-                 to it"
+                "this is an ostree system, which boots the kernel of its deployment: use `rpm-ostree \
+                 override replace` with the kernel's packages, or build an image with another kernel \
+                 and `bootc switch` to it"
             }
             System::NixOs => {
                 "set boot.kernelPackages in /etc/nixos/configuration.nix, then `nixos-rebuild boot`"
@@ -97,6 +97,11 @@ impl System {
                 "a container uses the kernel of its host: run fullpipe on the host"
             }
         }
+    }
+
+    /// Whether its files come from a configuration of the system or the machine.
+    pub fn is_declared(self) -> bool {
+        matches!(self, System::NixOs | System::Guix | System::Talos | System::Flatcar | System::Unraid)
     }
 
     /// Where settings are kept on this system, and what to put there, if not in /etc/sysctl.d.
@@ -130,15 +135,13 @@ impl System {
                 format!("machine:\n  sysctls:\n{}", lines(&|key, value| format!("    {key}: \"{value}\""))),
                 "talosctl apply-config",
             ),
-            System::Flatcar => (
-                "the Butane configuration of the machine",
-                format!(
-                    "storage:\n  files:\n    - path: /etc/sysctl.d/99-zz-{controller}.conf\n      contents:\n        \
-                     inline: |\n{}",
-                    lines(&|key, value| format!("          {key} = {value}"))
-                ),
-                "butane",
-            ),
+            System::Flatcar => {
+                let path = format!("/etc/sysctl.d/99-zz-{controller}.conf");
+                let file = format!("    - path: {path}\n      contents:\n        inline: |");
+                let settings = lines(&|key, value| format!("          {key} = {value}"));
+                let text = format!("storage:\n  files:\n{file}\n{settings}");
+                ("the Butane configuration of the machine", text, "butane")
+            }
             System::Unraid => {
                 ("/boot/config/go", lines(&|key, value| format!("sysctl -w {key}={value}")), "a restart")
             }
@@ -182,13 +185,32 @@ impl Snippet {
 }
 
 fn daemon_set(controller: &str, qdisc: Option<&str>) -> String {
-    let qdisc = qdisc.map_or_else(String::new, |kind| format!("sysctl -w net.core.default_qdisc={kind} && "));
-    format!(
-        "apiVersion: apps/v1\nkind: DaemonSet\nmetadata:\n  name: congestion-control\n  namespace: \
-         kube-system\nspec:\n  selector:\n    matchLabels: {{app: congestion-control}}\n  template:\n    metadata:\n      \
-         labels: {{app: congestion-control}}\n    spec:\n      hostNetwork: true\n      initContainers:\n        - name: \
-         sysctl\n          image: busybox\n          securityContext: {{privileged: true}}\n          command: [sh, -c, \
-         \"{qdisc}sysctl -w net.ipv4.tcp_congestion_control={controller}\"]\n      containers:\n        - name: \
-         pause\n          image: registry.k8s.io/pause:3.10"
-    )
+    const BEGIN: &str = "\
+apiVersion: apps/v1
+kind: DaemonSet
+metadata:
+  name: congestion-control
+  namespace: kube-system
+spec:
+  selector:
+    matchLabels: {app: congestion-control}
+  template:
+    metadata:
+      labels: {app: congestion-control}
+    spec:
+      hostNetwork: true
+      initContainers:
+        - name: sysctl
+          image: busybox
+          securityContext: {privileged: true}
+          command:
+            - sysctl
+            - -w
+";
+    const END: &str = "      containers:
+        - name: pause
+          image: registry.k8s.io/pause:3.10";
+    let qdisc =
+        qdisc.map(|kind| format!("            - net.core.default_qdisc={kind}\n")).unwrap_or_default();
+    format!("{BEGIN}{qdisc}            - net.ipv4.tcp_congestion_control={controller}\n{END}")
 }

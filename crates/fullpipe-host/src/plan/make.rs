@@ -7,7 +7,7 @@ use super::{Plan, QdiscChoice, Request, Step};
 use crate::boot::{self, Program};
 use crate::controllers::{ebpf_twin, is_ebpf};
 use crate::error::{Error, Result};
-use crate::facts::{Facts, Presence, Version};
+use crate::facts::{Facts, Presence, Snippet, Version};
 use crate::host::Host;
 use fullpipe_kernel::tcp_info::{EBPF_CONTROLLERS, LINUX_CONTROLLERS};
 use fullpipe_units::{Bytes, Rate, Span};
@@ -93,6 +93,13 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
                  first ({} lists the kernels), or use --live-only",
                 facts.identity.command("kernel status")
             )));
+        }
+        if let Some(system) = facts.system.filter(|system| system.is_declared()) {
+            let snippet = system.snippet(&controller, kind.as_deref());
+            let text = |snippet: Snippet| {
+                format!("a new deployment of this system may drop these files: {}", snippet.describe())
+            };
+            draft.notes.extend(snippet.map(text));
         }
         draft.boot(host, kind, buffers, program)?;
     }
@@ -296,7 +303,7 @@ fn choose_qdisc(
     notes: &mut Vec<String>,
 ) -> Result<Option<String>> {
     // TCP paces by itself since 4.13 (sk_pacing_status).
-    let needs_fq = controller == "bbr" && facts.version.is_some_and(|v| v < Version(4, 13));
+    let needs_fq = paces(controller) && facts.version.is_some_and(|v| v < Version(4, 13));
     let kind = match &request.qdisc {
         QdiscChoice::Keep if needs_fq => {
             return Err(Error::impossible(
@@ -306,6 +313,11 @@ fn choose_qdisc(
         QdiscChoice::Keep => return Ok(None),
         QdiscChoice::Recommended if !paces(controller) => return Ok(None),
         QdiscChoice::Recommended if !facts.scope.initial_network && !facts.scope.image => {
+            if let (true, Presence::Missing(from)) = (needs_fq, facts.qdisc("fq")) {
+                return Err(Error::impossible(format_args!(
+                    "this kernel has no fq ({from}), and before Linux 4.13 only fq paces {controller}"
+                )));
+            }
             notes.push(
                 "queueing disciplines are not changed in a network namespace; TCP paces by itself".into(),
             );
