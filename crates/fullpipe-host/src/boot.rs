@@ -95,6 +95,7 @@ fn assignments(
         Program::Script => {
             let mut all = overrides::scripts(view);
             all.extend(overrides::commands(view));
+            all.extend(overrides::cloud_init(view));
             all
         }
         Program::Service => overrides::services(view),

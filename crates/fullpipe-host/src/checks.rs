@@ -290,6 +290,11 @@ fn next(context: &Context, findings: &[Finding]) -> String {
     }
     match findings.iter().find(|f| f.verdict <= Verdict::Warn && f.advice.is_some()) {
         Some(f) => format!("{wanted} is in use; next ({}): {}", f.id, f.advice.clone().unwrap_or_default()),
+        None if let Err(error) = &context.plan => format!(
+            "{wanted} is in use{}; {} is refused: {error}",
+            if context.facts.scope.boots { ", now and after a restart" } else { "" },
+            context.command(format_args!("plan {wanted}"))
+        ),
         None if context.facts.scope.boots && is_planned => format!(
             "{wanted} is in use, now and after a restart; {} shows what an apply would add",
             context.command(format_args!("plan {wanted}"))

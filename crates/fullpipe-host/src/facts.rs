@@ -167,29 +167,33 @@ impl Facts {
         if self.available.iter().any(|c| c == name) {
             return Presence::Ready("net.ipv4.tcp_available_congestion_control".into());
         }
+        let module = format!("tcp_{name}");
         // A built-in controller of a running kernel is registered.
-        match self.modules.find(&format!("tcp_{name}")) {
+        let found = match self.modules.find(&module) {
             Presence::Ready(from) if self.identity.running => Presence::Missing(from),
-            Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |c| {
-                kernel::configured(
-                    c,
-                    &format!("CONFIG_TCP_CONG_{}", name.to_uppercase()),
-                    self.identity.running,
-                )
-            }),
-            Presence::Loadable(_) if self.blocked.contains_key(&format!("tcp_{name}")) => {
-                Presence::Missing(self.blocked[&format!("tcp_{name}")].clone())
-            }
+            Presence::Unknown => self.configured(name, self.identity.running),
             found => found,
+        };
+        match (found, self.blocked.get(&module)) {
+            (Presence::Loadable(_), Some(place)) => Presence::Missing(place.clone()),
+            (found, _) => found,
         }
+    }
+
+    fn configured(&self, name: &str, listed: bool) -> Presence {
+        let option = format!("CONFIG_TCP_CONG_{}", name.to_uppercase());
+        self.config.as_ref().map_or(Presence::Unknown, |config| kernel::configured(config, &option, listed))
     }
 
     /// Whether the kernel of the next boot has this controller.
     pub fn controller_at_boot(&self, name: &str) -> Presence {
         let module = format!("tcp_{name}");
+        let is_module = || {
+            self.modules.is_module(&module) || matches!(self.configured(name, false), Presence::Loadable(_))
+        };
         match (&self.next_kernel, self.blocked.get(&module)) {
             (Some(kernel), _) => kernel.controller(name),
-            (None, Some(place)) if self.modules.is_module(&module) => Presence::Missing(place.clone()),
+            (None, Some(place)) if is_module() => Presence::Missing(place.clone()),
             (None, _) => self.controller(name),
         }
     }

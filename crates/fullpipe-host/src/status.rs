@@ -278,6 +278,9 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     }
     if let Some(journal) = journal.filter(|journal| facts.scope.boots && drift_matters(journal)) {
         drift.lines.extend(facts.obstacle_at_boot(&journal.plan.controller));
+        if boot_line.is_none() {
+            drift.lines.push(format!("next boot: no file sets {}", journal.plan.controller));
+        }
         let may_override = |line: &Assignment| {
             format!(
                 "{} may override the next boot: the value {} is computed at boot",

@@ -188,18 +188,62 @@ fn an_enabled_unit_that_sets_the_controller_is_found() {
     assert!(host.refused().contains("cc.service:2"), "{}", host.refused());
 }
 
+/// Settings after the readers: each is found with its file and line.
 #[test]
-fn commands_of_cron_and_interfaces_are_found() {
+fn commands_at_boot_are_found() {
+    const SET: &str = "sysctl -w net.ipv4.tcp_congestion_control=cubic";
+    let executable = |host: &Host, path: &str| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = host.root.path().join(path);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    };
     for (path, line) in [
-        ("etc/cron.d/cc", "@reboot root /sbin/sysctl -w net.ipv4.tcp_congestion_control=cubic"),
-        ("etc/network/interfaces", "    post-up sysctl -w net.ipv4.tcp_congestion_control=cubic"),
+        ("etc/cron.d/cc", format!("@reboot root /sbin/{SET}")),
+        ("etc/crontab", format!("@reboot root {SET}")),
+        ("var/spool/cron/crontabs/root", format!("@reboot {SET}")),
+        ("etc/network/interfaces", format!("    post-up {SET}")),
+        ("etc/network/interfaces.d/eth0", format!("  up {SET}")),
+        ("etc/rc.local", SET.into()),
+        ("etc/local.d/cc.start", format!("{SET} >/dev/null")),
+        ("etc/NetworkManager/dispatcher.d/50-cc", format!("  /usr/sbin/{SET}")),
+        ("etc/networkd-dispatcher/routable.d/50-cc", SET.into()),
+        ("etc/network/if-up.d/cc", "echo cubic > /proc/sys/net/ipv4/tcp_congestion_control".into()),
+        ("etc/wsl.conf", format!("command = {SET}")),
     ] {
         let host = Host::new();
         host.apply().unwrap();
         host.write(path, &format!("# a comment\n{line}\n"));
+        executable(&host, path);
         let (outcome, text) = host.next_boot();
-        assert!(outcome == Outcome::Failed && text.contains(&format!("/{path}:2")), "{text}");
+        assert!(outcome == Outcome::Failed && text.contains(&format!("/{path}:2")), "{line}: {text}");
+        let state = status::status(&host.model(), &Host::store()).unwrap();
+        assert!(!state.consistent, "{line}: {state:?}");
     }
+}
+
+#[test]
+fn cloud_init_and_ufw_are_found() {
+    for text in [
+        "bootcmd:\n  - sysctl -w net.ipv4.tcp_congestion_control=cubic\n",
+        "bootcmd:\n - [ sysctl, -w, net.ipv4.tcp_congestion_control=cubic ]\n",
+        "runcmd:\n- [ sh, -c, \"sysctl -w net.ipv4.tcp_congestion_control=cubic\" ]\n",
+    ] {
+        let host = Host::new();
+        host.apply().unwrap();
+        host.write("etc/cloud/cloud.cfg.d/90-cc.cfg", text);
+        let (outcome, seen) = host.next_boot();
+        assert!(outcome == Outcome::Failed && seen.contains("90-cc.cfg:2"), "{text}: {seen}");
+        // runcmd runs once.
+        host.write("var/lib/cloud/instance/sem/config_runcmd", "");
+        let expected = if text.starts_with("runcmd") { Outcome::Passed } else { Outcome::Failed };
+        assert_eq!(host.next_boot().0, expected, "{text}");
+    }
+    let host = Host::new();
+    host.apply().unwrap();
+    host.write("etc/ufw/ufw.conf", "ENABLED=yes\n");
+    host.write("etc/ufw/sysctl.conf", "net/ipv4/tcp_congestion_control=cubic\n");
+    let (outcome, text) = host.next_boot();
+    assert!(outcome == Outcome::Failed && text.contains("/etc/ufw/sysctl.conf:1"), "{text}");
 }
 
 #[test]
@@ -425,4 +469,44 @@ fn systems_with_another_way_to_a_kernel_are_named() {
         host.write(path, text);
         assert!(summary(&host).contains(way) && !summary(&host).contains("provider"), "{}", summary(&host));
     }
+}
+
+/// The snippets that plan prints on models of these systems are those of the how-to page.
+#[test]
+fn printed_snippets_are_those_of_the_page() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/containers-and-routers.md");
+    let page = fs::read_to_string(page).unwrap();
+    let blocks: Vec<&str> = page.split("```\n").collect();
+    let printed = |host: &Host, name: &str| {
+        let notes = host.plan().notes;
+        let note =
+            notes.iter().find(|note| note.contains("add this to ")).unwrap_or_else(|| panic!("{name}"));
+        let lines = note.lines().skip(1).map(|line| line.strip_prefix("    ").unwrap_or(line));
+        let snippet = lines.map(|line| format!("{line}\n")).collect::<String>();
+        assert!(blocks.contains(&snippet.as_str()), "{name}: not on the page:\n{snippet}");
+    };
+    for system in ["nixos", "talos", "flatcar"] {
+        let host = Host::new();
+        host.write("etc/os-release", &format!("ID={system}\n"));
+        printed(&host, system);
+    }
+    let unraid = Host::new();
+    unraid.write("etc/unraid-version", "version=\"7.0\"\n");
+    printed(&unraid, "unraid");
+    let wsl = Host::new();
+    let release = "5.15.153.1-microsoft-standard-WSL2";
+    wsl.kernel(release, &["tcp_bbr"], "");
+    wsl.write(&format!("lib/modules/{release}/modules.dep"), "kernel/net/ipv4/tcp_bbr.ko:\n");
+    wsl.write("proc/1/comm", "init\n");
+    printed(&wsl, "WSL2");
+    // A privileged pod with the host's network, and a container with its own.
+    let node = Host::new().with_init("sleep");
+    node.write("proc/1/environ", "KUBERNETES_SERVICE_HOST=10.0.0.1\0container=cri\0");
+    printed(&node, "pod");
+    let container = Host::new().with_init("nginx");
+    container.write(".dockerenv", "");
+    fs::remove_file(container.root.path().join("proc/sys/net/ipv4/tcp_mem")).unwrap();
+    container.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr");
+    container.sysctl("net.ipv4.tcp_allowed_congestion_control", "reno cubic bbr");
+    printed(&container, "container");
 }

@@ -246,6 +246,34 @@ pub(super) fn commands(view: &dyn View) -> Vec<Assignment> {
     all
 }
 
+/// Settings in cloud-init's bootcmd, and in its runcmd until that has run, which it does once.
+pub(super) fn cloud_init(view: &dyn View) -> Vec<Assignment> {
+    const FILES: [&str; 4] = [
+        "/etc/cloud/cloud.cfg",
+        "/etc/cloud/cloud.cfg.d",
+        "/var/lib/cloud/instance/cloud-config.txt",
+        "/var/lib/cloud/instance/user-data.txt",
+    ];
+    let has_run = view.exists("/var/lib/cloud/instance/sem/config_runcmd");
+    let mut all = Vec::new();
+    for file in expand(view, &FILES) {
+        let Ok(file) = view.resolve(&file) else { continue };
+        let is_in = std::cell::Cell::new(false);
+        let command = |line: &str| {
+            let item = line.trim_start();
+            if !line.starts_with([' ', '-', '#']) && !item.is_empty() {
+                is_in.set(line.starts_with("bootcmd:") || line.starts_with("runcmd:") && !has_run);
+                return None;
+            }
+            // A list in brackets holds one word per element.
+            let words = item.strip_prefix('-')?.trim().trim_matches(['[', ']']);
+            is_in.get().then(|| words.replace(", ", " ").replace(['"', '\''], ""))
+        };
+        read_commands(view, &file, Program::Script, &command, &mut all);
+    }
+    all
+}
+
 fn read_commands(
     view: &dyn View,
     file: &str,

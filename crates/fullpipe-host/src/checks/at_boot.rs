@@ -54,8 +54,6 @@ fn controller(context: &Context) -> Finding {
         let plan = context.command(format_args!("plan {wanted}"));
         Some(format!("no change of {plan} makes it permanent here"))
     });
-    let kernel =
-        context.facts.config.as_ref().map(|c| c.get("CONFIG_DEFAULT_TCP_CONG").trim_matches('"').to_owned());
     let finding = |verdict, state: String| {
         let finding = Finding::new("boot-value", Group::Boot, verdict, state).why(WHY, SOURCE);
         match (&last, &decides) {
@@ -115,17 +113,8 @@ fn controller(context: &Context) -> Finding {
         );
         return finding(Verdict::Warn, state).advice(format!("correct or remove {}", stop.place()));
     }
-    // Linux and all distributions build cubic in as the default, unless the configuration says
-    // otherwise.
     let live = context.facts.default.as_deref();
-    let registered =
-        |name: &str| context.facts.available.is_empty() || context.facts.available.iter().any(|c| c == name);
-    // The built-in default is registered; without it the default is reno, which every kernel has.
-    let builtin = if registered("cubic") { "cubic" } else { "reno" };
-    let is_possible =
-        |name: &str| registered(name) || matches!(context.facts.controller(name), Presence::Loadable(_));
-    let own =
-        kernel.filter(|k| !k.is_empty() && k != "n" && is_possible(k)).unwrap_or_else(|| builtin.to_owned());
+    let own = built_in(context);
     let by = decides
         .as_ref()
         .map_or_else(|| "the kernel's built-in default, as no file sets one".to_owned(), Assignment::place);
@@ -150,6 +139,21 @@ fn controller(context: &Context) -> Finding {
         _ => finding(Verdict::Warn, format!("after a restart the default is {after} ({by})"))
             .advising(permanent),
     }
+}
+
+/// The default that the kernel chooses itself. Linux and all distributions build cubic in, unless the
+/// configuration says otherwise; what is not registered is not the default, and reno always is
+/// registered.
+fn built_in(context: &Context) -> String {
+    let facts = context.facts;
+    let registered = |name: &str| facts.available.is_empty() || facts.available.iter().any(|c| c == name);
+    let is_possible =
+        |name: &str| registered(name) || matches!(facts.controller(name), Presence::Loadable(_));
+    let configured =
+        facts.config.as_ref().map(|c| c.get("CONFIG_DEFAULT_TCP_CONG").trim_matches('"').to_owned());
+    configured
+        .filter(|name| !name.is_empty() && name != "n" && is_possible(name))
+        .unwrap_or_else(|| if registered("cubic") { "cubic" } else { "reno" }.to_owned())
 }
 
 fn qdisc(context: &Context) -> Option<Finding> {
@@ -223,10 +227,14 @@ fn module(context: &Context) -> Option<Finding> {
                 disabled later (kernel.modules_disabled)"
             ),
         )
-        .advising(context.planned(
-            "list it in modules-load.d",
-            |change| matches!(change, Change::File { path, .. } if path == MODULES_FILE),
-        )),
+        .advice(
+            context
+                .planned(
+                    "list it in modules-load.d",
+                    |change| matches!(change, Change::File { path, .. } if path == MODULES_FILE),
+                )
+                .unwrap_or_else(|| format!("list {name} in {MODULES_FILE}")),
+        ),
         (None, false) => finding(Verdict::Ok, format!("{name} is loaded when the sysctl is set")),
     })
 }

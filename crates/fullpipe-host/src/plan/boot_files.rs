@@ -66,7 +66,14 @@ impl Readers<'_> {
     fn obstacle(&self, view: &dyn View, sysctl: &BootSysctl) -> Option<Obstacle> {
         [&self.boot, &self.by_hand].into_iter().find_map(|programs| {
             match self.winner(view, programs, sysctl.key) {
-                Some(line) if same(&line.value, &sysctl.value) => None,
+                // Not reached behind a line at which busybox stops.
+                Some(line) if same(&line.value, &sysctl.value) => {
+                    let accepts = |key: &str, value: &str| self.facts.accepts_at_boot(view, key, value);
+                    let real = boot::winner(view, programs, sysctl.key, &accepts);
+                    let is_reached = real.is_some_and(|real| same(&real.value, &sysctl.value))
+                        || !accepts(&boot::normalise(sysctl.key), &sysctl.value);
+                    (!is_reached).then_some(Obstacle::Unset)
+                }
                 Some(line) => Some(Obstacle::Line(line)),
                 None => Some(Obstacle::Unset),
             }
