@@ -510,3 +510,24 @@ fn printed_snippets_are_those_of_the_page() {
     container.sysctl("net.ipv4.tcp_allowed_congestion_control", "reno cubic bbr");
     printed(&container, "container");
 }
+
+#[test]
+fn each_bbr_has_its_own_version_and_a_module_is_offered() {
+    let host = Host::new();
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr");
+    host.write("sys/module/tcp_bbr/version", "3\n");
+    assert!(host.finding("bbr-version").unwrap().state.contains("the kernel's bbr is v3"));
+    let both = Host::new();
+    both.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr bbr3");
+    both.write("sys/module/tcp_bbr3/version", "3\n");
+    let state = both.finding("bbr-version").unwrap().state;
+    assert!(state.contains("bbr is presumably v1") && state.contains("bbr3 is v3"), "{state}");
+    let offered = Host::new();
+    offered.kernel(RELEASE, &["tcp_bbr", "tcp_bbr3", "sch_fq"], "");
+    let modules = ["tcp_bbr", "tcp_bbr3", "sch_fq"].map(|name| format!("kernel/net/{name}.ko.zst:\n"));
+    offered.write(&format!("lib/modules/{RELEASE}/modules.dep"), &modules.concat());
+    let state = offered.finding("bbr-version").unwrap().state;
+    assert!(state.contains("bbr3 is available as a module"), "{state}");
+    let plan = plan::make(&offered.model(), &Request::new("bbr3"), "/usr/bin/fullpipe").unwrap();
+    assert!(plan.steps.iter().any(|step| step.change.title().contains("tcp_bbr3")), "{plan:#?}");
+}

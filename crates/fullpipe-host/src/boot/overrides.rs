@@ -1,7 +1,7 @@
 //! Settings outside sysctl.d: the kernel command line before it, UFW, tuned and scripts after it.
 
 use super::Program;
-use super::assignment::{Assignment, Dialect, Line, normalise, parse};
+use super::assignment::{Assignment, normalise};
 use super::directories::{Only, procps_files};
 use crate::host::View;
 use crate::plan::{CONTROLLER, boot_files, unit};
@@ -401,12 +401,10 @@ fn settings_in(view: &dyn View, line: &str) -> Vec<(String, String)> {
         };
         let loads = words[at..].iter().any(|word| word.starts_with("-p") || word.starts_with("--load"));
         for word in words[at + 1..].iter().filter(|word| !word.starts_with('-')) {
-            if let (true, Ok(file)) = (loads && word.starts_with('/'), view.resolve(unquoted(word))) {
-                let lines = parse(&view.read(&file).unwrap_or_default(), Dialect::Procps);
-                all.extend(lines.into_iter().filter_map(|(_, line)| match line {
-                    Line::Set { key, value, .. } => Some((key, value)),
-                    _ => None,
-                }));
+            if loads && word.starts_with('/') {
+                let files = [unquoted(word).to_owned()];
+                let lines = procps_files(view, &files, Program::Script, None);
+                all.extend(lines.into_iter().map(|line| (line.key, line.value)));
             } else if word.matches('=').count() == 1 && !word.ends_with('=') {
                 let (key, value) = word.split_once('=').unwrap_or_default();
                 let trim = |text: &str| text.trim_matches(['"', '\'']).to_owned();

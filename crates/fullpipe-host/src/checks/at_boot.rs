@@ -100,7 +100,8 @@ fn controller(context: &Context) -> Finding {
     }
     let accepts = |key: &str, value: &str| context.facts.accepts_at_boot(context.host, key, value);
     let stops = || boot::stops(context.host, &accepts).into_iter();
-    if let Some(line) = last.as_ref().filter(|line| decides.as_ref() != Some(line))
+    let is_wanted = decides.as_ref().is_some_and(|line| line.value == *wanted);
+    if let Some(line) = last.as_ref().filter(|line| !is_wanted && decides.as_ref() != Some(line))
         && let Some(stop) = stops().find(|stop| stop.file == line.file && stop.line < line.line)
     {
         let state = format!(

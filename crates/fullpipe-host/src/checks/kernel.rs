@@ -108,32 +108,51 @@ fn controller(context: &Context) -> Finding {
     }
 }
 
-/// BBR's version, from its sockets, or from the module of a patched kernel.
+/// The version of each of the kernel's BBRs: from a socket that uses it, or from its module.
 fn bbr_version(context: &Context) -> Option<Finding> {
-    let registered = context.facts.available.iter().any(|c| c == "bbr");
-    if !registered || !context.paced() {
+    if !context.paced() {
         return None;
     }
-    let module = context.host.text("/sys/module/tcp_bbr/version");
-    let seen = context.sockets().iter().find_map(|s| s.bbr).map(|b| b.version);
-    let finding = |state: String| {
-        Finding::new("bbr-version", Group::Kernel, Verdict::Ok, state).why(
-            "the same name is used for v1 in Linux and for v3 in kernels built from Google's branch",
-            "struct tcp_bbr_info; google/bbr v3 branch",
-        )
-    };
-    Some(match (seen, module) {
-        (Some(version), _) => {
-            finding(format!("the kernel's bbr is v{version}")).read("sock_diag BBRINFO", version.to_string())
-        }
-        (None, Some(version)) => {
-            finding(format!("the kernel's bbr is v{version}")).read("/sys/module/tcp_bbr/version", version)
-        }
-        (None, None) => {
-            finding("the kernel's bbr is presumably v1: no socket or module reports a version".into())
-                .read("/sys/module/tcp_bbr/version", "absent")
-        }
-    })
+    let names = || context.facts.available.iter().filter(|name| name.starts_with("bbr"));
+    let mut states = Vec::new();
+    let mut read = Vec::new();
+    for name in names() {
+        let path = format!("/sys/module/tcp_{name}/version");
+        let module = context.host.text(&path);
+        let socket = context.sockets().iter().filter(|s| s.controller == *name).find_map(|s| s.bbr);
+        let version = match (socket, &module) {
+            (Some(seen), _) => {
+                read.push((format!("sock_diag BBRINFO of {name}"), seen.version.to_string()));
+                format!("the kernel's {name} is v{}", seen.version)
+            }
+            (None, Some(version)) => {
+                read.push((path, version.clone()));
+                format!("the kernel's {name} is v{version}")
+            }
+            (None, None) => {
+                read.push((path, "absent".into()));
+                let version = if name == "bbr3" { "v3" } else { "v1" };
+                format!("the kernel's {name} is presumably {version}: no socket or module reports a version")
+            }
+        };
+        states.push(version);
+    }
+    // Kernels with both have v3 as a module of its own.
+    let is_offered = !names().any(|name| name == "bbr3")
+        && matches!(context.facts.controller("bbr3"), Presence::Loadable(_));
+    if is_offered {
+        states.push(format!("bbr3 is available as a module: {}", context.command("plan bbr3")));
+    }
+    if states.is_empty() {
+        return None;
+    }
+    let finding = Finding::new("bbr-version", Group::Kernel, Verdict::Ok, states.join("; ")).why(
+        "the same name is used for v1 in Linux and for v3 in kernels built from Google's branch; some have \
+         v3 as bbr3 beside it",
+        "struct tcp_bbr_info; google/bbr v3 branch",
+    );
+    let finding = if is_offered { finding.read("modules.dep", "tcp_bbr3") } else { finding };
+    Some(read.into_iter().fold(finding, |finding, (from, value)| finding.read(from, value)))
 }
 
 fn scope(context: &Context) -> Finding {
