@@ -223,16 +223,18 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
     }
 }
 
-/// Refuses new steps whose temporary file exists: fullpipe would replace a file that it did not
-/// create.
-pub(crate) fn refuse_foreign_temporaries(host: &dyn Host, steps: &[Step]) -> Result<()> {
+/// Refuses new steps on files that could not be restored exactly: those with several names, and those
+/// whose temporary file exists, which fullpipe did not create.
+pub(crate) fn refuse_unsafe_files(host: &dyn Host, steps: &[Step]) -> Result<()> {
     let path = |step: &Step| match &step.change {
         Change::File { path, .. } | Change::BootSettings { path, .. } | Change::BootOnce { path, .. } => {
-            plan::has_temporary(host, path)
+            Some(path.clone())
         }
         _ => None,
     };
-    match steps.iter().find_map(path) {
+    let paths: Vec<String> = steps.iter().filter_map(path).collect();
+    paths.iter().try_for_each(|path| plan::refuse_hard_links(host, path))?;
+    match paths.iter().find_map(|path| plan::has_temporary(host, path)) {
         None => Ok(()),
         Some(name) => Err(Error::check(format_args!(
             "{name} exists and is not from fullpipe, which needs this name: move it away, then try again; \
@@ -244,7 +246,7 @@ pub(crate) fn refuse_foreign_temporaries(host: &dyn Host, steps: &[Step]) -> Res
 
 /// Writes a plan to the journal, beside the assignments of loaded controllers.
 fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, plan: Plan) -> Result<Journal> {
-    refuse_foreign_temporaries(host, &plan.steps)?;
+    refuse_unsafe_files(host, &plan.steps)?;
     let written = match known {
         None => store.begin(host, &plan, None, now()),
         Some(mut journal) => {
@@ -370,7 +372,7 @@ fn extend(
     if new.is_empty() {
         return Ok(journal);
     }
-    refuse_foreign_temporaries(host, &new)?;
+    refuse_unsafe_files(host, &new)?;
     journal.plan.steps.extend(new);
     journal.plan.notes = plan.notes;
     journal.phase = Phase::Applying;

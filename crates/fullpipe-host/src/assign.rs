@@ -3,8 +3,8 @@
 //! so that `status` reports them and `revert` rolls them back.
 
 use crate::apply::{
-    LOCK_TIMEOUT, interrupted, lock_within, make_steps, now, on_trial, read_back, refuse_foreign_temporaries,
-    refuse_unfinished,
+    LOCK_TIMEOUT, interrupted, lock_within, make_steps, now, on_trial, read_back, refuse_unfinished,
+    refuse_unsafe_files,
 };
 use crate::destinations;
 use crate::error::{Error, Result};
@@ -133,7 +133,7 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
         plan.steps
             .push(Step { part_of: Some(Use { controller: controller.clone(), boot: boot.clone() }), ..step });
     }
-    refuse_foreign_temporaries(host, &plan.steps[first..])?;
+    refuse_unsafe_files(host, &plan.steps[first..])?;
     let is_new = plan.steps.len() > first;
     numbers.extend(first..plan.steps.len());
     if !plan.has_apply() {

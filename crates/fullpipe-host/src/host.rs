@@ -13,6 +13,7 @@ mod rooted;
 
 pub use clock::{BootClock, Clock};
 pub use directory::Directory;
+pub(crate) use directory::is_label;
 pub use machine::Machine;
 pub(crate) use machine::free;
 pub use model::{Model, ModelKernel, ModelProgram};
@@ -24,6 +25,7 @@ use crate::net::{
     TcpSocket,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 
@@ -51,7 +53,12 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
+    /// Number of names (hard links); 1 where it is not known.
+    pub links: u64,
 }
+
+/// Extended attributes of a file, access lists among them: names and values.
+pub type Attributes = BTreeMap<String, Vec<u8>>;
 
 /// Reading a host's files.
 pub trait View {
@@ -63,6 +70,12 @@ pub trait View {
 
     /// The names in a directory, sorted by their bytes.
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
+
+    /// Extended attributes of the file that `path` leads to, without the checksums that the kernel
+    /// keeps of a file's content (IMA, EVM). Empty where the file system has none.
+    fn attributes(&self, _path: &str) -> io::Result<Attributes> {
+        Ok(Attributes::new())
+    }
 
     /// Size in bytes of the file that `path` leads to.
     fn size(&self, path: &str) -> io::Result<u64> {
@@ -191,8 +204,8 @@ pub trait Files: View {
     /// Takes the host's lock, or returns `WouldBlock` with the holder. It is released when dropped.
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>>;
 
-    /// Copies the security label of a file, where the file system has them.
-    fn copy_labels(&self, _from: &str, _to: &str) {}
+    /// Gives a file these extended attributes and removes its others, except security labels.
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()>;
 
     /// The path on this machine, for messages.
     fn real_path(&self, path: &str) -> String {
@@ -224,6 +237,9 @@ impl<T: DelegateFiles> View for T {
     }
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         self.files().list(directory)
+    }
+    fn attributes(&self, path: &str) -> io::Result<Attributes> {
+        self.files().attributes(path)
     }
     fn resolve(&self, path: &str) -> io::Result<String> {
         self.files().resolve(path)
@@ -261,8 +277,8 @@ impl<T: DelegateFiles> Files for T {
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
         self.files().lock(path)
     }
-    fn copy_labels(&self, from: &str, to: &str) {
-        self.files().copy_labels(from, to);
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()> {
+        self.files().set_attributes(path, attributes)
     }
     fn real_path(&self, path: &str) -> String {
         self.files().real_path(path)

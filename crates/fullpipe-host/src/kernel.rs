@@ -25,7 +25,7 @@ pub mod trial_boot;
 pub use trial::{MARK, Stage, Trial};
 
 use crate::apply::{
-    interrupted, make_steps, now, on_trial, read_back, refuse_foreign_temporaries, refuse_unfinished,
+    interrupted, make_steps, now, on_trial, read_back, refuse_unfinished, refuse_unsafe_files,
 };
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -115,7 +115,7 @@ fn perform_steps(
         ..Step::new(change, why)
     };
     let steps: Vec<Step> = wanted.into_iter().map(step).collect();
-    refuse_foreign_temporaries(host, &steps)?;
+    refuse_unsafe_files(host, &steps)?;
     let cannot_write = |e: std::io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     let known = store.load(host)?;
     let first = known.as_ref().map_or(0, |journal| journal.plan.steps.len());

@@ -91,7 +91,10 @@ impl Dice {
         ];
         let scripts = ["/etc/rc.local", "/etc/local.d/cc.start", "/etc/NetworkManager/dispatcher.d/50-cc"];
         let mut put = |path: &str, text: String, mode| {
-            manifest.files.insert(path.to_owned(), FileSpec::Full { text, mode, uid: 0, gid: 0 });
+            manifest.files.insert(
+                path.to_owned(),
+                FileSpec::Full { text, mode, uid: 0, gid: 0, attributes: Default::default() },
+            );
         };
         match self.0.next_u32() % 14 {
             0..=5 => put(&self.pick(&sysctl_files), self.lines(), 0o644),

@@ -2,13 +2,14 @@
 //! inside the directory, never out of it.
 
 use super::rooted::{Root, is_regular, kind};
-use super::{Files, Node, Stat, View};
+use super::{Attributes, Files, Node, Stat, View};
 use fullpipe_kernel::xattr;
 use nix::dir::Dir;
+use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, readlinkat, renameat};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, geteuid, symlinkat, unlinkat};
-use std::ffi::CStr;
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -52,7 +53,7 @@ impl View for Directory {
         if path.trim_matches('/').is_empty() {
             let about = fstat(self.root()?.at("/", OFlag::O_PATH)?)?;
             let mode = about.st_mode & 0o7777;
-            return Ok(Stat { node: Node::Directory, mode, uid: about.st_uid, gid: about.st_gid });
+            return Ok(Stat { node: Node::Directory, mode, uid: about.st_uid, gid: about.st_gid, links: 1 });
         }
         let place = self.root()?.place(path)?;
         let about = place.stat()?;
@@ -65,7 +66,9 @@ impl View for Directory {
             SFlag::S_IFREG => Node::File,
             _ => Node::Other,
         };
-        Ok(Stat { node, mode: about.st_mode & 0o7777, uid: about.st_uid, gid: about.st_gid })
+        let (mode, links) = (about.st_mode & 0o7777, about.st_nlink);
+        #[allow(clippy::useless_conversion, reason = "32 bits on other architectures")]
+        Ok(Stat { node, mode, uid: about.st_uid, gid: about.st_gid, links: links.into() })
     }
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
@@ -86,6 +89,12 @@ impl View for Directory {
             .collect();
         names.sort_unstable();
         Ok(names)
+    }
+
+    fn attributes(&self, path: &str) -> io::Result<Attributes> {
+        let file = self.root()?.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
+        is_regular(&file, path)?;
+        read_attributes(&file)
     }
 
     fn user(&self) -> u32 {
@@ -193,17 +202,70 @@ impl Files for Directory {
         if self.real() { path.to_owned() } else { format!("{}{path}", self.path.display()) }
     }
 
-    fn copy_labels(&self, from: &str, to: &str) {
-        const SELINUX: &CStr = c"security.selinux";
-        if !self.real() {
-            return;
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()> {
+        let file = self.root()?.place(path)?.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK, 0)?;
+        is_regular(&file, path)?;
+        let failed = |name: &str, e: io::Error| {
+            let text = format!("the extended attribute {name} cannot be kept ({e})");
+            io::Error::new(e.kind(), text)
+        };
+        let now = read_attributes(&file)?;
+        for name in now.keys().filter(|name| !attributes.contains_key(*name) && !is_label(name)) {
+            xattr::remove_file(&file, &c_name(name)?).map_err(|e| failed(name, e))?;
         }
-        let mut label = [0u8; 1024];
-        if let Ok(length) = xattr::get_path(from.as_ref(), SELINUX, &mut label) {
-            // A file system without labels had none to copy.
-            let _ = xattr::set_path(to.as_ref(), SELINUX, &label[..length]);
+        for (name, value) in attributes.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
+            xattr::set_file(&file, &c_name(name)?, value).map_err(|e| failed(name, e))?;
         }
+        Ok(())
     }
+}
+
+/// Whether an attribute is a label of a security module, which the kernel sets by its own policy.
+pub fn is_label(name: &str) -> bool {
+    name.starts_with("security.")
+}
+
+fn c_name(name: &str) -> io::Result<CString> {
+    CString::new(name).map_err(|_| io::ErrorKind::InvalidInput.into())
+}
+
+/// The attributes of an open file.
+fn read_attributes(file: &OwnedFd) -> io::Result<Attributes> {
+    /// Checksums that the kernel computes from a file's content and inode.
+    const CHECKSUMS: [&str; 2] = ["security.ima", "security.evm"];
+    /// Bound of one value (XATTR_SIZE_MAX) and of all: an image is untrusted.
+    const MAX_VALUE: usize = 65_536;
+    const MAX_TOTAL: usize = 1 << 20;
+    let none = |e: &io::Error| e.kind() == io::ErrorKind::Unsupported;
+    let names = match xattr::names(file) {
+        Err(e) if none(&e) => return Ok(Attributes::new()),
+        names => names?,
+    };
+    let mut all = Attributes::new();
+    let mut total = 0;
+    let mut value = vec![0; MAX_VALUE];
+    for name in names {
+        let Ok(text) = name.to_str().map(str::to_owned) else {
+            return Err(io::Error::other("the name of an extended attribute is not UTF-8"));
+        };
+        if CHECKSUMS.contains(&text.as_str()) {
+            continue;
+        }
+        let length = match xattr::get_file(file, &name, &mut value) {
+            // Removed since, or listed by the file system without a value.
+            Err(e) if none(&e) || e.raw_os_error() == Some(Errno::ENODATA as i32) => continue,
+            length => length?,
+        };
+        total += text.len() + length;
+        if total > MAX_TOTAL {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "extended attributes of more than 1 MiB",
+            ));
+        }
+        all.insert(text, value[..length].to_vec());
+    }
+    Ok(all)
 }
 
 /// An exclusive lock that removes its file when dropped.

@@ -25,13 +25,13 @@ impl View for Overlay<'_> {
             None => self.below.stat(path),
             Some(FileState::Absent) => Err(io::ErrorKind::NotFound.into()),
             Some(FileState::File { mode, uid, gid, .. }) => {
-                Ok(Stat { node: Node::File, mode: *mode, uid: *uid, gid: *gid })
+                Ok(Stat { node: Node::File, mode: *mode, uid: *uid, gid: *gid, links: 1 })
             }
             Some(FileState::Link { target, uid, gid }) => {
-                Ok(Stat { node: Node::Link(target.clone()), mode: 0o777, uid: *uid, gid: *gid })
+                Ok(Stat { node: Node::Link(target.clone()), mode: 0o777, uid: *uid, gid: *gid, links: 1 })
             }
             Some(FileState::Directory { mode }) => {
-                Ok(Stat { node: Node::Directory, mode: *mode, uid: 0, gid: 0 })
+                Ok(Stat { node: Node::Directory, mode: *mode, uid: 0, gid: 0, links: 1 })
             }
         }
     }

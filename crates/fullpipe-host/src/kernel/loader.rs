@@ -4,7 +4,7 @@ use super::installed::{Kernel, compare};
 use super::{entries, extlinux, grub};
 use crate::error::{Error, Result};
 use crate::host::{Host, Program, View};
-use crate::plan::{Change, Content, FileState};
+use crate::plan::{Change, FileState};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -307,12 +307,8 @@ impl Loader {
                        another is kept.\n";
         let text = if own { written.to_owned() } else { before.text() };
         let text = grub::with_default(&text, &id);
-        let after = match &before {
-            FileState::File { mode, uid, gid, .. } => {
-                FileState::File { content: Content(text.into_bytes()), mode: *mode, uid: *uid, gid: *gid }
-            }
-            _ => FileState::new_file(host, &text),
-        };
+        let changed = before.with_content(text.clone().into_bytes());
+        let after = changed.unwrap_or_else(|| FileState::new_file(host, &text));
         Ok(Change::BootSettings {
             path: path.into(),
             before,
@@ -327,12 +323,10 @@ impl Loader {
     fn keep_by_variable(&self, host: &dyn Host, id: String) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
         if self.kind == Kind::Grub
-            && let FileState::File { content, mode, uid, gid } = state_of(host, SYSCONFIG)?
+            && let before @ FileState::File { .. } = state_of(host, SYSCONFIG)?
         {
-            let text = String::from_utf8_lossy(&content).replace("UPDATEDEFAULT=yes", "UPDATEDEFAULT=no");
-            if text.as_bytes() != &content[..] {
-                let before = FileState::File { content, mode, uid, gid };
-                let after = FileState::File { content: Content(text.into_bytes()), mode, uid, gid };
+            let text = before.text().replace("UPDATEDEFAULT=yes", "UPDATEDEFAULT=no");
+            if let Some(after) = before.with_content(text.into_bytes()).filter(|after| *after != before) {
                 changes.push(Change::File { path: SYSCONFIG.into(), before, after });
             }
         }
@@ -362,14 +356,12 @@ impl Loader {
         let added = |path: &str, text: &str| -> Result<(FileState, FileState)> {
             let before = state_of(host, path)?;
             let after = match &before {
-                FileState::File { content, mode, uid, gid } => FileState::File {
-                    content: Content([&content[..], text.as_bytes()].concat()),
-                    mode: *mode,
-                    uid: *uid,
-                    gid: *gid,
-                },
-                _ => FileState::new_file(host, text),
+                FileState::File { content, .. } => {
+                    before.with_content([&content[..], text.as_bytes()].concat())
+                }
+                _ => None,
             };
+            let after = after.unwrap_or_else(|| FileState::new_file(host, text));
             Ok((before, after))
         };
         let (path, text, id) = match &self.read {

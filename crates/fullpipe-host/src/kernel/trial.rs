@@ -109,7 +109,8 @@ impl Trial {
     pub fn save(&self, host: &dyn Host, store: &Store) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
         let owner = host.stat(store.directory())?;
-        let state = FileState::File { content: Content(text), mode: 0o600, uid: owner.uid, gid: owner.gid };
+        let (uid, gid) = (owner.uid, owner.gid);
+        let state = FileState::File { content: Content(text), mode: 0o600, uid, gid, attributes: None };
         install(host, &Trial::path(store), &state)
     }
 

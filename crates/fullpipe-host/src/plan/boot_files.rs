@@ -2,7 +2,7 @@
 
 use super::Step;
 use super::change::Change;
-use super::state::{Content, FileState};
+use super::state::{FileState, refuse_hard_links};
 use super::unit::{ControllerUnit, unit_path};
 use crate::boot::{self, Assignment, Program};
 use crate::error::{Error, Result};
@@ -110,7 +110,7 @@ impl BootFiles {
         for (path, (after, why)) in self.changes {
             let before = FileState::read(host, &path)
                 .map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
-            if before != after {
+            if !before.matches(&after) {
                 steps.push(Step::new(Change::File { path, before, after }, why));
             }
         }
@@ -279,19 +279,20 @@ impl BootFiles {
             None => FileState::read(host, &line.file)
                 .map_err(|e| Error::io(format_args!("cannot read {}", line.file), &e))?,
         };
-        let FileState::File { content, mode, uid, gid } = state else {
+        let FileState::File { content, .. } = &state else {
             return Err(Error::check(format_args!("{} is not a regular file", line.file)));
         };
+        refuse_hard_links(host, &line.file)?;
         let mut lines: Vec<&[u8]> = content.split(|&b| b == b'\n').collect();
         let old = lines.get(line.line - 1).copied().unwrap_or_default();
         let disabled = [DISABLED_PREFIX.as_bytes(), old].concat();
         lines[line.line - 1] = &disabled;
-        let content = Content(lines.join(&b'\n'));
+        let changed = state.with_content(lines.join(&b'\n'));
         let why =
             format!("line {} sets {} = {} and would override it at boot", line.line, sysctl.key, line.value);
         let entry =
             self.changes.entry(line.file.clone()).or_insert_with(|| (FileState::Absent, String::new()));
-        entry.0 = FileState::File { content, mode, uid, gid };
+        entry.0 = changed.unwrap_or(FileState::Absent);
         entry.1 = if entry.1.is_empty() { why } else { format!("{}; {why}", entry.1) };
         Ok(())
     }

@@ -243,7 +243,7 @@ impl Change {
     /// Whether it leads to the same state as `other`.
     pub(crate) fn has_same_result_as(&self, other: &Change) -> bool {
         match (self, other) {
-            (Change::File { after: one, .. }, Change::File { after: other, .. }) => one == other,
+            (Change::File { after: one, .. }, Change::File { after: other, .. }) => one.matches(other),
             _ => self.wanted() == other.wanted(),
         }
     }
@@ -307,12 +307,12 @@ impl Change {
                 if now.is_partial(host, path, before, after) {
                     return Ok(StepState::Partial);
                 }
-                StepState::compare(now == *after, now == *before, || now.describe())
+                StepState::compare(now.matches(after), now.matches(before), || now.describe())
             }
             Change::BootSettings { path, before, after, default, menu, .. } => {
                 let now = FileState::read(host, path)?;
                 let boots = menu_boots(host, menu) == *default;
-                match (now == *after, now == *before, boots) {
+                match (now.matches(after), now.matches(before), boots) {
                     (true, _, true) => StepState::After,
                     (_, true, false) => StepState::Before,
                     (true, ..) | (_, true, _) => StepState::Partial,
@@ -353,7 +353,7 @@ impl Change {
                 (then.as_ref() == Some(after), then == before, choice(then.as_ref()))
             }
             (Change::File { before, after, .. }, Change::File { before: then, .. }) => {
-                (then == after, then == before, then.describe())
+                (then.matches(after), then.matches(before), then.describe())
             }
             _ => return None,
         };

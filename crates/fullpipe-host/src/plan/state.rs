@@ -1,8 +1,10 @@
 //! The complete state of a path, from which it is restored byte for byte.
 
-use crate::host::{Files, Node, View, parent};
+use crate::error::Error;
+use crate::host::{Attributes, Files, Node, Stat, View, is_label, parent};
 use crate::net::{hex, unhex};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::io;
 
 /// Content of a file; serialised as text if it is UTF-8.
@@ -60,10 +62,14 @@ pub enum FileState {
         uid: u32,
         /// Its group.
         gid: u32,
+        /// Its extended attributes, access lists among them. Absent for a file that fullpipe creates,
+        /// and in journals of earlier versions: then the file keeps those it has.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        attributes: Option<BTreeMap<String, Content>>,
     },
     /// A symbolic link.
     Link {
-        /// Standard output.
+        /// Its target.
         target: String,
         /// Its owner.
         uid: u32,
@@ -94,6 +100,7 @@ impl FileState {
                 mode: stat.mode,
                 uid: stat.uid,
                 gid: stat.gid,
+                attributes: Some(recorded(view.attributes(path)?)),
             },
             Node::Link(target) => FileState::Link { target, uid: stat.uid, gid: stat.gid },
             Node::Directory => FileState::Directory { mode: stat.mode },
@@ -124,7 +131,35 @@ impl FileState {
     /// A new file with mode 0644 and the owner of `/etc`.
     pub fn new_file(view: &dyn View, text: &str) -> FileState {
         let (uid, gid) = view.stat("/etc").map_or((0, 0), |s| (s.uid, s.gid));
-        FileState::File { content: Content(text.as_bytes().to_vec()), mode: 0o644, uid, gid }
+        let content = Content(text.as_bytes().to_vec());
+        FileState::File { content, mode: 0o644, uid, gid, attributes: None }
+    }
+
+    /// This file with another content and the same metadata; `None` if it is not a file.
+    pub fn with_content(&self, bytes: Vec<u8>) -> Option<FileState> {
+        let mut other = self.clone();
+        match &mut other {
+            FileState::File { content, .. } => *content = Content(bytes),
+            _ => return None,
+        }
+        Some(other)
+    }
+
+    /// Whether a path in this state is as `expected`. Security labels are not compared: the
+    /// system's policy may change them at any time (a relabel), and every replacement of a file
+    /// keeps its label.
+    pub fn matches(&self, expected: &FileState) -> bool {
+        let comparable = |state: &FileState, ignore: bool| {
+            let mut state = state.clone();
+            if let FileState::File { attributes, .. } = &mut state {
+                attributes.take_if(|_| ignore);
+                attributes.iter_mut().for_each(|all| all.retain(|name, _| !is_label(name)));
+            }
+            state
+        };
+        let unrecorded = |state: &FileState| matches!(state, FileState::File { attributes: None, .. });
+        let ignore = unrecorded(self) || unrecorded(expected);
+        comparable(self, ignore) == comparable(expected, ignore)
     }
 
     /// Text of a file; empty for other types.
@@ -139,8 +174,11 @@ impl FileState {
     pub fn describe(&self) -> String {
         match self {
             FileState::Absent => "absent".into(),
-            FileState::File { content, mode, uid, gid } => {
-                format!("a file of {} bytes, mode {mode:04o}, owner {uid}:{gid}", content.len())
+            FileState::File { content, mode, uid, gid, attributes } => {
+                let names = attributes.iter().flatten().map(|(name, _)| name.as_str());
+                let names: Vec<&str> = names.filter(|name| !is_label(name)).collect();
+                let more = if names.is_empty() { String::new() } else { format!(", {}", names.join(", ")) };
+                format!("a file of {} bytes, mode {mode:04o}, owner {uid}:{gid}{more}", content.len())
             }
             FileState::Link { target, .. } => format!("a link to {target}"),
             FileState::Directory { mode } => format!("a directory, mode {mode:04o}"),
@@ -176,6 +214,45 @@ pub fn tidy(files: &dyn Files, path: &str) -> io::Result<()> {
     }
 }
 
+/// Attribute of an access list (acl(5)).
+const ACCESS_LIST: &str = "system.posix_acl_access";
+
+fn recorded(attributes: Attributes) -> BTreeMap<String, Content> {
+    attributes.into_iter().map(|(name, value)| (name, Content(value))).collect()
+}
+
+/// The attributes of a new file at `path`: those recorded, with the label that the path has now.
+fn wanted_attributes(
+    files: &dyn Files,
+    path: &str,
+    attributes: Option<&BTreeMap<String, Content>>,
+) -> io::Result<Attributes> {
+    let mut now = match files.stat(path) {
+        Ok(Stat { node: Node::File, .. }) => files.attributes(path)?,
+        _ => Attributes::new(),
+    };
+    let Some(attributes) = attributes else { return Ok(now) };
+    now.retain(|name, _| is_label(name));
+    let mut wanted: Attributes =
+        attributes.iter().map(|(name, value)| (name.clone(), value.to_vec())).collect();
+    wanted.append(&mut now);
+    Ok(wanted)
+}
+
+/// Refuses a file with several names. A replacement would separate them, and the old file could not
+/// be restored under all of them; writing in place is not atomic, and would change a backup made of
+/// hard links.
+pub(crate) fn refuse_hard_links(view: &dyn View, path: &str) -> crate::error::Result<()> {
+    match view.stat(path) {
+        Ok(Stat { node: Node::File, links, .. }) if links > 1 => Err(Error::check(format_args!(
+            "{path} has {links} names (hard links), and changing it would separate them; make it a file of \
+             its own first (`cp --preserve=all {path} {path}.new && mv {path}.new {path}`); nothing was \
+             changed"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Installs `state` at `path` atomically and durably: written beside it, synced, renamed over it,
 /// and the directory synced. After a power loss either the old or the new state is there.
 ///
@@ -186,9 +263,13 @@ pub fn install(files: &dyn Files, path: &str, state: &FileState) -> io::Result<(
     let prepare = || -> io::Result<()> {
         missing_is_fine(files.remove(&new))?;
         match state {
-            FileState::File { content, mode, uid, gid } => {
-                files.create(&new, content, *mode, *uid, *gid)?;
-                files.copy_labels(path, &new);
+            FileState::File { content, mode, uid, gid, attributes } => {
+                let attributes = wanted_attributes(files, path, attributes.as_ref())?;
+                // With an access list the bits of the group are its mask. Until the list is set they
+                // would be permissions of the group itself.
+                let first = if attributes.contains_key(ACCESS_LIST) { mode & 0o7700 } else { *mode };
+                files.create(&new, content, first, *uid, *gid)?;
+                files.set_attributes(&new, &attributes)?;
                 files.sync(&new)
             }
             FileState::Link { target, uid, gid } => files.link(&new, target, *uid, *gid),

@@ -2,7 +2,7 @@
 
 use super::Fake;
 use fullpipe_host::host::{
-    Clock, Files, Host, Identity, Network, Process, Program, ProgramOutput, Stat, View,
+    Attributes, Clock, Files, Host, Identity, Network, Process, Program, ProgramOutput, Stat, View,
 };
 use fullpipe_host::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
@@ -129,6 +129,9 @@ impl View for Faulty<'_> {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         self.host.read(path)
     }
+    fn attributes(&self, path: &str) -> io::Result<Attributes> {
+        self.host.attributes(path)
+    }
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         self.host.list(directory)
     }
@@ -163,6 +166,9 @@ impl Files for Faulty<'_> {
     }
     fn sync(&self, path: &str) -> io::Result<()> {
         self.change(|| self.host.sync(path))
+    }
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()> {
+        self.change(|| self.host.set_attributes(path, attributes))
     }
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
         self.host.lock(path)

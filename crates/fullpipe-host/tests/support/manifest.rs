@@ -41,6 +41,8 @@ pub enum FileSpec {
         uid: u32,
         #[serde(default)]
         gid: u32,
+        #[serde(default)]
+        attributes: BTreeMap<String, String>,
     },
 }
 
@@ -238,9 +240,12 @@ impl Manifest {
         for (path, spec) in &self.files {
             match spec {
                 FileSpec::Text(text) => memory.put(path, text.as_bytes(), 0o644),
-                FileSpec::Full { text, mode, uid, gid } => {
+                FileSpec::Full { text, mode, uid, gid, attributes } => {
                     memory.put(path, text.as_bytes(), *mode);
                     memory.set_mode(path, *mode, (*uid, *gid));
+                    for (name, value) in attributes {
+                        memory.put_attribute(path, name, value.as_bytes());
+                    }
                 }
             }
         }

@@ -1,16 +1,28 @@
 //! Files in memory that keep apart what is written and what would survive a loss of power.
 
-use fullpipe_host::host::{Files, Node, Stat, View, parent};
+use fullpipe_host::host::{Attributes, Files, Node, Stat, View, parent};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 
+pub const ACCESS_LIST: &str = "system.posix_acl_access";
+
+/// The bits of group and others that a model's access list (`mask=6 other=0`) implies.
+fn mode_of_list(list: &[u8]) -> u32 {
+    let text = String::from_utf8_lossy(list);
+    let bits = |name: &str| {
+        let mut words = text.split(' ');
+        words.find_map(|word| word.strip_prefix(name)?.parse::<u32>().ok()).unwrap_or_default()
+    };
+    bits("mask=") << 3 | bits("other=")
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub enum Entry {
     Directory { mode: u32 },
     Link { target: String, uid: u32, gid: u32 },
-    File { inode: usize, mode: u32, uid: u32, gid: u32 },
+    File { inode: usize, mode: u32, uid: u32, gid: u32, attributes: Attributes },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,7 +71,7 @@ impl Memory {
     pub fn put(&self, path: &str, bytes: &[u8], mode: u32) {
         self.directories(parent(path));
         let inode = self.new_inode(bytes, bytes);
-        self.both(path, Entry::File { inode, mode, uid: 0, gid: 0 });
+        self.both(path, Entry::File { inode, mode, uid: 0, gid: 0, attributes: Attributes::new() });
     }
 
     pub fn put_link(&self, path: &str, target: &str) {
@@ -82,6 +94,14 @@ impl Memory {
         self.both(path, entry);
     }
 
+    pub fn put_attribute(&self, path: &str, name: &str, value: &[u8]) {
+        let mut entry = self.now.borrow()[path].clone();
+        if let Entry::File { attributes, .. } = &mut entry {
+            attributes.insert(name.into(), value.to_vec());
+        }
+        self.both(path, entry);
+    }
+
     fn both(&self, path: &str, entry: Entry) {
         self.now.borrow_mut().insert(path.into(), entry.clone());
         self.durable.borrow_mut().insert(path.into(), entry);
@@ -97,8 +117,11 @@ impl Memory {
     pub fn dump(&self) -> BTreeMap<String, String> {
         let inodes = self.inodes.borrow();
         let text = |entry: &Entry| match entry {
-            Entry::File { inode, mode, uid, gid } => {
-                format!("{mode:o} {uid}:{gid} {:?}", String::from_utf8_lossy(&inodes[*inode].now))
+            Entry::File { inode, mode, uid, gid, attributes } => {
+                let attributes: Vec<_> =
+                    attributes.iter().map(|(name, value)| (name, String::from_utf8_lossy(value))).collect();
+                let text = String::from_utf8_lossy(&inodes[*inode].now);
+                format!("{mode:o} {uid}:{gid} {attributes:?} {text:?}")
             }
             other => format!("{other:?}"),
         };
@@ -180,15 +203,29 @@ impl View for Memory {
 
     fn stat_literal(&self, path: &str) -> io::Result<Stat> {
         Ok(match self.entry(path)? {
-            Entry::Directory { mode } => Stat { node: Node::Directory, mode, uid: 0, gid: 0 },
-            Entry::Link { target, uid, gid } => Stat { node: Node::Link(target), mode: 0o777, uid, gid },
-            Entry::File { mode, uid, gid, .. } => Stat { node: Node::File, mode, uid, gid },
+            Entry::Directory { mode } => Stat { node: Node::Directory, mode, uid: 0, gid: 0, links: 1 },
+            Entry::Link { target, uid, gid } => {
+                Stat { node: Node::Link(target), mode: 0o777, uid, gid, links: 1 }
+            }
+            Entry::File { inode, mode, uid, gid, .. } => {
+                let is_name =
+                    |entry: &&Entry| matches!(entry, Entry::File { inode: one, .. } if *one == inode);
+                let links = self.now.borrow().values().filter(is_name).count() as u64;
+                Stat { node: Node::File, mode, uid, gid, links }
+            }
         })
     }
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         match self.entry(&self.resolve(path)?)? {
             Entry::File { inode, .. } => Ok(self.inodes.borrow()[inode].now.clone()),
+            _ => Err(io::ErrorKind::IsADirectory.into()),
+        }
+    }
+
+    fn attributes(&self, path: &str) -> io::Result<Attributes> {
+        match self.entry(&self.resolve(path)?)? {
+            Entry::File { attributes, .. } => Ok(attributes),
             _ => Err(io::ErrorKind::IsADirectory.into()),
         }
     }
@@ -209,7 +246,7 @@ impl View for Memory {
 impl Files for Memory {
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
         let inode = self.new_inode(content, b"");
-        self.insert(path, Entry::File { inode, mode, uid, gid })
+        self.insert(path, Entry::File { inode, mode, uid, gid, attributes: Attributes::new() })
     }
 
     fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
@@ -271,6 +308,21 @@ impl Files for Memory {
             }
         }
         Ok(())
+    }
+
+    fn set_attributes(&self, path: &str, wanted: &Attributes) -> io::Result<()> {
+        let name = self.name(path)?;
+        match self.now.borrow_mut().get_mut(&name) {
+            Some(Entry::File { attributes, mode, .. }) => {
+                if let Some(list) = wanted.get(ACCESS_LIST) {
+                    // As the kernel does: the list has the bits of the group and of others.
+                    *mode = *mode & 0o7700 | mode_of_list(list);
+                }
+                attributes.clone_from(wanted);
+                Ok(())
+            }
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn lock(&self, _path: &str) -> io::Result<Box<dyn std::any::Any>> {

@@ -1,0 +1,270 @@
+//! Metadata of replaced files on a real file system: owners, modes, access lists, extended
+//! attributes and hard links are the same after a revert, and while fullpipe's version is there.
+
+use fullpipe_host::host::{Directory, Files, Model, View};
+use fullpipe_host::journal::Store;
+use fullpipe_host::plan::{self, FileState, Request};
+use fullpipe_host::{Error, apply, revert};
+use fullpipe_kernel::xattr;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+const ACCESS_LIST: &str = "system.posix_acl_access";
+const DEFAULT_LIST: &str = "system.posix_acl_default";
+
+/// An access list in the kernel's form (linux/posix_acl_xattr.h): the owner rw, user 12345 rw, the
+/// group r, a mask of rw, others nothing. Its mode is 0660, though the group may not write.
+fn access_list() -> Vec<u8> {
+    let entry = |tag: u16, permissions: u16, id: u32| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    let none = u32::MAX;
+    let entries = [(1, 6, none), (2, 6, 12345), (4, 4, none), (16, 6, none), (32, 0, none)];
+    let entries = entries.iter().flat_map(|&(tag, permissions, id)| entry(tag, permissions, id));
+    2u32.to_le_bytes().into_iter().chain(entries).collect()
+}
+
+/// Sets an attribute; `false` if this file system or this user cannot.
+fn set(path: &Path, name: &str, value: &[u8]) -> bool {
+    let file = File::open(path).unwrap();
+    match xattr::set_file(&file, &CString::new(name).unwrap(), value) {
+        Ok(()) => true,
+        Err(e) => {
+            println!("SKIPPED {name}: {e}");
+            false
+        }
+    }
+}
+
+/// Everything of a file that a revert restores.
+#[derive(PartialEq, Debug)]
+struct Metadata {
+    content: String,
+    mode: u32,
+    owner: (u32, u32),
+    links: u64,
+    attributes: BTreeMap<String, Vec<u8>>,
+}
+
+fn metadata(path: &Path) -> Metadata {
+    let about = fs::metadata(path).unwrap();
+    let file = File::open(path).unwrap();
+    let mut attributes = BTreeMap::new();
+    for name in xattr::names(&file).unwrap_or_default() {
+        let mut value = [0; 4096];
+        let length = xattr::get_file(&file, &name, &mut value).unwrap();
+        attributes.insert(name.into_string().unwrap(), value[..length].to_vec());
+    }
+    Metadata {
+        content: fs::read_to_string(path).unwrap(),
+        mode: about.permissions().mode() & 0o7777,
+        owner: (about.uid(), about.gid()),
+        links: about.nlink(),
+        attributes,
+    }
+}
+
+/// An image of a host whose sysctl.conf sets another controller, after fullpipe's file is read.
+fn image() -> (tempfile::TempDir, PathBuf) {
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    };
+    put("lib/modules/6.1.0/modules.dep", "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n");
+    put("usr/lib/systemd/systemd-sysctl", "");
+    put("run/keep", "");
+    put("var/lib/keep", "");
+    put("etc/sysctl.d/keep", "");
+    let file = put(
+        "etc/sysctl.d/zzz-old.conf",
+        "net.ipv4.ip_forward = 1\nnet.ipv4.tcp_congestion_control = cubic\n",
+    );
+    (root, file)
+}
+
+fn host(root: &Path) -> Model<Directory> {
+    Model::new(Directory::new(root))
+}
+
+fn store() -> Store {
+    Store::at("/var/lib/fullpipe")
+}
+
+fn put_in_force(root: &Path) -> Result<apply::Applied, Error> {
+    apply::apply(&host(root), &store(), &Request::new("bbr"), &apply::Options::default())
+}
+
+fn roll_back(root: &Path) -> Result<Option<revert::Reverted>, Error> {
+    revert::revert(&host(root), &store(), &revert::Options::default())
+}
+
+#[test]
+fn access_lists_attributes_owners_and_modes_stay_through_apply_and_revert() {
+    let (root, file) = image();
+    // Not root: the owner stays the caller.
+    let _ = chown(&file, Some(4711), Some(4712));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o660)).unwrap();
+    set(&file, ACCESS_LIST, &access_list());
+    set(&file, "user.ticket", b"2019-114\0binary\xff");
+    set(&file, "trusted.note", b"of root");
+    set(&file, "security.selinux", b"system_u:object_r:system_conf_t:s0\0");
+    let before = metadata(&file);
+
+    put_in_force(root.path()).unwrap();
+    let applied = metadata(&file);
+    assert!(applied.content.contains("# disabled by fullpipe: net.ipv4.tcp_congestion_control"));
+    assert_eq!(Metadata { content: before.content.clone(), ..applied }, before, "while it is applied");
+
+    roll_back(root.path()).unwrap();
+    assert_eq!(metadata(&file), before);
+}
+
+#[test]
+fn a_file_gets_no_inherited_access_list_that_it_did_not_have() {
+    let (root, file) = image();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    let before = metadata(&file);
+    // New files in the directory would give user 12345 access.
+    if !set(file.parent().unwrap(), DEFAULT_LIST, &access_list()) {
+        return;
+    }
+    put_in_force(root.path()).unwrap();
+    let applied = metadata(&file);
+    assert_eq!((applied.mode, &applied.attributes), (0o640, &before.attributes));
+    let own = metadata(&root.path().join("etc/sysctl.d/99-zz-fullpipe.conf"));
+    assert_eq!((own.mode, own.attributes), (0o644, BTreeMap::new()));
+    roll_back(root.path()).unwrap();
+    assert_eq!(metadata(&file), before);
+}
+
+#[test]
+fn an_access_list_changed_since_is_reported_and_not_overwritten() {
+    let (root, file) = image();
+    put_in_force(root.path()).unwrap();
+    if !set(&file, ACCESS_LIST, &access_list()) {
+        return;
+    }
+    let error = roll_back(root.path()).unwrap_err();
+    assert!(
+        error.text().contains("changed since fullpipe applied") && error.text().contains(ACCESS_LIST),
+        "{error}"
+    );
+    let options = revert::Options { keep_changed: true, ..Default::default() };
+    revert::revert(&host(root.path()), &store(), &options).unwrap();
+    assert!(metadata(&file).attributes.contains_key(ACCESS_LIST));
+}
+
+/// The system's policy may relabel files at any time, so the label of the moment stays.
+#[test]
+fn a_label_changed_since_stays_and_does_not_prevent_a_revert() {
+    let (root, file) = image();
+    if !set(&file, "security.selinux", b"old_t\0") {
+        return;
+    }
+    put_in_force(root.path()).unwrap();
+    assert_eq!(metadata(&file).attributes["security.selinux"], b"old_t\0");
+    set(&file, "security.selinux", b"new_t\0");
+    roll_back(root.path()).unwrap();
+    assert_eq!(metadata(&file).attributes["security.selinux"], b"new_t\0");
+    assert!(!metadata(&file).content.contains("disabled by fullpipe"));
+}
+
+#[test]
+fn a_file_with_several_names_is_refused_and_stays() {
+    let (root, file) = image();
+    let backup = root.path().join("etc/backup.conf");
+    fs::hard_link(&file, &backup).unwrap();
+    let before = metadata(&file);
+    for error in [
+        plan::make(&host(root.path()), &Request::new("bbr"), "/usr/bin/fullpipe").map(drop).unwrap_err(),
+        put_in_force(root.path()).map(drop).unwrap_err(),
+    ] {
+        assert!(matches!(&error, Error::Check(text) if text.contains("2 names (hard links)")), "{error}");
+    }
+    assert_eq!(metadata(&file), before);
+    assert_eq!(fs::metadata(&file).unwrap().ino(), fs::metadata(&backup).unwrap().ino());
+    assert!(!root.path().join("var/lib/fullpipe").exists(), "nothing was begun");
+}
+
+/// At no moment may the mask of an access list count as permissions of the file's group.
+#[test]
+fn a_new_file_is_never_more_open_than_its_access_list() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Recording { files: Directory::new(dir.path()), modes: Default::default() };
+    let me = fs::metadata(dir.path()).unwrap();
+    let (uid, gid) = (me.uid(), me.gid());
+    fs::write(dir.path().join("file"), "old").unwrap();
+    if !set(&dir.path().join("file"), ACCESS_LIST, &access_list()) {
+        return;
+    }
+    let state = FileState::read(&host, "/file").unwrap();
+    assert!(matches!(state, FileState::File { mode: 0o660, uid: u, gid: g, .. } if (u, g) == (uid, gid)));
+    plan::install(&host, "/file", &state.with_content(b"new".to_vec()).unwrap()).unwrap();
+    assert_eq!(*host.modes.borrow(), [0o600], "modes of new files before they get their access list");
+    assert_eq!(FileState::read(&host, "/file").unwrap(), state.with_content(b"new".to_vec()).unwrap());
+}
+
+/// Files that note with which modes others are created.
+struct Recording {
+    files: Directory,
+    modes: std::cell::RefCell<Vec<u32>>,
+}
+
+impl View for Recording {
+    fn stat(&self, path: &str) -> std::io::Result<fullpipe_host::host::Stat> {
+        self.files.stat(path)
+    }
+    fn read(&self, path: &str) -> std::io::Result<Vec<u8>> {
+        self.files.read(path)
+    }
+    fn list(&self, directory: &str) -> std::io::Result<Vec<String>> {
+        self.files.list(directory)
+    }
+    fn attributes(&self, path: &str) -> std::io::Result<fullpipe_host::host::Attributes> {
+        self.files.attributes(path)
+    }
+}
+
+impl Files for Recording {
+    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> std::io::Result<()> {
+        self.modes.borrow_mut().push(mode);
+        self.files.create(path, content, mode, uid, gid)
+    }
+    fn append(&self, path: &str, content: &[u8]) -> std::io::Result<()> {
+        self.files.append(path, content)
+    }
+    fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
+        self.files.rename(from, to)
+    }
+    fn remove(&self, path: &str) -> std::io::Result<()> {
+        self.files.remove(path)
+    }
+    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> std::io::Result<()> {
+        self.files.link(path, target, uid, gid)
+    }
+    fn make_directory(&self, path: &str, mode: u32) -> std::io::Result<()> {
+        self.files.make_directory(path, mode)
+    }
+    fn remove_directory(&self, path: &str) -> std::io::Result<()> {
+        self.files.remove_directory(path)
+    }
+    fn sync(&self, path: &str) -> std::io::Result<()> {
+        self.files.sync(path)
+    }
+    fn lock(&self, path: &str) -> std::io::Result<Box<dyn std::any::Any>> {
+        self.files.lock(path)
+    }
+    fn set_attributes(
+        &self,
+        path: &str,
+        attributes: &fullpipe_host::host::Attributes,
+    ) -> std::io::Result<()> {
+        self.files.set_attributes(path, attributes)
+    }
+}
