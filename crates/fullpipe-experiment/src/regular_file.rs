@@ -4,16 +4,19 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Opens a regular file. Devices may never end and named pipes block until they have a writer.
+/// Opens a regular file. Devices may never end, named pipes block until they have a writer, and
+/// files of procfs may block as well (`/proc/kmsg`).
 ///
 /// # Errors
 /// If the path is not a regular file or cannot be opened.
 pub fn open(path: &Path) -> io::Result<File> {
-    // Checked before opening: opening a named pipe waits for its writer.
-    if !path.metadata()?.is_file() {
-        return Err(io::Error::other("not a regular file"));
+    #[cfg(target_os = "linux")]
+    return fullpipe_files::open_regular(path);
+    #[cfg(not(target_os = "linux"))]
+    match path.metadata()?.is_file() {
+        true => File::open(path),
+        false => Err(io::Error::other("not a regular file")),
     }
-    File::open(path)
 }
 
 /// Reads all of `source`, at most `limit` bytes.
@@ -46,6 +49,8 @@ mod tests {
     #[test]
     fn devices_and_oversized_input_are_rejected() {
         assert_eq!(read_text(Path::new("/dev/zero"), 9).unwrap_err().to_string(), "not a regular file");
+        #[cfg(target_os = "linux")]
+        assert_eq!(read_text(Path::new("/proc/version"), 999).unwrap_err().to_string(), "not a regular file");
         assert_eq!(read_bounded(io::repeat(b' '), 2 << 10).unwrap_err().to_string(), "larger than 2 KiB");
         assert_eq!(read_bounded(&b"abc"[..], 3).unwrap(), b"abc");
     }

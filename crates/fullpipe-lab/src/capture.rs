@@ -86,7 +86,7 @@ pub(crate) struct Capture {
 impl Capture {
     /// Creates the file; times of the run count from now.
     pub(crate) fn create(path: &Path) -> Result<Self, LabError> {
-        let file = File::create(path)
+        let file = fullpipe_files::create(path)
             .map_err(|e| LabError::Input(format!("cannot write the capture {}: {e}", path.display())))?;
         let (send, receive) = channel();
         let origin = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);

@@ -38,8 +38,6 @@ mod csv;
 mod figures;
 mod format;
 mod html;
-#[cfg(feature = "files")]
-mod links;
 mod notes;
 #[cfg(feature = "files")]
 mod output;

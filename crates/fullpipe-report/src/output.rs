@@ -1,12 +1,13 @@
 //! Report files: a path that cannot be written is an error before the run, and an existing report
 //! is replaced completely or not at all.
 
-use crate::{About, Format, UnknownFormat, links};
+use crate::{About, Format, UnknownFormat};
 use fullpipe_experiment::Results;
-use std::fs::{self, File, OpenOptions, Permissions};
+use fullpipe_files::Location;
+use std::fs::{self, File, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, BufWriter, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// A file that a report will be written to, and its format.
@@ -22,10 +23,11 @@ pub struct Output {
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
+    location: Location,
     file: File,
-    /// The temporary file that will be renamed to `path`; `None` if `path` is a device or a pipe,
-    /// which are written in place.
-    partial: Option<PathBuf>,
+    /// The temporary file that will be renamed; `None` for a device or a pipe, which are written in
+    /// place.
+    partial: Option<Location>,
     /// The existing file, if its owner cannot be given to another file: the temporary file is
     /// copied into it.
     existing: Option<File>,
@@ -47,8 +49,6 @@ enum Reason {
     Directory,
     #[error("the directory {} does not exist", .0.display())]
     NoDirectory(PathBuf),
-    #[error("it was exchanged for another file while it was opened")]
-    Exchanged,
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -100,37 +100,37 @@ impl AtomicFile {
     /// The directory or file is missing or not writable.
     pub fn open(path: &Path) -> Result<AtomicFile, OutputError> {
         let fail = |reason| OutputError { path: path.to_owned(), reason };
-        let target = links::resolve(path).map_err(|e| fail(e.into()))?;
-        let open = || OpenOptions::new().write(true).open(&target).map_err(|e| fail(e.into()));
-        let existing = match fs::metadata(&target) {
-            Ok(found) if found.is_dir() => return Err(fail(Reason::Directory)),
-            Ok(found) => {
-                let file = open()?;
-                let opened = file.metadata().map_err(|e| fail(e.into()))?;
-                if (opened.dev(), opened.ino()) != (found.dev(), found.ino()) {
-                    return Err(fail(Reason::Exchanged));
-                }
+        let io = |e: io::Error| fail(e.into());
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let location = Location::resolve(path).map_err(|e| match directory {
+            Some(directory) if e.kind() == io::ErrorKind::NotFound && !directory.is_dir() => {
+                fail(Reason::NoDirectory(directory.to_owned()))
+            }
+            _ => io(e),
+        })?;
+        let existing = match location.metadata().map_err(io)? {
+            Some(found) if found.is_dir() => return Err(fail(Reason::Directory)),
+            Some(_) => {
+                // Waits for the reader of a FIFO.
+                let file = location.write_when_ready(&|| false).map_err(io)?;
+                let opened = file.metadata().map_err(io)?;
                 if !opened.is_file() {
-                    return Ok(AtomicFile { path: path.to_owned(), file, partial: None, existing: None });
+                    let path = path.to_owned();
+                    return Ok(AtomicFile { path, location, file, partial: None, existing: None });
                 }
                 Some((file, opened))
             }
-            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
-            Err(e) => return Err(fail(e.into())),
+            None => None,
         };
-        let directory = links::directory(&target);
-        if !directory.is_dir() {
-            return Err(fail(Reason::NoDirectory(directory)));
-        }
-        let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let partial =
-            directory.join(format!(".{name}.{:016x}.part", RandomState::new().build_hasher().finish()));
+        let name = location.name().to_string_lossy();
+        let name = format!(".{name}.{:016x}.part", RandomState::new().build_hasher().finish());
+        let partial = location.sibling(name).map_err(io)?;
         let mode = if existing.is_some() { 0o600 } else { 0o666 };
-        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(&partial);
-        let file = file.map_err(|e| fail(e.into()))?;
-        let mut output = AtomicFile { path: target, file, partial: Some(partial), existing: None };
+        let file = partial.create_new(mode).map_err(io)?;
+        let path = path.to_owned();
+        let mut output = AtomicFile { path, location, file, partial: Some(partial), existing: None };
         if let Some((existing, metadata)) = existing {
-            let is_kept = output.take_owner_and_mode(&metadata).map_err(|e| fail(e.into()))?;
+            let is_kept = output.take_owner_and_mode(&metadata).map_err(io)?;
             output.existing = Some(existing).filter(|_| !is_kept);
         }
         Ok(output)
@@ -173,7 +173,7 @@ impl AtomicFile {
             let copied = self.file.rewind().and_then(|()| existing.set_len(0));
             copied.and_then(|()| io::copy(&mut self.file, existing)).map_err(|e| fail(&self.path, e))?;
         } else if let Some(partial) = &self.partial {
-            fs::rename(partial, &self.path).map_err(|e| fail(&self.path, e))?;
+            partial.rename_to(&self.location).map_err(|e| fail(&self.path, e))?;
             self.partial = None;
         }
         Ok(())
@@ -183,7 +183,7 @@ impl AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(partial) = &self.partial {
-            let _ = fs::remove_file(partial);
+            let _ = partial.remove();
         }
     }
 }
@@ -249,7 +249,7 @@ mod tests {
         let inode = fs::metadata(&path).unwrap().ino();
         let mut output = AtomicFile::open(&path).unwrap();
         // As after a refused fchown.
-        output.existing = Some(OpenOptions::new().write(true).open(&path).unwrap());
+        output.existing = Some(fs::OpenOptions::new().write(true).open(&path).unwrap());
         output.write_with(|out| out.write_all(b"new")).unwrap();
         assert_eq!(
             (fs::read_to_string(&path).unwrap().as_str(), fs::metadata(&path).unwrap().ino()),

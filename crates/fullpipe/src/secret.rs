@@ -1,7 +1,6 @@
 //! Secrets are read from files, since command lines are visible to all users of the host.
 
 use crate::failure::Failure;
-use fullpipe_kernel::files;
 use std::path::Path;
 
 /// The first line of a private, regular file of bounded size.
@@ -9,7 +8,7 @@ pub fn read(path: &Path) -> Result<String, Failure> {
     let fail = |e: &dyn std::fmt::Display| {
         Failure::usage(format!("cannot read the secret in {}: {e}", path.display()))
     };
-    let bytes = files::read_secret(path).map_err(|e| fail(&e))?;
+    let bytes = fullpipe_files::read_secret(path).map_err(|e| fail(&e))?;
     let text = String::from_utf8(bytes).map_err(|_| fail(&"not text (UTF-8)"))?;
     match text.lines().next().map(str::trim) {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),

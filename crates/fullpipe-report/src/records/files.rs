@@ -1,16 +1,15 @@
 //! Log rotation: `closed.jsonl` is the current file, `closed.1.jsonl` the one before it, and so on.
 
-use crate::links;
+use fullpipe_files::Location;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The current file and the rotated ones before it.
 #[derive(Debug)]
 pub(super) struct Files {
-    path: PathBuf,
+    current: Location,
     /// Maximum number of files, the current one included.
     max_files: u32,
 }
@@ -21,33 +20,33 @@ impl Files {
     /// # Errors
     /// A link or the file belongs to another user in a directory that everybody may write.
     pub(super) fn at(path: &Path, max_files: u32) -> io::Result<Files> {
-        Ok(Files { path: links::resolve(path)?, max_files: max_files.max(1) })
+        Ok(Files { current: Location::resolve(path)?, max_files: max_files.max(1) })
     }
 
-    /// Path of the current file.
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    /// The current file.
+    pub(super) fn current(&self) -> &Location {
+        &self.current
     }
 
     /// Whether the path is a pipe or a device: these are written in place and never rotated.
     pub(super) fn is_special(&self) -> io::Result<bool> {
-        match fs::metadata(&self.path) {
-            Ok(metadata) if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
-            Ok(metadata) => Ok(!metadata.is_file()),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(e),
+        match self.current.metadata()? {
+            Some(metadata) if metadata.is_dir() => Err(ErrorKind::IsADirectory.into()),
+            Some(metadata) => Ok(!metadata.is_file()),
+            None => Ok(false),
         }
     }
 
-    /// Path of the `n`th file before the current one.
-    fn earlier(&self, n: u32) -> PathBuf {
-        let mut name = OsString::from(self.path.file_stem().unwrap_or_default());
+    /// The `n`th file before the current one.
+    fn earlier(&self, n: u32) -> io::Result<Location> {
+        let path = Path::new(self.current.name());
+        let mut name = OsString::from(path.file_stem().unwrap_or_default());
         name.push(format!(".{n}"));
-        if let Some(extension) = self.path.extension() {
+        if let Some(extension) = path.extension() {
             name.push(".");
             name.push(extension);
         }
-        self.path.with_file_name(name)
+        self.current.sibling(name)
     }
 
     /// Renames each file to the next number and drops the oldest.
@@ -57,17 +56,17 @@ impl Files {
             outcome => outcome,
         };
         if self.max_files == 1 {
-            return ignore_missing(fs::remove_file(&self.path));
+            return ignore_missing(self.current.remove());
         }
         for n in (1..self.max_files - 1).rev() {
-            ignore_missing(fs::rename(self.earlier(n), self.earlier(n + 1)))?;
+            ignore_missing(self.earlier(n)?.rename_to(&self.earlier(n + 1)?))?;
         }
-        ignore_missing(fs::rename(&self.path, self.earlier(1)))
+        ignore_missing(self.current.rename_to(&self.earlier(1)?))
     }
 
-    /// Creates a file at `path` with mode 0600: it lists which hosts communicated.
-    pub(super) fn create(path: &Path) -> io::Result<File> {
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
+    /// Creates the current file with mode 0600: it lists which hosts communicated.
+    pub(super) fn create(&self) -> io::Result<File> {
+        self.current.create_new(0o600)
     }
 }
 
@@ -77,6 +76,7 @@ mod tests {
 
     #[test]
     fn link_of_another_user_in_a_shared_directory_is_refused() {
+        use std::fs;
         use std::os::unix::fs::{PermissionsExt, lchown, symlink};
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
@@ -90,11 +90,13 @@ mod tests {
 
     #[test]
     fn rotation_keeps_the_newest_files() {
+        use std::fs;
         let dir = tempfile::tempdir().unwrap();
+        let current = dir.path().join("closed.jsonl");
         let files = Files::at(&dir.path().join("closed.jsonl"), 3).unwrap();
         for text in ["a", "b", "c", "d"] {
             files.rotate().unwrap();
-            fs::write(files.path(), text).unwrap();
+            fs::write(&current, text).unwrap();
         }
         let mut found: Vec<_> = fs::read_dir(dir.path())
             .unwrap()
@@ -106,6 +108,6 @@ mod tests {
         assert_eq!(found, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
         let one = Files::at(&dir.path().join("closed.jsonl"), 1).unwrap();
         one.rotate().unwrap();
-        assert!(!one.path().exists() && dir.path().join("closed.1.jsonl").exists());
+        assert!(!current.exists() && dir.path().join("closed.1.jsonl").exists());
     }
 }

@@ -11,6 +11,7 @@ use super::reader::ReadSummary;
 use super::sample::{self, Sample, received, sent};
 use super::writer::Rotation;
 use fullpipe_experiment::connection::{Connection, Direction, Point};
+use fullpipe_files::Location;
 use fullpipe_units::{Rate, Span};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::column::writer::ColumnWriter;
@@ -22,10 +23,10 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::record::{Field, Row};
 use parquet::schema::types::Type;
 use serde::Serialize;
-use std::fs::{self, File};
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Connections of a row group. They stay in memory, 2 kB each, until the group is full.
@@ -42,7 +43,7 @@ pub(super) struct Rows {
 
 /// An incomplete file; deleted on drop unless it was completed.
 struct Unfinished {
-    path: PathBuf,
+    location: Location,
     writer: SerializedFileWriter<File>,
     rows: u64,
     is_complete: bool,
@@ -50,23 +51,24 @@ struct Unfinished {
 
 impl std::fmt::Debug for Unfinished {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unfinished").field("path", &self.path).field("rows", &self.rows).finish()
+        f.debug_struct("Unfinished").field("location", &self.location).field("rows", &self.rows).finish()
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.is_complete {
-            let _ = fs::remove_file(&self.path);
+            let _ = self.location.remove();
         }
     }
 }
 
 impl Unfinished {
     fn create(files: &Files) -> io::Result<Unfinished> {
-        let name = files.path().file_name().unwrap_or_default().to_string_lossy();
-        let path = files.path().with_file_name(format!(".{name}.{}.part", std::process::id()));
-        let file = Files::create(&path)?;
+        let name = files.current().name().to_string_lossy();
+        let random = RandomState::new().build_hasher().finish();
+        let location = files.current().sibling(format!(".{name}.{random:016x}.part"))?;
+        let file = location.create_new(0o600)?;
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(format!("fullpipe {}", env!("CARGO_PKG_VERSION")))
@@ -74,9 +76,9 @@ impl Unfinished {
         let writer = schema()
             .and_then(|schema| SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties)));
         match writer {
-            Ok(writer) => Ok(Unfinished { path, writer, rows: 0, is_complete: false }),
+            Ok(writer) => Ok(Unfinished { location, writer, rows: 0, is_complete: false }),
             Err(e) => {
-                let _ = fs::remove_file(&path);
+                let _ = location.remove();
                 Err(io_error(e))
             }
         }
@@ -130,7 +132,7 @@ impl Rows {
         let Some(mut current) = self.current.take() else { return Ok(()) };
         current.writer.finish().map_err(io_error)?;
         self.files.rotate()?;
-        fs::rename(&current.path, self.files.path())?;
+        current.location.rename_to(self.files.current())?;
         current.is_complete = true;
         *written += current.rows;
         Ok(())
@@ -374,13 +376,13 @@ mod tests {
     fn rows_read_back_and_the_file_appears_when_complete() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("closed.parquet");
-        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }).unwrap();
+        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }, &|| false).unwrap();
         for number in 1..=20 {
             writer.write(&connection(number)).unwrap();
         }
         assert!(!path.exists() && writer.written() == 0);
         assert_eq!(writer.finish().unwrap(), 20);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
         let reader = SerializedFileReader::new(File::open(&path).unwrap()).unwrap();
         let rows: Vec<_> = reader.get_row_iter(None).unwrap().map(Result::unwrap).collect();
         assert_eq!(rows.len(), 20);
@@ -394,7 +396,7 @@ mod tests {
         assert_eq!(row.get_string(at("limited_by")).unwrap(), "bandwidth");
         assert!(row.get_string(at("container")).is_err(), "unknown is null");
         // A file that was never completed leaves nothing.
-        drop(Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }).unwrap());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        drop(Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }, &|| false).unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

@@ -197,7 +197,7 @@ mod tests {
     fn written(name: &str) -> Distributions {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(name);
-        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 1 }).unwrap();
+        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 1 }, &|| false).unwrap();
         (1..=50).for_each(|n| writer.write(&connection(n)).unwrap());
         writer.finish().unwrap();
         let mut all = Distributions::default();

@@ -6,7 +6,7 @@ use super::lines;
 use super::parquet::Rows;
 use fullpipe_experiment::connection::Connection;
 use std::fmt::{self, Display, Formatter};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Stdout, Write};
 use std::path::Path;
 
@@ -35,6 +35,11 @@ enum Reason {
 impl std::error::Error for RecordsError {}
 
 impl RecordsError {
+    /// Whether it was stopped before the FIFO had a reader.
+    pub fn is_stopped(&self) -> bool {
+        matches!(&self.reason, Reason::Io(e) if e.kind() == io::ErrorKind::Interrupted)
+    }
+
     /// Whether the reading end of the pipe was closed.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(&self.reason, Reason::Io(e) if e.kind() == io::ErrorKind::BrokenPipe)
@@ -94,11 +99,16 @@ enum Target {
 const WRITE_BYTES: usize = 1 << 18;
 
 impl Writer {
-    /// Opens `path` for writing; `-` is standard output. An existing file is rotated.
+    /// Opens `path` for writing; `-` is standard output. An existing file is rotated. A FIFO is opened
+    /// when it has a reader, or not at all once `should_stop` returns true.
     ///
     /// # Errors
     /// The extension is not that of a records format, or the path cannot be written.
-    pub fn open(path: &Path, rotation: Rotation) -> Result<Writer, RecordsError> {
+    pub fn open(
+        path: &Path,
+        rotation: Rotation,
+        should_stop: &dyn Fn() -> bool,
+    ) -> Result<Writer, RecordsError> {
         let name =
             if path.as_os_str() == "-" { "standard output".to_owned() } else { path.display().to_string() };
         let fail = |reason| RecordsError { path: name.clone(), reason };
@@ -107,13 +117,12 @@ impl Writer {
         let sink = if path.as_os_str() == "-" {
             Sink::lines(Target::Stdout(io::stdout()), rotation)
         } else if files.is_special().map_err(|e| fail(Reason::Io(e)))? {
-            let stream =
-                OpenOptions::new().write(true).open(files.path()).map_err(|e| fail(Reason::Io(e)))?;
+            let stream = files.current().write_when_ready(should_stop).map_err(|e| fail(Reason::Io(e)))?;
             Sink::lines(Target::Stream(stream), rotation)
         } else {
             match extension.as_deref() {
                 Some("jsonl" | "ndjson") => {
-                    let file = files.rotate().and_then(|()| Files::create(files.path()));
+                    let file = files.rotate().and_then(|()| files.create());
                     let file = file.map_err(|e| fail(Reason::Io(e)))?;
                     Sink::lines(Target::Files(files, file, 0), rotation)
                 }
@@ -200,7 +209,7 @@ impl Lines {
                 && *bytes > 0
             {
                 files.rotate()?;
-                (*file, *bytes) = (Files::create(files.path())?, 0);
+                (*file, *bytes) = (files.create()?, 0);
             }
         }
         self.pending.extend_from_slice(&self.line);
@@ -216,13 +225,18 @@ impl Lines {
         let outcome = match &mut self.target {
             Target::Stdout(out) => out.write_all(&self.pending).and_then(|()| out.flush()),
             Target::Stream(out) => out.write_all(&self.pending),
-            Target::Files(_, file, bytes) => match file.write_all(&self.pending) {
-                Ok(()) => {
+            Target::Files(_, file, bytes) => match write_counted(&mut *file, &self.pending) {
+                (_, Ok(())) => {
                     *bytes += length;
                     Ok(())
                 }
                 // A partial line would not be a record: cut the file back to its complete lines.
-                Err(e) => file.set_len(*bytes).and(Err(e)),
+                (done, Err(e)) => {
+                    let (length, count) = complete_lines(&self.pending[..done]);
+                    *bytes += length;
+                    *written += count;
+                    file.set_len(*bytes).and(Err(e))
+                }
             },
         };
         // Failed lines are not retried.
@@ -230,6 +244,26 @@ impl Lines {
         let records = std::mem::take(&mut self.records);
         outcome.inspect(|()| *written += records)
     }
+}
+
+/// Bytes and number of the complete lines at the start of `bytes`.
+fn complete_lines(bytes: &[u8]) -> (u64, u64) {
+    let end = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
+    (end as u64, bytes[..end].iter().filter(|&&b| b == b'\n').count() as u64)
+}
+
+/// Writes all of `bytes`, and returns how many were written before an error.
+fn write_counted(mut out: impl Write, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match out.write(&bytes[done..]) {
+            Ok(0) => return (done, Err(io::ErrorKind::WriteZero.into())),
+            Ok(length) => done += length,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return (done, Err(e)),
+        }
+    }
+    (done, Ok(()))
 }
 
 #[cfg(test)]
@@ -242,11 +276,61 @@ mod tests {
         fs::read_to_string(path).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect()
     }
 
+    /// A disk with this much room.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match bytes.len().min(self.0).min(7) {
+                0 => Err(io::ErrorKind::StorageFull.into()),
+                length => {
+                    self.0 -= length;
+                    Ok(length)
+                }
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn complete_lines_that_fit_on_a_full_disk_are_kept() {
+        let lines = b"first\nsecond\nthird\n";
+        for (room, kept) in [(0, (0, 0)), (5, (0, 0)), (6, (6, 1)), (12, (6, 1)), (18, (13, 2))] {
+            let (done, outcome) = write_counted(Disk(room), lines);
+            assert_eq!(outcome.unwrap_err().kind(), io::ErrorKind::StorageFull);
+            assert_eq!((done, complete_lines(&lines[..done])), (room, kept));
+        }
+        assert!(matches!(write_counted(Disk(19), lines), (19, Ok(()))));
+    }
+
+    #[test]
+    fn a_fifo_without_a_reader_is_waited_for_until_asked_to_stop() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("closed.jsonl");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let asked = std::cell::Cell::new(0);
+        let should_stop = || {
+            asked.set(asked.get() + 1);
+            asked.get() == 3
+        };
+        let error = Writer::open(&fifo, Rotation { bytes: 1000, files: 1 }, &should_stop).unwrap_err();
+        assert!(error.is_stopped() && asked.get() == 3, "{error}");
+        let path = fifo.clone();
+        let reader = std::thread::spawn(move || fs::read_to_string(path).unwrap());
+        let mut writer = Writer::open(&fifo, Rotation { bytes: 1000, files: 1 }, &|| false).unwrap();
+        writer.write(&connection(1)).unwrap();
+        writer.finish().unwrap();
+        assert_eq!(reader.join().unwrap().lines().count(), 1);
+    }
+
     #[test]
     fn written_records_read_back_and_name_their_schema() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("closed.jsonl");
-        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }).unwrap();
+        let mut writer = Writer::open(&path, Rotation { bytes: 1 << 20, files: 2 }, &|| false).unwrap();
         let records: Vec<Connection> = (1..=20).map(connection).collect();
         for record in &records {
             writer.write(record).unwrap();
@@ -265,7 +349,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("closed.jsonl");
         fs::write(&path, "earlier\n").unwrap();
-        let mut writer = Writer::open(&path, Rotation { bytes: 5000, files: 4 }).unwrap();
+        let mut writer = Writer::open(&path, Rotation { bytes: 5000, files: 4 }, &|| false).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join("closed.1.jsonl")).unwrap(), "earlier\n");
         for number in 1..=40 {
             writer.write(&connection(number)).unwrap();
@@ -290,9 +374,9 @@ mod tests {
         for (name, expected) in
             [("x.csv", ".jsonl"), ("x", ".jsonl"), ("no/x.jsonl", "No such file"), ("", "directory")]
         {
-            let error = Writer::open(&dir.path().join(name), rotation).unwrap_err().to_string();
+            let error = Writer::open(&dir.path().join(name), rotation, &|| false).unwrap_err().to_string();
             assert!(error.contains(expected), "{name}: {error}");
         }
-        Writer::open(Path::new("/dev/null"), rotation).unwrap().write(&connection(1)).unwrap();
+        Writer::open(Path::new("/dev/null"), rotation, &|| false).unwrap().write(&connection(1)).unwrap();
     }
 }

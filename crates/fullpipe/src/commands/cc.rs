@@ -289,7 +289,7 @@ fn describe(socket: &Socket) -> String {
 fn record(file: PathBuf, perturb: bool, command: &[String]) -> Result<(), Failure> {
     let kernel = kernel::Kernel::detect().map_err(failure)?;
     let recorder = Recorder::start(oracle::NAME, perturb, &kernel).map_err(failure)?;
-    let to = File::create(&file)
+    let to = fullpipe_files::create(&file)
         .map_err(|error| Failure::usage(format!("cannot create {}: {error}", file.display())))?;
     let mut writer = Writer::new(BufWriter::new(to))
         .map_err(|error| Failure::usage(format!("cannot write {}: {error}", file.display())))?;

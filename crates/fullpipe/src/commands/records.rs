@@ -119,8 +119,16 @@ impl Args {
         };
         // The programs before the file: if they cannot be loaded, no file is rotated.
         let closings = Closings::start(&Settings { namespace, ring_bytes }).map_err(|e| impossible(&e))?;
-        let writer =
-            Writer::open(&self.file, Rotation { bytes: size, files: self.files }).map_err(Failure::usage)?;
+        let rotation = Rotation { bytes: size, files: self.files };
+        let began = Instant::now();
+        let ended = || self.length.is_some_and(|l| began.elapsed().as_nanos() >= u128::from(l.as_nanos()));
+        let writer = match Writer::open(&self.file, rotation, &|| stop.load(Relaxed) || ended()) {
+            Err(e) if e.is_stopped() => {
+                eprintln!("no record was written: {} had no reader", self.file.display());
+                return Ok(());
+            }
+            writer => writer.map_err(Failure::usage)?,
+        };
         let collector = RefCell::new(Collector {
             records: Records::new(filter, anonymiser, now()),
             writer,
@@ -129,8 +137,6 @@ impl Args {
             failure: None,
         });
         eprintln!("recording connections as they close; Ctrl-C or --for ends it");
-        let began = Instant::now();
-        let ended = || self.length.is_some_and(|l| began.elapsed().as_nanos() >= u128::from(l.as_nanos()));
         let outcome = closings.follow(
             |closed| collector.borrow_mut().record(&closed),
             |_| {

@@ -4,7 +4,6 @@ use crate::failure::Failure;
 use fullpipe_net::server::{self, Config, Event, Limits, Network, Server};
 use fullpipe_net::signals;
 use fullpipe_units::{Bytes, Rate, Span};
-use std::fs::File;
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -118,10 +117,7 @@ impl Args {
 fn logger(file: Option<PathBuf>, json: bool) -> Result<impl Fn(&Event) + Send + Sync + 'static, Failure> {
     let file = file
         .map(|path| {
-            File::options()
-                .append(true)
-                .create(true)
-                .open(&path)
+            fullpipe_files::append(&path)
                 .map_err(|e| Failure::usage(format!("cannot open --log {}: {e}", path.display())))
         })
         .transpose()?

@@ -4,7 +4,6 @@ use crate::failure::Failure;
 use fullpipe_mesh::export;
 use fullpipe_mesh::message::Table;
 use fullpipe_mesh::store::Store;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
@@ -58,7 +57,7 @@ impl Args {
         };
         let store = Store::read(&self.store).map_err(Failure::usage)?;
         let history = store.history(i64::MIN..i64::MAX).map_err(|e| Failure::Impossible(e.to_string()))?;
-        let written = File::create(&self.out).and_then(|file| {
+        let written = fullpipe_files::create(&self.out).and_then(|file| {
             let mut out = BufWriter::new(file);
             write(&export::columns(&history, table), &mut out)?;
             out.flush()

@@ -3,7 +3,8 @@
 //! A path is resolved once, to its directory and its last name ([`Location::resolve`]); every later
 //! operation uses the open directory and does not follow links. Symbolic links are followed as the
 //! kernel does with `fs.protected_symlinks`, whatever that is set to: in a sticky directory such as
-//! `/tmp`, only links of the calling user or of the directory's owner.
+//! `/tmp`, only links of the calling user, of root or of the directory's owner. The same holds for
+//! the file itself, as with `fs.protected_regular` and `fs.protected_fifos`.
 //!
 //! Do not call `fs::canonicalize` before opening a file: it reads links in user space, where the
 //! kernel cannot refuse them.
@@ -11,18 +12,23 @@
 //! * Write or replace a file: [`Location::resolve`], then [`create_new`](Location::create_new) a
 //!   [`sibling`](Location::sibling) and [`rename`](Location::rename_to) it, or
 //!   [`write`](Location::write).
+//! * Write to a file as a shell's `>` or `>>`: [`create`], [`append`].
 //! * Read a file named by a user: [`open_regular`], which never waits for a FIFO or a device.
 //! * Read a bounded file, such as a configuration: [`read_bounded`].
 //! * Read a secret: [`read_secret`], which also refuses files that other users can read.
 
+#![forbid(unsafe_code)]
+
 use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, openat, readlinkat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
 use std::collections::VecDeque;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path};
 use std::time::Duration;
@@ -31,13 +37,11 @@ use std::time::Duration;
 const MAX_LINKS: u32 = 40;
 /// Sticky and writable by others: the directories in which links are restricted (`may_follow_link`
 /// in fs/namei.c).
-const STICKY_AND_SHARED: u32 = libc::S_ISVTX | libc::S_IWOTH;
+const STICKY_AND_SHARED: u32 = 0o1002;
 /// Maximum length of a secret's file in bytes.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
 /// How often a FIFO is checked for a reader.
 const READER_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// `PROC_SUPER_MAGIC` (linux/magic.h).
-const PROC_SUPER_MAGIC: i64 = 0x9fa0;
 
 /// A file name in an open directory. Operations on it are not affected by later changes of the
 /// path.
@@ -58,13 +62,13 @@ impl Location {
     /// directories.
     pub fn resolve(path: &Path) -> io::Result<Location> {
         let mut pending: VecDeque<OsString> = VecDeque::new();
-        let mut directory = open_directory(libc::AT_FDCWD, OsStr::new("."))?;
+        let mut directory = open_directory(AT_FDCWD, OsStr::new("."))?;
         let mut links = 0;
         prepend(&mut pending, path, &mut directory)?;
         while let Some(name) = pending.pop_front() {
             let is_last = pending.is_empty();
             if name == ".." {
-                directory = open_directory(directory.as_raw_fd(), &name)?;
+                directory = open_directory(&directory, &name)?;
                 continue;
             }
             let entry = match open_entry(&directory, &name) {
@@ -73,12 +77,13 @@ impl Location {
                 }
                 entry => entry?,
             };
-            let status = stat(&entry)?;
-            if status.st_mode & libc::S_IFMT != libc::S_IFLNK {
+            let status = fstat(&entry)?;
+            if kind(&status) != SFlag::S_IFLNK {
                 if is_last {
+                    check_owner(&fstat(&directory)?, &status, &name)?;
                     return Ok(Location { directory, name, magic: false });
                 }
-                directory = open_directory(directory.as_raw_fd(), &name)?;
+                directory = open_directory(&directory, &name)?;
                 continue;
             }
             links += 1;
@@ -88,17 +93,17 @@ impl Location {
             // Links in procfs stand for open files: only for files on disk is their text a path.
             if is_procfs(&directory)? {
                 if is_last {
-                    let opened = stat(&open_at(&directory, &name, libc::O_PATH, 0)?)?;
-                    if opened.st_mode & libc::S_IFMT == libc::S_IFREG {
+                    let opened = fstat(open_at(&directory, &name, OFlag::O_PATH, 0)?)?;
+                    if kind(&opened) == SFlag::S_IFREG {
                         prepend(&mut pending, Path::new(&read_link(&entry)?), &mut directory)?;
                         continue;
                     }
                     return Ok(Location { directory, name, magic: true });
                 }
-                directory = open_at(&directory, &name, libc::O_PATH | libc::O_DIRECTORY, 0)?;
+                directory = open_at(&directory, &name, OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?;
                 continue;
             }
-            check_link(&stat(&directory)?, &status, &name)?;
+            check_owner(&fstat(&directory)?, &status, &name)?;
             prepend(&mut pending, Path::new(&read_link(&entry)?), &mut directory)?;
         }
         Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))
@@ -123,7 +128,7 @@ impl Location {
     /// # Errors
     /// The error of openat(2).
     pub fn write(&self) -> io::Result<File> {
-        Ok(self.open(libc::O_WRONLY | libc::O_NONBLOCK | libc::O_NOCTTY, 0)?.into())
+        Ok(self.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY, 0)?.into())
     }
 
     /// As [`write`](Self::write), but waits for the reader of a FIFO until `should_stop` returns
@@ -134,10 +139,10 @@ impl Location {
     pub fn write_when_ready(&self, should_stop: &dyn Fn() -> bool) -> io::Result<File> {
         let file = loop {
             match self.write() {
-                Err(e) if e.raw_os_error() == Some(libc::ENXIO) && !should_stop() => {
+                Err(e) if e.raw_os_error() == Some(Errno::ENXIO as i32) && !should_stop() => {
                     std::thread::sleep(READER_POLL_INTERVAL);
                 }
-                Err(e) if e.raw_os_error() == Some(libc::ENXIO) => {
+                Err(e) if e.raw_os_error() == Some(Errno::ENXIO as i32) => {
                     return Err(io::Error::new(
                         io::ErrorKind::Interrupted,
                         "stopped while waiting for a reader",
@@ -146,20 +151,17 @@ impl Location {
                 file => break file?,
             }
         };
-        // SAFETY: fcntl(2) with integer arguments on an open descriptor.
-        unsafe {
-            let flags = Errno::result(libc::fcntl(file.as_raw_fd(), libc::F_GETFL))?;
-            Errno::result(libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK))?;
-        }
+        let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
+        fcntl(&file, FcntlArg::F_SETFL(flags & !OFlag::O_NONBLOCK))?;
         Ok(file)
     }
 
-    /// Creates a file with this mode (before the umask).
+    /// Creates a file with this mode (before the umask), for reading and writing.
     ///
     /// # Errors
     /// `AlreadyExists`, and other errors of openat(2).
     pub fn create_new(&self, mode: u32) -> io::Result<File> {
-        Ok(self.open(libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL, mode)?.into())
+        Ok(self.open(OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL, mode)?.into())
     }
 
     /// The file's metadata; `None` if it does not exist.
@@ -167,7 +169,7 @@ impl Location {
     /// # Errors
     /// The error of fstat(2).
     pub fn metadata(&self) -> io::Result<Option<std::fs::Metadata>> {
-        match self.open(libc::O_PATH, 0) {
+        match self.open(OFlag::O_PATH, 0) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             file => Ok(Some(File::from(file?).metadata()?)),
         }
@@ -178,18 +180,7 @@ impl Location {
     /// # Errors
     /// The error of renameat(2).
     pub fn rename_to(&self, to: &Location) -> io::Result<()> {
-        let (from_name, to_name) = (c_name(&self.name)?, c_name(&to.name)?);
-        // SAFETY: both names end with a zero byte and outlive the call; the descriptors are open.
-        let result = unsafe {
-            libc::renameat(
-                self.directory.as_raw_fd(),
-                from_name.as_ptr(),
-                to.directory.as_raw_fd(),
-                to_name.as_ptr(),
-            )
-        };
-        Errno::result(result)?;
-        Ok(())
+        Ok(renameat(&self.directory, &*self.name, &to.directory, &*to.name)?)
     }
 
     /// Removes the file.
@@ -197,16 +188,48 @@ impl Location {
     /// # Errors
     /// The error of unlinkat(2).
     pub fn remove(&self) -> io::Result<()> {
-        let name = c_name(&self.name)?;
-        // SAFETY: the name ends with a zero byte and outlives the call; the descriptor is open.
-        Errno::result(unsafe { libc::unlinkat(self.directory.as_raw_fd(), name.as_ptr(), 0) })?;
-        Ok(())
+        Ok(unlinkat(&self.directory, &*self.name, UnlinkatFlags::NoRemoveDir)?)
     }
 
-    fn open(&self, flags: i32, mode: u32) -> io::Result<OwnedFd> {
-        let follow = if self.magic { 0 } else { libc::O_NOFOLLOW };
+    /// Opens the file for writing, or creates it with mode 0666 (before the umask). Waits for the
+    /// reader of a FIFO.
+    fn write_or_create(&self) -> io::Result<File> {
+        if self.metadata()?.is_none() {
+            return self.create_new(0o666);
+        }
+        let file = self.write_when_ready(&|| false)?;
+        // Another file may have taken the name since the path was resolved.
+        check_owner(&fstat(&self.directory)?, &fstat(&file)?, &self.name)?;
+        Ok(file)
+    }
+
+    fn open(&self, flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
+        let follow = if self.magic { OFlag::empty() } else { OFlag::O_NOFOLLOW };
         open_at(&self.directory, &self.name, flags | follow, mode)
     }
+}
+
+/// Creates a file for writing or empties an existing one, as `>` does in a shell.
+///
+/// # Errors
+/// As [`Location::resolve`], and the error of openat(2).
+pub fn create(path: &Path) -> io::Result<File> {
+    let file = Location::resolve(path)?.write_or_create()?;
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
+}
+
+/// Opens a file for appending and creates it if it does not exist, as `>>` does in a shell.
+///
+/// # Errors
+/// As [`create`].
+pub fn append(path: &Path) -> io::Result<File> {
+    let file = Location::resolve(path)?.write_or_create()?;
+    let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
+    fcntl(&file, FcntlArg::F_SETFL(flags | OFlag::O_APPEND))?;
+    Ok(file)
 }
 
 /// Opens a regular file for reading. FIFOs, devices and files of procfs are refused without waiting
@@ -215,7 +238,10 @@ impl Location {
 /// # Errors
 /// `InvalidInput` for anything but a regular file, and errors of open(2).
 pub fn open_regular(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
+        .open(path)?;
     if !file.metadata()?.is_file() || is_procfs(&file)? {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -258,7 +284,7 @@ fn prepend(pending: &mut VecDeque<OsString>, path: &Path, directory: &mut OwnedF
     let mut names = Vec::new();
     for component in path.components() {
         match component {
-            Component::RootDir => *directory = open_directory(libc::AT_FDCWD, OsStr::new("/"))?,
+            Component::RootDir => *directory = open_directory(AT_FDCWD, OsStr::new("/"))?,
             Component::ParentDir => names.push(OsString::from("..")),
             Component::Normal(name) => names.push(name.to_owned()),
             Component::CurDir | Component::Prefix(_) => {}
@@ -270,80 +296,53 @@ fn prepend(pending: &mut VecDeque<OsString>, path: &Path, directory: &mut OwnedF
     Ok(())
 }
 
-/// Refuses links that the kernel would refuse with `fs.protected_symlinks` (`may_follow_link` in
+fn kind(status: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(status.st_mode & SFlag::S_IFMT.bits())
+}
+
+/// Refuses links and files that the kernel would refuse with `fs.protected_symlinks`,
+/// `fs.protected_regular` and `fs.protected_fifos` (`may_follow_link` and `may_create_in_sticky` in
 /// fs/namei.c).
-fn check_link(directory: &libc::stat, link: &libc::stat, name: &OsStr) -> io::Result<()> {
-    // SAFETY: takes no arguments and cannot fail.
-    let user = unsafe { libc::geteuid() };
+fn check_owner(directory: &FileStat, entry: &FileStat, name: &OsStr) -> io::Result<()> {
+    let what = match kind(entry) {
+        SFlag::S_IFLNK => "a symbolic link",
+        SFlag::S_IFREG => "a file",
+        SFlag::S_IFIFO => "a FIFO",
+        _ => return Ok(()),
+    };
     let is_restricted = directory.st_mode & STICKY_AND_SHARED == STICKY_AND_SHARED;
-    if is_restricted && link.st_uid != user && link.st_uid != directory.st_uid {
-        let name = crate::printable::line(&name.to_string_lossy()).into_owned();
+    let trusted = [0, directory.st_uid, geteuid().as_raw()];
+    if is_restricted && !trusted.contains(&entry.st_uid) {
         let text = format!(
-            "refusing to follow {name}, a symbolic link of user {} in a shared directory",
-            link.st_uid
+            "refusing {name:?}, {what} of another user ({}) in a directory that everybody may write",
+            entry.st_uid
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
     Ok(())
 }
 
-fn c_name(name: &OsStr) -> io::Result<CString> {
-    CString::new(name.as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
-}
-
-fn open_directory(at: i32, name: &OsStr) -> io::Result<OwnedFd> {
-    open_raw(at, name, libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW, 0)
+fn open_directory(at: impl AsFd, name: &OsStr) -> io::Result<OwnedFd> {
+    open_at(at, name, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, 0)
 }
 
 /// The directory entry itself, even if it is a link.
 fn open_entry(directory: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
-    open_at(directory, name, libc::O_PATH | libc::O_NOFOLLOW, 0)
+    open_at(directory, name, OFlag::O_PATH | OFlag::O_NOFOLLOW, 0)
 }
 
-fn open_at(directory: &OwnedFd, name: &OsStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
-    open_raw(directory.as_raw_fd(), name, flags, mode)
+fn open_at(directory: impl AsFd, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
+    Ok(openat(directory, name, flags | OFlag::O_CLOEXEC, Mode::from_bits_truncate(mode))?)
 }
 
-fn open_raw(at: i32, name: &OsStr, flags: i32, mode: u32) -> io::Result<OwnedFd> {
-    let name = c_name(name)?;
-    // SAFETY: the name ends with a zero byte and outlives the call.
-    let fd = unsafe { libc::openat(at, name.as_ptr(), flags | libc::O_CLOEXEC, mode) };
-    let fd = Errno::result(fd)?;
-    // SAFETY: a new descriptor without another owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-fn stat(file: &OwnedFd) -> io::Result<libc::stat> {
-    let mut status = MaybeUninit::uninit();
-    // SAFETY: the kernel fills in the structure, which outlives the call; it is initialised on success.
-    unsafe {
-        Errno::result(libc::fstat(file.as_raw_fd(), status.as_mut_ptr()))?;
-        Ok(status.assume_init())
-    }
-}
-
-fn is_procfs(file: &impl AsRawFd) -> io::Result<bool> {
-    let mut status = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: the kernel fills in the structure, which outlives the call; it is initialised on success.
-    let status = unsafe {
-        Errno::result(libc::fstatfs(file.as_raw_fd(), status.as_mut_ptr()))?;
-        status.assume_init()
-    };
-    #[allow(clippy::unnecessary_cast, reason = "the type differs by architecture and C library")]
-    Ok(status.f_type as i64 == PROC_SUPER_MAGIC)
+fn is_procfs(file: &impl AsFd) -> io::Result<bool> {
+    Ok(fstatfs(file)?.filesystem_type() == PROC_SUPER_MAGIC)
 }
 
 /// The target of the link that `link` was opened at.
 fn read_link(link: &OwnedFd) -> io::Result<OsString> {
-    let mut target = vec![0u8; libc::PATH_MAX as usize];
-    // SAFETY: the empty path ends with a zero byte; pointer and length describe `target`.
-    let length =
-        unsafe { libc::readlinkat(link.as_raw_fd(), c"".as_ptr(), target.as_mut_ptr().cast(), target.len()) };
-    target.truncate(Errno::result(length)? as usize);
-    if target.is_empty() {
-        return Err(Errno::ENOENT.into());
-    }
-    Ok(OsString::from_vec(target))
+    let target = readlinkat(link, "")?;
+    if target.is_empty() { Err(Errno::ENOENT.into()) } else { Ok(target) }
 }
 
 #[cfg(test)]
@@ -351,6 +350,7 @@ mod tests {
     use super::*;
     use std::fs::{self, Permissions};
     use std::io::Write;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn error(result: io::Result<impl Sized>) -> io::Error {
@@ -378,10 +378,14 @@ mod tests {
             return;
         }
         std::os::unix::fs::lchown(shared.join("directory"), Some(65534), None).unwrap();
-        for path in ["file", "directory/target"] {
+        fs::write(shared.join("own"), "").unwrap();
+        assert_eq!(Location::resolve(&shared.join("own")).unwrap().name(), "own");
+        fs::write(shared.join("planted"), "").unwrap();
+        std::os::unix::fs::chown(shared.join("planted"), Some(65534), None).unwrap();
+        for path in ["file", "directory/target", "planted"] {
             let e = error(Location::resolve(&shared.join(path)));
             assert_eq!(e.kind(), io::ErrorKind::PermissionDenied, "{path}: {e}");
-            assert!(e.to_string().contains("user 65534"), "{e}");
+            assert!(e.to_string().contains("another user (65534)"), "{e}");
         }
         // Without the sticky bit, the link is followed as usual.
         fs::set_permissions(&shared, Permissions::from_mode(0o755)).unwrap();
@@ -395,7 +399,7 @@ mod tests {
         assert!(location.metadata().unwrap().is_none());
         symlink(dir.path().join("target"), shared.join("report")).unwrap();
         assert_eq!(error(location.create_new(0o600)).kind(), io::ErrorKind::AlreadyExists);
-        assert_eq!(error(location.write()).raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(error(location.write()).raw_os_error(), Some(Errno::ELOOP as i32));
         assert_eq!(fs::read_to_string(dir.path().join("target")).unwrap(), "as before");
     }
 
@@ -418,11 +422,36 @@ mod tests {
     }
 
     #[test]
+    fn files_are_emptied_or_appended_to_unless_they_are_of_others() {
+        let (dir, shared) = shared();
+        let path = shared.join("log");
+        create(&path).unwrap().write_all(b"first").unwrap();
+        create(&path).unwrap().write_all(b"one").unwrap();
+        let mut one = append(&path).unwrap();
+        append(&path).unwrap().write_all(b" two").unwrap();
+        one.write_all(b" three").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one two three");
+        append(&shared.join("new")).unwrap().write_all(b"x").unwrap();
+        symlink(dir.path().join("target"), shared.join("link")).unwrap();
+        create(&shared.join("link")).unwrap().write_all(b"own link").unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("target")).unwrap(), "own link");
+        create(Path::new("/dev/null")).unwrap().write_all(b"x").unwrap();
+        if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+            std::os::unix::fs::lchown(shared.join("link"), Some(65534), None).unwrap();
+            for path in [&path, &shared.join("link")] {
+                assert_eq!(error(create(path)).kind(), io::ErrorKind::PermissionDenied);
+                assert_eq!(error(append(path)).kind(), io::ErrorKind::PermissionDenied);
+            }
+            assert_eq!(fs::read_to_string(&path).unwrap(), "one two three");
+        }
+    }
+
+    #[test]
     fn link_loops_end_and_standard_output_can_be_written() {
         let dir = tempfile::tempdir().unwrap();
         symlink(dir.path().join("b"), dir.path().join("a")).unwrap();
         symlink(dir.path().join("a"), dir.path().join("b")).unwrap();
-        assert_eq!(error(Location::resolve(&dir.path().join("a"))).raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(error(Location::resolve(&dir.path().join("a"))).raw_os_error(), Some(Errno::ELOOP as i32));
         let (reader, writer) = io::pipe().unwrap();
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         Location::resolve(Path::new(&path)).unwrap().write().unwrap().write_all(b"x").unwrap();
@@ -444,7 +473,7 @@ mod tests {
             assert_eq!(error(open_regular(path)).kind(), io::ErrorKind::InvalidInput, "{}", path.display());
         }
         let e = error(Location::resolve(&fifo).unwrap().write());
-        assert_eq!(e.raw_os_error(), Some(libc::ENXIO), "no reader: {e}");
+        assert_eq!(e.raw_os_error(), Some(Errno::ENXIO as i32), "no reader: {e}");
     }
 
     #[test]
