@@ -50,6 +50,23 @@ fuzz_target!(|bytes: &[u8]| {
             if matches!(request.method.as_str(), "GET" | "HEAD") {
                 assert_eq!(request.framing, Framing::Length(0), "nothing of it can be the next request");
             }
+            if let Some(host) = &request.host
+                && fullpipe_kernel::local_name::is_local(host)
+            {
+                let name = host.strip_prefix('[').map_or_else(
+                    || host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name),
+                    |rest| rest.split_once(']').expect("a bracket").0,
+                );
+                let own = nix::sys::utsname::uname().unwrap();
+                let name = name.trim_end_matches('.').to_ascii_lowercase();
+                let is_address = name.parse::<std::net::IpAddr>().is_ok();
+                let is_named = name == "localhost" || name.ends_with(".localhost");
+                let is_own = || {
+                    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+                    own.trim().eq_ignore_ascii_case(&name)
+                };
+                assert!(is_address || is_named || is_own(), "{host}");
+            }
             // The same head means the same whatever follows it.
             let longer = [head, b"GET /next HTTP/1.1\r\n\r\n"].concat();
             assert_eq!(RequestHead::parse(&longer), Ok(Some((request, length))));

@@ -40,7 +40,7 @@ pub mod closed;
 pub mod confine;
 pub mod ethtool;
 pub mod facts;
-pub mod files;
+pub mod local_name;
 pub mod netlink;
 pub mod packets;
 pub mod printable;

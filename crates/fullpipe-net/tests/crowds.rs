@@ -58,8 +58,9 @@ fn rude(address: SocketAddr, kind: usize) -> std::io::Result<()> {
         0 => {}
         1 => socket.write_all(&[0x99; 500])?,
         2 => socket.write_all(&cookie.as_bytes()[..11])?,
-        3 => socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: h\r\n\r\n")?,
-        4 => socket.write_all(b"PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nabc")?,
+        3 => socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: localhost\r\n\r\n")?,
+        4 => socket
+            .write_all(b"PUT /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nabc")?,
         _ => {
             socket.write_all(cookie.as_bytes())?;
             socket.read_exact(&mut [0])?;
@@ -115,7 +116,7 @@ fn downloads(address: SocketAddr, count: usize) {
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     for _ in 0..count {
-        socket.write_all(b"GET /download?size=1 HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        socket.write_all(b"GET /download?size=1 HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let (mut answer, mut byte) = (Vec::new(), [0]);
         while !answer.ends_with(b"\r\n\r\n") {
             socket.read_exact(&mut byte).unwrap();

@@ -53,9 +53,9 @@ fn abandoned_slow_requests_release_their_permits() {
         .map(|n| {
             let mut socket = connect(&server);
             let request = match n % 2 {
-                0 => "GET /download?size=1g&rate=8bit HTTP/1.1\r\nHost: h\r\n\r\n",
+                0 => "GET /download?size=1g&rate=8bit HTTP/1.1\r\nHost: localhost\r\n\r\n",
                 _ => {
-                    "PUT /upload?rate=8bit HTTP/1.1\r\nHost: h\r\nContent-Length: 999\r\nExpect: \
+                    "PUT /upload?rate=8bit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\nExpect: \
                         100-continue\r\n\r\n"
                 }
             };
@@ -70,7 +70,7 @@ fn abandoned_slow_requests_release_their_permits() {
             socket
         })
         .collect();
-    let busy = "GET /download?size=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+    let busy = "GET /download?size=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     assert!(exchange(&server, busy).starts_with("HTTP/1.1 503"));
     drop(slow);
     until("the permits were not released", || exchange(&server, busy).starts_with("HTTP/1.1 200"));
@@ -80,12 +80,13 @@ fn abandoned_slow_requests_release_their_permits() {
 #[test]
 fn a_slow_transfer_ends_at_the_time_limit_and_with_the_server() {
     let server = start(Limits { seconds: 1, ..patient() });
-    let slow = "GET /download?size=1g&rate=8bit HTTP/1.1\r\nHost: h\r\n\r\n";
+    let slow = "GET /download?size=1g&rate=8bit HTTP/1.1\r\nHost: localhost\r\n\r\n";
     assert!(exchange(&server, slow).starts_with("HTTP/1.1 200"));
     assert_eq!(server.event("download")["error"], "the time limit was exceeded");
 
     let server = start(patient());
-    let upload = "PUT /upload?rate=8bit HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nabcdefgh";
+    let upload =
+        "PUT /upload?rate=8bit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nabcdefgh";
     let held: Vec<TcpStream> = [slow, upload, slow, upload]
         .iter()
         .map(|request| {
@@ -105,10 +106,7 @@ fn a_rate_below_one_byte_per_second_is_refused() {
     for rate in ["1bit", "0", "3bit"] {
         let answer = exchange(
             &server,
-            &format!(
-                "GET /download?size=1g&rate={rate} HTTP/1.1\r\nHost: \
-            h\r\n\r\n"
-            ),
+            &format!("GET /download?size=1g&rate={rate} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
         );
         assert!(answer.starts_with("HTTP/1.1 400") && answer.contains("at least 8bit"), "{answer}");
     }
@@ -118,12 +116,12 @@ fn a_rate_below_one_byte_per_second_is_refused() {
 fn a_client_that_does_not_read_is_dropped_and_does_not_delay_a_stop() {
     let server = start(Limits { idle: Duration::from_millis(400), ..patient() });
     let mut socket = connect(&server);
-    socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     assert!(server.event("download")["error"].as_str().unwrap().contains("no progress"));
 
     let server = start(patient());
     let mut socket = connect(&server);
-    socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    socket.write_all(b"GET /download?size=1g HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     std::thread::sleep(Duration::from_millis(300));
     stops_with_open_connections(&server);
 }
@@ -132,7 +130,7 @@ fn a_client_that_does_not_read_is_dropped_and_does_not_delay_a_stop() {
 fn a_half_closed_client_gets_its_response() {
     let server = start(Limits::default());
     let mut socket = connect(&server);
-    socket.write_all(b"GET /download?size=300000&rate=2mbit HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+    socket.write_all(b"GET /download?size=300000&rate=2mbit HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     socket.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = Vec::new();
     socket.read_to_end(&mut answer).unwrap();
@@ -142,7 +140,7 @@ fn a_half_closed_client_gets_its_response() {
 #[test]
 fn oversized_uploads_are_refused_in_any_framing() {
     let server = start(Limits { bytes: Some(10), ..Limits::default() });
-    let chunked = "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunked = "PUT /upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
     for body in
         ["B\r\n", "8\r\nabcdefgh\r\n3\r\n", "8\r\nabcdefgh\r\nFFFFFFFFFFFFFFF8\r\n", "FFFFFFFFFFFFFFFF\r\n"]
     {
@@ -152,7 +150,7 @@ fn oversized_uploads_are_refused_in_any_framing() {
             "{body:?}: {answer}"
         );
     }
-    let long = exchange(&server, "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\n\r\n");
+    let long = exchange(&server, "PUT /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n");
     assert!(long.starts_with("HTTP/1.1 413 "), "{long}");
     for body in ["x\r\n", "3\r\nabcd\r\n0\r\n\r\n", "\r\n", "-1\r\n", "3 \r\nabc\r\n0\r\n\r\n"] {
         let answer = exchange(&server, &format!("{chunked}{body}"));
@@ -169,7 +167,7 @@ fn oversized_uploads_are_refused_in_any_framing() {
 fn a_paced_upload_in_small_chunks_keeps_to_the_rate() {
     let server = start(Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..Limits::default() });
     let mut request =
-        "PUT /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "PUT /upload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
             .to_owned();
     request.push_str(&format!("64\r\n{}\r\n", "a".repeat(100)).repeat(500));
     let began = Instant::now();
@@ -188,14 +186,16 @@ fn slow_server(secret: Option<&str>) -> Running {
 #[test]
 fn chunk_framing_is_paced_and_bounded() {
     let server = slow_server(None);
-    let mut request = "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
+    let mut request =
+        "PUT /upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned();
     request.push_str(&format!("1;{}\r\nx\r\n", "e".repeat(1000)).repeat(100));
     let began = Instant::now();
     let answer = exchange(&server, &request);
     assert!(answer.contains("more chunk framing than data"), "{answer}");
     // 64 kB of framing.
     assert!(began.elapsed() >= Duration::from_millis(450), "{:?}", began.elapsed());
-    let small = "PUT /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let small =
+        "PUT /upload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     let answer = exchange(&server, &format!("{small}{}0\r\n\r\n", "1\r\nx\r\n".repeat(2000)));
     assert!(answer.contains("\"bytes\":2000,"), "chunks of a byte: {answer}");
 }
@@ -204,7 +204,7 @@ fn chunk_framing_is_paced_and_bounded() {
 fn pages_and_refusals_are_paced() {
     for secret in [None, Some("secret")] {
         let server = slow_server(secret);
-        let page = "GET / HTTP/1.1\r\nHost: h\r\nAccept: text/html\r\n";
+        let page = "GET / HTTP/1.1\r\nHost: localhost\r\nAccept: text/html\r\n";
         let began = Instant::now();
         let answer =
             exchange(&server, &format!("{}{page}Connection: close\r\n\r\n", format!("{page}\r\n").repeat(5)));
@@ -221,8 +221,8 @@ fn pages_and_refusals_are_paced() {
 #[test]
 fn small_transfers_one_after_the_other_keep_to_the_rate() {
     let server = slow_server(None);
-    let download = "GET /download?size=1000 HTTP/1.1\r\nHost: h\r\n";
-    let upload = "PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n";
+    let download = "GET /download?size=1000 HTTP/1.1\r\nHost: localhost\r\n";
+    let upload = "PUT /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n";
     let close = "Connection: close\r\n\r\n";
     let body = "b".repeat(1000);
     let downloads = format!("{}{download}{close}", format!("{download}\r\n").repeat(59));
@@ -234,7 +234,7 @@ fn small_transfers_one_after_the_other_keep_to_the_rate() {
         // On connections of their own.
         let began = Instant::now();
         for _ in 0..20 {
-            exchange(&server, &format!("GET /download?size=5000 HTTP/1.1\r\nHost: h\r\n{close}"));
+            exchange(&server, &format!("GET /download?size=5000 HTTP/1.1\r\nHost: localhost\r\n{close}"));
         }
         assert!(began.elapsed() >= Duration::from_millis(900), "100 kB in {:?}", began.elapsed());
     }
@@ -245,7 +245,9 @@ fn data_after_a_refusal_is_hardly_read() {
     let server =
         start(Limits { bytes: Some(10), rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() });
     let mut socket = connect(&server);
-    socket.write_all(b"PUT /upload HTTP/1.1\r\nHost: h\r\nContent-Length: 999999999\r\n\r\n").unwrap();
+    socket
+        .write_all(b"PUT /upload HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999999999\r\n\r\n")
+        .unwrap();
     let (block, mut written) = ([0; 65_536], 0);
     while let Ok(n) = socket.write(&block) {
         written += n;
@@ -259,7 +261,7 @@ fn a_dripping_upload_is_ended() {
     let server = start(Limits { idle: Duration::from_millis(400), ..patient() });
     for framing in ["Content-Length: 1000\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n99\r\n"] {
         let mut socket = connect(&server);
-        socket.write_all(format!("PUT /upload HTTP/1.1\r\nHost: h\r\n{framing}").as_bytes()).unwrap();
+        socket.write_all(format!("PUT /upload HTTP/1.1\r\nHost: localhost\r\n{framing}").as_bytes()).unwrap();
         let deadline = Instant::now() + PATIENCE;
         while socket.write_all(b"x").is_ok() {
             assert!(Instant::now() < deadline);
@@ -274,7 +276,7 @@ fn a_dripping_upload_is_ended() {
 fn pages_of_other_sites_get_and_give_nothing() {
     let server = start(patient());
     let from = |site: &str, path: &str| {
-        let fields = format!("Host: h\r\nSec-Fetch-Site: {site}\r\nConnection: close\r\n\r\n");
+        let fields = format!("Host: localhost\r\nSec-Fetch-Site: {site}\r\nConnection: close\r\n\r\n");
         exchange(&server, &format!("GET {path} HTTP/1.1\r\n{fields}"))
     };
     for path in ["/download?size=10", "/transfer/x", "/upload"] {
@@ -286,6 +288,22 @@ fn pages_of_other_sites_get_and_give_nothing() {
 }
 
 #[test]
+fn names_of_other_machines_are_refused_by_loopback() {
+    let server = start(patient());
+    let get = |host: &str| {
+        let fields = format!("Host: {host}\r\nAccept: text/html\r\nConnection: close\r\n\r\n");
+        exchange(&server, &format!("GET / HTTP/1.1\r\n{fields}"))
+    };
+    for host in ["evil.example", "evil.example:5201", "127.0.0.1.evil.example"] {
+        assert!(get(host).starts_with("HTTP/1.1 421 "), "{host}");
+    }
+    for host in ["localhost", "127.0.0.1:5201", "[::1]:5201"] {
+        assert!(get(host).starts_with("HTTP/1.1 200 "), "{host}");
+    }
+    assert!(exchange(&server, "GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
 fn unknown_parameters_are_refused_with_the_known_ones() {
     let server = start(patient());
     for (request, known) in [
@@ -294,7 +312,7 @@ fn unknown_parameters_are_refused_with_the_known_ones() {
         ("PUT /upload?size=1k", "unknown parameter \"size\"; /upload has cc, rate"),
     ] {
         let answer =
-            exchange(&server, &format!("{request} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"));
+            exchange(&server, &format!("{request} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"));
         assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains(known), "{answer}");
     }
 }
@@ -312,13 +330,15 @@ fn ambiguous_messages_are_refused_and_never_split_into_requests() {
         ("HEAD /", "Content-Length: 27\r\n"),
         ("GET /", "Host: other\r\n"),
     ] {
-        let request =
-            format!("{start} HTTP/1.1\r\nHost: h\r\n{fields}\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n");
+        let request = format!(
+            "{start} HTTP/1.1\r\nHost: localhost\r\n{fields}\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n"
+        );
         let answer = exchange(&server, &request);
         assert!(answer.starts_with("HTTP/1.1 400 "), "{fields:?}: {answer}");
         assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{fields:?}: {answer}");
     }
-    let unknown = exchange(&server, "PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n");
+    let unknown =
+        exchange(&server, "PUT /upload HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n");
     assert!(unknown.starts_with("HTTP/1.1 501 "), "{unknown}");
 }
 
@@ -326,13 +346,15 @@ fn ambiguous_messages_are_refused_and_never_split_into_requests() {
 fn head_responses_have_no_body_and_honour_connection_close() {
     let server = start(Limits::default());
     for target in ["/", "/download?size=1000", "/nothing", "/download?size=x", "/transfer/none"] {
-        let answer =
-            exchange(&server, &format!("HEAD {target} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+        let answer = exchange(
+            &server,
+            &format!("HEAD {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+        );
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.contains("Connection: close"), "{head}");
         assert_eq!(body, "", "{target}");
     }
-    let two = "HEAD /download?size=9 HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.0\r\n\r\n";
+    let two = "HEAD /download?size=9 HTTP/1.1\r\nHost: localhost\r\n\r\nGET / HTTP/1.0\r\n\r\n";
     assert_eq!(exchange(&server, two).matches("HTTP/1.1 200").count(), 2);
 }
 

@@ -16,7 +16,7 @@ const BROWSER: &str = "Accept: text/html,application/xhtml+xml,*/*;q=0.8\r\n";
 fn root(server: &Running, method: &str, fields: &str) -> (String, String) {
     let mut socket = TcpStream::connect(server.v4()).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(socket, "{method} / HTTP/1.1\r\nHost: h\r\n{fields}Connection: close\r\n\r\n").unwrap();
+    write!(socket, "{method} / HTTP/1.1\r\nHost: localhost\r\n{fields}Connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -64,7 +64,8 @@ fn without_the_secret_the_page_is_a_401_that_reveals_nothing() {
     assert!(head.starts_with("HTTP/1.1 401 ") && !body.contains("<html"), "{head}");
     // All other resources require the secret.
     let mut socket = TcpStream::connect(server.v4()).unwrap();
-    write!(socket, "GET /download HTTP/1.1\r\nHost: h\r\n{BROWSER}Connection: close\r\n\r\n").unwrap();
+    write!(socket, "GET /download HTTP/1.1\r\nHost: localhost\r\n{BROWSER}Connection: close\r\n\r\n")
+        .unwrap();
     let mut answer = String::new();
     socket.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("<html"), "{answer}");

@@ -425,7 +425,7 @@ fn records_are_collected_exported_and_counted() {
     let address = printed.split("metrics at http://").nth(1).unwrap().split("/metrics").next().unwrap();
     let get = |path: &str| {
         let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
         page

@@ -3,9 +3,10 @@
 use super::family::Page;
 use super::negotiation::{Form, negotiate};
 use super::protobuf;
+use fullpipe_kernel::local_name;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, WWW_AUTHENTICATE};
+use hyper::header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, WWW_AUTHENTICATE};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -245,7 +246,11 @@ impl Server {
     /// When the runtime cannot be started.
     pub fn run(self, pages: &Pages) -> Result<(), ServerError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(ServerError::Runtime)?.block_on(self.serve(pages))
+        let runtime = runtime.map_err(ServerError::Runtime)?;
+        let served = runtime.block_on(self.serve(pages));
+        // A page that is being rendered is not waited for: its thread ends with the process.
+        runtime.shutdown_background();
+        served
     }
 
     async fn serve(self, pages: &Pages) -> Result<(), ServerError> {
@@ -269,6 +274,7 @@ impl Server {
             let (pages, token, tls) =
                 (pages.clone(), self.token.clone(), self.tls.clone().map(TlsAcceptor::from));
             let address = counted_address(peer);
+            let by_loopback = peer.ip().to_canonical().is_loopback();
             number += 1;
             let registration = Registration { connections: connections.clone(), address, number };
             let task = tokio::spawn(async move {
@@ -276,11 +282,11 @@ impl Server {
                 // Errors on a scrape are visible to the scraper.
                 let _ = tokio::time::timeout(SCRAPE_TIMEOUT, async move {
                     match tls {
-                        None => serve_one(stream, pages, token).await,
+                        None => serve_one(stream, pages, token, by_loopback).await,
                         Some(tls) => {
                             let handshake = tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await;
                             if let Ok(Ok(stream)) = handshake {
-                                serve_one(stream, pages, token).await;
+                                serve_one(stream, pages, token, by_loopback).await;
                             }
                         }
                     }
@@ -293,10 +299,15 @@ impl Server {
 }
 
 /// One request per connection: the time between scrapes is too long to keep a connection open.
-async fn serve_one(stream: impl AsyncRead + AsyncWrite + Unpin, pages: Pages, token: Option<Arc<str>>) {
+async fn serve_one(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    pages: Pages,
+    token: Option<Arc<str>>,
+    by_loopback: bool,
+) {
     let answers = service_fn(move |request: Request<Incoming>| {
-        let mut answer =
-            answer(request.method(), request.uri().path(), request.headers(), &pages, token.as_deref());
+        let (path, token) = (request.uri().path(), token.as_deref());
+        let mut answer = answer(request.method(), path, request.headers(), &pages, token, by_loopback);
         let is_front = request.uri().path() == "/" && answer.status() == StatusCode::OK;
         let front = pages.front.clone().filter(|_| is_front);
         async move {
@@ -324,6 +335,7 @@ fn answer(
     headers: &HeaderMap,
     pages: &Pages,
     token: Option<&str>,
+    by_loopback: bool,
 ) -> Response<Full<Bytes>> {
     let plain = |status: StatusCode, text: &'static str| {
         let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
@@ -334,6 +346,12 @@ fn answer(
         response.headers_mut().insert(name, hyper::header::HeaderValue::from_static(value));
         response
     };
+    // Without this a page of another site could make its own name resolve to this machine, and then
+    // read the answers (DNS rebinding).
+    let host = headers.get(HOST).map(|host| host.to_str().unwrap_or(""));
+    if by_loopback && !host.is_none_or(local_name::is_local) {
+        return plain(StatusCode::MISDIRECTED_REQUEST, "use localhost or an address as Host\n");
+    }
     if let Some(token) = token {
         let shown = headers.get(AUTHORIZATION).and_then(|v| v.as_bytes().strip_prefix(b"Bearer "));
         // Constant time, so that timing does not reveal a matching prefix.
@@ -417,15 +435,16 @@ mod tests {
     #[test]
     fn a_scraper_gets_the_requested_format() {
         let (address, stopper, thread) = running(&Settings::default());
-        let get = |more: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
+        let get =
+            |more: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{more}\r\n"));
         assert!(get("").ends_with("\r\n\r\nplain"));
         assert!(get("Accept: text/plain;q=0.5, application/openmetrics-text\r\n").ends_with("\r\n\r\nopen"));
         let packed = get("Accept: application/vnd.google.protobuf;encoding=delimited\r\n");
         assert!(packed.ends_with("\r\n\r\npacked") && packed.contains("MetricFamily"), "{packed}");
-        assert!(ask(address, "HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n").ends_with("\r\n\r\n"));
-        assert!(ask(address, "GET /x HTTP/1.1\r\nHost: a\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(ask(address, "HEAD /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("\r\n\r\n"));
+        assert!(ask(address, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(
-            ask(address, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+            ask(address, "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
                 .starts_with("HTTP/1.1 405 ")
         );
         assert!(ask(address, "\x16\x03\x01 nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
@@ -445,8 +464,9 @@ mod tests {
             format!("page {nth}").into_bytes()
         });
         let thread = std::thread::spawn(move || server.run(&pages).unwrap());
-        let get =
-            |path: &str, more: &str| ask(address, &format!("GET {path} HTTP/1.1\r\nHost: a\r\n{more}\r\n"));
+        let get = |path: &str, more: &str| {
+            ask(address, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{more}\r\n"))
+        };
         let token = "Authorization: Bearer secret\r\n";
         assert!(
             get("/", "").starts_with("HTTP/1.1 401 ") && get("/metrics", token).starts_with("HTTP/1.1 200 ")
@@ -461,10 +481,47 @@ mod tests {
     }
 
     #[test]
+    fn names_of_other_sites_are_refused_by_loopback() {
+        let (address, stopper, thread) = running(&Settings::default());
+        let get = |host: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        for host in ["evil.example", "evil.example:9411", "localhost.evil.example"] {
+            let answer = get(host);
+            assert!(answer.starts_with("HTTP/1.1 421 ") && !answer.contains("plain\n"), "{answer}");
+        }
+        for host in ["localhost", "127.0.0.1:9411", "[::1]:9411"] {
+            assert!(get(host).ends_with("\r\n\r\nplain"), "{host}");
+        }
+        assert!(ask(address, "GET /metrics HTTP/1.0\r\n\r\n").ends_with("plain"), "an old scraper");
+        stopper.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_page_that_is_being_rendered_does_not_delay_the_end() {
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), &Settings::default()).unwrap();
+        let (address, stopper) = (server.address().unwrap(), server.stopper());
+        let (begun, rendering) = std::sync::mpsc::channel();
+        let pages = Pages::default().with_front(move || {
+            begun.send(()).unwrap();
+            std::thread::sleep(std::time::Duration::from_secs(60));
+            Vec::new()
+        });
+        let thread = std::thread::spawn(move || server.run(&pages).unwrap());
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        rendering.recv().unwrap();
+        let asked = Instant::now();
+        stopper.stop();
+        thread.join().unwrap();
+        assert!(asked.elapsed() < std::time::Duration::from_secs(2), "{:?}", asked.elapsed());
+    }
+
+    #[test]
     fn missing_or_wrong_tokens_are_rejected() {
         let settings = Settings { token: Some("secret".to_owned()), tls: None };
         let (address, stopper, thread) = running(&settings);
-        let get = |token: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: a\r\n{token}\r\n"));
+        let get =
+            |token: &str| ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\n{token}\r\n"));
         for wrong in ["", "Authorization: Bearer secre\r\n", "Authorization: secret\r\n"] {
             let answer = get(wrong);
             assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("plain"), "{answer}");
@@ -480,7 +537,7 @@ mod tests {
         // Far more than there are places, and none ever sends a request.
         let idle: Vec<_> = (0..600).map(|_| TcpStream::connect(address).unwrap()).collect();
         let began = Instant::now();
-        let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(answer.ends_with("plain"), "{answer}");
         assert!(began.elapsed() < HEADER_TIMEOUT / 2, "{:?}", began.elapsed());
         drop(idle);
@@ -500,7 +557,7 @@ mod tests {
         let (address, stopper, thread) = running(&Settings::default());
         let idle: Vec<_> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
         // More than there are places: the scrape waits until they time out.
-        let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(answer.ends_with("plain"), "{answer}");
         drop(idle);
         stopper.stop();

@@ -32,6 +32,8 @@ pub struct RequestHead {
     pub wants_page: bool,
     /// Whether a browser says that a page of another site makes the request (`Sec-Fetch-Site`).
     pub cross_site: bool,
+    /// `Host`.
+    pub host: Option<String>,
     /// Whether the connection closes after the response.
     pub close: bool,
 }
@@ -85,6 +87,7 @@ impl RequestHead {
             framing: framing.unwrap_or(Framing::Length(0)),
             framed: framing.is_some(),
             expects_continue: expects_continue && version >= 1,
+            host: text("host")?,
             range: text("range")?,
             if_range: text("if-range")?,
             authorization: text("authorization")?,

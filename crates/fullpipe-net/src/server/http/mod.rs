@@ -20,7 +20,7 @@ use super::admission::Permit;
 use super::{Event, Shared, lock};
 use crate::http::{MessageError, RequestHead};
 use connection::Connection;
-use fullpipe_kernel::tcp_info;
+use fullpipe_kernel::{local_name, tcp_info};
 use fullpipe_units::Rate;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -135,7 +135,19 @@ fn answer(connection: &mut Connection<'_>, request: &RequestHead) -> io::Result<
     }
 }
 
+/// Refuses requests by loopback for names of other machines: a page of another site can make its own
+/// name resolve to this machine, and then read the answers (DNS rebinding).
+fn check_host(connection: &Connection<'_>, request: &RequestHead) -> Result<(), Failed> {
+    let is_local = request.host.as_deref().is_none_or(local_name::is_local);
+    if connection.peer.ip().to_canonical().is_loopback() && !is_local {
+        let why = "this name does not belong to this machine; use localhost or an address as `Host`";
+        return Err(refusal("421 Misdirected Request", why).into());
+    }
+    Ok(())
+}
+
 fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next, Failed> {
+    check_host(connection, request)?;
     if !authorized(connection.shared, request) {
         let why = "this server requires `Authorization: Bearer SECRET`";
         let field = "WWW-Authenticate: Bearer\r\n".to_owned();
