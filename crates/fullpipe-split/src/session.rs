@@ -39,7 +39,8 @@ pub trait SplitKernel {
     /// If the kernel refuses.
     fn renew(&self, lease: Duration) -> Result<(), Self::Error>;
 
-    /// Attaches to the control group again if it was replaced.
+    /// Attaches to the control group again if it was replaced, or if another process detached the
+    /// program.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -94,6 +95,8 @@ pub enum GroupState {
     Replaced,
     /// It does not exist.
     Gone,
+    /// It exists, and the program had been detached from it by another process.
+    Detached,
 }
 
 /// A connection that closed, as the kernel reports it.
@@ -159,6 +162,8 @@ pub enum Event<'a> {
     GroupReplaced(&'a str),
     /// The control group is gone; the split waits until it exists again.
     GroupGone(&'a str),
+    /// Another process detached the program; it is attached again.
+    Detached(&'a str),
     /// Requested shares are ignored, since the guard has stopped the split.
     SharesIgnored,
     /// The shares have changed.
@@ -375,6 +380,7 @@ impl<W: Write, K: SplitKernel> Session<W, K> {
                 self.is_gone = true;
             }
             GroupState::Gone => {}
+            GroupState::Detached => report(&Event::Detached(&self.plan.cgroup)),
         }
         Ok(())
     }

@@ -567,6 +567,20 @@ fn of_unit() {
     stream.write_all(name.as_bytes()).unwrap();
 }
 
+/// Detaches the program from the control group with this inode; `false` without bpftool.
+fn detach(inode: u64) -> bool {
+    let Ok(output) = Command::new("bpftool").args(["-j", "link", "show"]).output() else {
+        println!("SKIPPED: bpftool is not installed");
+        return false;
+    };
+    let links: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut links = links.as_array().unwrap().iter();
+    let link = links.find(|link| link["type"] == "cgroup" && link["cgroup_id"] == inode).unwrap();
+    let id = link["id"].to_string();
+    assert!(Command::new("bpftool").args(["link", "detach", "id", &id]).status().unwrap().success());
+    true
+}
+
 #[test]
 #[ignore = "a part of the next test, which starts it"]
 fn restarted() {
@@ -613,9 +627,21 @@ fn restarted() {
     }
     assert_eq!(run(), "bbr");
     split.wait_for(2);
+    // Another root detaches the program.
+    let is_detached = detach(inode);
+    if is_detached {
+        let began = Instant::now();
+        while split.status().unwrap()["cgroup"] != inode {
+            assert!(began.elapsed() < TIMEOUT, "it is attached again");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert_eq!(run(), "bbr");
+        split.wait_for(3);
+    }
     let (code, reported, _, lines) = split.stop();
     assert!(code == Some(0) && reported.contains("was created again"), "{reported}");
-    assert_eq!(outcomes(&lines).len(), 2);
+    assert_eq!(reported.contains("it is attached again"), is_detached, "{reported}");
+    assert_eq!(outcomes(&lines).len(), if is_detached { 3 } else { 2 });
     let default = controller_of_namespace();
     assert_eq!(run(), default);
     remove();

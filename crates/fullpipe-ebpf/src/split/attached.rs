@@ -16,7 +16,8 @@ const PROGRAM: &str = "fp_split";
 /// A running split.
 #[derive(Debug)]
 pub struct AttachedSplit {
-    /// Inode of its control group; 0 if the group is gone and the owner waits for a new one.
+    /// Inode of its control group; 0 if the program is attached to none: the group is gone, or the
+    /// link was detached. The owner attaches it again.
     pub cgroup: u64,
     /// Information from its owner.
     pub about: SplitInfo,

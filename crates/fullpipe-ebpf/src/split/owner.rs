@@ -44,8 +44,20 @@ pub struct SplitProgram {
 /// A link to a control group, and that group's inode.
 #[derive(Debug)]
 struct Attached {
-    _link: OwnedFd,
+    link: OwnedFd,
     group: u64,
+}
+
+impl Attached {
+    /// Whether the kernel has detached the program: the group was removed, or root detached the link
+    /// (`bpftool link detach`).
+    fn is_detached(&self) -> bool {
+        let information = format!("/proc/self/fdinfo/{}", self.link.as_raw_fd());
+        std::fs::read_to_string(information).is_ok_and(|text| {
+            let group = text.lines().find_map(|line| line.strip_prefix("cgroup_id:"));
+            group.is_some_and(|id| id.trim() == "0")
+        })
+    }
 }
 
 /// State of the control group since the last check.
@@ -57,6 +69,8 @@ pub enum CgroupState {
     Replaced,
     /// Missing: new connections are not assigned.
     Gone,
+    /// Unchanged, but another process detached the program; it is attached again.
+    Detached,
 }
 
 /// Records passed by [`SplitProgram::collect`].
@@ -158,24 +172,26 @@ impl SplitProgram {
         }
         // SAFETY: the kernel has just created it for this process.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
-        self.link.replace(Some(Attached { _link: link, group: inode }));
+        self.link.replace(Some(Attached { link, group: inode }));
         Ok(())
     }
 
-    /// Attaches the program again if the control group was replaced: a restarted unit or container
-    /// gets a new group of the same name.
+    /// Attaches the program again if the control group was replaced (a restarted unit or container
+    /// gets a new group of the same name), or if another process detached the program.
     ///
     /// # Errors
     /// If the kernel rejects the program for the new group.
     pub fn reattach(&self) -> Result<CgroupState> {
         let before = self.link.borrow().as_ref().map(|attached| attached.group);
-        match std::fs::metadata(&self.cgroup) {
-            Ok(about) if Some(about.ino()) == before => return Ok(CgroupState::Same),
-            Ok(_) => {}
+        let is_detached = self.link.borrow().as_ref().is_some_and(Attached::is_detached);
+        let state = match std::fs::metadata(&self.cgroup) {
+            Ok(about) if Some(about.ino()) == before && !is_detached => return Ok(CgroupState::Same),
+            Ok(about) if Some(about.ino()) == before => CgroupState::Detached,
+            Ok(_) => CgroupState::Replaced,
             Err(_) => return Ok(CgroupState::Gone),
-        }
+        };
         match self.attach() {
-            Ok(()) => Ok(CgroupState::Replaced),
+            Ok(()) => Ok(state),
             // It disappeared meanwhile.
             Err(_) if !self.cgroup.exists() => Ok(CgroupState::Gone),
             Err(error) => Err(error),

@@ -44,6 +44,7 @@ impl SplitKernel for Program {
             CgroupState::Same => GroupState::Same,
             CgroupState::Replaced => GroupState::Replaced,
             CgroupState::Gone => GroupState::Gone,
+            CgroupState::Detached => GroupState::Detached,
         })
     }
 

@@ -223,6 +223,9 @@ fn report(event: &Event<'_>) {
         Event::GroupGone(group) => {
             eprintln!("the control group {group} is gone: the split waits until it exists again");
         }
+        Event::Detached(group) => {
+            eprintln!("another process detached the split from {group}: it is attached again");
+        }
         Event::SharesIgnored => {
             eprintln!("ignoring the requested shares: the guard has stopped this split");
         }

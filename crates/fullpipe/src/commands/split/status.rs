@@ -128,7 +128,10 @@ fn show(split: &Status) {
         split.file
     );
     if split.cgroup == 0 {
-        println!("  its control group is gone: it waits until the unit runs again");
+        println!(
+            "  it is attached to no control group: the group is gone, or its link was detached; the owner \
+             attaches it again as soon as the group exists"
+        );
     }
     if split.lease_s == 0.0 {
         println!("  its owner does not respond: new connections get their previous controller");
