@@ -4,8 +4,10 @@ mod image;
 
 use image::{content, fullpipe, host, write};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_host_is_checked_planned_changed_and_restored() {
@@ -428,4 +430,42 @@ fn buffers_added_later_persist_and_are_reverted_with_the_rest() {
     assert!(content(r, kept).contains("tcp_rmem") && content(r, kept).contains("= bbr"));
     assert_eq!((fullpipe(r, "verify").0, fullpipe(r, "revert").0), (0, 0));
     assert!(!r.join(kept).exists());
+}
+
+/// The scripts that packages run before the program is removed, with other paths.
+#[test]
+fn a_package_waits_a_bounded_time_and_stays_while_a_journal_may_be_needed() {
+    let root = tempfile::tempdir().unwrap();
+    let r = root.path();
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    // A fullpipe that hangs.
+    write(r, "fullpipe", "#!/bin/sh\nexec sleep 60\n");
+    fs::set_permissions(r.join("fullpipe"), fs::Permissions::from_mode(0o755)).unwrap();
+    for (script, argument) in [("debian/prerm", "remove"), ("rpm/preun", "0")] {
+        let text = fs::read_to_string(packaging.join(script)).unwrap();
+        let at = |path: &str| r.join(path).display().to_string();
+        let text = text
+            .replace("/usr/bin/fullpipe", &at("fullpipe"))
+            .replace("/var/lib/fullpipe", &at("var"))
+            .replace("/run/fullpipe-net-", &at("net-"))
+            .replace("timeout -k 5 60 ", "timeout -k 1 1 ")
+            .replace("systemctl ", "true ");
+        let may_go = || {
+            let began = Instant::now();
+            let status = Command::new("sh")
+                .args(["-c", &text, "sh", argument])
+                .stderr(Stdio::null())
+                .status()
+                .unwrap();
+            assert!(began.elapsed() < Duration::from_secs(20), "{script}");
+            status.success()
+        };
+        assert!(may_go(), "{script}: nothing is applied");
+        for journal in ["var/host.journal", "net-4026531840/host.journal"] {
+            write(r, journal, "unreadable");
+            assert!(!may_go(), "{script}: {journal} may be needed");
+            fs::remove_file(r.join(journal)).unwrap();
+        }
+        assert!(may_go(), "{script}: empty directories");
+    }
 }

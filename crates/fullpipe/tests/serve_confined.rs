@@ -4,8 +4,12 @@ mod program;
 
 use program::{Serving, fullpipe, output_within};
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::collections::{BTreeSet, HashMap};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 use std::time::Duration;
 
 struct Server {
@@ -65,7 +69,8 @@ fn a_confined_server_offers_all_services() {
     get.args(["get", &url, "--output", "-"]);
     let output = output_within(&mut get, Duration::from_secs(60)).unwrap();
     assert!(output.status.success() && output.stdout.len() == 300_000, "{:?}", output.stderr);
-    let put = "PUT /upload HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
+    let put =
+        "PUT /upload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
     assert!(server.ask(put).starts_with("HTTP/1.1 200"), "{}", server.ask(put));
     assert!(server.ask("GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200"));
     // The available controllers are read from a file, the only kind that it may read.
@@ -115,21 +120,163 @@ fn a_confined_server_shuts_down_cleanly() {
     assert!(server.serving.child.wait().unwrap().success());
 }
 
+/// The units, and the command of each that needs no other files.
+const UNITS: [(&str, &[&str]); 3] = [
+    ("fullpipe-serve.service", &["serve", "--json", "--port", "0"]),
+    ("fullpipe-export.service", &["export", "--listen", "127.0.0.1:0"]),
+    ("fullpipe-probe.service", &[]),
+];
+
+fn packaging() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
+}
+
+fn is_installed(program: &str) -> bool {
+    let is_there = std::process::Command::new(program).arg("--version").output().is_ok();
+    if !is_there {
+        assert!(std::env::var_os("CI").is_none(), "CI must have {program}");
+        println!("SKIPPED: {program} is not installed");
+    }
+    is_there
+}
+
+/// The system calls of systemd's groups, each a line of a group's block.
+fn groups() -> HashMap<String, Vec<String>> {
+    let output = std::process::Command::new("systemd-analyze").arg("syscall-filter").output().unwrap();
+    let mut groups: HashMap<String, Vec<String>> = HashMap::new();
+    let mut group = String::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        match line.strip_prefix("    ") {
+            Some(entry) if !entry.trim_start().starts_with('#') => {
+                groups.entry(group.clone()).or_default().push(entry.trim().to_owned());
+            }
+            Some(_) => {}
+            None => group = line.trim().to_owned(),
+        }
+    }
+    groups
+}
+
+/// The system calls that a unit allows (systemd.exec(5): the first line is a list of what is
+/// allowed, later ones add to it or, after `~`, remove from it).
+fn allowed(unit: &str, groups: &HashMap<String, Vec<String>>) -> BTreeSet<String> {
+    fn expand(word: &str, groups: &HashMap<String, Vec<String>>, into: &mut BTreeSet<String>) {
+        match groups.get(word) {
+            Some(entries) => entries.iter().for_each(|entry| expand(entry, groups, into)),
+            None => drop(into.insert(word.to_owned())),
+        }
+    }
+    let text = std::fs::read_to_string(packaging().join(unit)).unwrap();
+    let mut all = BTreeSet::new();
+    expand("@default", groups, &mut all);
+    for line in text.lines().filter_map(|line| line.strip_prefix("SystemCallFilter=")) {
+        let mut words = BTreeSet::new();
+        line.trim_start_matches('~').split(' ').for_each(|word| expand(word, groups, &mut words));
+        match line.starts_with('~') {
+            true => all.retain(|call| !words.contains(call)),
+            false => all.append(&mut words),
+        }
+    }
+    all
+}
+
+#[test]
+fn units_allow_the_system_calls_of_the_programs_own_sandbox() {
+    if !is_installed("systemd-analyze") {
+        return;
+    }
+    let groups = groups();
+    for (unit, _) in UNITS {
+        let allowed = allowed(unit, &groups);
+        for call in
+            ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp", "prctl"]
+        {
+            assert!(allowed.contains(call), "{unit} denies {call}");
+        }
+        for call in ["mount", "bpf", "init_module", "kexec_load", "setuid"] {
+            assert!(!allowed.contains(call), "{unit} allows {call}");
+        }
+    }
+}
+
+/// The lines that a command prints before and when it is ready, without what differs by run.
+fn first_lines(command: &mut std::process::Command) -> Vec<String> {
+    let mut child = program::tied(command).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = Vec::new();
+    for line in BufReader::new(child.stderr.take().unwrap()).lines() {
+        let line = line.unwrap();
+        let is_ready = line.contains("metrics at") || line.contains("\"listening\"");
+        match serde_json::from_str::<Value>(&line) {
+            Ok(event) => {
+                lines.extend(["files_closed", "system_calls_filtered"].map(|k| event[k].to_string()))
+            }
+            Err(_) => lines.push(line.split("127.0.0.1:").next().unwrap_or_default().to_owned()),
+        }
+        if is_ready {
+            break;
+        }
+    }
+    // strace passes SIGTERM on; killed, it would leave the program running.
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    child.wait().unwrap();
+    lines
+}
+
+/// A copy of the program that every user can execute, and its directory.
+fn public_program() -> (tempfile::TempDir, std::path::PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fullpipe");
+    std::fs::copy(program::path(), &path).unwrap();
+    for path in [directory.path(), &path] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    (directory, path)
+}
+
+/// As a unit with `DynamicUser=yes`, if this is root.
+fn as_another_user(program: impl AsRef<std::ffi::OsStr>) -> std::process::Command {
+    let mut command = std::process::Command::new(program);
+    if nix::unistd::Uid::effective().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// The filter is imitated by strace, which makes each system call fail that the unit denies. Each
+/// command must be confined as much as without the filter.
+#[test]
+fn units_confine_themselves_under_their_own_filter() {
+    if !is_installed("systemd-analyze") || !is_installed("strace") {
+        return;
+    }
+    let groups = groups();
+    let (_directory, fullpipe) = public_program();
+    for (unit, arguments) in UNITS.into_iter().filter(|(_, arguments)| !arguments.is_empty()) {
+        let expected = first_lines(as_another_user(&fullpipe).args(arguments));
+        // A question mark: strace may not know every name.
+        let names: Vec<String> = allowed(unit, &groups).iter().map(|call| format!("?{call}")).collect();
+        let rule = format!("inject=!{}:error=EPERM", names.join(","));
+        let mut traced = as_another_user("strace");
+        traced.args(["-I", "1", "-f", "-qq", "-o", "/dev/null", "-e", &rule]);
+        let printed = first_lines(traced.arg(&fullpipe).args(arguments));
+        assert_eq!(printed, expected, "{unit}");
+        println!("{unit}: {expected:?}");
+    }
+}
+
 /// systemd's exposure level of the units (0 to 10, in tenths).
 #[test]
 fn units_have_a_low_systemd_exposure() {
-    let there = std::process::Command::new("systemd-analyze").arg("--version").output().is_ok();
-    if !there {
-        assert!(std::env::var_os("CI").is_none(), "CI must have systemd-analyze");
-        println!("SKIPPED: systemd-analyze is not installed");
+    if !is_installed("systemd-analyze") {
         return;
     }
-    let packaging = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
-    for unit in ["fullpipe-serve.service", "fullpipe-export.service", "fullpipe-probe.service"] {
+    for (unit, _) in UNITS {
         let mut analyze = std::process::Command::new("systemd-analyze");
         analyze
             .args(["security", "--offline=true", "--no-pager", "--threshold=20"])
-            .arg(packaging.join(unit));
+            .arg(packaging().join(unit));
         let output = output_within(&mut analyze, Duration::from_secs(60)).expect("it did not end in time");
         let printed = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{unit}: {printed}");
