@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use support::faulty::{Fault, Faulty};
 use support::manifest::Manifest;
 use support::memory::{Entry, Loss};
-use support::{Fake, assert_same, differences, restart, snapshot};
+use support::{Fake, Sample, assert_same, differences, restart, snapshot};
 
 fn store() -> Store {
     Store::at("/var/lib/fullpipe")
@@ -127,7 +127,7 @@ fn struck_apply(
 
 #[test]
 fn crash_at_any_change_of_an_apply_is_completed_or_rolled_back() {
-    let mut cases = 0;
+    let (mut cases, mut sample) = (0, Sample::one_of(7));
     for (name, controller) in HOSTS {
         let (start, pristine) = fresh(name);
         let host = copy(&start);
@@ -141,6 +141,9 @@ fn crash_at_any_change_of_an_apply_is_completed_or_rolled_back() {
             for crash in CRASHES {
                 for after in AFTER {
                     for finish_by_apply in [true, false] {
+                        if !sample.next() {
+                            continue;
+                        }
                         let context = format!("{name}, change {at} of {changes}, {crash:?}, {after:?}");
                         let how = Interruption { at, crash, after, finish_by_apply };
                         struck_apply(&start, &pristine, &original, &in_force, controller, how, &context);
@@ -158,7 +161,7 @@ fn crash_at_any_change_of_an_apply_is_completed_or_rolled_back() {
 /// it is leaves nothing that cannot be finished or undone.
 #[test]
 fn crash_at_any_change_of_a_second_apply_is_completed_or_rolled_back() {
-    let mut cases = 0;
+    let (mut cases, mut sample) = (0, Sample::one_of(5));
     let for_now = |controller: &str| Request { live_only: true, ..request(controller) };
     let begun = |(name, controller)| {
         [(name, controller, for_now(controller)), (name, controller, Request::new(controller))]
@@ -178,6 +181,9 @@ fn crash_at_any_change_of_a_second_apply_is_completed_or_rolled_back() {
         for at in 0..changes {
             for crash in CRASHES {
                 for finish_by_apply in [true, false] {
+                    if !sample.next() {
+                        continue;
+                    }
                     let context = format!("{name}, change {at} of {changes}, {crash:?}");
                     let how = Interruption { at, crash, after: After::Killed, finish_by_apply };
                     struck_apply(&start, &pristine, &original, &in_force, controller, how, &context);
@@ -210,7 +216,7 @@ fn same_in_force(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, con
 
 #[test]
 fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
-    let mut cases = 0;
+    let (mut cases, mut sample) = (0, Sample::one_of(7));
     for (name, controller) in HOSTS {
         let (host, pristine) = fresh(name);
         let original = snapshot(&host);
@@ -223,6 +229,9 @@ fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
             for crash in CRASHES {
                 for after in AFTER {
                     for restarted_between in [false, true] {
+                        if !sample.next() {
+                            continue;
+                        }
                         let context = format!(
                             "{name}, change {at} of {changes}, {crash:?}, {after:?}, restarted between: \
                              {restarted_between}"
@@ -255,6 +264,7 @@ fn a_crash_at_any_change_of_a_revert_is_finished_by_another_revert() {
 fn failed_change_is_rolled_back_at_once() {
     const KINDS: [ErrorKind; 3] =
         [ErrorKind::StorageFull, ErrorKind::ReadOnlyFilesystem, ErrorKind::PermissionDenied];
+    let mut sample = Sample::one_of(2);
     for (name, controller) in HOSTS {
         let (start, _) = fresh(name);
         let original = snapshot(&start);
@@ -263,6 +273,9 @@ fn failed_change_is_rolled_back_at_once() {
         put_in_force(&counter, controller).unwrap();
         for at in 0..counter.changes() {
             for kind in KINDS {
+                if !sample.next() {
+                    continue;
+                }
                 let context = format!("{name}, change {at} fails once: {kind}");
                 let host = copy(&start);
                 let faulty = Faulty::new(&host, at, Fault::Once(kind));

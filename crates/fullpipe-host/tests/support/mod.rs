@@ -91,6 +91,27 @@ pub fn snapshot(host: &Fake) -> BTreeMap<String, String> {
     all
 }
 
+/// Which cases of a long enumeration are tried: one of `stride`, or all with `FULLPIPE_EVERY_KILL=1`.
+/// Where the stride has no factor in common with the cases of a change, every change is struck, and
+/// each in other ways than its neighbours.
+pub struct Sample {
+    stride: usize,
+    number: usize,
+}
+
+impl Sample {
+    pub fn one_of(stride: usize) -> Sample {
+        let every = std::env::var_os("FULLPIPE_EVERY_KILL").is_some();
+        Sample { stride: if every { 1 } else { stride }, number: 0 }
+    }
+
+    /// Whether the next case is tried.
+    pub fn next(&mut self) -> bool {
+        self.number += 1;
+        self.number.is_multiple_of(self.stride)
+    }
+}
+
 /// The differences of two snapshots, for a message.
 pub fn differences(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>) -> String {
     let mut out = String::new();

@@ -1,5 +1,6 @@
 //! Kills a program at a chosen step: before its n-th system call that may change the kernel or a
 //! file system. A kill at any other moment is equivalent to one right before the next such call.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use nix::libc;
 use nix::sys::ptrace::{self, Event, Options};
@@ -21,7 +22,27 @@ pub enum End {
 
 /// Runs `command`, which executes or starts `program`, and kills that before its step `n` (from 0).
 /// Its children are not killed, as with `kill PID`.
-pub fn kill_before(mut command: Command, program: &Path, n: usize) -> End {
+pub fn kill_before(command: Command, program: &Path, n: usize) -> End {
+    kill_before_step(command, program, n, &step)
+}
+
+/// As [`kill_before`], with changes of metadata as steps as well, and only those that `is_counted`.
+pub fn kill_before_metadata(
+    command: Command,
+    program: &Path,
+    n: usize,
+    is_counted: &dyn Fn(&str) -> bool,
+) -> End {
+    let step = |pid| step(pid).or_else(|| metadata_step(pid)).filter(|step| is_counted(step));
+    kill_before_step(command, program, n, &step)
+}
+
+fn kill_before_step(
+    mut command: Command,
+    program: &Path,
+    n: usize,
+    step: &dyn Fn(Pid) -> Option<String>,
+) -> End {
     command.stdout(Stdio::null());
     // SAFETY: between fork and exec only one system call is made.
     unsafe {
@@ -118,6 +139,29 @@ fn step(pid: Pid) -> Option<String> {
         libc::SYS_flock => Some("lock".to_owned()),
         libc::SYS_setns => Some("enter a namespace".to_owned()),
         libc::SYS_kill | libc::SYS_pidfd_send_signal => Some("signal".to_owned()),
+        _ => None,
+    }
+}
+
+/// The system call that a stopped thread is about to make, if it may change a file's metadata.
+fn metadata_step(pid: Pid) -> Option<String> {
+    let info = ptrace::syscall_info(pid).ok()?;
+    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+        return None;
+    }
+    // SAFETY: at the entry of a system call this is the member that the kernel filled in.
+    let entry = unsafe { info.u.entry };
+    let [a, b, ..] = entry.args;
+    match entry.nr as libc::c_long {
+        libc::SYS_fchmod => Some(format!("change the mode of {}", target(pid, a))),
+        libc::SYS_fchmodat => Some(format!("change the mode of {}", text(pid, b))),
+        libc::SYS_fchown => Some(format!("change the owner of {}", target(pid, a))),
+        libc::SYS_fchownat => Some(format!("change the owner of {}", text(pid, b))),
+        libc::SYS_fsetxattr => Some(format!("set {} of {}", text(pid, b), target(pid, a))),
+        libc::SYS_fremovexattr => Some(format!("remove {} of {}", text(pid, b), target(pid, a))),
+        libc::SYS_ftruncate => Some(format!("truncate {}", target(pid, a))),
+        libc::SYS_pwrite64 => Some(format!("write {}", target(pid, a))),
+        libc::SYS_linkat => Some(format!("hard link {}", text(pid, b))),
         _ => None,
     }
 }

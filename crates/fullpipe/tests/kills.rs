@@ -1,0 +1,234 @@
+//! `apply`, `confirm` and `revert`, killed before each of their system calls that may change a file:
+//! `status` is truthful, the same command or another completes the work, and a revert restores
+//! bytes, modes, owners, access lists, attributes and links. `cc load`, `cc unload` and `split` have
+//! the same tests in cc.rs and split.rs; crashes.rs of fullpipe-host adds losses of power.
+//!
+//! By default every third system call is tried, from another one for each command;
+//! `FULLPIPE_EVERY_KILL=1` tries all.
+
+mod image;
+mod steps;
+
+use fullpipe_kernel::xattr;
+use image::{fullpipe, host};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fullpipe");
+
+/// Every path of a host with all that a revert restores. The model's own description of its kernel,
+/// and lists of words, are compared without their order.
+fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
+    let mut all = BTreeMap::new();
+    let mut pending = vec![root.to_owned()];
+    while let Some(path) = pending.pop() {
+        let about = fs::symlink_metadata(&path).unwrap();
+        let kind = about.file_type();
+        let mut text = format!("{:o} {}:{} ", about.permissions().mode(), about.uid(), about.gid());
+        if kind.is_dir() {
+            pending.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+        } else if kind.is_symlink() {
+            text += &format!("to {:?}", fs::read_link(&path).unwrap());
+        } else {
+            text += &format!("{} {:?} ", about.nlink(), attributes(&path));
+            text += &content(&path);
+        }
+        all.insert(path.strip_prefix(root).unwrap().to_owned(), text);
+    }
+    all
+}
+
+fn attributes(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    let file = File::open(path).unwrap();
+    let read = |name: std::ffi::CString| {
+        let mut value = [0; 4096];
+        let length = xattr::get_file(&file, &name, &mut value).unwrap();
+        (name.into_string().unwrap(), value[..length].to_vec())
+    };
+    xattr::names(&file).unwrap_or_default().into_iter().map(read).collect()
+}
+
+fn content(path: &Path) -> String {
+    let text = String::from_utf8_lossy(&fs::read(path).unwrap()).into_owned();
+    if path.ends_with("kernel.json") {
+        let mut kernel: Value = serde_json::from_str(&text).unwrap();
+        if let Some(nodes) = kernel["qdiscs"].as_array_mut() {
+            nodes.sort_by_key(Value::to_string);
+        }
+        return kernel.to_string();
+    }
+    if path.ends_with("tcp_allowed_congestion_control") || path.ends_with("tcp_available_congestion_control")
+    {
+        return text
+            .split_ascii_whitespace()
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+            .join(" ");
+    }
+    text
+}
+
+/// An access list: the owner rw, user 12345 rw, the group r, a mask of rw, others nothing.
+fn access_list() -> Vec<u8> {
+    let none = u32::MAX;
+    let entries = [(1u16, 6u16, none), (2, 6, 12345), (4, 4, none), (16, 6, none), (32, 0, none)];
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend([&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat());
+    }
+    list
+}
+
+/// A host whose sysctl.conf, which an apply changes, has every kind of metadata that this machine
+/// and user can set.
+fn start() -> tempfile::TempDir {
+    let root = host();
+    let file = root.path().join("etc/sysctl.conf");
+    let _ = chown(&file, Some(4711), Some(4712));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o660)).unwrap();
+    let opened = File::open(&file).unwrap();
+    for (name, value) in [
+        (c"system.posix_acl_access", access_list()),
+        (c"user.ticket", b"2019-114".to_vec()),
+        (c"security.selinux", b"system_conf_t\0".to_vec()),
+    ] {
+        if let Err(e) = xattr::set_file(&opened, name, &value) {
+            println!("SKIPPED {name:?}: {e}");
+        }
+    }
+    // The model writes its own files in its own form.
+    done(root.path(), "apply bbr", "at first");
+    done(root.path(), "revert", "at first");
+    root
+}
+
+fn copy(root: &Path) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let copied = Command::new("cp").arg("-a").arg(root.join(".")).arg(directory.path()).status().unwrap();
+    assert!(copied.success());
+    directory
+}
+
+fn done(root: &Path, words: &str, at: &str) {
+    let (code, out, err) = fullpipe(root, words);
+    assert_eq!(code, 0, "{at}, then {words}: {out}{err}");
+}
+
+/// What `status` says must be what the files and the kernel say.
+fn check_status(root: &Path, at: &str) {
+    let (code, out, err) = fullpipe(root, "status --json");
+    let status: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{at}: {code} {e}: {out}{err}"));
+    let has_journal = root.join("var/lib/fullpipe/host.journal").exists();
+    assert_eq!(status["phase"].is_null(), !has_journal, "{at}: {status}");
+    if matches!(status["phase"].as_str(), Some("applying" | "reverting")) {
+        assert_eq!(status["consistent"], false, "{at}: {status}");
+    }
+}
+
+/// Whether a step changes the host's files. Those of the model's kernel stand for operations that a
+/// kernel performs as a whole.
+fn is_of_the_host(step: &str) -> bool {
+    const MODEL: [&str; 6] = ["proc/sys", "sys/module", "kernel.json", "tcp_", "sch_", "default_qdisc"];
+    !MODEL.iter().any(|name| step.contains(name))
+}
+
+/// Kills `words` before its system calls on copies of `prepared`. Afterwards `end` completes or
+/// undoes it, and a revert restores `original`.
+fn kill_at_each_call(
+    prepared: &Path,
+    original: &BTreeMap<PathBuf, String>,
+    words: &str,
+    end: impl Fn(&Path, usize, &str),
+) {
+    let every = std::env::var_os("FULLPIPE_EVERY_KILL").is_some();
+    let stride = if every { 1 } else { 3 };
+    let first = if every { 0 } else { words.len() % stride };
+    for (kills, n) in (first..).step_by(stride).enumerate() {
+        let root = copy(prepared);
+        // Started by a shell that executes it, which `steps` looks for.
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "exec \"$@\"", "sh", PROGRAM])
+            .args(words.split(' '))
+            .arg("--root")
+            .arg(root.path());
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        let at = match steps::kill_before_metadata(command, Path::new(PROGRAM), n, &is_of_the_host) {
+            steps::End::Killed(step) => format!("{words}, killed before call {n}: {step}"),
+            steps::End::Itself(status) => {
+                assert!(status.success(), "{words}: {status}");
+                println!("{words}: {kills} kills at {n} system calls");
+                assert!(n > 10, "{words} has {n} steps only");
+                return;
+            }
+        };
+        check_status(root.path(), &at);
+        end(root.path(), n, &at);
+        done(root.path(), "revert", &at);
+        let after = snapshot(root.path());
+        let differing: Vec<_> = original
+            .keys()
+            .chain(after.keys())
+            .filter(|path| original.get(*path) != after.get(*path))
+            .map(|path| format!("{}: {:?} → {:?}", path.display(), original.get(path), after.get(path)))
+            .collect();
+        assert!(differing.is_empty(), "{at}: not restored:\n{}", differing.join("\n"));
+    }
+}
+
+#[test]
+fn an_apply_killed_at_any_call_is_completed_or_undone() {
+    let root = start();
+    let original = snapshot(root.path());
+    let applied = copy(root.path());
+    done(applied.path(), "apply bbr", "at first");
+    let wanted = attributes(&applied.path().join("etc/sysctl.conf"));
+    kill_at_each_call(root.path(), &original, "apply bbr", |root, n, at| {
+        if n % 2 == 0 {
+            done(root, "apply bbr", at);
+            assert_eq!(attributes(&root.join("etc/sysctl.conf")), wanted, "{at}");
+            assert_eq!(fullpipe(root, "verify").0, 0, "{at}");
+        }
+    });
+}
+
+#[test]
+fn a_revert_killed_at_any_call_is_completed_by_another() {
+    let root = start();
+    let original = snapshot(root.path());
+    done(root.path(), "apply bbr", "at first");
+    kill_at_each_call(root.path(), &original, "revert", |_, _, _| {});
+}
+
+#[test]
+fn a_confirmation_killed_at_any_call_is_completed_or_undone() {
+    let root = start();
+    let original = snapshot(root.path());
+    let mut trial = Command::new(PROGRAM);
+    trial.args(["apply", "bbr", "--confirm", "1000s", "--root"]).arg(root.path());
+    let mut trial = trial.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while !fullpipe(root.path(), "status").1.contains("on trial") {
+        assert!(began.elapsed() < Duration::from_secs(60), "the trial did not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // Copies are on trial as well, without a process that rolls them back.
+    let prepared = copy(root.path());
+    trial.kill().unwrap();
+    trial.wait().unwrap();
+    kill_at_each_call(prepared.path(), &original, "confirm", |root, n, at| {
+        let status = fullpipe(root, "status").1;
+        if n % 2 == 0 && status.contains("on trial") {
+            done(root, "confirm", at);
+            assert_eq!(fullpipe(root, "verify").0, 0, "{at}");
+        }
+    });
+    // Ends the process that would roll it back.
+    done(root.path(), "revert", "at last");
+}
