@@ -77,6 +77,41 @@ prop_compose! {
     }
 }
 
+/// A member may claim transfers of any size; to simulate 200 of 9 EB each would take for ever.
+#[test]
+fn transfers_of_absurd_sizes_are_reported_and_not_simulated() {
+    let transfer = |period: i64| {
+        let bytes = 9_000_000_000_000_000_000;
+        let measured = Measurement {
+            bytes,
+            duration: Span::from_secs(1),
+            delivery_rate: None,
+            rtt: Span::from_millis(40),
+            min_rtt: Span::from_millis(40),
+            segments: 1000,
+            retransmitted: 10,
+            receive_window_limited: 0.0,
+            send_buffer_limited: 0.0,
+            cpu: Span::from_millis(1),
+        };
+        let outcome = Outcome::Done(Box::new(measured));
+        let pair = Pair { from: 0, to: 1 };
+        Transfer { at_ms: period * 60_000, period, pair, controller: (period % 2) as u16, outcome }
+    };
+    let history = History {
+        sites: vec!["a".into(), "b".into()],
+        controllers: vec!["cubic".into(), "bbr".into()],
+        period: Span::from_secs(60),
+        transfers: (0..200).map(transfer).collect(),
+        ..History::default()
+    };
+    let began = std::time::Instant::now();
+    let report = Report::new(&history, true);
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!((report.pairs.len(), report.pairs[0].transfers), (1, 200));
+    assert!(report.pairs[0].expected.is_none() && report.pairs[0].diagnosis.is_none());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
 
