@@ -282,6 +282,10 @@ fn read_commands(
     all: &mut Vec<Assignment>,
 ) {
     let text = view.content(file).unwrap_or_default();
+    // Most units and crontabs set no sysctls.
+    if !text.contains("sysctl") && !text.contains("/proc/sys/") {
+        return;
+    }
     for (number, line) in text.lines().enumerate() {
         let Some(command) = command(line) else { continue };
         for (key, value) in settings_in(view, &command) {
