@@ -130,29 +130,29 @@ mod tests {
     fn journal_keeps_a_split_while_its_process_runs() {
         let root = tempfile::tempdir().unwrap();
         let (host, store) = (host(root.path()), Store::at(STORE));
-        let told = || status::status(&host, &store).unwrap();
-        let none = told();
+        let current_status = || status::status(&host, &store).unwrap();
+        let none = current_status();
         for id in [77, 78] {
             starts(root.path(), id, 'S', 5);
             begin(&host, &store, Process { id, started: 5 }, "/sys/fs/cgroup", "bbr 50%, cubic 50%").unwrap();
         }
-        let both = told();
+        let both = current_status();
         assert!(
             both.consistent && both.summary.starts_with("a split of new connections is assigned"),
             "{both:?}"
         );
         assert_eq!(both.uses[0].changes[1], "split of process 78: bbr 50%, cubic 50% of /sys/fs/cgroup");
         end(&host, &store, Process { id: 77, started: 5 }).unwrap();
-        assert_eq!(told().uses[0].changes.len(), 1);
+        assert_eq!(current_status().uses[0].changes.len(), 1);
         // The entry of a killed process is ignored, and a revert removes it.
         kills(root.path(), 78);
-        assert_eq!(told(), none);
+        assert_eq!(current_status(), none);
         begin(&host, &store, Process { id: 77, started: 5 }, "/sys/fs/cgroup", "bbr 10%, cubic 90%").unwrap();
-        assert_eq!(told().uses[0].changes.len(), 1);
+        assert_eq!(current_status().uses[0].changes.len(), 1);
         let reverted = revert::revert(&host, &store, &revert::Options::default()).unwrap().unwrap();
         assert_eq!(reverted.undone().collect::<Vec<_>>(), ["split of process 77"]);
         assert!(!root.path().join("proc/77/stat").exists() && !root.path().join("var/lib/fullpipe").exists());
-        assert_eq!(told(), none);
+        assert_eq!(current_status(), none);
         // Killed before its journal entry was removed.
         starts(root.path(), 79, 'S', 6);
         begin(&host, &store, Process { id: 79, started: 6 }, "/sys/fs/cgroup", "bbr 50%").unwrap();

@@ -309,10 +309,10 @@ mod tests {
             Some(CcInfo::Bbr(bbr)) => Some(bbr),
             _ => None,
         };
-        let told = bbr(&v3).unwrap();
-        assert_eq!(told.version(), 3);
+        let decoded = bbr(&v3).unwrap();
+        assert_eq!(decoded.version(), 3);
         assert_eq!(
-            told.v3.map(|v3| (v3.mode, v3.phase, v3.inflight_lo, v3.inflight_hi)),
+            decoded.v3.map(|v3| (v3.mode, v3.phase, v3.inflight_lo, v3.inflight_hi)),
             Some((Some(BbrMode::ProbeBw), Some(BbrPhase::ProbeRtt), None, Some(0)))
         );
         assert_eq!(bbr(&v3[..20]).map(|b| b.version()), Some(1));

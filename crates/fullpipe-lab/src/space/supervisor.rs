@@ -194,8 +194,8 @@ pub(crate) fn supervise<T>(
         let advice = identity::advice(e, &["user"]);
         line.refuse(&LabError::Impossible(format!("cannot make a user namespace ({e}). {advice}")));
     }
-    let told = line.0.write_all(&[UNSHARED]).and_then(|()| line.0.write_all(&own_id().to_ne_bytes()));
-    if told.is_err() || line.0.read_exact(&mut [0]).is_err() {
+    let announced = line.0.write_all(&[UNSHARED]).and_then(|()| line.0.write_all(&own_id().to_ne_bytes()));
+    if announced.is_err() || line.0.read_exact(&mut [0]).is_err() {
         exit_immediately(1);
     }
     let rooms = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn measurement_does_not_wait_for_a_caller_that_does_not_read() {
         let (ours, mut callers) = UnixStream::pair().unwrap();
-        let (told, after) = mpsc::channel();
+        let (started, after) = mpsc::channel();
         let result: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
         let expected = result.clone();
         thread::spawn(move || {
@@ -291,7 +291,7 @@ mod tests {
             for i in 0..200 {
                 outbox.note(&vec![b'n'; 5_000 * i]);
             }
-            told.send(()).unwrap();
+            started.send(()).unwrap();
             outbox.finish(Ok(result));
         });
         after.recv_timeout(Duration::from_secs(60)).expect("notes wait for a caller that does not read");
