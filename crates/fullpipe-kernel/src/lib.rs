@@ -15,7 +15,7 @@
 //! * [`netlink`]: the codec and the socket under these.
 //! * [`printable`], [`terminal`]: escape untrusted text for terminals; terminal width.
 //! * [`signals`], [`process`]: handle termination signals; signal a process by pidfd.
-//! * [`files`], [`xattr`]: safe file operations for root; extended attributes.
+//! * [`xattr`]: extended attributes.
 //!
 //! ```
 //! use fullpipe_kernel::tcp_info::{self, TcpInfo};

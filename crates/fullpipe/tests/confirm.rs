@@ -147,7 +147,7 @@ fn piped_input_does_not_confirm() {
 
 #[test]
 fn yes_at_the_terminal_confirms_and_enter_does_not() {
-    for (typed, kept) in [("\n", false), ("y\n", false), ("yes\n", true), ("Keep\n", true)] {
+    for (typed, kept) in [("\n", false), ("y\n", false), ("keep\n", false), ("Yes\n", true)] {
         let root = host();
         let before = files(root.path());
         let terminal = openpty(None, None).unwrap();

@@ -1,6 +1,6 @@
 //! A host whose files are in memory.
 
-use fullpipe_host::host::{Files, Node, Stat, View};
+use fullpipe_host::host::{Attributes, Files, Node, Stat, View};
 use std::any::Any;
 use std::collections::HashMap;
 use std::io;
@@ -53,7 +53,7 @@ impl View for Image {
             (_, true) => Node::Directory,
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
-        Ok(Stat { node, mode: 0o644, uid: 0, gid: 0 })
+        Ok(Stat { node, mode: 0o644, uid: 0, gid: 0, links: 1 })
     }
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
@@ -97,6 +97,9 @@ impl Files for Image {
         refused()
     }
     fn lock(&self, _: &str) -> io::Result<Box<dyn Any>> {
+        refused()
+    }
+    fn set_attributes(&self, _: &str, _: &Attributes) -> io::Result<()> {
         refused()
     }
 }
