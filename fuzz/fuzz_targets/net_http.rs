@@ -57,7 +57,6 @@ fuzz_target!(|bytes: &[u8]| {
                     || host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name),
                     |rest| rest.split_once(']').expect("a bracket").0,
                 );
-                let own = nix::sys::utsname::uname().unwrap();
                 let name = name.trim_end_matches('.').to_ascii_lowercase();
                 let is_address = name.parse::<std::net::IpAddr>().is_ok();
                 let is_named = name == "localhost" || name.ends_with(".localhost");

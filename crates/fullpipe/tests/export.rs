@@ -332,7 +332,7 @@ fn tls_with_a_token_answers_only_requests_with_the_token() {
     let refused = curl(&[]);
     assert!(refused.contains(" 401 ") && !refused.contains("fullpipe_"), "{refused}");
     let answered = curl(&["-H", "Authorization: Bearer open sesame"]);
-    assert!(answered.contains(" 200 ") && answered.contains("fullpipe_tcp_connections"), "{answered}");
+    assert!(answered.contains(" 200 ") && answered.contains("fullpipe_samples_total"), "{answered}");
     // Without TLS there is no response.
     let mut plain = TcpStream::connect(exporter.address).unwrap();
     plain.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
