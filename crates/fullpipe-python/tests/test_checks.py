@@ -27,7 +27,7 @@ def test_conformance_equals_the_command_line():
     assert rows and all(row["passed"] and row["failures"] == [] for row in rows)
     # A constant that differs from the draft fails.
     broken = fullpipe.conformance(cases=["decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down"], settings={"beta_percent": 50})
-    assert any("Beta is 0.7" in failure for row in broken for failure in row["failures"])
+    assert any("below 0.7 (Beta)" in failure for row in broken for failure in row["failures"])
 
 
 def test_unknown_case_or_controller_is_an_error():
