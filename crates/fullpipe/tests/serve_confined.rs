@@ -216,7 +216,6 @@ fn first_lines(command: &mut std::process::Command) -> Vec<String> {
             break;
         }
     }
-    // strace passes SIGTERM on; killed, it would leave the program running.
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     child.wait().unwrap();
@@ -259,7 +258,8 @@ fn units_confine_themselves_under_their_own_filter() {
         let names: Vec<String> = allowed(unit, &groups).iter().map(|call| format!("?{call}")).collect();
         let rule = format!("inject=!{}:error=EPERM", names.join(","));
         let mut traced = as_another_user("strace");
-        traced.args(["-I", "1", "-f", "-qq", "-o", "/dev/null", "-e", &rule]);
+        // With -D the child is the program, which the signal must end, and not strace.
+        traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", &rule]);
         let printed = first_lines(traced.arg(&fullpipe).args(arguments));
         assert_eq!(printed, expected, "{unit}");
         println!("{unit}: {expected:?}");
