@@ -71,7 +71,7 @@ fn three_sites_exchange_transfers_and_keep_records() {
 
 #[test]
 fn every_kind_of_invalid_peer_has_its_failure_state() {
-    let names = ["lab", "nobody", "silent", "other", "later", "leaves", "web", "poor"];
+    let names = ["lab", "absent", "silent", "other", "later", "leaves", "web", "poor"];
     let mesh = Mesh::new(&names, "period = '2s'\nsize = '64k'\ncontrollers = ['cubic', 'nosuch']");
     let port = mesh.port;
     let silent = TcpListener::bind(("127.0.0.3", port)).unwrap();
@@ -91,7 +91,7 @@ fn every_kind_of_invalid_peer_has_its_failure_state() {
     let _poor = mesh.node_with("poor", "poor.toml", &[]);
     let lab = mesh.node("lab");
     let expected = [
-        ("nobody", TransferError::Refused),
+        ("absent", TransferError::Refused),
         ("silent", TransferError::Unreachable),
         ("other", TransferError::NotAMember),
         ("later", TransferError::Version),

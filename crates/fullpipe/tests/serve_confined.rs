@@ -99,8 +99,8 @@ fn a_server_drops_unneeded_privileges() {
         // Only CAP_NET_ADMIN, for controllers reserved for root.
         let effective = u64::from_str_radix(&server.status("CapEff:"), 16).unwrap();
         assert_eq!(effective & !(1 << 12), 0, "{effective:x}");
-        let nobody = Server::start(&["--user", "daemon"]);
-        assert_eq!(nobody.listening["user"], "daemon");
+        let daemon = Server::start(&["--user", "daemon"]);
+        assert_eq!(daemon.listening["user"], "daemon");
     }
     let mut wrong = fullpipe();
     wrong.args(["serve", "--port", "0", "--user", "no such user"]);

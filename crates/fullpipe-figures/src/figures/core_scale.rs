@@ -347,7 +347,7 @@ fn mathis_law(runs: &Runs) -> Vec<Finding> {
     let range_text = |values: &[f64]| format!("{:.2} to {:.2}", min(values), max(values));
     vec![
         Finding::new(
-            "more than one loss comes to a halving, and in the core more than at the edge",
+            "there is more than one loss per halving, and in the core more than at the edge",
             "1.7 at the edge, 6 to 9 in the core (1.9 to 2.3 and 2.6 to 4.2 in the repetition)",
             ratio.text(1),
             "≥ 1.3 everywhere; in bunches 1.3 times as many in the core",
@@ -359,14 +359,14 @@ fn mathis_law(runs: &Runs) -> Vec<Finding> {
              only where ACKs come in bunches, and packets after them, does a flow lose several at once",
         ),
         Finding::new(
-            "Mathis' constant is the same for all by halvings, and is not by losses",
+            "Mathis' constant is the same for all flows from halvings, and not from losses",
             "1.24 to 1.33 by halvings, 1.70 to 2.74 by losses (the repetition)",
             format!("{} by halvings, {} by losses", range_text(&c_of_halvings), range_text(&c_of_losses)),
             "by losses spread 1.25 times as wide or more",
             spread(&c_of_losses) >= 1.25 * spread(&c_of_halvings),
         ),
         Finding::new(
-            "in the core halvings tell more closely what a flow has",
+            "in the core halvings predict a flow's goodput better than losses do",
             "the middle flow is off by 1.0 to 1.3 %, by losses 3.8 to 12 % (the repetition)",
             format!("off by {} %, by losses {} %", list(&off_by_halvings, 1), list(&off_by_losses, 1)),
             "≥ 1.5 times as closely at each number of flows",

@@ -75,7 +75,7 @@ fn shares(run: &Recording, cc: &str) -> Finding {
     );
     if cc == "bbr" {
         return Finding::new(
-            "five BBR v1 flows come to fair shares",
+            "five BBR v1 flows converge to fair shares",
             "fair shares within 30 s",
             measured,
             "≥ 0.95",
