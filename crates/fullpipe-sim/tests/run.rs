@@ -569,7 +569,7 @@ fn loss_in_a_recovery_begins_the_next_at_its_end() {
     assert!(at_once < entered.len(), "{events:?}");
 }
 
-/// A receiver as another was seen holds the sender as that did.
+/// A receiver that replays a captured one limits the sender as in the capture.
 #[test]
 fn receiver_from_a_capture_announces_and_acknowledges_as_captured() {
     let s = scenario(path("20mbit", "50ms", "2bdp"), &["cubic"], 4);

@@ -78,7 +78,7 @@ fn all() -> Vec<(&'static str, Scenario)> {
     ]
 }
 
-/// Who changes how the simulator behaves takes new hashes, and says so.
+/// A change of the simulator's behaviour updates these hashes, and its commit explains why.
 #[test]
 fn unused_options_change_no_byte() {
     let got: Vec<_> = all().into_iter().map(|(name, scenario)| (name, hash(run(&scenario)))).collect();

@@ -15,7 +15,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// Checks the running kernel, the next boot and a new connection; run it after `apply` and after a
 /// reboot. Changes nothing. Needs root to read the journal of an apply. Exits with 0 if everything
-/// is in effect, with 1 if something is not or nothing was applied, and with 3 if it cannot be
+/// is in effect, with 1 if a setting is not or nothing was applied, and with 3 if it cannot be
 /// determined.
 #[derive(clap::Args)]
 #[command(after_help = "Example: sudo fullpipe verify --to example.org:443")]
