@@ -40,6 +40,16 @@ impl Host {
         host
     }
 
+    /// An image of a host without systemd.
+    fn image() -> Host {
+        let host = Host::new();
+        for part in ["kernel.json", "proc", "sys", "usr/lib/systemd"] {
+            let path = host.root.path().join(part);
+            if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }.unwrap();
+        }
+        host
+    }
+
     /// Another running kernel.
     fn kernel(&self, release: &str, loadable: &[&str], refusing: &str) {
         let refusing: Vec<&str> = refusing.split_ascii_whitespace().collect();
@@ -422,6 +432,28 @@ fn alpine_reads_sysctl_conf_after_its_directory() {
     host.write("etc/runlevels/boot/hostname", "");
     host.write("etc/runlevels/default/sshd", "");
     assert!(host.refused().contains("no boot program of this host reads"), "{}", host.refused());
+}
+
+/// An image has no /proc/sys, from which busybox finds out which dots of a key are separators.
+#[test]
+fn busybox_reads_dotted_keys_on_an_image() {
+    for id in ["alpine", "openwrt"] {
+        let host = Host::image();
+        host.write("etc/os-release", &format!("ID={id}\n"));
+        host.write(&format!("lib/modules/{RELEASE}/modules.builtin"), "kernel/net/ipv4/tcp_cubic.ko\n");
+        host.apply().unwrap_or_else(|e| panic!("{id}: {e}"));
+        let (outcome, text) = host.next_boot();
+        assert!(
+            outcome == Outcome::Passed && text.contains("/etc/sysctl.d/99-zz-fullpipe.conf:"),
+            "{id}: {text}"
+        );
+        // A later line in either form counts.
+        for key in [CONTROLLER.to_owned(), CONTROLLER.replace('.', "/")] {
+            host.write("etc/sysctl.conf", &format!("{key}=cubic\n"));
+            let (outcome, text) = host.next_boot();
+            assert!(outcome == Outcome::Failed && text.contains("/etc/sysctl.conf:1"), "{id}: {text}");
+        }
+    }
 }
 
 #[test]

@@ -128,9 +128,7 @@ fn proc_path(path: &str) -> Option<String> {
 /// The path of a key in busybox (`sysctl_dots_to_slashes`): from the end, a dot becomes a slash
 /// where the part before it exists, so that `net.ipv4.conf.eth0.1.forwarding` finds `eth0.1`.
 pub(super) fn busybox_path(key: &str, exists: &dyn Fn(&str) -> bool) -> Option<String> {
-    if let (Some(dot), Some(slash)) = (key.find('.'), key.find('/'))
-        && dot < slash
-    {
+    if is_swapped(key) {
         return busybox_relative(&swap(key));
     }
     if key.len() > MAX_KEY_LENGTH {
@@ -155,6 +153,16 @@ pub(super) fn busybox_path(key: &str, exists: &dyn Fn(&str) -> bool) -> Option<S
     }
     name.truncate(end);
     busybox_relative(&String::from_utf8(name).ok()?)
+}
+
+/// As [`busybox_path`] on an image, where no path exists yet: every dot is a separator.
+pub(super) fn busybox_image_path(key: &str) -> Option<String> {
+    busybox_relative(&if is_swapped(key) { swap(key) } else { key.replace('.', "/") })
+}
+
+/// Whether a dot precedes the first slash of a key with both.
+fn is_swapped(key: &str) -> bool {
+    matches!((key.find('.'), key.find('/')), (Some(dot), Some(slash)) if dot < slash)
 }
 
 /// busybox opens the path in /proc/sys, so that one with a leading slash is absolute.

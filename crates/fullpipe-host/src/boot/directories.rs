@@ -1,6 +1,8 @@
 //! sysctl.d: its directories and the programs that read them.
 
-use super::assignment::{Assignment, BLANKS, Dialect, Line, busybox_path, is_glob, normalise, parse_some};
+use super::assignment::{
+    Assignment, BLANKS, Dialect, Line, busybox_image_path, busybox_path, is_glob, normalise, parse_some,
+};
 use super::scripts::{self, Reader};
 use super::{Program, glob_matches};
 use crate::host::{Node, View, parent};
@@ -229,10 +231,14 @@ pub(super) fn stops(view: &dyn View, accepts: Accepts<'_>) -> Vec<Assignment> {
 fn busybox(view: &dyn View, path: &str, accepts: Accepts<'_>) -> Vec<Assignment> {
     let mut all = Vec::new();
     let is_image = view.list("/proc/sys/net/ipv4").is_err();
-    let exists = |path: &str| !path.is_empty() && (is_image || view.exists(&format!("/proc/sys/{path}")));
+    let exists = |path: &str| !path.is_empty() && view.exists(&format!("/proc/sys/{path}"));
+    let key_path = |key: &str| match is_image {
+        true => busybox_image_path(key).filter(|path| !path.is_empty()),
+        false => busybox_path(key, &exists).filter(|path| exists(path)),
+    };
     for entry in entries(view, path, Program::PerFile, Dialect::Busybox, None) {
         let Some(line) = entry.set else { continue };
-        let Some(key) = busybox_path(&line.key, &exists).filter(|key| exists(key)) else { continue };
+        let Some(key) = key_path(&line.key) else { continue };
         let is_accepted = accepts(&key, &line.value);
         all.push(Assignment { key, ..line });
         if !is_accepted {
