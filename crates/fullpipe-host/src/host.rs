@@ -13,7 +13,7 @@ mod rooted;
 
 pub use clock::{BootClock, Clock};
 pub use directory::Directory;
-pub(crate) use directory::is_label;
+pub(crate) use directory::{ACCESS_LIST, is_label};
 pub use machine::Machine;
 pub(crate) use machine::free;
 pub use model::{Model, ModelKernel, ModelProgram};
@@ -204,7 +204,8 @@ pub trait Files: View {
     /// Takes the host's lock, or returns `WouldBlock` with the holder. It is released when dropped.
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>>;
 
-    /// Gives a file these extended attributes and removes its others, except security labels.
+    /// Gives a new file these extended attributes, and removes what it inherited from its directory
+    /// (an access list) unless it is among them.
     fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()>;
 
     /// The path on this machine, for messages.

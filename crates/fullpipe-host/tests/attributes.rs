@@ -175,6 +175,33 @@ fn a_label_changed_since_stays_and_does_not_prevent_a_revert() {
     assert!(!metadata(&file).content.contains("disabled by fullpipe"));
 }
 
+/// NFS gives every file a list of its own, which cannot be removed.
+#[test]
+fn attributes_that_the_file_system_gives_new_files_are_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, "new").unwrap();
+    if !set(&path, "user.given", b"by the file system") {
+        return;
+    }
+    let host = Directory::new(dir.path());
+    host.set_attributes("/file", &[("user.ticket".to_owned(), b"2019".to_vec())].into()).unwrap();
+    let names: Vec<String> = metadata(&path).attributes.into_keys().collect();
+    assert_eq!(names, ["user.given", "user.ticket"]);
+}
+
+/// XFS lists its own form of an access list, which goes with that list.
+#[test]
+fn the_own_form_of_an_access_list_on_xfs_is_not_recorded() {
+    let (root, file) = image();
+    if !set(&file, "trusted.SGI_ACL_FILE", b"\0\0\0\0") {
+        return;
+    }
+    // On XFS this sets an access list, too, and that is recorded.
+    let recorded = Directory::new(root.path()).attributes("/etc/sysctl.d/zzz-old.conf").unwrap();
+    assert!(!recorded.contains_key("trusted.SGI_ACL_FILE"), "{recorded:?}");
+}
+
 #[test]
 fn a_file_with_several_names_is_refused_and_stays() {
     let (root, file) = image();

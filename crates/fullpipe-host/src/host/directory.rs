@@ -210,7 +210,8 @@ impl Files for Directory {
             io::Error::new(e.kind(), text)
         };
         let now = read_attributes(&file)?;
-        for name in now.keys().filter(|name| !attributes.contains_key(*name) && !is_label(name)) {
+        for name in INHERITED.iter().filter(|&&name| now.contains_key(name) && !attributes.contains_key(name))
+        {
             xattr::remove_file(&file, &c_name(name)?).map_err(|e| failed(name, e))?;
         }
         for (name, value) in attributes.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
@@ -219,6 +220,13 @@ impl Files for Directory {
         Ok(())
     }
 }
+
+/// Attribute of an access list (acl(5)).
+pub(crate) const ACCESS_LIST: &str = "system.posix_acl_access";
+
+/// Attributes that a new file can get from its directory. File systems list others that cannot be
+/// removed, such as `system.nfs4_acl` on NFS.
+const INHERITED: [&str; 2] = [ACCESS_LIST, "btrfs.compression"];
 
 /// Whether an attribute is a label of a security module, which the kernel sets by its own policy.
 pub fn is_label(name: &str) -> bool {
@@ -231,8 +239,9 @@ fn c_name(name: &str) -> io::Result<CString> {
 
 /// The attributes of an open file.
 fn read_attributes(file: &OwnedFd) -> io::Result<Attributes> {
-    /// Checksums that the kernel computes from a file's content and inode.
-    const CHECKSUMS: [&str; 2] = ["security.ima", "security.evm"];
+    /// Checksums that the kernel computes from a file's content and inode, and XFS' own form of an
+    /// access list, which `system.posix_acl_access` sets.
+    const COMPUTED: [&str; 3] = ["security.ima", "security.evm", "trusted.SGI_ACL_FILE"];
     /// Bound of one value (XATTR_SIZE_MAX) and of all: an image is untrusted.
     const MAX_VALUE: usize = 65_536;
     const MAX_TOTAL: usize = 1 << 20;
@@ -248,7 +257,7 @@ fn read_attributes(file: &OwnedFd) -> io::Result<Attributes> {
         let Ok(text) = name.to_str().map(str::to_owned) else {
             return Err(io::Error::other("the name of an extended attribute is not UTF-8"));
         };
-        if CHECKSUMS.contains(&text.as_str()) {
+        if COMPUTED.contains(&text.as_str()) {
             continue;
         }
         let length = match xattr::get_file(file, &name, &mut value) {

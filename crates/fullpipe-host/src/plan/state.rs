@@ -1,7 +1,7 @@
 //! The complete state of a path, from which it is restored byte for byte.
 
 use crate::error::Error;
-use crate::host::{Attributes, Files, Node, Stat, View, is_label, parent};
+use crate::host::{ACCESS_LIST, Attributes, Files, Node, Stat, View, is_label, parent};
 use crate::net::{hex, unhex};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -213,9 +213,6 @@ pub fn tidy(files: &dyn Files, path: &str) -> io::Result<()> {
         Err(_) => Ok(()),
     }
 }
-
-/// Attribute of an access list (acl(5)).
-const ACCESS_LIST: &str = "system.posix_acl_access";
 
 fn recorded(attributes: Attributes) -> BTreeMap<String, Content> {
     attributes.into_iter().map(|(name, value)| (name, Content(value))).collect()
