@@ -205,7 +205,8 @@ pub trait Files: View {
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>>;
 
     /// Gives a new file these extended attributes, and removes what it inherited from its directory
-    /// (an access list) unless it is among them.
+    /// (an access list) unless it is among them. Of security labels only those are set that the
+    /// system's policy permits.
     fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()>;
 
     /// The path on this machine, for messages.

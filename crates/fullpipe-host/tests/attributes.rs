@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 
 const ACCESS_LIST: &str = "system.posix_acl_access";
@@ -200,6 +201,62 @@ fn the_own_form_of_an_access_list_on_xfs_is_not_recorded() {
     // On XFS this sets an access list, too, and that is recorded.
     let recorded = Directory::new(root.path()).attributes("/etc/sysctl.d/zzz-old.conf").unwrap();
     assert!(!recorded.contains_key("trusted.SGI_ACL_FILE"), "{recorded:?}");
+}
+
+/// The image of a test that runs again in a process of another user.
+const IMAGE: &str = "FULLPIPE_TEST_IMAGE";
+
+/// A file without permission to write, with a label that only root may set.
+#[test]
+fn a_user_can_change_read_only_and_labelled_files_of_an_own_image() {
+    const NAME: &str = "a_user_can_change_read_only_and_labelled_files_of_an_own_image";
+    const USER: u32 = 65534;
+    if let Some(root) = std::env::var_os(IMAGE).map(PathBuf::from) {
+        let file = root.join("etc/sysctl.d/zzz-old.conf");
+        let unlabelled = || {
+            let mut metadata = metadata(&file);
+            metadata.attributes.retain(|name, _| !name.starts_with("security."));
+            metadata
+        };
+        let before = unlabelled();
+        put_in_force(&root).unwrap();
+        let applied = unlabelled();
+        assert!(applied.content.contains("# disabled by fullpipe"));
+        assert_eq!(Metadata { content: before.content.clone(), ..applied }, before, "while it is applied");
+        roll_back(&root).unwrap();
+        assert_eq!(unlabelled(), before);
+        return;
+    }
+    let (root, file) = image();
+    set(&file, "user.ticket", b"2019-114");
+    // Without the module of a label only root may set it.
+    for label in ["security.selinux", "security.SMACK64"] {
+        set(&file, label, b"label");
+    }
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
+    // A copy of this program that every user can execute.
+    let public = tempfile::tempdir().unwrap();
+    let program = public.path().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    for path in [public.path(), &program] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = std::process::Command::new(program);
+    command.args([NAME, "--exact", "--nocapture"]).env(IMAGE, root.path());
+    if chown_all(root.path(), USER).is_ok() {
+        command.uid(USER).gid(USER);
+    }
+    assert!(command.status().unwrap().success());
+}
+
+fn chown_all(path: &Path, user: u32) -> std::io::Result<()> {
+    chown(path, Some(user), Some(user))?;
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            chown_all(&entry?.path(), user)?;
+        }
+    }
+    Ok(())
 }
 
 #[test]

@@ -203,7 +203,9 @@ impl Files for Directory {
     }
 
     fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()> {
-        let file = self.root()?.place(path)?.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK, 0)?;
+        // Attributes need no descriptor for writing, and a file with mode 0444 may not be opened so.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+        let file = self.root()?.place(path)?.open(flags, 0)?;
         is_regular(&file, path)?;
         let failed = |name: &str, e: io::Error| {
             let text = format!("the extended attribute {name} cannot be kept ({e})");
@@ -215,7 +217,10 @@ impl Files for Directory {
             xattr::remove_file(&file, &c_name(name)?).map_err(|e| failed(name, e))?;
         }
         for (name, value) in attributes.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
-            xattr::set_file(&file, &c_name(name)?, value).map_err(|e| failed(name, e))?;
+            match set_attribute(&file, name, value) {
+                Err(e) if is_label(name) && is_refusal(&e) => {}
+                outcome => outcome.map_err(|e| failed(name, e))?,
+            }
         }
         Ok(())
     }
@@ -228,9 +233,28 @@ pub(crate) const ACCESS_LIST: &str = "system.posix_acl_access";
 /// removed, such as `system.nfs4_acl` on NFS.
 const INHERITED: [&str; 2] = [ACCESS_LIST, "btrfs.compression"];
 
+/// Whether the file system or the security policy refuses an attribute.
+fn is_refusal(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
+}
+
 /// Whether an attribute is a label of a security module, which the kernel sets by its own policy.
 pub fn is_label(name: &str) -> bool {
     name.starts_with("security.")
+}
+
+fn set_attribute(file: &OwnedFd, name: &str, value: &[u8]) -> io::Result<()> {
+    match xattr::set_file(file, &c_name(name)?, value) {
+        // The kernel asks for the permission to write the file, even of its owner (xattr_permission).
+        Err(e) if name.starts_with("user.") && e.kind() == io::ErrorKind::PermissionDenied => {
+            let mode = fstat(file)?.st_mode & 0o7777;
+            fchmod(file, mode_of(mode | 0o200))?;
+            let outcome = xattr::set_file(file, &c_name(name)?, value);
+            fchmod(file, mode_of(mode))?;
+            outcome
+        }
+        outcome => outcome,
+    }
 }
 
 fn c_name(name: &str) -> io::Result<CString> {
