@@ -29,7 +29,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path};
 use std::time::Duration;
 
@@ -139,14 +139,15 @@ impl Location {
     pub fn write_when_ready(&self, should_stop: &dyn Fn() -> bool) -> io::Result<File> {
         let file = loop {
             match self.write() {
-                Err(e) if e.raw_os_error() == Some(Errno::ENXIO as i32) && !should_stop() => {
+                // Sockets and `/dev/tty` without a terminal cause this error, too, and for ever.
+                Err(e) if e.raw_os_error() == Some(Errno::ENXIO as i32) && self.is_fifo()? => {
+                    if should_stop() {
+                        return Err(io::Error::new(
+                            io::ErrorKind::Interrupted,
+                            "stopped while waiting for a reader",
+                        ));
+                    }
                     std::thread::sleep(READER_POLL_INTERVAL);
-                }
-                Err(e) if e.raw_os_error() == Some(Errno::ENXIO as i32) => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::Interrupted,
-                        "stopped while waiting for a reader",
-                    ));
                 }
                 file => break file?,
             }
@@ -154,6 +155,10 @@ impl Location {
         let flags = OFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GETFL)?);
         fcntl(&file, FcntlArg::F_SETFL(flags & !OFlag::O_NONBLOCK))?;
         Ok(file)
+    }
+
+    fn is_fifo(&self) -> io::Result<bool> {
+        Ok(self.metadata()?.is_some_and(|about| about.file_type().is_fifo()))
     }
 
     /// Creates a file with this mode (before the umask), for reading and writing.
@@ -487,6 +492,15 @@ mod tests {
         let reader = std::thread::spawn(move || fs::read_to_string(fifo).unwrap());
         location.write_when_ready(&|| false).unwrap().write_all(b"record").unwrap();
         assert_eq!(reader.join().unwrap(), "record");
+    }
+
+    #[test]
+    fn a_socket_has_no_reader_to_wait_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let refused = error(Location::resolve(&path).unwrap().write_when_ready(&|| true));
+        assert_eq!(refused.raw_os_error(), Some(Errno::ENXIO as i32), "{refused}");
     }
 
     #[test]
