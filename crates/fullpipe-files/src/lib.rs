@@ -200,7 +200,11 @@ impl Location {
     /// reader of a FIFO.
     fn write_or_create(&self) -> io::Result<File> {
         if self.metadata()?.is_none() {
-            return self.create_new(0o666);
+            match self.create_new(0o666) {
+                // Another process created it in the meantime.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                file => return file,
+            }
         }
         let file = self.write_when_ready(&|| false)?;
         // Another file may have taken the name since the path was resolved.
@@ -501,6 +505,24 @@ mod tests {
         let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let refused = error(Location::resolve(&path).unwrap().write_when_ready(&|| true));
         assert_eq!(refused.raw_os_error(), Some(Errno::ENXIO as i32), "{refused}");
+    }
+
+    #[test]
+    fn several_writers_create_a_file_at_once() {
+        const WRITERS: usize = 8;
+        let dir = tempfile::tempdir().unwrap();
+        for round in 0..100 {
+            let path = dir.path().join(round.to_string());
+            let start = std::sync::Barrier::new(WRITERS);
+            let write = || {
+                start.wait();
+                append(&path).unwrap().write_all(b"x").unwrap();
+            };
+            std::thread::scope(|scope| {
+                (0..WRITERS).for_each(|_| drop(scope.spawn(write)));
+            });
+            assert_eq!(fs::read(&path).unwrap().len(), WRITERS);
+        }
     }
 
     #[test]
