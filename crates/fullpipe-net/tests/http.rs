@@ -304,6 +304,22 @@ fn names_of_other_machines_are_refused_by_loopback() {
 }
 
 #[test]
+fn a_client_with_the_secret_may_use_any_name() {
+    let server = Running::start(server::Config {
+        limits: patient(),
+        secret: Some("secret".to_owned()),
+        ..Default::default()
+    });
+    let get = |more: &str| {
+        let fields = format!("Host: proxy.example\r\n{more}Connection: close\r\n\r\n");
+        exchange(&server, &format!("GET /download?size=10 HTTP/1.1\r\n{fields}"))
+    };
+    assert!(get("").starts_with("HTTP/1.1 401 "));
+    assert!(get("Authorization: Bearer secre\r\n").starts_with("HTTP/1.1 401 "));
+    assert!(get("Authorization: Bearer secret\r\n").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
 fn unknown_parameters_are_refused_with_the_known_ones() {
     let server = start(patient());
     for (request, known) in [

@@ -347,9 +347,9 @@ fn answer(
         response
     };
     // Without this a page of another site could make its own name resolve to this machine, and then
-    // read the answers (DNS rebinding).
+    // read the answers (DNS rebinding). Such a page does not know a token.
     let host = headers.get(HOST).map(|host| host.to_str().unwrap_or(""));
-    if by_loopback && !host.is_none_or(local_name::is_local) {
+    if token.is_none() && by_loopback && !host.is_none_or(local_name::is_local) {
         return plain(StatusCode::MISDIRECTED_REQUEST, "use localhost or an address as Host\n");
     }
     if let Some(token) = token {
@@ -527,6 +527,12 @@ mod tests {
             assert!(answer.starts_with("HTTP/1.1 401 ") && !answer.contains("plain"), "{answer}");
         }
         assert!(get("Authorization: Bearer secret\r\n").ends_with("plain"));
+        // A client with the token may use any name, such as that of a reverse proxy.
+        let named = |token: &str| {
+            ask(address, &format!("GET /metrics HTTP/1.1\r\nHost: proxy.example\r\n{token}\r\n"))
+        };
+        assert!(named("").starts_with("HTTP/1.1 401 "));
+        assert!(named("Authorization: Bearer secret\r\n").ends_with("plain"));
         stopper.stop();
         thread.join().unwrap();
     }

@@ -136,10 +136,12 @@ fn answer(connection: &mut Connection<'_>, request: &RequestHead) -> io::Result<
 }
 
 /// Refuses requests by loopback for names of other machines: a page of another site can make its own
-/// name resolve to this machine, and then read the answers (DNS rebinding).
+/// name resolve to this machine, and then read the answers (DNS rebinding). Such a page does not know
+/// a secret.
 fn check_host(connection: &Connection<'_>, request: &RequestHead) -> Result<(), Failed> {
     let is_local = request.host.as_deref().is_none_or(local_name::is_local);
-    if connection.peer.ip().to_canonical().is_loopback() && !is_local {
+    let is_open = connection.shared.config.secret.is_none();
+    if is_open && connection.peer.ip().to_canonical().is_loopback() && !is_local {
         let why = "this name does not belong to this machine; use localhost or an address as `Host`";
         return Err(refusal("421 Misdirected Request", why).into());
     }
