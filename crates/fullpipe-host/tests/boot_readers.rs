@@ -506,6 +506,7 @@ fn systems_with_another_way_to_a_kernel_are_named() {
 /// The snippets that plan prints on models of these systems are those of the how-to page.
 #[test]
 fn printed_snippets_are_those_of_the_page() {
+    const COMMANDS: [&str; 5] = ["nixos-rebuild", "talosctl", "butane", "wsl", "kubectl"];
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/containers-and-routers.md");
     let page = fs::read_to_string(page).unwrap();
     let blocks: Vec<&str> = page.split("```\n").collect();
@@ -515,6 +516,12 @@ fn printed_snippets_are_those_of_the_page() {
             notes.iter().find(|note| note.contains("add this to ")).unwrap_or_else(|| panic!("{name}"));
         let lines = note.lines().skip(1).map(|line| line.strip_prefix("    ").unwrap_or(line));
         let snippet = lines.map(|line| format!("{line}\n")).collect::<String>();
+        let first = note.lines().next().unwrap_or_default();
+        // Only commands are in backticks.
+        for command in first.split('`').skip(1).step_by(2) {
+            let word = command.split(' ').next().unwrap_or_default();
+            assert!(COMMANDS.contains(&word), "{name}: `{command}` in: {first}");
+        }
         assert!(blocks.contains(&snippet.as_str()), "{name}: not on the page:\n{snippet}");
     };
     for system in ["nixos", "talos", "flatcar"] {

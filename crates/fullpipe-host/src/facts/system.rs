@@ -118,7 +118,7 @@ impl System {
             System::NixOs => (
                 "/etc/nixos/configuration.nix",
                 lines(&|key, value| format!("boot.kernel.sysctl.\"{key}\" = \"{value}\";")),
-                "nixos-rebuild switch",
+                "run `nixos-rebuild switch`",
             ),
             System::Guix => (
                 "the services of the operating-system declaration",
@@ -128,36 +128,46 @@ impl System {
                      %default-sysctl-settings)))))",
                     lines(&|key, value| format!("(\"{key}\" . \"{value}\")")).replace('\n', " ")
                 ),
-                "guix system reconfigure",
+                "run `guix system reconfigure`",
             ),
             System::Talos => (
                 "the machine configuration",
                 format!("machine:\n  sysctls:\n{}", lines(&|key, value| format!("    {key}: \"{value}\""))),
-                "talosctl apply-config",
+                "run `talosctl apply-config`",
             ),
             System::Flatcar => {
                 let path = format!("/etc/sysctl.d/99-zz-{controller}.conf");
                 let file = format!("    - path: {path}\n      contents:\n        inline: |");
                 let settings = lines(&|key, value| format!("          {key} = {value}"));
                 let text = format!("storage:\n  files:\n{file}\n{settings}");
-                ("the Butane configuration of the machine", text, "butane")
+                (
+                    "the Butane configuration of the machine",
+                    text,
+                    "provision the machine from it with `butane` and Ignition",
+                )
             }
-            System::Unraid => {
-                ("/boot/config/go", lines(&|key, value| format!("sysctl -w {key}={value}")), "a restart")
-            }
+            System::Unraid => (
+                "/boot/config/go",
+                lines(&|key, value| format!("sysctl -w {key}={value}")),
+                "restart the machine",
+            ),
             System::Wsl => (
                 "/etc/wsl.conf",
                 format!(
                     "[boot]\ncommand = {}",
                     lines(&|key, value| format!("sysctl -w {key}={value}")).replace('\n', "; ")
                 ),
-                "wsl --shutdown",
+                "run `wsl --shutdown`",
             ),
-            System::Pod => ("a DaemonSet of the cluster", daemon_set(controller, qdisc), "kubectl apply -f"),
+            System::Pod => (
+                "a DaemonSet of the cluster",
+                daemon_set(controller, qdisc),
+                "create it with `kubectl apply -f`",
+            ),
             System::Container => (
                 "the command line that starts the container",
                 format!("--sysctl {key}={controller}"),
-                "a restart of the container",
+                "restart the container",
             ),
             System::Ostree | System::OpenWrt | System::Proxmox => return None,
         };
@@ -172,7 +182,7 @@ pub struct Snippet {
     pub place: &'static str,
     /// The text to paste.
     pub text: String,
-    /// The command or event that applies it.
+    /// How to apply it, as an imperative.
     pub then: &'static str,
 }
 
@@ -180,7 +190,7 @@ impl Snippet {
     /// In several lines, to print.
     pub fn describe(&self) -> String {
         let indented: Vec<String> = self.text.lines().map(|line| format!("    {line}")).collect();
-        format!("add this to {}, then `{}`:\n{}", self.place, self.then, indented.join("\n"))
+        format!("add this to {}, then {}:\n{}", self.place, self.then, indented.join("\n"))
     }
 }
 
