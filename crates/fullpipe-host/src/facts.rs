@@ -53,7 +53,14 @@ fn is_number(value: &str) -> bool {
     // The no-break space of ISO 8859-1 is a blank for the kernel, and not UTF-8.
     let value = value.trim_start_matches([' ', '\t', '\n', '\u{fffd}']);
     let digits = value.strip_prefix('-').unwrap_or(value);
-    let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+    // The prefix decides the base (_parse_integer_fixup_radix).
+    let radix = match digits.as_bytes() {
+        [b'0', b'x' | b'X', digit, ..] if digit.is_ascii_hexdigit() => 16,
+        [b'0', ..] => 8,
+        _ => 10,
+    };
+    let digits = if radix == 16 { &digits[2..] } else { digits };
+    let rest = digits.trim_start_matches(|c: char| c.is_digit(radix));
     rest.len() < digits.len() && (rest.is_empty() || rest.starts_with([' ', '\t', '\n']))
 }
 
@@ -261,6 +268,21 @@ impl Facts {
             "net/core/default_qdisc" => !matches!(self.qdisc(value), Presence::Missing(_)),
             // proc_dointvec: a number, and a blank behind it.
             key => is_number(value) || !view.sysctl(key).is_some_and(|now| is_number(&now)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_number;
+
+    #[test]
+    fn numbers_are_those_of_the_kernel() {
+        for value in ["0", "10", "-1", " 7", "0x10", "0X1f\t2", "-0xa", "0755", "12 x"] {
+            assert!(is_number(value), "{value:?}");
+        }
+        for value in ["", "-", "+1", "x", "0x", "0xg", "12k", "0x1k", "1.5", "08"] {
+            assert!(!is_number(value), "{value:?}");
         }
     }
 }
