@@ -234,7 +234,7 @@ pub fn examine(host: &dyn Host, question: &Question) -> Report {
         None => question.clone(),
     };
     let request = Request { buffers: question.path, ..Request::new(&question.controller) };
-    let plan = plan::make(host, &request, "/usr/bin/fullpipe");
+    let plan = plan::make_with(host, &facts, &request, "/usr/bin/fullpipe");
     let context = Context { host, facts: &facts, question, programs: boot::programs(host), plan };
     let mut findings = Vec::new();
     kernel::check(&context, &mut findings);

@@ -20,6 +20,7 @@ pub use boot_files::{DISABLED_PREFIX, MODULES_FILE, SYSCTL_FILE};
 pub use change::Change;
 pub(crate) use change::choice;
 pub use make::make;
+pub(crate) use make::make_with;
 pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller};
 pub use state::{Content, FileState, install, tidy};
 pub(crate) use state::{has_temporary, refuse_hard_links};

@@ -38,33 +38,32 @@ struct Draft<'a> {
 /// or namespace
 /// does not support it, [`Error::Check`] for an overriding setting that fullpipe does not change.
 pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
-    let facts = Facts::gather(host);
+    make_with(host, &Facts::gather(host), request, program)
+}
+
+/// As [`make`], with the facts about this host.
+pub(crate) fn make_with(host: &dyn Host, facts: &Facts, request: &Request, program: &str) -> Result<Plan> {
     let mut notes = Vec::new();
-    let (controller, module) = find_controller(host, &facts, request, &mut notes)?;
-    refuse_restricted(&facts, &controller)?;
-    let mut draft = Draft {
-        facts: &facts,
-        controller: controller.clone(),
-        steps: Vec::new(),
-        notes,
-        modules: Vec::new(),
-    };
+    let (controller, module) = find_controller(host, facts, request, &mut notes)?;
+    refuse_restricted(facts, &controller)?;
+    let mut draft =
+        Draft { facts, controller: controller.clone(), steps: Vec::new(), notes, modules: Vec::new() };
     let is_unknown = facts.controller(&controller) == Presence::Unknown;
     draft.module(&controller, format!("tcp_{controller}"), module.is_some(), is_unknown);
     if let Some(prefix) = &request.canary {
-        draft.steps.push(canary(host, &facts, &controller, prefix)?);
+        draft.steps.push(canary(host, facts, &controller, prefix)?);
         draft.notes.push(format!(
             "only connections to {prefix} use {controller}; {} removes the canary",
             facts.identity.command("revert")
         ));
         return Ok(draft.into_plan(Some(prefix.clone())));
     }
-    let kind = choose_qdisc(host, &facts, request, &controller, &mut draft.notes)?;
+    let kind = choose_qdisc(host, facts, request, &controller, &mut draft.notes)?;
     if let Some(kind) = &kind {
         let is_loadable = matches!(facts.qdisc(kind), Presence::Loadable(_));
         draft.module(kind, format!("sch_{kind}"), is_loadable, false);
         if facts.identity.running {
-            qdisc_steps(&facts, request, kind, &mut draft.steps, &mut draft.notes)?;
+            qdisc_steps(facts, request, kind, &mut draft.steps, &mut draft.notes)?;
         }
     }
     let buffers = buffer_sysctls(host, request, &mut draft.notes);
@@ -73,7 +72,7 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
             let (name, before, after) = ((*name).to_owned(), before.clone(), after.clone());
             draft.steps.push(Step::new(Change::Sysctl { name, before, after }, why.clone()));
         }
-        controller_steps(&facts, &controller, &mut draft.steps, &mut draft.notes);
+        controller_steps(facts, &controller, &mut draft.steps, &mut draft.notes);
     }
     if request.live_only {
         draft.notes.push("no boot files are written (--live-only)".into());
