@@ -322,8 +322,7 @@ fn choose_qdisc(
             );
             return Ok(None);
         }
-        QdiscChoice::Recommended if !needs_fq && facts.shares_queues(host).is_some() => {
-            let (why, kind) = facts.shares_queues(host).unwrap_or_default();
+        QdiscChoice::Recommended if !needs_fq && let Some((why, kind)) = facts.shares_queues(host) => {
             notes.push(format!(
                 "devices keep {kind}: this host forwards packets ({why}), which fq would queue without AQM; \
                  TCP paces {controller} by itself (--qdisc fq replaces it)"
