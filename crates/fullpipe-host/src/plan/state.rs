@@ -149,17 +149,29 @@ impl FileState {
     /// system's policy may change them at any time (a relabel), and every replacement of a file
     /// keeps its label.
     pub fn matches(&self, expected: &FileState) -> bool {
-        let comparable = |state: &FileState, ignore: bool| {
-            let mut state = state.clone();
-            if let FileState::File { attributes, .. } = &mut state {
-                attributes.take_if(|_| ignore);
-                attributes.iter_mut().for_each(|all| all.retain(|name, _| !is_label(name)));
-            }
-            state
+        let (Some(now), Some(wanted)) = (self.file(), expected.file()) else { return self == expected };
+        let same_attributes = match (self.attributes(), expected.attributes()) {
+            (Some(now), Some(wanted)) => unlabelled(now).eq(unlabelled(wanted)),
+            // Not recorded: the file keeps those it has.
+            _ => true,
         };
-        let unrecorded = |state: &FileState| matches!(state, FileState::File { attributes: None, .. });
-        let ignore = unrecorded(self) || unrecorded(expected);
-        comparable(self, ignore) == comparable(expected, ignore)
+        now == wanted && same_attributes
+    }
+
+    /// Content of a file, and its mode, owner and group.
+    fn file(&self) -> Option<(&Content, [u32; 3])> {
+        match self {
+            FileState::File { content, mode, uid, gid, .. } => Some((content, [*mode, *uid, *gid])),
+            _ => None,
+        }
+    }
+
+    /// Recorded attributes of a file.
+    fn attributes(&self) -> Option<&BTreeMap<String, Content>> {
+        match self {
+            FileState::File { attributes, .. } => attributes.as_ref(),
+            _ => None,
+        }
     }
 
     /// Text of a file; empty for other types.
@@ -184,6 +196,11 @@ impl FileState {
             FileState::Directory { mode } => format!("a directory, mode {mode:04o}"),
         }
     }
+}
+
+/// Attributes without security labels.
+fn unlabelled(all: &BTreeMap<String, Content>) -> impl Iterator<Item = (&String, &Content)> {
+    all.iter().filter(|(name, _)| !is_label(name))
 }
 
 /// Temporary name of a new state; no boot program reads this suffix.
