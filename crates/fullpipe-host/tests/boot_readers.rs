@@ -8,7 +8,7 @@ use fullpipe_host::plan::{self, Request};
 use fullpipe_host::verify::{self, Outcome};
 use fullpipe_host::{Error, apply, kernel, status};
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 const RELEASE: &str = "6.1.0";
 const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
@@ -76,6 +76,10 @@ impl Host {
     /// Enables a unit with these lines.
     fn unit(&self, name: &str, lines: &str) {
         self.write(&format!("etc/systemd/system/{name}"), &format!("[Service]\n{lines}\n"));
+        self.enable(name);
+    }
+
+    fn enable(&self, name: &str) {
         let wants = self.root.path().join("etc/systemd/system/multi-user.target.wants");
         fs::create_dir_all(&wants).unwrap();
         symlink(format!("/etc/systemd/system/{name}"), wants.join(name)).unwrap();
@@ -101,6 +105,16 @@ impl Host {
     fn apply(&self) -> Result<(), Error> {
         let options = apply::Options::default();
         apply::apply(&self.model(), &Host::store(), &Request::new("bbr"), &options).map(drop)
+    }
+
+    /// Applies, and expects that a file with this text then overrides the next boot at `place`.
+    fn overridden(&self, path: &str, text: &str, place: &str) {
+        self.apply().unwrap();
+        assert_eq!(self.next_boot().0, Outcome::Passed);
+        self.write(path, text);
+        fs::set_permissions(self.root.path().join(path), fs::Permissions::from_mode(0o755)).unwrap();
+        let (outcome, seen) = self.next_boot();
+        assert!(outcome == Outcome::Failed && seen.contains(place), "{text}: {seen}");
     }
 
     /// Outcome and text of verify's check of the next boot.
@@ -186,12 +200,10 @@ fn an_enabled_unit_that_sets_the_controller_is_found() {
         "ExecStart=/usr/sbin/sysctl -p /etc/site.conf",
     ] {
         let host = Host::new();
-        host.apply().unwrap();
         host.write("etc/site.conf", "net.ipv4.tcp_congestion_control = cubic\n");
-        assert_eq!(host.next_boot().0, Outcome::Passed);
-        host.unit("force-cc.service", line);
-        let (outcome, text) = host.next_boot();
-        assert!(outcome == Outcome::Failed && text.contains("force-cc.service:2"), "{line}: {text}");
+        host.enable("force-cc.service");
+        let unit = format!("[Service]\n{line}\n");
+        host.overridden("etc/systemd/system/force-cc.service", &unit, "force-cc.service:2");
     }
     let host = Host::new();
     host.unit("cc.service", "ExecStart=/bin/sh -c 'sysctl -w net.ipv4.tcp_congestion_control=$CC'");
@@ -202,11 +214,6 @@ fn an_enabled_unit_that_sets_the_controller_is_found() {
 #[test]
 fn commands_at_boot_are_found() {
     const SET: &str = "sysctl -w net.ipv4.tcp_congestion_control=cubic";
-    let executable = |host: &Host, path: &str| {
-        use std::os::unix::fs::PermissionsExt;
-        let path = host.root.path().join(path);
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    };
     for (path, line) in [
         ("etc/cron.d/cc", format!("@reboot root /sbin/{SET}")),
         ("etc/crontab", format!("@reboot root {SET}")),
@@ -221,11 +228,7 @@ fn commands_at_boot_are_found() {
         ("etc/wsl.conf", format!("command = {SET}")),
     ] {
         let host = Host::new();
-        host.apply().unwrap();
-        host.write(path, &format!("# a comment\n{line}\n"));
-        executable(&host, path);
-        let (outcome, text) = host.next_boot();
-        assert!(outcome == Outcome::Failed && text.contains(&format!("/{path}:2")), "{line}: {text}");
+        host.overridden(path, &format!("# a comment\n{line}\n"), &format!("/{path}:2"));
         let state = status::status(&host.model(), &Host::store()).unwrap();
         assert!(!state.consistent, "{line}: {state:?}");
     }
@@ -239,21 +242,16 @@ fn cloud_init_and_ufw_are_found() {
         "runcmd:\n- [ sh, -c, \"sysctl -w net.ipv4.tcp_congestion_control=cubic\" ]\n",
     ] {
         let host = Host::new();
-        host.apply().unwrap();
-        host.write("etc/cloud/cloud.cfg.d/90-cc.cfg", text);
-        let (outcome, seen) = host.next_boot();
-        assert!(outcome == Outcome::Failed && seen.contains("90-cc.cfg:2"), "{text}: {seen}");
+        host.overridden("etc/cloud/cloud.cfg.d/90-cc.cfg", text, "90-cc.cfg:2");
         // runcmd runs once.
         host.write("var/lib/cloud/instance/sem/config_runcmd", "");
         let expected = if text.starts_with("runcmd") { Outcome::Passed } else { Outcome::Failed };
         assert_eq!(host.next_boot().0, expected, "{text}");
     }
     let host = Host::new();
-    host.apply().unwrap();
     host.write("etc/ufw/ufw.conf", "ENABLED=yes\n");
-    host.write("etc/ufw/sysctl.conf", "net/ipv4/tcp_congestion_control=cubic\n");
-    let (outcome, text) = host.next_boot();
-    assert!(outcome == Outcome::Failed && text.contains("/etc/ufw/sysctl.conf:1"), "{text}");
+    let line = "net/ipv4/tcp_congestion_control=cubic\n";
+    host.overridden("etc/ufw/sysctl.conf", line, "/etc/ufw/sysctl.conf:1");
 }
 
 #[test]
