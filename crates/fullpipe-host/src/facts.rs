@@ -48,7 +48,12 @@ pub struct Facts {
     pub sockets: Result<Vec<TcpSocket>, String>,
 }
 
-/// Whether the kernel reads a number at the begin of this value (`proc_get_long`).
+/// Whether the running kernel is that of WSL.
+fn is_wsl(identity: &Identity) -> bool {
+    identity.running && identity.release.to_lowercase().contains("microsoft")
+}
+
+/// Whether the kernel reads a number at the beginning of this value (`proc_get_long`).
 fn is_number(value: &str) -> bool {
     // The no-break space of ISO 8859-1 is a blank for the kernel, and not UTF-8.
     let value = value.trim_start_matches([' ', '\t', '\n', '\u{fffd}']);

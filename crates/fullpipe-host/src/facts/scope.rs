@@ -1,5 +1,6 @@
 //! Scope of a change made here: the whole host, or one namespace.
 
+use super::is_wsl;
 use crate::host::{Host, Identity, Node};
 
 /// Where this program runs.
@@ -36,8 +37,7 @@ impl Scope {
             uid_map.is_empty() || uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"]);
         let container = container(host);
         let init = host.text("/proc/1/comm").unwrap_or_default();
-        let wsl =
-            identity.running && identity.release.to_lowercase().contains("microsoft") && init != "systemd";
+        let wsl = is_wsl(identity) && init != "systemd";
         let inits = ["systemd", "init", "openrc-init", "runit", "s6-svscan", "busybox"];
         let known_init = inits.contains(&init.as_str());
         let link = |path: &str| match host.stat(path).ok()?.node {

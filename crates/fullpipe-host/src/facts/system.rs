@@ -1,6 +1,6 @@
 //! The kind of system, where settings or kernels have a way of their own.
 
-use super::{Scope, distribution};
+use super::{Scope, distribution, is_wsl};
 use crate::host::{Host, Identity, View};
 
 /// A system that is not changed as an ordinary one.
@@ -37,7 +37,7 @@ impl System {
         if host.exists("/var/run/secrets/kubernetes.io") || environ.contains("KUBERNETES_SERVICE_HOST=") {
             return Some(System::Pod);
         }
-        if identity.release.to_lowercase().contains("microsoft") {
+        if is_wsl(identity) {
             return Some(System::Wsl);
         }
         if scope.container.is_some() {
