@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_emptied_or_appended_to_unless_they_are_of_others() {
+    fn create_and_append_refuse_files_of_other_users() {
         let (dir, shared) = shared();
         let path = shared.join("log");
         create(&path).unwrap().write_all(b"first").unwrap();

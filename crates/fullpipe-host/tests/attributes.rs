@@ -96,7 +96,7 @@ fn store() -> Store {
     Store::at("/var/lib/fullpipe")
 }
 
-fn put_in_force(root: &Path) -> Result<apply::Applied, Error> {
+fn apply_bbr(root: &Path) -> Result<apply::Applied, Error> {
     apply::apply(&host(root), &store(), &Request::new("bbr"), &apply::Options::default())
 }
 
@@ -116,7 +116,7 @@ fn access_lists_attributes_owners_and_modes_stay_through_apply_and_revert() {
     set(&file, "security.selinux", b"system_u:object_r:system_conf_t:s0\0");
     let before = metadata(&file);
 
-    put_in_force(root.path()).unwrap();
+    apply_bbr(root.path()).unwrap();
     let applied = metadata(&file);
     assert!(applied.content.contains("# disabled by fullpipe: net.ipv4.tcp_congestion_control"));
     assert_eq!(Metadata { content: before.content.clone(), ..applied }, before, "while it is applied");
@@ -134,7 +134,7 @@ fn a_file_gets_no_inherited_access_list_that_it_did_not_have() {
     if !set(file.parent().unwrap(), DEFAULT_LIST, &access_list()) {
         return;
     }
-    put_in_force(root.path()).unwrap();
+    apply_bbr(root.path()).unwrap();
     let applied = metadata(&file);
     assert_eq!((applied.mode, &applied.attributes), (0o640, &before.attributes));
     let own = metadata(&root.path().join("etc/sysctl.d/99-zz-fullpipe.conf"));
@@ -146,7 +146,7 @@ fn a_file_gets_no_inherited_access_list_that_it_did_not_have() {
 #[test]
 fn an_access_list_changed_since_is_reported_and_not_overwritten() {
     let (root, file) = image();
-    put_in_force(root.path()).unwrap();
+    apply_bbr(root.path()).unwrap();
     if !set(&file, ACCESS_LIST, &access_list()) {
         return;
     }
@@ -167,7 +167,7 @@ fn a_label_changed_since_stays_and_does_not_prevent_a_revert() {
     if !set(&file, "security.selinux", b"old_t\0") {
         return;
     }
-    put_in_force(root.path()).unwrap();
+    apply_bbr(root.path()).unwrap();
     assert_eq!(metadata(&file).attributes["security.selinux"], b"old_t\0");
     set(&file, "security.selinux", b"new_t\0");
     roll_back(root.path()).unwrap();
@@ -218,7 +218,7 @@ fn a_user_can_change_read_only_and_labelled_files_of_an_own_image() {
             metadata
         };
         let before = unlabelled();
-        put_in_force(&root).unwrap();
+        apply_bbr(&root).unwrap();
         let applied = unlabelled();
         assert!(applied.content.contains("# disabled by fullpipe"));
         assert_eq!(Metadata { content: before.content.clone(), ..applied }, before, "while it is applied");
@@ -266,7 +266,7 @@ fn a_file_with_several_names_is_refused_and_stays() {
     let before = metadata(&file);
     for error in [
         plan::make(&host(root.path()), &Request::new("bbr"), "/usr/bin/fullpipe").map(drop).unwrap_err(),
-        put_in_force(root.path()).map(drop).unwrap_err(),
+        apply_bbr(root.path()).map(drop).unwrap_err(),
     ] {
         assert!(matches!(&error, Error::Check(text) if text.contains("2 names (hard links)")), "{error}");
     }

@@ -405,7 +405,7 @@ fn busybox_stops_at_a_refused_line() {
 }
 
 #[test]
-fn busybox_takes_a_prefix_for_a_part_of_the_key() {
+fn busybox_reads_a_leading_minus_as_part_of_the_key() {
     let host = openwrt();
     host.write("etc/sysctl.d/12-bbr.conf", &format!("-{CONTROLLER}=bbr\n"));
     assert!(host.finding("boot-value").unwrap().state.contains("the default is cubic"));

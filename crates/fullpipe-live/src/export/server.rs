@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_being_rendered_does_not_delay_the_end() {
+    fn rendering_a_page_does_not_delay_shutdown() {
         let server = Server::bind(([127, 0, 0, 1], 0).into(), &Settings::default()).unwrap();
         let (address, stopper) = (server.address().unwrap(), server.stopper());
         let (begun, rendering) = std::sync::mpsc::channel();
