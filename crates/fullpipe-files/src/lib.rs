@@ -323,7 +323,7 @@ fn check_owner(directory: &FileStat, entry: &FileStat, name: &OsStr) -> io::Resu
     let trusted = [0, directory.st_uid, geteuid().as_raw()];
     if is_restricted && !trusted.contains(&entry.st_uid) {
         let text = format!(
-            "refusing {name:?}, {what} of another user ({}) in a directory that everybody may write",
+            "refusing {name:?}, {what} of another user ({}) in a sticky directory writable by all users",
             entry.st_uid
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));

@@ -142,7 +142,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Advice that `plan` does something, if its plan has such a step; otherwise why it does not.
+    /// Advice to run `plan`, if the plan contains such a step; the error, if planning failed.
     fn planned(&self, does: &str, step: impl Fn(&Change) -> bool) -> Option<String> {
         let wanted = &self.question.controller;
         match &self.plan {

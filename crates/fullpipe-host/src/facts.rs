@@ -22,7 +22,8 @@ pub struct Facts {
     pub version: Option<Version>,
     /// Scope of a change made here.
     pub scope: Scope,
-    /// The kind of system, if it is not changed as an ordinary one.
+    /// The kind of system, if its settings are not kept in /etc/sysctl.d, or its kernel is not a
+    /// package.
     pub system: Option<System>,
     /// Registered controllers.
     pub available: Vec<String>,
@@ -230,7 +231,7 @@ impl Facts {
         on("net.ipv6.conf.all.forwarding").then_some("net.ipv6.conf.all.forwarding = 1")
     }
 
-    /// Why queues hold packets of others, and their discipline with AQM, if both are so.
+    /// If this host forwards packets and a queue has AQM: the reason, and the discipline.
     pub fn shares_queues(&self, view: &dyn View) -> Option<(&'static str, String)> {
         const WITH_AQM: [&str; 7] = ["fq_codel", "cake", "cake_mq", "fq_pie", "codel", "pie", "dualpi2"];
         let why = self.forwards(view)?;

@@ -1,9 +1,9 @@
-//! The kind of system, where settings or kernels have a way of their own.
+//! Systems with their own method to change settings or kernels.
 
 use super::{Scope, distribution, is_wsl};
 use crate::host::{Host, Identity, View};
 
-/// A system that is not changed as an ordinary one.
+/// A system whose settings are not kept in /etc/sysctl.d, or whose kernel is not a package.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum System {
     /// ostree: rpm-ostree, bootc, Fedora Atomic desktops and CoreOS.

@@ -53,8 +53,8 @@ impl Readers<'_> {
         Readers { boot: boot::programs(host), by_hand: vec![Program::Procps], facts }
     }
 
-    /// The line that sets a key. A refused value counts for this key, which it would hide, and not
-    /// for others.
+    /// The line that sets a key. Lines of this key count even if the kernel refuses their value,
+    /// since they must be disabled; refused lines of other keys only stop busybox.
     fn winner(&self, view: &dyn View, programs: &[Program], key: &str) -> Option<Assignment> {
         let path = boot::normalise(key);
         let accepts =

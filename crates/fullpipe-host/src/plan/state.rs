@@ -259,9 +259,9 @@ fn wanted_attributes(
 pub(crate) fn refuse_hard_links(view: &dyn View, path: &str) -> crate::error::Result<()> {
     match view.stat(path) {
         Ok(Stat { node: Node::File, links, .. }) if links > 1 => Err(Error::check(format_args!(
-            "{path} has {links} names (hard links), and changing it would separate them; make it a file of \
-             its own first (`cp --preserve=all {path} {path}.new && mv {path}.new {path}`); nothing was \
-             changed"
+            "{path} has {links} names (hard links), and replacing it would leave the other names with the \
+             old content; make it a file of its own first (`cp --preserve=all {path} {path}.new && mv \
+             {path}.new {path}`); nothing was changed"
         ))),
         _ => Ok(()),
     }
