@@ -138,6 +138,12 @@ impl Scenario {
         ways.try_fold(Rate::ZERO, |highest, way| self.highest_rate_in(way).map(|rate| highest.max(rate)))
     }
 
+    /// Data packets of a run at the highest rate, each as large as the MTU; `None` if unlimited.
+    pub fn max_packets(&self) -> Option<f64> {
+        let rate = self.highest_rate()?.as_bits_per_sec_f64();
+        Some(rate * self.duration.as_secs_f64() / (8.0 * f64::from(self.mtu)))
+    }
+
     /// The highest rate of one direction of the path; `None` if unlimited.
     pub fn highest_rate_in(&self, way: Direction) -> Option<Rate> {
         let changed = self.triggers.iter().filter_map(|trigger| trigger.then.rate);
