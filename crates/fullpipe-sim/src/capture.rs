@@ -1,4 +1,4 @@
-//! Packet captures at one end of a simulated connection.
+//! Packet captures at the ends of simulated connections.
 
 use crate::segment::{Kind, NO_SACK, SackStore, Segment};
 use fullpipe_cc::Time;
@@ -55,14 +55,17 @@ pub enum PacketKind {
 pub struct CapturedPacket {
     /// When it passed.
     pub at: Time,
+    /// Where it was captured.
+    pub end: End,
     /// Kind and contents.
     pub kind: PacketKind,
 }
 
-/// Captures packets at one end.
+/// Captures all packets at one end, or the data packets at both.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    end: End,
+    /// The captured end. `None`: the data packets at both ends; ACKs would double the memory.
+    end: Option<End>,
     packets: Vec<CapturedPacket>,
     /// Byte position at which each segment begins.
     starts: Vec<u64>,
@@ -71,7 +74,7 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    pub fn new(end: End) -> Self {
+    pub fn new(end: Option<End>) -> Self {
         Capture { end, packets: Vec::new(), starts: Vec::new(), sent: 0 }
     }
 
@@ -81,7 +84,9 @@ impl Capture {
 
     /// Records a packet of the handshake.
     pub fn handshake(&mut self, at: Time, end: End, kind: PacketKind) {
-        self.note(at, end, kind);
+        if self.end == Some(end) {
+            self.packets.push(CapturedPacket { at, end, kind });
+        }
     }
 
     /// Records a data segment.
@@ -92,12 +97,15 @@ impl Capture {
             self.starts.resize(number + 1, from);
         }
         self.sent = self.sent.max(data.edge);
-        self.note(at, end, PacketKind::Data { from, to: data.edge, stamp: data.stamp });
+        if self.end.is_none_or(|only| only == end) {
+            let kind = PacketKind::Data { from, to: data.edge, stamp: data.stamp };
+            self.packets.push(CapturedPacket { at, end, kind });
+        }
     }
 
     /// Records an acknowledgment whose SACK information is still in `sacks`.
     pub fn ack(&mut self, at: Time, end: End, ack: &Segment, sacks: &SackStore) {
-        if end != self.end || ack.kind != Kind::Ack {
+        if self.end != Some(end) || ack.kind != Kind::Ack {
             return;
         }
         let byte = |number: u64| self.starts.get(number as usize).copied().unwrap_or(self.sent);
@@ -109,13 +117,7 @@ impl Capture {
             }
         }
         let kind = PacketKind::Ack { ack: byte(ack.seq), edge: ack.edge, echo: ack.stamp, blocks };
-        self.note(at, end, kind);
-    }
-
-    fn note(&mut self, at: Time, end: End, kind: PacketKind) {
-        if end == self.end {
-            self.packets.push(CapturedPacket { at, kind });
-        }
+        self.packets.push(CapturedPacket { at, end, kind });
     }
 }
 
@@ -123,11 +125,12 @@ impl Capture {
 mod tests {
     use super::*;
     use crate::Simulation;
+    use fullpipe_experiment::Recording;
     use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 
-    /// The capture at `end` of ten packets, of which the fourth is lost (the list counts the two
-    /// packets of the handshake).
-    fn captured(end: End) -> Vec<CapturedPacket> {
+    /// A transfer of ten packets, of which the fourth is lost (the list counts the two packets of
+    /// the handshake).
+    fn transfer() -> Scenario {
         let mut path =
             PathSpec::bottleneck("10mbit".parse().unwrap(), "40ms".parse().unwrap(), "1bdp".parse().unwrap());
         path.forward[0].loss = Some(serde_json::from_str(r#"{"kind": "list", "packets": [6]}"#).unwrap());
@@ -135,7 +138,11 @@ mod tests {
         flow.size = Some("14480B".parse().unwrap());
         let mut scenario = Scenario::new(path, vec![flow]);
         scenario.duration = "2s".parse().unwrap();
-        Simulation::new(&scenario, 1).run_captured(end).unwrap().1
+        scenario
+    }
+
+    fn captured(end: End) -> Vec<CapturedPacket> {
+        Simulation::new(&transfer(), 1).run_captured(end).unwrap().1
     }
 
     #[test]
@@ -159,5 +166,30 @@ mod tests {
         assert!(matches!(sender.last().unwrap().kind, PacketKind::Ack { ack: 14_480, .. }));
         assert!(matches!(receiver.last().unwrap().kind, PacketKind::Ack { ack: 14_480, .. }));
         assert!(sender.is_sorted_by_key(|p| p.at) && receiver.is_sorted_by_key(|p| p.at));
+    }
+
+    #[test]
+    fn capture_at_both_ends_has_the_data_packets_of_every_flow() {
+        let mut scenario = transfer();
+        let (alone, flows) = Simulation::new(&scenario, 1).run_captured_at_both_ends().unwrap();
+        // Compared as JSON: missing samples are NaN.
+        let json = |recording: &Recording| serde_json::to_string(recording).unwrap();
+        assert_eq!(json(&alone), json(&Simulation::new(&scenario, 1).run().unwrap()));
+        let [both] = &flows[..] else { panic!("{} flows", flows.len()) };
+        assert!(both.is_sorted_by_key(|p| p.at));
+        for end in [End::Sender, End::Receiver] {
+            let at_end: Vec<_> = both.iter().filter(|p| p.end == end).copied().collect();
+            let is_data = |p: &CapturedPacket| matches!(p.kind, PacketKind::Data { .. });
+            let data: Vec<_> = captured(end).into_iter().filter(is_data).collect();
+            assert_eq!(at_end, data);
+        }
+        scenario.flows.push(FlowSpec::bulk("cubic"));
+        scenario.flows[1].count = 2;
+        let (recording, flows) = Simulation::new(&scenario, 1).run_captured_at_both_ends().unwrap();
+        assert_eq!(flows.len(), 3);
+        for (flow, packets) in recording.flows.iter().zip(&flows) {
+            let sent = packets.iter().filter(|p| p.end == End::Sender).count();
+            assert_eq!(sent as u64, flow.summary.packets_sent, "{}", flow.label);
+        }
     }
 }

@@ -90,7 +90,7 @@ pub(crate) struct Connection<C> {
     syn_ack_at: Time,
     /// Receiving end: when the next request is sent or the current one repeated.
     request_at: Time,
-    /// The capture at one of its ends, if there is one.
+    /// Captures its packets, if enabled.
     pub capture: Option<Box<Capture>>,
     /// Its access link, before the path.
     pub access: Option<Box<Access>>,

@@ -115,15 +115,34 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// See [`SimError`].
     pub fn run_captured(self, end: End) -> Result<(Recording, Vec<CapturedPacket>), SimError> {
+        let (recording, mut captured) = self.capture(1, Some(end))?;
+        Ok((recording, captured.pop().unwrap_or_default()))
+    }
+
+    /// Runs it and captures the data packets at both ends of every flow: one list per flow, in the
+    /// order of the recording's flows.
+    ///
+    /// # Errors
+    /// See [`SimError`].
+    pub fn run_captured_at_both_ends(self) -> Result<(Recording, Vec<Vec<CapturedPacket>>), SimError> {
+        self.capture(usize::MAX, None)
+    }
+
+    /// Runs it and captures the packets of the first `flows` flows: see [`Capture`].
+    fn capture(
+        self,
+        flows: usize,
+        end: Option<End>,
+    ) -> Result<(Recording, Vec<Vec<CapturedPacket>>), SimError> {
         let vocabulary = Vocabulary::new(self.controllers.names());
         self.scenario.validate(&vocabulary)?;
         let mut world = World::new(&self)?;
-        if let Some(first) = world.flows.connections.first_mut() {
-            first.capture = Some(Box::new(Capture::new(end)));
+        for connection in world.flows.connections.iter_mut().take(flows) {
+            connection.capture = Some(Box::new(Capture::new(end)));
         }
         world.run(&mut |_| ControlFlow::Continue(()))?;
-        let capture = world.flows.connections.first_mut().and_then(|first| first.capture.take());
-        let packets = capture.map_or_else(Vec::new, |capture| capture.into_packets());
-        Ok((world.finish(), packets))
+        let captures = world.flows.connections.iter_mut().filter_map(|connection| connection.capture.take());
+        let captured = captures.map(|capture| capture.into_packets()).collect();
+        Ok((world.finish(), captured))
     }
 }
