@@ -222,7 +222,7 @@ class Plane {
   }
 }
 
-// Senders, the bottleneck with its queue, the receiver; packets of the first flow at slow speed.
+// Senders, the bottleneck with its queue, the receiver; at slow speed the packets of each flow, in its colour.
 function drawPicture(canvas, run, packets, t, slow) {
   const narrow = (canvas.clientWidth || 320) < 520;
   const {g, width, height} = prepare(canvas, narrow ? 210 : 190);
@@ -231,8 +231,9 @@ function drawPicture(canvas, run, packets, t, slow) {
   const sx = narrow ? 34 : 70, qx = width * 0.42, rx = width - (narrow ? 34 : 70), my = height * 0.42;
   const qw = narrow ? 70 : 120, qh = 54;
   const flows = run ? run.flows : [];
+  const senderY = (i) => flows.length === 1 ? my : 20 + (height - 76) * i / (flows.length - 1);
   flows.forEach((flow, i) => {
-    const y = flows.length === 1 ? my : 20 + (height - 76) * i / (flows.length - 1);
+    const y = senderY(i);
     const {color} = styleOf(flows, i);
     g.strokeStyle = line; g.beginPath(); g.moveTo(sx + 22, y); g.lineTo(qx - qw / 2, my); g.stroke();
     g.fillStyle = color; g.beginPath(); g.arc(sx, y, 9, 0, 7); g.fill();
@@ -264,29 +265,31 @@ function drawPicture(canvas, run, packets, t, slow) {
   const drops = Object.values(link ? link.drops : {}).reduce((a, b) => a + b, 0);
   g.fillStyle = soft; g.fillText(`${drops} dropped in all`, qx, my + qh / 2 + 28);
   if (!slow || !packets.length) return;
-  // Packets of the first flow: in the queue until half an RTT before they arrive, then on the link.
-  const oneWay = (run.path.base_rtt_ms || 1) / 2e3;
-  const shown = 0.25, first = flows.length === 1 ? my : 20;
-  g.fillStyle = styleOf(flows, 0).color;
-  let lo = 0, hi = packets.length;
-  while (lo < hi) { const mid = (lo + hi) >> 1; if (packets[mid][0] < t - 5) lo = mid + 1; else hi = mid; }
-  for (let i = lo; i < packets.length && packets[i][0] <= t; i++) {
-    const [left, arrived, again] = packets[i];
-    if (arrived === null) {
-      const age = t - left;
-      if (age < oneWay * 2 * shown + 0.02) { g.fillStyle = css("--bad"); g.fillText("×", qx - qw / 2 - 6, my + qh / 2 + age * 400); g.fillStyle = styleOf(flows, 0).color; }
-      continue;
+  // A packet is in the queue until half an RTT before it arrives, then on the link.
+  const oneWay = (run.path.base_rtt_ms || 1) / 2e3, shown = 0.25, bad = css("--bad");
+  packets.forEach((sent, flow) => {
+    const y = senderY(flow), {color} = styleOf(flows, flow);
+    g.fillStyle = color;
+    let lo = 0, hi = sent.length;
+    while (lo < hi) { const mid = (lo + hi) >> 1; if (sent[mid][0] < t - 5) lo = mid + 1; else hi = mid; }
+    for (let i = lo; i < sent.length && sent[i][0] <= t; i++) {
+      const packet = sent[i], left = packet[0], arrived = packet[1], again = packet[2];
+      if (arrived === null) {
+        const age = t - left;
+        if (age < oneWay * 2 * shown + 0.02) { g.fillStyle = bad; g.fillText("×", qx - qw / 2 - 6, my + qh / 2 + age * 400); g.fillStyle = color; }
+        continue;
+      }
+      if (arrived >= t) {
+        const rest = (arrived - t) / oneWay;
+        if (rest <= 1) square(g, qx + qw / 2 + (rx - 14 - qx - qw / 2) * (1 - rest), my, again);
+        else { const s = Math.min(1, (t - left) / 0.004); square(g, sx + 22 + (qx - qw / 2 - sx - 22) * s, y + (my - y) * s, again); }
+      } else if (t - arrived < oneWay) {
+        const s = (t - arrived) / oneWay, u = 1 - s;
+        g.globalAlpha = 0.7; g.beginPath();
+        g.arc(u * u * rx + 2 * u * s * width / 2 + s * s * (sx + 14), u * u * (my + 14) + 2 * u * s * (height + 18) + s * s * (height - 36), 1.8, 0, 7); g.fill(); g.globalAlpha = 1;
+      }
     }
-    if (arrived >= t) {
-      const rest = (arrived - t) / oneWay;
-      if (rest <= 1) square(g, qx + qw / 2 + (rx - 14 - qx - qw / 2) * (1 - rest), my, again);
-      else { const s = Math.min(1, (t - left) / 0.004); square(g, sx + 22 + (qx - qw / 2 - sx - 22) * s, first + (my - first) * s, again); }
-    } else if (t - arrived < oneWay) {
-      const s = (t - arrived) / oneWay, u = 1 - s;
-      g.globalAlpha = 0.7; g.beginPath();
-      g.arc(u * u * rx + 2 * u * s * width / 2 + s * s * (sx + 14), u * u * (my + 14) + 2 * u * s * (height + 18) + s * s * (height - 36), 1.8, 0, 7); g.fill(); g.globalAlpha = 1;
-    }
-  }
+  });
 }
 
 function square(g, x, y, again) {

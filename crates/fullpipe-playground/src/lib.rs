@@ -22,19 +22,20 @@
 mod bindings;
 mod packets;
 
-pub use packets::{Packet, packets};
+pub use packets::Packet;
 
 use fullpipe_experiment::scenario::{Case, ScenarioError, Vocabulary, parse};
 use fullpipe_experiment::{Recording, Results};
 use fullpipe_report::{About, Format};
-use fullpipe_sim::{Controllers, Simulation};
+use fullpipe_sim::{CapturedPacket, Controllers, Simulation};
+use packets::joined;
 use serde::Serialize;
 
 /// Data packets that a page simulates at most: some ten seconds of work.
 pub const MAX_PACKETS: f64 = 20e6;
 /// Samples of all flows and links that a page keeps at most: some hundred megabytes as JSON.
 pub const MAX_SAMPLES: f64 = 1e6;
-/// Packets of the first flow that are listed at most.
+/// Most packets that are listed, of all flows together.
 pub const MAX_LISTED: usize = 200_000;
 
 /// Why a scenario was not run, for the page to show at its place.
@@ -89,8 +90,8 @@ pub struct Estimate {
 pub struct Outcome {
     /// The recordings, as `fullpipe run --out FILE.json` writes them.
     pub results: Results,
-    /// The data packets of the first run's first flow; empty where there are too many to show.
-    pub packets: Vec<Packet>,
+    /// The data packets of the first run, one list per flow; empty if there are too many to show.
+    pub packets: Vec<Vec<Packet>>,
 }
 
 /// The runs of a scenario, checked but not run.
@@ -133,11 +134,6 @@ pub fn cases(text: &str, controllers: &Controllers) -> Result<Vec<Case>, Problem
 
 /// What running `cases` costs.
 pub fn estimate(cases: &[Case]) -> Estimate {
-    let packets = |case: &Case| {
-        let scenario = &case.scenario;
-        let rate = scenario.highest_rate()?.as_bits_per_sec_f64();
-        Some(rate * scenario.duration.as_secs_f64() / (8.0 * f64::from(scenario.mtu)))
-    };
     let samples = |case: &Case| {
         let scenario = &case.scenario;
         let rows = scenario.duration.as_secs_f64() / scenario.sample.as_secs_f64();
@@ -146,7 +142,7 @@ pub fn estimate(cases: &[Case]) -> Estimate {
     };
     Estimate {
         runs: cases.len(),
-        packets: cases.iter().map(packets).sum(),
+        packets: cases.iter().map(|case| case.scenario.max_packets()).sum(),
         samples: cases.iter().map(samples).sum(),
     }
 }
@@ -157,19 +153,31 @@ pub fn estimate(cases: &[Case]) -> Estimate {
 /// As [`cases`], and what a run itself refuses.
 pub fn simulate(text: &str, controllers: &Controllers) -> Result<Outcome, Problem> {
     let cases = cases(text, controllers)?;
-    let runs: Vec<Recording> = cases.iter().map(|case| run(case, controllers)).collect::<Result<_, _>>()?;
-    let packets = match cases.first() {
-        Some(case) => packets(&case.scenario, controllers),
-        None => Vec::new(),
-    };
+    let few = |case: &Case| case.scenario.max_packets().is_some_and(|most| most <= MAX_LISTED as f64);
+    let mut packets = Vec::new();
+    let mut runs = Vec::with_capacity(cases.len());
+    for (n, case) in cases.iter().enumerate() {
+        let (recording, captured) = run(case, controllers, n == 0 && few(case))?;
+        runs.push(recording);
+        packets.extend(captured.into_iter().map(|flow| joined(&flow)));
+    }
     Ok(Outcome { results: Results::new(runs), packets })
 }
 
-fn run(case: &Case, controllers: &Controllers) -> Result<Recording, Problem> {
+/// Runs a case; captures the packets of every flow if `captured`.
+fn run(
+    case: &Case,
+    controllers: &Controllers,
+    captured: bool,
+) -> Result<(Recording, Vec<Vec<CapturedPacket>>), Problem> {
     let scenario = &case.scenario;
     let simulation = Simulation::new(scenario, scenario.seed).controllers(controllers);
-    let mut recording =
-        simulation.run().map_err(|e| problem(format!("{}: {e}", case.label()), "change the scenario"))?;
+    let outcome = match captured {
+        true => simulation.run_captured_at_both_ends(),
+        false => simulation.run().map(|recording| (recording, Vec::new())),
+    };
+    let (mut recording, packets) =
+        outcome.map_err(|e| problem(format!("{}: {e}", case.label()), "change the scenario"))?;
     recording.label = case.label();
     recording.contender = case.contender.clone();
     recording.varied = case.varied.clone();
@@ -177,7 +185,7 @@ fn run(case: &Case, controllers: &Controllers) -> Result<Recording, Problem> {
     for flow in &mut recording.flows {
         flow.distributions = None;
     }
-    Ok(recording)
+    Ok((recording, packets))
 }
 
 /// A report of an outcome as `csv`, `summary.csv`, `json`, `html` or `svg`: the bytes that

@@ -1,10 +1,8 @@
-//! The packets of one flow, for an animation: when each left its sender and when it arrived.
+//! The packets of each flow, for an animation: when each left its sender and when it arrived.
 
-use crate::MAX_LISTED;
-use fullpipe_experiment::Scenario;
-use fullpipe_sim::{CapturedPacket, Controllers, End, PacketKind, Simulation};
+use fullpipe_cc::Time;
+use fullpipe_sim::{CapturedPacket, End, PacketKind};
 use serde::Serialize;
-use std::collections::HashMap;
 
 /// A data packet, as `[left, arrived, retransmission]`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -17,57 +15,69 @@ pub struct Packet(
     pub bool,
 );
 
-/// The data packets of a scenario's first flow; none where there are more than [`MAX_LISTED`].
-///
-/// The simulator is deterministic, so two runs, captured at either end, are the same run.
-pub fn packets(scenario: &Scenario, controllers: &Controllers) -> Vec<Packet> {
-    let expected = scenario.highest_rate().map_or(f64::INFINITY, |rate| {
-        rate.as_bits_per_sec_f64() * scenario.duration.as_secs_f64() / (8.0 * f64::from(scenario.mtu))
-    });
-    if expected > MAX_LISTED as f64 {
-        return Vec::new();
-    }
-    let captured = |end| {
-        let simulation = Simulation::new(scenario, scenario.seed).controllers(controllers);
-        simulation.run_captured(end).map(|(_, passed)| passed).unwrap_or_default()
-    };
-    joined(&captured(End::Sender), &captured(End::Receiver))
-}
-
-fn joined(sent: &[CapturedPacket], received: &[CapturedPacket]) -> Vec<Packet> {
-    let data = |passed: &CapturedPacket| match passed.kind {
-        PacketKind::Data { from, to, stamp } => Some((from, to, stamp)),
-        _ => None,
-    };
-    let mut arrived: HashMap<_, Vec<f64>> = HashMap::new();
-    for passed in received.iter().rev() {
-        if let Some(key) = data(passed) {
-            arrived.entry(key).or_default().push(passed.at.as_secs_f64());
+/// The data packets of a flow captured at both ends, in the order in which they were sent.
+pub(crate) fn joined(captured: &[CapturedPacket]) -> Vec<Packet> {
+    let mut packets = Vec::with_capacity(captured.len() / 2);
+    // Each packet's timestamp and bytes, in the order of the timestamps.
+    let mut sent = Vec::with_capacity(captured.len() / 2);
+    let (mut highest, mut next) = (0, 0);
+    for passed in captured {
+        let PacketKind::Data { from, to, stamp } = passed.kind else { continue };
+        let key = (stamp, from, to);
+        let at = passed.at.as_secs_f64();
+        match passed.end {
+            End::Sender => {
+                sent.push(key);
+                packets.push(Packet(at, None, to <= highest));
+                highest = highest.max(to);
+            }
+            End::Receiver => {
+                // Most packets arrive in order.
+                let n = if sent.get(next) == Some(&key) { Some(next) } else { position(&sent, key) };
+                if let Some(n) = n {
+                    packets[n].1.get_or_insert(at);
+                    next = n + 1;
+                }
+            }
         }
     }
-    let mut highest = 0;
-    let packet = |passed: &CapturedPacket| {
-        let key = data(passed)?;
-        let again = key.1 <= highest;
-        highest = highest.max(key.1);
-        Some(Packet(passed.at.as_secs_f64(), arrived.get_mut(&key).and_then(Vec::pop), again))
-    };
-    sent.iter().filter_map(packet).collect()
+    packets
+}
+
+fn position(sent: &[(Time, u64, u64)], key: (Time, u64, u64)) -> Option<usize> {
+    let first = sent.partition_point(|other| other.0 < key.0);
+    let same_time = sent[first..].iter().take_while(|other| other.0 == key.0);
+    same_time.zip(first..).find(|(other, _)| **other == key).map(|(_, n)| n)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use fullpipe_sim::Controllers;
 
     #[test]
     fn every_arrival_has_its_departure_and_a_drop_has_none() {
-        let text = "duration='2s'\n[path]\nrate='5mbit'\nrtt='40ms'\nloss='2%'\n[[flow]]\ncc='reno'\n";
-        let cases = crate::cases(text, &Controllers::new()).unwrap();
-        let packets = packets(&cases[0].scenario, &Controllers::new());
-        let dropped = packets.iter().filter(|p| p.1.is_none()).count();
-        assert!(packets.len() > 300 && dropped > 2, "{} packets, {dropped} dropped", packets.len());
-        assert!(packets.iter().all(|p| p.1.is_none_or(|at| at >= p.0 + 0.02)));
-        assert!(packets.iter().any(|p| p.2), "no retransmission");
-        assert!(packets.is_sorted_by(|a, b| a.0 <= b.0));
+        let text = "duration='2s'\n[path]\nrate='5mbit'\nrtt='40ms'\nloss='2%'\n[[flow]]\ncc='reno'\n\
+                    [[flow]]\ncc='bbr'\nstart='500ms'\n";
+        let outcome = crate::simulate(text, &Controllers::new()).unwrap();
+        let flows = &outcome.results.runs[0].flows;
+        assert_eq!(outcome.packets.len(), flows.len());
+        for (packets, flow) in outcome.packets.iter().zip(flows) {
+            assert_eq!(packets.len() as u64, flow.summary.packets_sent);
+            let dropped = packets.iter().filter(|p| p.1.is_none()).count();
+            assert!(packets.len() > 150 && dropped > 2, "{} packets, {dropped} dropped", packets.len());
+            assert!(packets.iter().all(|p| p.1.is_none_or(|at| at >= p.0 + 0.02)));
+            assert!(packets.iter().any(|p| p.2), "no retransmission");
+            assert!(packets.is_sorted_by(|a, b| a.0 <= b.0));
+        }
+        assert!(outcome.packets[1][0].0 >= 0.5);
+    }
+
+    #[test]
+    fn only_the_first_run_lists_packets_and_only_up_to_the_limit() {
+        let text = "duration='2s'\nrepeats=2\n[path]\nrate='5mbit'\nrtt='40ms'\n[[flow]]\ncc='reno'\n";
+        let outcome = crate::simulate(text, &Controllers::new()).unwrap();
+        assert_eq!((outcome.results.runs.len(), outcome.packets.len()), (2, 1));
+        let many = text.replace("5mbit", "2gbit").replace("repeats=2\n", "");
+        assert!(crate::simulate(&many, &Controllers::new()).unwrap().packets.is_empty());
     }
 }

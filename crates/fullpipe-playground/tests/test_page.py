@@ -352,6 +352,20 @@ def test_chapter_is_answered_by_its_simulation(browser, chapter):
             opened.picture(f"chapter-{chapter + 1}")
 
 
+def test_packets_of_every_flow_are_drawn_in_its_colour(opened):
+    assert opened.eval("() => outcome.packets.map((sent) => sent.length > 1000)") == [True, True]
+    colours = opened.eval("""() => {
+        // The fill colours of the squares at a time when packets of both flows are in flight.
+        const drawn = new Set(), canvas = document.createElement("canvas"), g = canvas.getContext("2d"), fillRect = g.fillRect;
+        document.body.append(canvas);
+        g.fillRect = function (x, y, w, h) { if (w === 6) drawn.add(g.fillStyle); fillRect.call(g, x, y, w, h); };
+        drawPicture(canvas, run0(), outcome.packets, 8, true);
+        canvas.remove();
+        return {drawn: [...drawn].sort(), flows: run0().flows.map((_, i) => styleOf(run0().flows, i).color).sort()};
+    }""")
+    assert colours["drawn"] == colours["flows"] and len(colours["flows"]) == 2
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1100])
 def test_page_is_accessible_and_fits(browser, width, scheme):
