@@ -110,7 +110,7 @@ function selectLine(number) {
 
 const run0 = () => outcome && outcome.results.runs[0];
 const duration = () => { const run = run0(); return run ? run.summary.duration_s + (warmup(run)) : setup.duration; };
-const warmup = (run) => { const last = run.flows.map((f) => lastOf(f.series.t_s || []) || 0); return Math.max(0, Math.max(...last, 0) - run.summary.duration_s); };
+const warmup = (run) => Math.max(0, run.flows.reduce((end, f) => Math.max(end, lastOf(f.series.t_s || []) || 0), 0) - run.summary.duration_s);
 
 let saveTimer = 0;
 function remember() {

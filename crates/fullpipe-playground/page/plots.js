@@ -104,7 +104,8 @@ class TimePlot {
     let most = 0;
     for (const c of this.curves) for (const v of c.values) if (v > most && Number.isFinite(v)) most = v;
     for (const l of this.lines) {
-      const value = l.reference ? Math.max(...l.values.filter(Number.isFinite)) : l.value;
+      // Not Math.max(...): a run may have more samples than a call may have arguments.
+      const value = l.reference ? l.values.reduce((a, b) => b > a ? b : a, -Infinity) : l.value;
       if (Number.isFinite(value) && value < most * 3) most = Math.max(most, value);
     }
     most = most * 1.06 || 1;

@@ -352,6 +352,15 @@ def test_chapter_is_answered_by_its_simulation(browser, chapter):
             opened.picture(f"chapter-{chapter + 1}")
 
 
+def test_run_with_more_samples_than_a_call_has_arguments_is_drawn(opened):
+    opened.page.fill("#toml", 'duration = "200s"\nsample = "1ms"\n[path]\n[[path.forward]]\nrate = "500kbit"\ndelay = "20ms"\nqueue = "50k"\n'
+        'schedule = [{ at = "100s", rate = "400kbit" }]\n[[path.reverse]]\ndelay = "20ms"\n[[flow]]\ncc = "bbr"\n')
+    opened.page.click("#run-toml")
+    opened.settle()
+    assert "200 s simulated" in opened.page.inner_text("#status") and not opened.eval("() => plots.goodput.stale")
+    assert opened.eval("() => varyingRate(run0()).values.length") > 150_000
+
+
 def test_packets_of_every_flow_are_drawn_in_its_colour(opened):
     assert opened.eval("() => outcome.packets.map((sent) => sent.length > 1000)") == [True, True]
     colours = opened.eval("""() => {
