@@ -3,7 +3,7 @@ const $ = (id) => document.getElementById(id);
 const LIMIT_MS = 10000;
 let setup = initialSetup();
 let typed = null;          // scenario text edited by hand, or null
-let outcome = null;        // {results, packets}
+let outcome = null;        // {results, packets} of the scenario in `text`
 let pinned = null;
 let now = 0, playing = false, lastFrame = 0;
 let worker = null, wasmModule = null, pending = new Map(), calls = 0, busy = null, queued = null;
@@ -54,11 +54,12 @@ function ask(message) {
 
 const scenarioText = () => typed ?? toToml(setup);
 
-// One run at a time; of requests meanwhile only the last counts.
+// One run at a time. Requests meanwhile share one run after it: `busy` and `queued` are the promises of these two.
 function simulate() {
-  if (busy) { queued = true; return busy; }
-  busy = simulateNow().finally(() => { busy = null; if (queued) { queued = null; simulate(); } });
-  return busy;
+  if (busy) return queued ??= busy.then(() => { queued = null; return simulate(); });
+  // startWorker() stops a run; another may have begun since.
+  const current = simulateNow().finally(() => { if (busy === current) busy = null; });
+  return busy = current;
 }
 
 async function simulateNow() {
@@ -66,7 +67,7 @@ async function simulateNow() {
   if (document.activeElement !== $("toml")) $("toml").value = text;
   try {
     const answer = await ask({toml: text});
-    outcome = JSON.parse(answer.outcome);
+    outcome = {...JSON.parse(answer.outcome), text};
     fillNulls(outcome);
     showProblem(null);
     const run = outcome.results.runs[0];
@@ -473,7 +474,10 @@ async function openLink() {
     else await simulate();
     return true;
   } catch (error) {
-    await simulate();
+    hideResult(false);
+    $("lesson").hidden = true;
+    openChapter = null;
+    await load(initialSetup());
     showProblem({message: `this link cannot be opened: ${error.message}`, line: null, help: "the standard path is shown instead"});
     return true;
   }

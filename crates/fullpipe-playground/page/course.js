@@ -68,6 +68,14 @@ function wireCourse() {
 
 const chapterSetup = (n) => checkedSetup({...initialSetup(), ...COURSE[n].setup});
 
+// The run of chapter n: the one on the page if it is this chapter's, otherwise a new one. Null if it was stopped or another chapter was opened.
+async function chapterRun(n) {
+  const text = toToml(chapterSetup(n));
+  if (state().chapter === n) await (queued ?? busy);
+  if (state().chapter !== n || !outcome || outcome.text !== text) await load(chapterSetup(n));
+  return openChapter === n && outcome && outcome.text === text ? run0() : null;
+}
+
 async function showChapter(n) {
   setPlaying(false);
   openChapter = n;
@@ -81,9 +89,9 @@ async function showChapter(n) {
   plots.hidden = true;
   const choices = chapter.choices.map((text, i) => {
     const b = button(text, async () => {
-      await load(chapterSetup(n));
-      const run = run0();
+      const run = await chapterRun(n);
       if (!run) return;
+      now = 0;
       hideResult(false);
       show();
       const right = chapter.answer(run);

@@ -352,6 +352,79 @@ def test_chapter_is_answered_by_its_simulation(browser, chapter):
             opened.picture(f"chapter-{chapter + 1}")
 
 
+# CUBIC fills this queue, so its median RTT gives another answer to the first chapter than that chapter's own run.
+ANOTHER = "{...initialSetup(), buffer: 8, flows: flowsOf('cubic')}"
+
+
+def test_chapter_is_judged_on_its_own_run_while_another_is_simulated(opened):
+    page = opened.page
+    opened.eval("() => showChapter(0)")
+    right = opened.eval("() => COURSE[0].answer(run0())")
+    opened.eval(f"(right) => {{ load({ANOTHER}); document.querySelectorAll('#lesson .choice')[right].click(); }}", right)
+    page.wait_for_function("() => document.querySelector('#lesson [role=status]').textContent !== ''")
+    assert page.inner_text("#lesson [role=status]").startswith("Correct")
+    assert 'cc = "bbr"' in opened.eval("() => outcome.text")
+
+
+def test_chapter_is_not_judged_when_its_run_was_stopped(opened):
+    opened.eval("() => showChapter(0)")
+    right = opened.eval("() => COURSE[0].answer(run0())")
+    opened.eval(f"() => load({ANOTHER})")
+    opened.eval("(right) => { document.querySelectorAll('#lesson .choice')[right].click(); return startWorker(); }", right)
+    opened.settle()
+    assert opened.page.text_content("#lesson [role=status]") == ""
+    assert 'cc = "cubic"' in opened.eval("() => outcome.text")
+    opened.page.locator("#lesson .choice").nth(right).click()
+    opened.page.wait_for_function("() => document.querySelector('#lesson [role=status]').textContent.startsWith('Correct')")
+
+
+def test_requests_during_a_run_share_the_next_run(opened):
+    texts = opened.eval("""async () => {
+        const before = calls, texts = [];
+        const requests = [5, 10, 15].map((rate) => load({...initialSetup(), rate}).then(() => texts.push(outcome.text)));
+        await Promise.all(requests);
+        return {texts, runs: calls - before};
+    }""")
+    assert texts["runs"] == 2
+    assert ['rate = "5mbit"' in text for text in texts["texts"]] == [True, False, False]
+    assert ['rate = "15mbit"' in text for text in texts["texts"]] == [False, True, True]
+    # A new worker ends the run, and the requested one follows it.
+    opened.eval("async () => { load({...initialSetup(), rate: 5}); const next = load({...initialSetup(), rate: 7}); startWorker(); await next; }")
+    assert 'rate = "7mbit"' in opened.eval("() => outcome.text")
+    assert opened.eval("() => busy === null && queued === null")
+
+
+def test_answers_to_a_chapter_use_the_run_on_the_page(opened):
+    page = opened.page
+    opened.eval("() => showChapter(0)")
+    before = opened.eval("() => calls")
+    for choice in (1, 0, 2):
+        page.locator("#lesson .choice").nth(choice).click()
+        page.wait_for_selector(f"#lesson .choice:nth-of-type({choice + 1})[aria-pressed=true]")
+    opened.settle()
+    assert opened.eval("() => calls") == before
+    # After a change the chapter is simulated again.
+    page.fill("#field-rate", "30")
+    page.press("#field-rate", "Enter")
+    opened.settle()
+    page.locator("#lesson .choice").nth(0).click()
+    page.wait_for_function("() => document.querySelector('#lesson [role=status]').textContent.startsWith('Correct')")
+    assert opened.eval("() => outcome.text === toToml(chapterSetup(0))")
+
+
+def test_damaged_link_on_an_open_page_shows_the_standard_path(opened):
+    page = opened.page
+    for begin in ("() => showChapter(2)", "() => { $('toml').value = toToml({...initialSetup(), rate: 3}); $('run-toml').click(); }"):
+        opened.eval(begin)
+        opened.settle()
+        opened.eval("() => { location.hash = '#s=%%%'; }")
+        page.wait_for_selector("#problem:not([hidden])")
+        assert "this link cannot be opened" in page.inner_text("#problem")
+        assert page.is_visible("#plots") and page.is_visible("#table") and not page.is_visible("#lesson")
+        assert opened.eval("() => outcome.text === toToml(initialSetup()) && $('toml').value === outcome.text")
+        opened.eval("() => showProblem(null)")
+
+
 def test_run_with_more_samples_than_a_call_has_arguments_is_drawn(opened):
     opened.page.fill("#toml", 'duration = "200s"\nsample = "1ms"\n[path]\n[[path.forward]]\nrate = "500kbit"\ndelay = "20ms"\nqueue = "50k"\n'
         'schedule = [{ at = "100s", rate = "400kbit" }]\n[[path.reverse]]\ndelay = "20ms"\n[[flow]]\ncc = "bbr"\n')
