@@ -3,7 +3,9 @@
 // Mutates links, what is compressed in them, and single values, and decodes them with the page's own code. Whatever a link holds, the
 // decoder returns numbers in range and known names, or an Error; the scenario made from it has no characters but those it writes.
 import { readFileSync } from "node:fs";
-import { deflateRawSync } from "node:zlib";
+import { deepStrictEqual } from "node:assert";
+import { Duplex } from "node:stream";
+import { createInflateRaw, deflateRawSync } from "node:zlib";
 
 const inputs = Number(process.argv[2] ?? 20000);
 let state = BigInt(process.argv[3] ?? 1);
@@ -14,7 +16,14 @@ const random = () => {
 const pick = (list) => list[Math.floor(random() * list.length)];
 
 const source = readFileSync(new URL("../page/model.js", import.meta.url), "utf8");
-const page = new Function("COURSE", `${source}; return {fromLink, checkedState, toToml, initialSetup, PATH, QUEUES, APPS, MAX_FLOWS, MAX_TEXT};`)(Array(10));
+// node 18 has no stream for "deflate-raw".
+class Inflate {
+  constructor(format) {
+    if (format !== "deflate-raw") throw new Error(`unexpected format ${format}`);
+    return Duplex.toWeb(createInflateRaw());
+  }
+}
+const page = new Function("COURSE", "DecompressionStream", `${source}; return {fromLink, checkedState, toToml, initialSetup, PATH, QUEUES, APPS, MAX_FLOWS, MAX_TEXT};`)(Array(10), Inflate);
 
 const HOSTILE = ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "__proto__", "constructor", "toString", "hasOwnProperty", "bbr\"\n[path]", "1e999",
   "x".repeat(5000), "\u0000", "\ud800", "rate=1,rate=\"2\"", "a=b c=d", "${1}", "javascript:alert(1)"];
@@ -71,7 +80,10 @@ function check(decoded, input) {
   if (!TOML.test(text) || /NaN|Infinity|undefined|null|[<>]/.test(text) || (text.match(/^\[\[flow\]\]$/gm) || []).length !== s.flows.length) fail(`scenario ${text}`);
 }
 
-let decodedLinks = 0, refused = 0;
+const intact = {setup: {...page.initialSetup(), rate: 33}, toml: null, chapter: null};
+deepStrictEqual(await page.fromLink(encode(deflateRawSync(JSON.stringify(intact)))), intact);
+
+let decodedLinks = 0, decodedStates = 0, refused = 0;
 for (let i = 0; i < inputs; i++) {
   const raw = made();
   const json = JSON.stringify(raw) ?? "undefined";
@@ -92,6 +104,7 @@ for (let i = 0; i < inputs; i++) {
     continue;
   }
   check(decoded, link ?? json);
-  decodedLinks++;
+  if (link) decodedLinks++; else decodedStates++;
 }
-console.log(`${inputs} links: ${decodedLinks} decoded, ${refused} refused, none hostile`);
+console.log(`${inputs} inputs: ${decodedLinks} links and ${decodedStates} states decoded, ${refused} refused, none hostile`);
+if (!decodedLinks || !decodedStates || !refused) throw new Error("all inputs were decoded, or none: this tests nothing");
