@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import pathlib
+import runpy
 import shutil
 import subprocess
 import zlib
@@ -490,10 +491,15 @@ def test_page_is_usable_quick_and_smooth(opened):
     assert ready < 20_000 and took < 10_000 and p95 < 500
 
 
-# A page cannot read the files that these name.
-FILES = ("trace", "policy:")
+# A page cannot read the files that some scenarios name.
+NAMES_FILES = runpy.run_path(str(ROOT / "scripts/book-links"))["NAMES_FILES"]
 FOLDERS = ("scenarios", "crates/fullpipe-figures/scenarios")
-SCENARIOS = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.toml")) if not any(word in path.read_text() for word in FILES)]
+SCENARIOS = [path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.toml")) if not NAMES_FILES.search(path.read_text())]
+
+
+def test_report_and_book_link_the_same_scenarios():
+    script = (ROOT / "crates/fullpipe-report/src/html/page.js").read_text()
+    assert f"const NAMES_FILES = /{NAMES_FILES.pattern}/;" in script
 
 
 @pytest.mark.skipif("FULLPIPE" not in os.environ, reason="FULLPIPE does not name a program to compare with")

@@ -81,6 +81,58 @@ fn hostile_labels_stay_text() {
 }
 
 #[test]
+fn only_scenarios_that_a_page_can_run_link_to_the_playground() {
+    let inline = "[path.forward.trace]\nms = [1, 2]\n".to_owned();
+    let many: String = (0..20_000).map(|ms| format!("{}, ", ms * 7919 % 100_003)).collect();
+    let scenarios = [
+        ("[[path.forward]]\ntrace = \"traces/train.trace\"\n".to_owned(), false),
+        ("[path]\nforward = [{ delay = \"9ms\", trace = 'train.trace' }]\n".to_owned(), false),
+        ("[sweep]\n\"path.forward.0.trace\" = [\"a.trace\", \"b.trace\"]\n".to_owned(), false),
+        ("[[flow]]\ncc = \"policy:trained.json\"\n".to_owned(), false),
+        ("[[flow]]\ncc = 'policy:trained.json'\n".to_owned(), false),
+        // Longer than a link may be.
+        (inline.replace("1, 2", &many[..60_000]), false),
+        (inline.replace("1, 2", &many), false),
+        (inline, true),
+        ("[[path.forward]]\ntrace = { ms = [1, 2] }\n".to_owned(), true),
+        ("title = \"A trace\"\n[path]\ncellular = { min = \"1mbit\", max = \"9mbit\" }\n".to_owned(), true),
+        ("about = \"No policy: no trace\"\n[[flow]]\ncc = \"bbr\"\n".to_owned(), true),
+    ];
+    let mut results = support::race(2.0);
+    let run = results.runs.swap_remove(0);
+    results.runs = scenarios.iter().map(|_| run.clone()).collect();
+    for (run, (text, _)) in results.runs.iter_mut().zip(&scenarios) {
+        run.provenance.scenario.clone_from(text);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("page.html");
+    let mut out = Vec::new();
+    Format::Html.write(&results, &About { title: "Links".into(), command: String::new() }, &mut out).unwrap();
+    std::fs::write(&file, out).unwrap();
+    // The last scenario gets a link; the others get half a second more.
+    let reader = r##"(async () => {
+        const boxes = [...document.querySelectorAll("details.scenario")];
+        for (const box of boxes) box.open = true;
+        for (let tries = 0; tries < 200; tries++) {
+            await new Promise((r) => setTimeout(r, 10));
+            if (boxes.at(-1).querySelector("a.playground")) break;
+        }
+        await new Promise((r) => setTimeout(r, 500));
+        const linked = (box) => box.querySelector("a.playground") !== null;
+        return boxes.map((box) => [box.querySelector("pre").textContent, linked(box)]);
+    })()"##;
+    let view = View { width: 1400, height: 900, dark: false, picture: None };
+    let Some(page) = visit(&format!("file://{}", file.display()), reader, view) else { return };
+    assert!(page.errors.is_empty(), "{:?}", page.errors);
+    let shown = page.value.as_array().unwrap();
+    assert_eq!(shown.len(), scenarios.len());
+    for (shown, (text, linked)) in shown.iter().zip(&scenarios) {
+        assert_eq!(shown[0], text.trim_end(), "{text:.80}");
+        assert_eq!(shown[1], *linked, "{text:.80}");
+    }
+}
+
+#[test]
 fn on_a_phone_tables_and_pictures_scroll_and_the_page_does_not() {
     let mut results = support::race(2.0);
     let runs = std::mem::take(&mut results.runs);

@@ -409,9 +409,11 @@ fn details(results: &Results, about: &About) -> String {
         scenarios[index].1.push(&run.label);
     }
     if !scenarios.is_empty() {
-        out += "<p>Save a scenario below to a file and run it with <code>fullpipe run FILE</code>. Its link \
-                opens it in the playground if <code>playground.html</code> is beside this page; otherwise \
-                append the part from # on to the address that <code>fullpipe playground</code> prints.</p>";
+        out += "<p>Save a scenario below to a file and run it with <code>fullpipe run FILE</code>. \
+                “Open in the playground” needs <code>playground.html</code> (made by \
+                <code>./x playground</code>) in this page's folder; without it, copy the link from \
+                <code>#</code> to its end and append it to the address that <code>fullpipe \
+                playground</code> prints.</p>";
     }
     for (text, labels) in scenarios.iter().take(MAX_SCENARIOS) {
         let mut names: Vec<&str> = labels.clone();
