@@ -1,14 +1,16 @@
 """The page in Debian's Chromium: every control, the course, links, a phone, accessibility, and the command line's numbers.
 
-Run by `./x playground test`. PAGE names the page, FULLPIPE the program whose numbers it is compared with, PICTURES a directory
-for screenshots.
+Run by `./x playground test`. PAGE names the page, FULLPIPE the program whose numbers it is compared with, OPTIMISED the program
+whose speed it is compared with, PICTURES a directory for screenshots.
 """
 import base64
 import json
 import os
 import pathlib
+import resource
 import runpy
 import shutil
+import statistics
 import subprocess
 import zlib
 
@@ -479,7 +481,11 @@ def test_page_is_usable_quick_and_smooth(opened):
     opened.page.fill("#toml", FIVE_FLOWS)
     opened.page.click("#run-toml")
     opened.settle()
+    # At this speed packets are drawn.
+    opened.page.select_option("#speed", "0.05")
+    assert opened.eval("() => outcome.packets.length") == 5
     frames = opened.eval("""async () => {
+        now = 10;
         const next = () => new Promise(requestAnimationFrame), spans = [];
         setPlaying(true);
         for (let before = await next(); spans.length < 180;) { const at = await next(); spans.push(at - before); before = at; }
@@ -489,6 +495,35 @@ def test_page_is_usable_quick_and_smooth(opened):
     p95 = frames[int(len(frames) * 0.95)]
     print(f"\nusable after {ready:.0f} ms; five flows of 30 s in {took:.0f} ms; frames p50 {frames[len(frames) // 2]:.1f}, p95 {p95:.1f} ms")
     assert ready < 20_000 and took < 10_000 and p95 < 500
+
+
+@pytest.mark.skipif("OPTIMISED" not in os.environ, reason="OPTIMISED does not name a program whose speed is compared")
+def test_page_simulates_at_two_fifths_of_native_speed(browser, opened, tmp_path):
+    """Prints the figures (pytest -s): medians of CPU time, measured in turns, which hardly depend on the machine's load."""
+    scenario = tmp_path / "five.toml"
+    scenario.write_text(FIVE_FLOWS)
+    session = browser.new_browser_cdp_session()
+
+    def page():
+        return sum(process["cpuTime"] for process in session.send("SystemInfo.getProcessInfo")["processInfo"] if process["type"] == "renderer")
+
+    def native():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    def cost(clock, run):
+        before = clock()
+        run()
+        return clock() - before
+
+    # The browser counts in steps of 10 ms, so each measurement has ten runs; the first runs compile the page's code.
+    in_page = lambda: opened.eval("async (toml) => { for (let i = 0; i < 10; i++) await ask({toml}); }", FIVE_FLOWS)
+    in_program = lambda: [subprocess.run([os.environ["OPTIMISED"], "run", scenario], check=True, capture_output=True) for _ in range(10)]
+    in_page()
+    pairs = [(cost(page, in_page), cost(native, in_program)) for _ in range(7)]
+    paged, compiled = (statistics.median(side) * 100 for side in zip(*pairs))
+    print(f"\nfive flows of 30 s: {paged:.0f} ms in the page, {compiled:.0f} ms by the program, {compiled / paged:.2f} of its speed")
+    assert compiled / paged >= 0.4
 
 
 # A page cannot read the files that some scenarios name.
