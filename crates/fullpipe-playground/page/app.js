@@ -67,7 +67,7 @@ async function simulateNow() {
   if (document.activeElement !== $("toml")) $("toml").value = text;
   try {
     const answer = await ask({toml: text});
-    outcome = {...JSON.parse(answer.outcome), text};
+    outcome = {...JSON.parse(answer.outcome), packets: answer.packets, text};
     fillNulls(outcome);
     showProblem(null);
     const run = outcome.results.runs[0];

@@ -271,11 +271,12 @@ function drawPicture(canvas, run, packets, t, slow) {
   packets.forEach((sent, flow) => {
     const y = senderY(flow), {color} = styleOf(flows, flow);
     g.fillStyle = color;
-    let lo = 0, hi = sent.length;
-    while (lo < hi) { const mid = (lo + hi) >> 1; if (sent[mid][0] < t - 5) lo = mid + 1; else hi = mid; }
-    for (let i = lo; i < sent.length && sent[i][0] <= t; i++) {
-      const packet = sent[i], left = packet[0], arrived = packet[1], again = packet[2];
-      if (arrived === null) {
+    // Three numbers per packet: when it was sent, when it arrived, whether it is a retransmission.
+    let lo = 0, hi = sent.length / 3;
+    while (lo < hi) { const mid = (lo + hi) >> 1; if (sent[3 * mid] < t - 5) lo = mid + 1; else hi = mid; }
+    for (let i = 3 * lo; i < sent.length && sent[i] <= t; i += 3) {
+      const left = sent[i], arrived = sent[i + 1], again = sent[i + 2];
+      if (Number.isNaN(arrived)) {
         const age = t - left;
         if (age < oneWay * 2 * shown + 0.02) { g.fillStyle = bad; g.fillText("×", qx - qw / 2 - 6, my + qh / 2 + age * 400); g.fillStyle = color; }
         continue;

@@ -1,4 +1,4 @@
-// In the worker: one simulator. The page posts {id, toml} and gets {id, outcome} or {id, problem}.
+// In the worker: one simulator. The page posts {id, toml} and gets {id, outcome, packets} or {id, problem}.
 let ready = null;
 self.onmessage = async ({data}) => {
   try {
@@ -17,7 +17,8 @@ self.onmessage = async ({data}) => {
     } else {
       const began = performance.now();
       const outcome = wasm_bindgen.run(data.toml);
-      self.postMessage({id: data.id, outcome, took: performance.now() - began});
+      const packets = wasm_bindgen.lastPackets();
+      self.postMessage({id: data.id, outcome, packets, took: performance.now() - began}, packets.map((p) => p.buffer));
     }
   } catch (error) {
     self.postMessage({id: data.id, problem: typeof error === "string" ? error : JSON.stringify({message: String(error && error.message || error), line: null, column: null, help: null})});

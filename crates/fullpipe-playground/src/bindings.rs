@@ -1,11 +1,11 @@
 //! What the page calls, and controllers written in the page.
 
-use crate::{Outcome, export, simulate};
+use crate::{Outcome, Packet, export, simulate};
 use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot};
 use fullpipe_sim::Controllers;
 use fullpipe_units::{Rate, Span};
-use js_sys::Function;
+use js_sys::{Array, Float64Array, Function};
 use std::cell::RefCell;
 use wasm_bindgen::prelude::*;
 
@@ -39,6 +39,17 @@ pub fn run(scenario: &str) -> Result<String, String> {
         }
         Err(problem) => Err(serde_json::to_string(&problem).unwrap_or_default()),
     }
+}
+
+/// The packets of the last outcome, one array per flow, with three numbers per packet: when it was
+/// sent, when it arrived (NaN if it was dropped), and 1 for a retransmission, else 0.
+#[wasm_bindgen(js_name = lastPackets)]
+pub fn last_packets() -> Array {
+    let numbers = |packets: &Vec<Packet>| {
+        let values = |p: &Packet| [p.0, p.1.unwrap_or(f64::NAN), f64::from(u8::from(p.2))];
+        Float64Array::from(&packets.iter().flat_map(values).collect::<Vec<f64>>()[..])
+    };
+    LAST.with(|last| last.borrow().iter().flat_map(|outcome| &outcome.packets).map(numbers).collect())
 }
 
 /// Checks a scenario without running it; the problem as JSON, or nothing.
@@ -104,7 +115,7 @@ impl Scripted {
         SCRIPT.with(|held| {
             let held = held.borrow();
             let Some(script) = held.as_ref() else { return f64::NAN };
-            let arguments = js_sys::Array::new();
+            let arguments = Array::new();
             for value in [f64::from(call as u32), f64::from(self.id)].into_iter().chain(a) {
                 arguments.push(&JsValue::from_f64(value));
             }

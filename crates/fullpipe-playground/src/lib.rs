@@ -91,6 +91,8 @@ pub struct Outcome {
     /// The recordings, as `fullpipe run --out FILE.json` writes them.
     pub results: Results,
     /// The data packets of the first run, one list per flow; empty if there are too many to show.
+    /// The page reads them as numbers: as JSON they would be most of it.
+    #[serde(skip)]
     pub packets: Vec<Vec<Packet>>,
 }
 

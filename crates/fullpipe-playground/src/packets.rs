@@ -2,10 +2,9 @@
 
 use fullpipe_cc::Time;
 use fullpipe_sim::{CapturedPacket, End, PacketKind};
-use serde::Serialize;
 
-/// A data packet, as `[left, arrived, retransmission]`.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+/// A data packet.
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Packet(
     /// When it left the sender, in seconds of the run.
     pub f64,
