@@ -2,69 +2,10 @@
 
 mod image;
 
-use image::{content, fullpipe, host, run, write};
+use image::kernels::{NEW, OLD, old_host};
+use image::{fullpipe, run, write};
 use serde_json::{Value, json};
 use std::path::Path;
-
-const OLD: &str = "6.1.0-18-amd64";
-const NEW: &str = "6.12.9-amd64";
-
-/// Boot entries for these kernels, newest first, and GRUB's environment.
-fn menu(root: &Path, releases: &[&str]) {
-    let entry = |release: &&str| {
-        format!(
-            "menuentry 'Linux {release}' $menuentry_id_option 'linux-{release}' {{\n\tlinux \
-             /boot/vmlinuz-{release} root=UUID=77 ro\n}}\n"
-        )
-    };
-    let entries: String = releases.iter().map(entry).collect();
-    let text = format!(
-        "if [ \"${{next_entry}}\" ] ; then\n   set default=\"${{next_entry}}\"\nelse\n   set \
-         default=\"0\"\nfi\n{entries}\
-         if [ -f ${{config_directory}}/custom.cfg ]; then\n  source ${{config_directory}}/custom.cfg\nfi\n"
-    );
-    write(root, "boot/grub/grub.cfg", &text);
-}
-
-fn release(root: &Path, release: &str, config: &str) {
-    write(root, &format!("boot/vmlinuz-{release}"), "MZ");
-    write(root, &format!("boot/config-{release}"), config);
-    let modules = "kernel/net/ipv4/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n";
-    write(root, &format!("lib/modules/{release}/modules.dep"), modules);
-}
-
-/// A Debian host whose kernel was built without BBR, and whose apt knows one that has it.
-fn old_host() -> tempfile::TempDir {
-    let root = host();
-    let r = root.path();
-    release(r, OLD, "# CONFIG_TCP_CONG_BBR is not set\nCONFIG_NET_SCH_FQ=m\nCONFIG_DEBUG_INFO_BTF=y\n");
-    menu(r, &[OLD]);
-    write(r, "etc/os-release", "ID=debian\nVERSION_CODENAME=bookworm\n");
-    write(r, "etc/default/grub", "GRUB_DEFAULT=0\n");
-    write(r, "usr/sbin/grub-mkconfig", "");
-    write(r, "usr/bin/apt-get", "");
-    write(r, "proc/1/comm", "systemd\n");
-    let image = format!("linux-image-{NEW}");
-    let program = |line: &str, out: String| json!({ "line": line, "out": out });
-    let mut kernel: Value = serde_json::from_str(&content(r, "kernel.json")).unwrap();
-    kernel["free"] = json!({ "/": 4_u64 << 30, "/boot": 4_u64 << 30 });
-    kernel["programs"] = json!([
-        program("apt-cache pkgnames linux-image-", format!("{image}\nlinux-image-{OLD}\n")),
-        program(
-            "apt-cache madison *",
-            format!(
-                " {image} | 6.12.9-1 | http://mirror.example/debian bookworm-backports/main amd64 Packages\n \
-                 linux-image-{OLD} | 6.1.76-1 | http://mirror.example/debian bookworm/main amd64 Packages\n"
-            )
-        ),
-        program("apt-cache pkgnames linux-modules-extra-", String::new()),
-        program("apt-get -s *", format!("Inst {image} (6.12.9-1 Debian:12/x [amd64])\n")),
-        program("apt-cache show *", format!("Package: {image}\nInstalled-Size: 100000\n")),
-        program("dpkg-deb -f *", format!("Package: {image}\nVersion: 1\nInstalled-Size: 100000\n")),
-    ]);
-    write(r, "kernel.json", &kernel.to_string());
-    root
-}
 
 fn document(root: &Path, arguments: &str) -> Value {
     let (code, out, err) = fullpipe(root, arguments);

@@ -1,7 +1,8 @@
-//! `apply`, `confirm` and `revert`, killed before each of their system calls that may change a file:
-//! `status` is truthful, the same command or another completes the work, and a revert restores
-//! bytes, modes, owners, access lists, attributes and links. `cc load`, `cc unload` and `split` have
-//! the same tests in cc.rs and split.rs; crashes.rs of fullpipe-host adds losses of power.
+//! `apply`, `confirm`, `revert`, `kernel install` and `kernel back`, killed before each of their
+//! system calls that may change a file: `status` is truthful, the same command or another completes
+//! the work, and a revert restores bytes, modes, owners, access lists, attributes and links. `cc
+//! load`, `cc unload` and `split` have the same tests in cc.rs and split.rs; crashes.rs of
+//! fullpipe-host adds losses of power.
 //!
 //! By default every third system call is tried, from another one for each command;
 //! `FULLPIPE_EVERY_KILL=1` tries all.
@@ -10,6 +11,7 @@ mod image;
 mod steps;
 
 use fullpipe_kernel::xattr;
+use image::kernels::{NEW, OLD, host_with_package_manager};
 use image::{fullpipe, host};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,11 +87,9 @@ fn access_list() -> Vec<u8> {
     list
 }
 
-/// A host whose sysctl.conf, which an apply changes, has every kind of metadata that this machine
-/// and user can set.
-fn start() -> tempfile::TempDir {
-    let root = host();
-    let file = root.path().join("etc/sysctl.conf");
+/// Gives a file every kind of metadata that this machine and user can set.
+fn set_metadata(root: &Path, file: &str) {
+    let file = root.join(file);
     let _ = chown(&file, Some(4711), Some(4712));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o660)).unwrap();
     let opened = File::open(&file).unwrap();
@@ -102,6 +102,12 @@ fn start() -> tempfile::TempDir {
             println!("SKIPPED {name:?}: {e}");
         }
     }
+}
+
+/// A host with such a sysctl.conf, which an apply changes.
+fn start() -> tempfile::TempDir {
+    let root = host();
+    set_metadata(root.path(), "etc/sysctl.conf");
     // The model writes its own files in its own form.
     done(root.path(), "apply bbr", "at first");
     done(root.path(), "revert", "at first");
@@ -159,7 +165,7 @@ fn kill_at_each_call(
             .arg("--root")
             .arg(root.path());
         command.stdin(Stdio::null()).stderr(Stdio::null());
-        let at = match steps::kill_before_metadata(command, Path::new(PROGRAM), n, &is_of_the_host) {
+        let at = match steps::kill_before_some(command, Path::new(PROGRAM), n, &is_of_the_host) {
             steps::End::Killed(step) => format!("{words}, killed before call {n}: {step}"),
             steps::End::Itself(status) => {
                 assert!(status.success(), "{words}: {status}");
@@ -231,4 +237,59 @@ fn a_confirmation_killed_at_any_call_is_completed_or_undone() {
     });
     // Ends the process that would roll it back.
     done(root.path(), "revert", "at last");
+}
+
+/// A host whose package manager knows a newer kernel, and whose GRUB settings, which an
+/// installation changes, have such metadata.
+fn start_with_kernels() -> tempfile::TempDir {
+    let root = host_with_package_manager();
+    set_metadata(root.path(), "etc/default/grub");
+    root
+}
+
+/// After any kill the host boots the old kernel by default, and the state of the installation is
+/// reported. Returns whether it was interrupted.
+fn check_kernels(root: &Path, at: &str) -> bool {
+    let (code, out, err) = fullpipe(root, "kernel status --json");
+    assert_eq!(code, 0, "{at}: {out}{err}");
+    let status: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&status["running"], &status["boots"]["default"]), (&OLD.into(), &OLD.into()), "{at}");
+    let host: Value = serde_json::from_str(&fullpipe(root, "status --json").1).unwrap();
+    let is_busy = matches!(host["phase"].as_str(), Some("applying" | "reverting"));
+    assert_eq!(status["interrupted"], is_busy, "{at}: {status} {host}");
+    let is_there = root.join(format!("boot/vmlinuz-{NEW}")).exists();
+    assert!(!is_there || status["installed"] == NEW, "{at}: {status}");
+    is_busy
+}
+
+#[test]
+fn a_kernel_installation_killed_at_any_call_is_resumed_or_undone() {
+    let root = start_with_kernels();
+    let original = snapshot(root.path());
+    kill_at_each_call(root.path(), &original, "kernel install --yes", |root, n, at| {
+        let is_interrupted = check_kernels(root, at);
+        if n % 2 == 0 {
+            let is_complete = !is_interrupted && root.join(format!("boot/vmlinuz-{NEW}")).exists();
+            let (code, out, err) = fullpipe(root, "kernel install --yes");
+            assert_eq!(code, i32::from(is_complete), "{at}: {out}{err}");
+            assert!(!check_kernels(root, at), "{at}");
+        }
+        if n % 4 < 2 && root.join("var/lib/fullpipe/host.journal").exists() {
+            done(root, "kernel back --yes", at);
+            assert!(!root.join(format!("boot/vmlinuz-{NEW}")).exists(), "{at}");
+        }
+    });
+}
+
+#[test]
+fn a_kernel_removal_killed_at_any_call_is_completed_by_another_command() {
+    let root = start_with_kernels();
+    let original = snapshot(root.path());
+    done(root.path(), "kernel install --yes", "at first");
+    kill_at_each_call(root.path(), &original, "kernel back --yes", |root, n, at| {
+        check_kernels(root, at);
+        if n % 2 == 0 && root.join("var/lib/fullpipe/host.journal").exists() {
+            done(root, "kernel back --yes", at);
+        }
+    });
 }

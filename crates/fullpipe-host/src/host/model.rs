@@ -80,8 +80,12 @@ pub struct ModelProgram {
     pub out: String,
     /// Standard error.
     pub error: String,
-    /// Files it writes; null removes a file.
+    /// Files it writes, in the order of their paths; null removes a file, and its directory if that
+    /// is empty then.
     pub files: BTreeMap<String, Option<String>>,
+    /// Files that must exist, each with this text in it, for this entry to match.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub given: BTreeMap<String, String>,
 }
 
 /// Files of `F` with a modelled kernel over them.
@@ -437,19 +441,35 @@ impl<F: Files> Host for Model<F> {
 
     fn run(&self, program: &Program) -> io::Result<ProgramOutput> {
         let line = program.line();
-        let is_it = |known: &&ModelProgram| match known.line.strip_suffix('*') {
-            Some(begin) => line.starts_with(begin),
-            None => known.line == line,
+        let is_it = |known: &&ModelProgram| {
+            let has = |(path, part): (&String, &String)| {
+                self.files.content(path).is_some_and(|text| text.contains(part))
+            };
+            known.given.iter().all(has)
+                && match known.line.strip_suffix('*') {
+                    Some(begin) => line.starts_with(begin),
+                    None => known.line == line,
+                }
         };
         let kernel = self.kernel()?;
         let Some(known) = kernel.programs.iter().find(is_it) else {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("program not found: `{line}`")));
         };
         for (path, content) in &known.files {
-            if self.files.stat(path).is_ok() {
-                self.files.remove(path)?;
+            let exists = self.files.stat(path).is_ok();
+            let Some(content) = content else {
+                if exists {
+                    self.files.remove(path)?;
+                }
+                if self.files.list(parent(path)).is_ok_and(|names| names.is_empty()) {
+                    self.files.remove_directory(parent(path))?;
+                }
+                continue;
+            };
+            if exists {
+                self.put(path, content)?;
+                continue;
             }
-            let Some(content) = content else { continue };
             let mut missing = Vec::new();
             let mut directory = parent(path);
             while self.files.stat(directory).is_err() {

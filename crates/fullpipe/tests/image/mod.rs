@@ -1,6 +1,8 @@
 //! A host in a directory, and `fullpipe` on it.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod kernels;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

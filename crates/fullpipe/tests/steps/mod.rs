@@ -1,5 +1,6 @@
 //! Kills a program at a chosen step: before its n-th system call that may change the kernel or a
 //! file system. A kill at any other moment is equivalent to one right before the next such call.
+//! Every system call is a step that is not known to change nothing.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use nix::libc;
@@ -26,15 +27,14 @@ pub fn kill_before(command: Command, program: &Path, n: usize) -> End {
     kill_before_step(command, program, n, &step)
 }
 
-/// As [`kill_before`], with changes of metadata as steps as well, and only those that `is_counted`.
-pub fn kill_before_metadata(
+/// As [`kill_before`], with only those steps that `is_counted`.
+pub fn kill_before_some(
     command: Command,
     program: &Path,
     n: usize,
     is_counted: &dyn Fn(&str) -> bool,
 ) -> End {
-    let step = |pid| step(pid).or_else(|| metadata_step(pid)).filter(|step| is_counted(step));
-    kill_before_step(command, program, n, &step)
+    kill_before_step(command, program, n, &|pid| step(pid).filter(|step| is_counted(step)))
 }
 
 fn kill_before_step(
@@ -116,43 +116,23 @@ fn step(pid: Pid) -> Option<String> {
     // SAFETY: at the entry of a system call this is the member that the kernel filled in.
     let entry = unsafe { info.u.entry };
     let [a, b, c, ..] = entry.args;
-    let writes =
-        |flags: u64| flags as i32 & libc::O_ACCMODE != libc::O_RDONLY || flags as i32 & libc::O_CREAT != 0;
+    let writes = |flags: u64| {
+        flags as i32 & libc::O_ACCMODE != libc::O_RDONLY
+            || flags as i32 & (libc::O_CREAT | libc::O_TRUNC) != 0
+    };
     match entry.nr as libc::c_long {
-        libc::SYS_bpf if !BPF_LOOKS.contains(&a) => Some(format!("bpf command {a}")),
-        libc::SYS_openat if writes(c) => Some(format!("open for writing {}", text(pid, b))),
+        libc::SYS_bpf => (!BPF_LOOKS.contains(&a)).then(|| format!("bpf command {a}")),
+        libc::SYS_openat => writes(c).then(|| format!("open for writing {}", text(pid, b))),
+        // `struct open_how` begins with the flags.
+        libc::SYS_openat2 => writes(word(pid, c)).then(|| format!("open for writing {}", text(pid, b))),
         // Standard output and error do not count as state.
-        libc::SYS_write if a > 2 => Some(format!("write {}", target(pid, a))),
+        libc::SYS_write | libc::SYS_writev => (a > 2).then(|| format!("write {}", target(pid, a))),
+        libc::SYS_pwrite64 => Some(format!("write {}", target(pid, a))),
         libc::SYS_mkdirat => Some(format!("make directory {}", text(pid, b))),
         libc::SYS_unlinkat => Some(format!("remove {}", text(pid, b))),
         libc::SYS_symlinkat => Some(format!("link {} to {}", text(pid, c), text(pid, a))),
+        libc::SYS_linkat => Some(format!("hard link {}", text(pid, b))),
         libc::SYS_renameat | libc::SYS_renameat2 => Some(format!("rename {}", text(pid, b))),
-        libc::SYS_sendto if changes_a_route(pid, b, c) => Some("change a route".to_owned()),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_mkdir => Some(format!("make directory {}", text(pid, a))),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_unlink => Some(format!("remove {}", text(pid, a))),
-        #[cfg(target_arch = "x86_64")]
-        libc::SYS_fork | libc::SYS_vfork => Some("start a program".to_owned()),
-        libc::SYS_clone | libc::SYS_clone3 => Some("start a thread or program".to_owned()),
-        libc::SYS_mount => Some(format!("mount on {}", text(pid, b))),
-        libc::SYS_flock => Some("lock".to_owned()),
-        libc::SYS_setns => Some("enter a namespace".to_owned()),
-        libc::SYS_kill | libc::SYS_pidfd_send_signal => Some("signal".to_owned()),
-        _ => None,
-    }
-}
-
-/// The system call that a stopped thread is about to make, if it may change a file's metadata.
-fn metadata_step(pid: Pid) -> Option<String> {
-    let info = ptrace::syscall_info(pid).ok()?;
-    if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
-        return None;
-    }
-    // SAFETY: at the entry of a system call this is the member that the kernel filled in.
-    let entry = unsafe { info.u.entry };
-    let [a, b, ..] = entry.args;
-    match entry.nr as libc::c_long {
         libc::SYS_fchmod => Some(format!("change the mode of {}", target(pid, a))),
         libc::SYS_fchmodat => Some(format!("change the mode of {}", text(pid, b))),
         libc::SYS_fchown => Some(format!("change the owner of {}", target(pid, a))),
@@ -160,11 +140,140 @@ fn metadata_step(pid: Pid) -> Option<String> {
         libc::SYS_fsetxattr => Some(format!("set {} of {}", text(pid, b), target(pid, a))),
         libc::SYS_fremovexattr => Some(format!("remove {} of {}", text(pid, b), target(pid, a))),
         libc::SYS_ftruncate => Some(format!("truncate {}", target(pid, a))),
-        libc::SYS_pwrite64 => Some(format!("write {}", target(pid, a))),
-        libc::SYS_linkat => Some(format!("hard link {}", text(pid, b))),
-        _ => None,
+        libc::SYS_sendto => changes_a_route(pid, b, c).then(|| "change a route".to_owned()),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_open => writes(b).then(|| format!("open for writing {}", text(pid, a))),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_mkdir => Some(format!("make directory {}", text(pid, a))),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_unlink | libc::SYS_rmdir => Some(format!("remove {}", text(pid, a))),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_rename => Some(format!("rename {}", text(pid, a))),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_fork | libc::SYS_vfork => Some("start a program".to_owned()),
+        libc::SYS_clone | libc::SYS_clone3 => Some("start a thread or program".to_owned()),
+        libc::SYS_mount => Some(format!("mount on {}", text(pid, b))),
+        libc::SYS_flock => Some("lock".to_owned()),
+        libc::SYS_setns => Some("enter a namespace".to_owned()),
+        libc::SYS_kill | libc::SYS_pidfd_send_signal => Some("signal".to_owned()),
+        libc::SYS_ioctl if HARMLESS_IOCTLS.contains(&(b as libc::Ioctl)) => None,
+        call if HARMLESS.contains(&call) => None,
+        #[cfg(target_arch = "x86_64")]
+        call if HARMLESS_ON_X86.contains(&call) => None,
+        call => Some(format!("system call {call} of {}", target(pid, a))),
     }
 }
+
+/// Questions about terminals, sockets and interfaces, and the blocking of descriptors.
+const HARMLESS_IOCTLS: [libc::Ioctl; 6] =
+    [libc::TCGETS, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIONREAD, SIOCGIFNAME, SIOCGIFINDEX];
+// Of linux/sockios.h.
+const SIOCGIFNAME: libc::Ioctl = 0x8910;
+const SIOCGIFINDEX: libc::Ioctl = 0x8933;
+
+/// System calls that change nothing which outlives the process, with any arguments that fullpipe
+/// and its libraries pass: memory, signals and threads of the process, reading, waiting, and
+/// sockets (a message that changes the kernel is a step above).
+const HARMLESS: &[libc::c_long] = &[
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_brk,
+    libc::SYS_capget,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_close,
+    libc::SYS_connect,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_eventfd2,
+    libc::SYS_execve,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_fgetxattr,
+    libc::SYS_flistxattr,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_futex,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getrandom,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_listen,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_memfd_create,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_newfstatat,
+    libc::SYS_perf_event_open,
+    libc::SYS_pidfd_open,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_prctl,
+    libc::SYS_pread64,
+    libc::SYS_prlimit64,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_sigaltstack,
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_sysinfo,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    libc::SYS_umask,
+    libc::SYS_uname,
+    libc::SYS_wait4,
+    libc::SYS_waitid,
+];
+
+/// The older forms of such calls, which other architectures do not have.
+#[cfg(target_arch = "x86_64")]
+const HARMLESS_ON_X86: &[libc::c_long] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_dup2,
+    libc::SYS_epoll_wait,
+    libc::SYS_lstat,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_stat,
+];
 
 /// Read-only commands of bpf(2) (uapi/linux/bpf.h, `enum bpf_cmd`): map elements, pins, and objects
 /// by ID.
@@ -173,13 +282,17 @@ const BPF_LOOKS: [u64; 14] = [1, 4, 7, 11, 12, 13, 14, 15, 16, 19, 20, 23, 30, 3
 /// Whether this is a netlink message that creates or replaces a route (`struct nlmsghdr`: length,
 /// type).
 fn changes_a_route(pid: Pid, address: u64, length: u64) -> bool {
-    let word = ptrace::read(pid, address as ptrace::AddressType).map_or(0, |word| word as u64);
+    let word = word(pid, address);
     let (first, kind) = if cfg!(target_endian = "little") {
         (word & 0xffff_ffff, word >> 32 & 0xffff)
     } else {
         (word >> 32, word >> 16 & 0xffff)
     };
     first == length && kind == u64::from(libc::RTM_NEWROUTE)
+}
+
+fn word(pid: Pid, address: u64) -> u64 {
+    ptrace::read(pid, address as ptrace::AddressType).map_or(0, |word| word as u64)
 }
 
 /// The string at an address of the thread.
