@@ -9,6 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -120,15 +121,45 @@ fn a_confined_server_shuts_down_cleanly() {
     assert!(server.serving.child.wait().unwrap().success());
 }
 
-/// The units, and the command of each that needs no other files.
-const UNITS: [(&str, &[&str]); 3] = [
-    ("fullpipe-serve.service", &["serve", "--json", "--port", "0"]),
-    ("fullpipe-export.service", &["export", "--listen", "127.0.0.1:0"]),
-    ("fullpipe-probe.service", &[]),
-];
+const UNITS: [&str; 3] = ["fullpipe-serve.service", "fullpipe-export.service", "fullpipe-probe.service"];
+
+/// The arguments of a unit's command, whose files are in this directory.
+fn arguments(unit: &str, files: &Path) -> Vec<String> {
+    let path = |file: &str| files.join(file).display().to_string();
+    let line = match unit {
+        "fullpipe-serve.service" => "serve --json --port 0".to_owned(),
+        "fullpipe-export.service" => "export --listen 127.0.0.1:0".to_owned(),
+        "fullpipe-probe.service" => format!(
+            "probe run {} --key-file {} --store {} --site here --listen 127.0.0.1:0 -B 127.0.0.1",
+            path("mesh.toml"),
+            path("mesh.key"),
+            path("store")
+        ),
+        _ => panic!("the command of {unit} is unknown"),
+    };
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// Creates a mesh file, a key and a store, which belong to the user of [`as_another_user`].
+fn create_mesh(files: &Path) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mesh = format!(
+        "[mesh]\nname = 'm'\nkey_file = 'mesh.key'\nport = {port}\n\
+         [[site]]\nname = 'here'\naddress = '127.0.0.1'\n[[site]]\nname = 'there'\naddress = '127.0.0.2'\n"
+    );
+    std::fs::write(files.join("mesh.toml"), mesh).unwrap();
+    std::fs::create_dir(files.join("store")).unwrap();
+    let made = fullpipe().args(["probe", "key", "--out"]).arg(files.join("mesh.key")).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    if nix::unistd::Uid::effective().is_root() {
+        for file in ["mesh.toml", "mesh.key", "store"] {
+            std::os::unix::fs::chown(files.join(file), Some(65534), Some(65534)).unwrap();
+        }
+    }
+}
 
 fn packaging() -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging")
 }
 
 fn is_installed(program: &str) -> bool {
@@ -186,7 +217,7 @@ fn units_allow_the_system_calls_of_the_programs_own_sandbox() {
         return;
     }
     let groups = groups();
-    for (unit, _) in UNITS {
+    for unit in UNITS {
         let allowed = allowed(unit, &groups);
         for call in
             ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self", "seccomp", "prctl"]
@@ -202,10 +233,10 @@ fn units_allow_the_system_calls_of_the_programs_own_sandbox() {
 /// The lines that a command prints before and when it is ready, without what differs by run.
 fn first_lines(command: &mut std::process::Command) -> Vec<String> {
     let mut child = program::tied(command).stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    let mut lines = Vec::new();
+    let (mut lines, mut is_ready) = (Vec::new(), false);
     for line in BufReader::new(child.stderr.take().unwrap()).lines() {
         let line = line.unwrap();
-        let is_ready = line.contains("metrics at") || line.contains("\"listening\"");
+        is_ready = line.contains("metrics at") || line.contains("\"listening\"");
         match serde_json::from_str::<Value>(&line) {
             Ok(event) => {
                 lines.extend(["files_closed", "system_calls_filtered"].map(|k| event[k].to_string()))
@@ -219,6 +250,7 @@ fn first_lines(command: &mut std::process::Command) -> Vec<String> {
     let pid = nix::unistd::Pid::from_raw(child.id() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     child.wait().unwrap();
+    assert!(is_ready, "it did not start: {lines:?}");
     lines
 }
 
@@ -251,16 +283,18 @@ fn units_confine_themselves_under_their_own_filter() {
         return;
     }
     let groups = groups();
-    let (_directory, fullpipe) = public_program();
-    for (unit, arguments) in UNITS.into_iter().filter(|(_, arguments)| !arguments.is_empty()) {
-        let expected = first_lines(as_another_user(&fullpipe).args(arguments));
+    let (directory, fullpipe) = public_program();
+    create_mesh(directory.path());
+    for unit in UNITS {
+        let arguments = arguments(unit, directory.path());
+        let expected = first_lines(as_another_user(&fullpipe).args(&arguments));
         // A question mark: strace may not know every name.
         let names: Vec<String> = allowed(unit, &groups).iter().map(|call| format!("?{call}")).collect();
         let rule = format!("inject=!{}:error=EPERM", names.join(","));
         let mut traced = as_another_user("strace");
         // With -D the child is the program, which the signal must end, and not strace.
         traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", &rule]);
-        let printed = first_lines(traced.arg(&fullpipe).args(arguments));
+        let printed = first_lines(traced.arg(&fullpipe).args(&arguments));
         assert_eq!(printed, expected, "{unit}");
         println!("{unit}: {expected:?}");
     }
@@ -272,7 +306,7 @@ fn units_have_a_low_systemd_exposure() {
     if !is_installed("systemd-analyze") {
         return;
     }
-    for (unit, _) in UNITS {
+    for unit in UNITS {
         let mut analyze = std::process::Command::new("systemd-analyze");
         analyze
             .args(["security", "--offline=true", "--no-pager", "--threshold=20"])
@@ -282,4 +316,54 @@ fn units_have_a_low_systemd_exposure() {
         assert!(output.status.success(), "{unit}: {printed}");
         println!("{unit}: {}", printed.lines().last().unwrap_or_default());
     }
+}
+
+/// Each address that a paragraph gives to `--listen`, and whether it also has `--token-file`.
+fn listeners(paragraph: &str) -> Vec<(&str, bool)> {
+    // Without quotes and the punctuation of YAML.
+    let is_between = |c: char| c.is_whitespace() || "\"',=".contains(c);
+    let words: Vec<&str> = paragraph.split(is_between).filter(|word| !word.is_empty()).collect();
+    let has_token = words.contains(&"--token-file");
+    words.windows(2).filter(|pair| pair[0] == "--listen").map(|pair| (pair[1], has_token)).collect()
+}
+
+/// Text files below a directory.
+fn files_below(directory: &Path) -> Vec<(std::path::PathBuf, String)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => all.extend(files_below(&path)),
+            false => all.extend(std::fs::read_to_string(&path).map(|text| (path, text))),
+        }
+    }
+    all
+}
+
+/// Units, manifests, settings, and commands in documents. `serve` is public by design, within its
+/// limits.
+#[test]
+fn packaged_listeners_beyond_loopback_require_a_token() {
+    let open = "args: [export, --listen, \"[::]:9411\"]";
+    assert_eq!(listeners(open), [("[::]:9411", false)]);
+    let mut found = Vec::new();
+    for directory in [packaging(), packaging().join("../docs")] {
+        for (path, text) in files_below(&directory) {
+            for (address, has_token) in text.split("\n\n").flat_map(listeners) {
+                let is_loopback = ["127.", "[::1]", "localhost", "IP:PORT", "<IP:PORT>"]
+                    .iter()
+                    .any(|begin| address.trim_matches('`').starts_with(begin));
+                assert!(is_loopback || has_token, "{}: --listen {address} without a token", path.display());
+                found.push((path.file_name().unwrap().to_owned(), is_loopback));
+            }
+        }
+    }
+    for file in ["export.yaml", "fullpipe-export.service"] {
+        assert!(found.iter().any(|(name, is_loopback)| name == file && !is_loopback), "{file}: {found:?}");
+    }
+    println!(
+        "{} addresses to listen at, {} not loopback",
+        found.len(),
+        found.iter().filter(|f| !f.1).count()
+    );
 }
