@@ -62,3 +62,16 @@ impl std::error::Error for Error {}
 
 /// Result of this crate's operations.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_is_advised_to_check_attributes_and_other_users_to_become_root() {
+        let denied = std::io::ErrorKind::PermissionDenied.into();
+        let text = Error::io("cannot write /etc/sysctl.conf", &denied).text().to_owned();
+        let is_root = nix::unistd::geteuid().is_root();
+        assert_eq!((text.contains("lsattr"), text.contains("sudo")), (is_root, !is_root), "{text}");
+    }
+}

@@ -6,14 +6,15 @@ mod sites;
 
 use fullpipe_mesh::message::Row;
 use fullpipe_mesh::record::{History, Minute, Outcome, Pair, TransferError};
-use fullpipe_mesh::store::Store;
+use fullpipe_mesh::store::{Directory, Store};
 use hub::{Hub, Way, address};
 use nix::sys::signal::Signal;
 use sites::{Mesh, Node, TIMEOUT, accounted, done, failed, in_a_network};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Runs `tc` with these arguments on the loopback of this network.
@@ -67,6 +68,47 @@ fn three_sites_exchange_transfers_and_keep_records() {
         assert_eq!(ended, lost, "{:?}", history.transfers);
         println!("{name}: {} transfers arrived, {lost} not", done(&history));
     }
+}
+
+/// The owner of a store exchanges a file for a link while root changes the owners.
+#[test]
+fn files_exchanged_for_links_meanwhile_do_not_change_the_owner_of_the_links_target() {
+    const NOBODY: u32 = 65534;
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("SKIPPED: only root can change owners");
+        return;
+    }
+    let outside = tempfile::tempdir().unwrap();
+    let secret = outside.path().join("secret");
+    std::fs::write(&secret, "root's").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (next, budget) = (folder.path().join("next"), folder.path().join("budget"));
+    std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let directory = Directory::open(&folder.path().canonicalize().unwrap()).unwrap();
+    let is_done = AtomicBool::new(false);
+    let exchanges = std::thread::scope(|scope| {
+        let exchanging = scope.spawn(|| {
+            (0..).find(|_| {
+                std::fs::write(&next, "").unwrap();
+                std::fs::rename(&next, &budget).unwrap();
+                std::os::unix::fs::symlink(&secret, &next).unwrap();
+                std::fs::rename(&next, &budget).unwrap();
+                is_done.load(Ordering::Relaxed)
+            })
+        });
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(600) {
+            directory.give_to(NOBODY.into(), NOBODY.into()).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+        exchanging.join().unwrap()
+    });
+    let owner = |path: &std::path::Path| std::fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&secret), 0, "after {exchanges:?} exchanges");
+    std::fs::remove_file(&budget).unwrap();
+    std::fs::write(&budget, "").unwrap();
+    directory.give_to(NOBODY.into(), NOBODY.into()).unwrap();
+    assert_eq!(owner(&budget), NOBODY);
 }
 
 #[test]

@@ -204,3 +204,36 @@ fn lab_shell_uses_the_path_of_a_scenario_file() {
         "{printed}"
     );
 }
+
+/// As docs/explanation/lab.md states.
+#[test]
+fn a_lab_shell_shares_all_but_the_network_with_the_host() {
+    const ACCESS: &str = "test -w /proc/sys/kernel/panic; echo $?; test -w /sys/fs/cgroup; echo $?; id -u";
+    let script = format!(
+        "ls /sys/class/net && echo -- && ip -o link | cut -d : -f 2 && echo -- && {{ {ACCESS}; }} && \
+         echo written >shared"
+    );
+    let devices = || -> Vec<String> {
+        let names = std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).collect()
+    };
+    let before = devices();
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
+    command.args(["lab", "shell", "--", "sh", "-c", &script]).current_dir(directory.path());
+    let output = command.output().unwrap();
+    if lab::is_missing(&output) {
+        return;
+    }
+    assert!(output.status.success(), "{output:?}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let parts: Vec<Vec<&str>> =
+        printed.split("--\n").map(|part| part.split_ascii_whitespace().collect()).collect();
+    // Other tests create and remove devices meanwhile.
+    let kept: Vec<String> = devices().into_iter().filter(|name| before.contains(name)).collect();
+    assert!(kept.iter().all(|name| parts[0].contains(&name.as_str())), "{kept:?}: {printed}");
+    assert!(parts[1].iter().any(|name| !parts[0].contains(name)), "{printed}");
+    let outside = Command::new("sh").args(["-c", ACCESS]).output().unwrap();
+    assert_eq!(parts[2].join("\n") + "\n", String::from_utf8(outside.stdout).unwrap(), "access inside");
+    assert_eq!(std::fs::read_to_string(directory.path().join("shared")).unwrap(), "written\n");
+}
