@@ -92,7 +92,7 @@ impl BootEnvironment {
 
     /// Changes that pin the running kernel as the default.
     fn keep_running_default(&self, host: &dyn Host) -> Result<Vec<Change>> {
-        self.loader.keep_default(host, self.running()?)
+        self.loader.keep_default(host, self.running()?, true)
     }
 }
 

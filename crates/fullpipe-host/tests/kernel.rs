@@ -112,12 +112,12 @@ fn make_menu(host: &Fake) {
 
 /// GRUB's variables are written in place, and are there at once.
 fn set_variable(host: &Fake, name: &str, value: Option<&str>) {
-    let mut variables =
-        host.read("/boot/grub/grubenv").ok().and_then(|block| grub::variables(&block)).unwrap_or_default();
+    let path = if host.exists("/boot/grub2/grub.cfg") { "/boot/grub2/grubenv" } else { "/boot/grub/grubenv" };
+    let mut variables = host.read(path).ok().and_then(|block| grub::variables(&block)).unwrap_or_default();
     variables.remove(name);
     variables.extend(value.map(|value| (name.to_owned(), value.to_owned())));
     let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
-    put(host, "/boot/grub/grubenv", &format!("{:#<1024}", format!("# GRUB Environment Block\n{lines}")));
+    put(host, path, &format!("{:#<1024}", format!("# GRUB Environment Block\n{lines}")));
 }
 
 const PACKAGE: &str = "/var/lib/dpkg/linux-image";
@@ -638,5 +638,177 @@ fn screens_fit() {
         "GRUB (/boot/grub/grub.cfg)",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+const NEW_RPM: &str = "6.12.1-1.el9.x86_64";
+const RPM: &str = "/var/lib/dpkg/kernel-rpm";
+const SYSCONFIG: &str = "/etc/sysconfig/kernel";
+const ENTRIES: &str = "/boot/loader/entries";
+
+/// A host of Red Hat's family, whose new kernels become the default: with Boot Loader Specification
+/// entries, or with a menu that grubby edits.
+fn rpm_host(clock: &TestClock, bls: bool) -> Fake {
+    let fake = host(clock);
+    for path in ["/usr/bin/apt-get", "/boot/grub/grub.cfg", "/etc/default/grub"] {
+        remove(&fake, path);
+    }
+    put(&fake, if bls { "/usr/bin/dnf" } else { "/usr/bin/yum" }, "");
+    put(&fake, SYSCONFIG, "UPDATEDEFAULT=yes\nDEFAULTKERNEL=kernel\n");
+    let mut menu = "if [ \"${next_entry}\" ] ; then\n   set default=\"${next_entry}\"\nelse\n   set \
+                    default=\"${saved_entry}\"\nfi\n"
+        .to_owned();
+    if bls {
+        menu += "insmod blscfg\nblscfg\n";
+        put(&fake, &format!("{ENTRIES}/id-{OLD}.conf"), &bls_entry(OLD));
+        put(
+            &fake,
+            &format!("{ENTRIES}/id-0-rescue.conf"),
+            "title Rescue\nversion 0-rescue\nlinux /vmlinuz-0-rescue\n",
+        );
+    } else {
+        menu += &grubby_entry(OLD);
+        menu += "source ${config_directory}/custom.cfg\n";
+    }
+    put(&fake, "/boot/grub2/grub.cfg", &menu);
+    set_variable(&fake, "saved_entry", Some(&rpm_entry(&fake, OLD)));
+    fake.files().release();
+    fake
+}
+
+fn bls_entry(release: &str) -> String {
+    format!("title Linux ({release})\nversion {release}\nlinux /vmlinuz-{release}\noptions root=UUID=77 ro\n")
+}
+
+/// Each copy has the identifier of the first.
+fn grubby_entry(release: &str) -> String {
+    format!(
+        "menuentry 'Linux ({release})' $menuentry_id_option 'gnulinux-{OLD}-advanced-77' {{\n\tlinux16 \
+         /vmlinuz-{release} root=UUID=77 ro\n}}\n"
+    )
+}
+
+/// What a distribution's tools write to `saved_entry`.
+fn rpm_entry(host: &Fake, release: &str) -> String {
+    if host.exists(ENTRIES) { format!("id-{release}") } else { format!("Linux ({release})") }
+}
+
+fn rpm_programs(host: &Fake, program: &Program) -> io::Result<ProgramOutput> {
+    let words: Vec<&str> = program.words.iter().map(String::as_str).collect();
+    let said = |out: &str| Ok(ProgramOutput { out: out.into(), ..ProgramOutput::default() });
+    let menu = "/boot/grub2/grub.cfg";
+    let bls = host.exists(ENTRIES);
+    let entry = format!("{ENTRIES}/id-{NEW_RPM}.conf");
+    match words[..] {
+        // dnf 5 would list all packages named `available`.
+        ["dnf", "-q", "list", "--showduplicates", "--available", "kernel"]
+        | ["yum", "-q", "list", "--showduplicates", "available", "kernel"] => {
+            said("kernel.x86_64  6.12.1-1.el9  updates\n")
+        }
+        [_, .., "--assumeno", "install", _] => {
+            said("Installing:\n kernel  x86_64  6.12.1-1.el9  updates  30 M\nTransaction Summary\n")
+        }
+        ["dnf" | "yum", .., "install", "kernel-6.12.1-1.el9"] => {
+            put_release(host, NEW_RPM, MODULES);
+            put(host, RPM, "");
+            if bls {
+                put(host, &entry, &bls_entry(NEW_RPM));
+            } else {
+                let text = host.content(menu).unwrap();
+                put(
+                    host,
+                    menu,
+                    &text.replacen("menuentry", &format!("{}menuentry", grubby_entry(NEW_RPM)), 1),
+                );
+            }
+            if host.content(SYSCONFIG).unwrap().contains("UPDATEDEFAULT=yes") {
+                set_variable(host, "saved_entry", Some(&rpm_entry(host, NEW_RPM)));
+            }
+            said("")
+        }
+        ["dnf" | "yum", .., "remove", "kernel-6.12.1-1.el9"] => {
+            for path in ["/boot/vmlinuz-", "/boot/initrd.img-", "/boot/config-"] {
+                remove(host, &format!("{path}{NEW_RPM}"));
+            }
+            remove(host, &format!("/lib/modules/{NEW_RPM}/modules.dep"));
+            host.remove_directory(&format!("/lib/modules/{NEW_RPM}"))?;
+            remove(host, RPM);
+            if bls {
+                remove(host, &entry);
+            } else {
+                let text = host.content(menu).unwrap();
+                put(host, menu, &text.replace(&grubby_entry(NEW_RPM), ""));
+            }
+            said("")
+        }
+        ["rpm", "-q", _] => {
+            Ok(ProgramOutput { status: i32::from(!host.exists(RPM)), ..ProgramOutput::default() })
+        }
+        ["rpm", "-e", "--test", ..] | ["systemctl", ..] => said(""),
+        ["grub2-editenv", "/boot/grub2/grubenv", verb, what] => {
+            match (verb, what.split_once('=')) {
+                ("set", Some((name, value))) => set_variable(host, name, Some(value)),
+                _ => set_variable(host, what, None),
+            }
+            said("")
+        }
+        ["grub2-probe", "--target=fs", _] => said("xfs\n"),
+        ["grub2-probe", ..] => said("\n"),
+        _ => panic!("{words:?}"),
+    }
+}
+
+fn rpm_default(host: &dyn Host) -> Option<String> {
+    status(host, &store()).unwrap().boots.unwrap().default
+}
+
+#[test]
+fn rpm_host_keeps_its_default_though_new_kernels_take_it() {
+    for bls in [true, false] {
+        let clock = TestClock::default();
+        let fake = rpm_host(&clock, bls);
+        let before = snapshot(&fake);
+        let host = Faulty::counting(&fake).with(rpm_programs);
+        assert_eq!(rpm_default(&host).as_deref(), Some(OLD));
+        install_newest(&host).unwrap();
+        assert_eq!(rpm_default(&host).as_deref(), Some(OLD), "bls {bls}");
+        trial_boot::roll_back(&host, &store()).unwrap();
+        assert_same(&snapshot(&fake), &before, "back");
+
+        install_newest(&host).unwrap();
+        trial_boot::arm(&host, &store(), &attempt(NEW_RPM)).unwrap();
+        // GRUB has booted the trial's entry, and has emptied the variable.
+        let path = if bls { "/boot/loader/entries/fullpipe-trial.conf" } else { "/boot/grub2/custom.cfg" };
+        let entry = fake.content(path).unwrap();
+        assert!(entry.contains(&format!("/vmlinuz-{NEW_RPM}")), "{entry}");
+        set_variable(&fake, "next_entry", Some(""));
+        put(&fake, "/proc/cmdline", &format!("root=UUID=77 ro panic=10 {MARK}"));
+        let loadable = vec!["tcp_bbr".into(), "sch_fq".into()];
+        put_kernel(&fake, &ModelKernel { release: NEW_RPM.into(), loadable, ..kernel(&fake) });
+        clock.restart();
+        fake.files().release();
+        let kept = trial_boot::poll(&host, &store()).unwrap();
+        assert!(matches!(kept, TrialBoot::Kept(_)), "{kept:?}");
+        assert_eq!(rpm_default(&host).as_deref(), Some(NEW_RPM), "bls {bls}");
+        assert!(fake.content(SYSCONFIG).unwrap().contains("UPDATEDEFAULT=yes"), "updates go on as before");
+        assert!(!fake.exists("/var/lib/fullpipe"), "the kept kernel is the operator's");
+    }
+}
+
+#[test]
+fn saved_entry_of_a_specification_entry_may_be_its_title_or_number() {
+    let fake = rpm_host(&TestClock::default(), true);
+    let host = Faulty::counting(&fake).with(rpm_programs);
+    put_release(&fake, NEW_RPM, MODULES);
+    put(&fake, &format!("{ENTRIES}/id-{NEW_RPM}.conf"), &bls_entry(NEW_RPM));
+    for (saved, release) in [
+        (Some(format!("Linux ({OLD})")), OLD),
+        (Some("1".into()), OLD),
+        (Some("0".into()), NEW_RPM),
+        (Some("gone".into()), NEW_RPM),
+        (None, NEW_RPM),
+    ] {
+        set_variable(&fake, "saved_entry", saved.as_deref());
+        assert_eq!(rpm_default(&host).as_deref(), Some(release), "{saved:?}");
     }
 }

@@ -15,6 +15,8 @@ pub struct Entry {
     pub id: String,
     /// Path of the file.
     pub path: String,
+    /// Its title; may be empty.
+    pub title: String,
     /// Kernel release, if given.
     pub version: String,
     /// The kernel's file.
@@ -37,6 +39,7 @@ impl Entry {
         Some(Entry {
             id,
             path: path.to_owned(),
+            title: value("title").unwrap_or_default(),
             version: value("version").unwrap_or_default(),
             image,
             text: text.to_owned(),

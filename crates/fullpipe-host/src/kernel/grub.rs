@@ -14,7 +14,7 @@ pub struct Entry {
     /// Its path: enclosing submenus and itself, by identifier where available.
     pub id: String,
     /// The same path by titles and by numbers, which a default may also use.
-    names: Vec<String>,
+    names: [String; 2],
     /// The kernel's file, as GRUB finds it.
     pub image: String,
     /// Kernel arguments.
@@ -119,7 +119,7 @@ impl Menu {
                     let (id, title) = named(&words);
                     let is_top = levels.len() == 1;
                     let place = levels.last_mut().map(|level| level.next(id, title)).unwrap_or_default();
-                    let names = vec![place.title.join(">"), place.number.join(">")];
+                    let names = [place.title.join(">"), place.number.join(">")];
                     entry = Some(Entry { id: place.id.join(">"), names, is_top, ..Entry::default() });
                     open.push("menuentry");
                 }
@@ -188,6 +188,11 @@ impl Menu {
 }
 
 impl Entry {
+    /// Its path by titles.
+    pub fn title(&self) -> &str {
+        &self.names[0]
+    }
+
     /// A copy of the entry with more kernel arguments; `None` if text after the kernel line would
     /// not be passed:
     /// a comment, an open quotation, a continued line.

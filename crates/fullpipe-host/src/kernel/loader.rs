@@ -200,10 +200,22 @@ impl Loader {
     pub fn entry(&self, kernel: &Kernel) -> Option<String> {
         let image = kernel.image.as_deref()?;
         match &self.read {
-            Menu::Grub(menu) => menu.booting(image).map(|entry| entry.id.clone()),
+            Menu::Grub(menu) => {
+                let entry = menu.booting(image)?;
+                // grubby copies an entry with its identifier, and changes its title.
+                let names =
+                    if self.uses_grubby() { [entry.title(), &entry.id] } else { [&entry.id, entry.title()] };
+                let resolves = |name: &&str| menu.named(name).is_some_and(|found| std::ptr::eq(found, entry));
+                names.into_iter().find(resolves).map(str::to_owned)
+            }
             Menu::Entries(all) => self.boots(all, kernel).map(|entry| entry.id.clone()),
             Menu::Extlinux(menu) => menu.booting(image).map(|label| label.name.clone()),
         }
+    }
+
+    /// Whether Red Hat's grubby may edit the menu.
+    fn uses_grubby(&self) -> bool {
+        prefix(&self.directory) == "grub2"
     }
 
     fn boots<'a>(&self, all: &'a [entries::Entry], kernel: &Kernel) -> Option<&'a entries::Entry> {
@@ -224,11 +236,18 @@ impl Loader {
                 (name, entry.map(|entry| entry.image.clone()))
             }
             Menu::Entries(all) => {
+                let is_grub = self.kind == Kind::Grub;
                 let mut sorted: Vec<&entries::Entry> =
                     all.iter().filter(|entry| entry.id != grub::TRIAL).collect();
-                sorted.sort_by(|one, other| compare(&other.version, &one.version));
+                // GRUB sorts by file name (blsuki_add_entry), systemd-boot by version.
+                let key =
+                    |entry: &entries::Entry| if is_grub { entry.id.clone() } else { entry.version.clone() };
+                sorted.sort_by(|one, other| compare(&key(other), &key(one)));
                 let name = variable(false).unwrap_or_default();
-                let entry = sorted.iter().find(|entry| entry.id == name).or_else(|| sorted.first());
+                let is_it = |entry: &&&entries::Entry| entry.id == name || is_grub && entry.title == name;
+                let numbered =
+                    || name.parse::<usize>().ok().filter(|_| is_grub).and_then(|at| sorted.get(at));
+                let entry = sorted.iter().find(is_it).or_else(numbered).or_else(|| sorted.first());
                 (name, entry.map(|entry| entry.image.clone()))
             }
             Menu::Extlinux(menu) => {
@@ -257,11 +276,12 @@ impl Loader {
         self.variable(true).value(view).ok().flatten()
     }
 
-    /// Changes that pin this kernel as the default; empty if it is pinned.
+    /// Changes that make this kernel the default, and with `pin` keep package updates from changing
+    /// that; empty if it is so.
     ///
     /// # Errors
     /// [`Error::Impossible`] without an entry for it, or if the default cannot be set.
-    pub fn keep_default(&self, host: &dyn Host, kernel: &Kernel) -> Result<Vec<Change>> {
+    pub fn keep_default(&self, host: &dyn Host, kernel: &Kernel, pin: bool) -> Result<Vec<Change>> {
         let release = &kernel.release;
         let id = self.entry(kernel).ok_or_else(|| {
             Error::impossible(format_args!(
@@ -274,11 +294,12 @@ impl Loader {
         })?;
         let (name, _) = self.default_entry(host);
         match &self.read {
+            // A variable is changed by package updates, too.
+            Menu::Grub(menu) if menu.default == "${saved_entry}" => self.keep_by_variable(host, id, pin),
+            Menu::Entries(_) => self.keep_by_variable(host, id, pin),
             // By identifier, not by position, which a new kernel would take.
             _ if name == id => Ok(Vec::new()),
-            Menu::Grub(menu) if menu.default != "${saved_entry}" => {
-                Ok(vec![self.keep_by_settings(host, id)?])
-            }
+            Menu::Grub(_) => Ok(vec![self.keep_by_settings(host, id)?]),
             Menu::Extlinux(_) if host.exists("/usr/sbin/extlinux-update") => Err(Error::impossible(
                 "extlinux-update makes the newest kernel the default, so a trial could not return to the \
                  running one: set the \
@@ -292,7 +313,6 @@ impl Loader {
                 )))
             }
             Menu::Extlinux(_) => Ok(Vec::new()),
-            Menu::Grub(_) | Menu::Entries(_) => self.keep_by_variable(host, id),
         }
     }
 
@@ -319,10 +339,11 @@ impl Loader {
         })
     }
 
-    /// Pins the default in the loader's variable.
-    fn keep_by_variable(&self, host: &dyn Host, id: String) -> Result<Vec<Change>> {
+    /// Sets the default in the loader's variable, and with `pin` keeps new kernels from taking it.
+    fn keep_by_variable(&self, host: &dyn Host, id: String, pin: bool) -> Result<Vec<Change>> {
         let mut changes = Vec::new();
-        if self.kind == Kind::Grub
+        if pin
+            && self.kind == Kind::Grub
             && let before @ FileState::File { .. } = state_of(host, SYSCONFIG)?
         {
             let text = before.text().replace("UPDATEDEFAULT=yes", "UPDATEDEFAULT=no");
@@ -332,7 +353,9 @@ impl Loader {
         }
         let variable = self.variable(false);
         let before = variable.value(host).map_err(|e| Error::io("cannot read the default entry", &e))?;
-        changes.push(Change::BootDefault { variable, before, after: id });
+        if before.as_ref() != Some(&id) {
+            changes.push(Change::BootDefault { variable, before, after: id });
+        }
         Ok(changes)
     }
 

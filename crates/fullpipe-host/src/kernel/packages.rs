@@ -196,8 +196,11 @@ impl Manager {
             }
             Manager::Dnf | Manager::Yum => {
                 let all = ask(host, ["rpm", "-qpl", path])?;
-                let modules = all.lines().find_map(|line| line.strip_prefix("/lib/modules/"));
-                let release = modules.and_then(|rest| rest.split('/').next()).map(str::to_owned);
+                let below = |line: &'_ str| {
+                    line.trim_start_matches("/usr").strip_prefix("/lib/modules/").map(str::to_owned)
+                };
+                let modules = all.lines().find_map(below);
+                let release = modules.and_then(|rest| rest.split('/').next().map(str::to_owned));
                 (release, Some(ask(host, ["rpm", "-qp", "--qf", "%{VERSION}-%{RELEASE}", path])?))
             }
             Manager::Zypper | Manager::Pacman | Manager::Apk => {
@@ -225,8 +228,10 @@ impl Manager {
                  package as described on https://elrepo.org, then run this again"
             )));
         }
+        // dnf 5 reads a bare word as a package's name, and yum 3 does not know the option.
+        let available = if self == Manager::Yum { "available" } else { "--available" };
         let line =
-            [&[self.name(), "-q"], repository, &["list", "--showduplicates", "available", name]].concat();
+            [&[self.name(), "-q"], repository, &["list", "--showduplicates", available, name]].concat();
         // Exit code 1 means that nothing is available.
         let said =
             host.run(&Program::new(line)).map_err(|e| Error::io("cannot run the package manager", &e))?;
@@ -586,17 +591,28 @@ fn rpm_offers(said: &str, name: &str) -> Vec<Offer> {
 fn rpm_simulated(said: &str) -> Simulated {
     let mut simulated = Simulated::default();
     let mut removes = false;
+    // A column that is too narrow for its value continues in the next line.
+    let mut words: Vec<&str> = Vec::new();
     for line in said.lines() {
-        if line.ends_with(':') && !line.starts_with(' ') {
-            removes = line.starts_with("Removing");
-        }
         if line.starts_with("Transaction Summary") {
             break;
         }
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let [name, _, version, ..] = words[..] else { continue };
+        if !line.starts_with(' ') {
+            words.clear();
+            if line.ends_with(':') {
+                removes = line.starts_with("Removing");
+            }
+            continue;
+        }
+        words.extend(line.split_ascii_whitespace());
+        if words.len() < 6 {
+            continue;
+        }
         // Name, architecture, version, repository, size, unit.
-        if !line.starts_with(' ') || words.len() < 5 || !version.starts_with(|c: char| c.is_ascii_digit()) {
+        let row = std::mem::take(&mut words);
+        let [name, _, version, _, size, _] = row[..] else { continue };
+        let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+        if !is_number(version) || !is_number(size) {
             continue;
         }
         if removes {
@@ -737,6 +753,16 @@ mod tests {
             ["kernel-5.14.0-427.el9", "kernel-core-5.14.0-427.el9"]
         );
         assert_eq!(dnf.removed, ["kernel-core"]);
+        let narrow = rpm_simulated(
+            "======\n Package  Arch  Version  Repository  Size\n======\nInstalling:\n \
+             kernel-ml-modules-extra\n     x86_64   6.12.118-1.el9.elrepo\n              elrepo-kernel   \
+             30 M\n kernel-ml  x86_64  6.12.118-1.el9.elrepo\n  elrepo-kernel   120 k\n   replacing \
+             kernel-core x86_64 5.14.0-1.el9 <unknown> 60 MiB\n gcc  x86_64  11.4-1  base  9 M\n",
+        );
+        assert_eq!(
+            narrow.installed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+            ["kernel-ml-modules-extra-6.12.118-1.el9.elrepo", "kernel-ml-6.12.118-1.el9.elrepo", "gcc"]
+        );
     }
 
     #[test]

@@ -346,19 +346,25 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
     };
     let named = !is_default(&environment.loader, &environment.kernels);
     if named {
-        let wanted = environment
-            .keep_running_default(host)?
-            .into_iter()
-            .map(|change| (change, "it passed its trial", INSTALL))
-            .collect();
-        perform_steps(host, store, INSTALL, wanted, &|| Ok(()), &|| {
+        let changes = environment.loader.keep_default(host, environment.running()?, false)?;
+        let check = || {
             let environment = BootEnvironment::detect(host)?;
             if is_default(&environment.loader, &environment.kernels) {
                 Ok(())
             } else {
                 Err(Error::check("the boot loader does not use it as the default"))
             }
-        })?;
+        };
+        if changes.iter().all(|change| matches!(change, Change::BootDefault { .. })) {
+            // As the distribution would have set it: it is the operator's, and a later `revert` leaves it.
+            for change in &changes {
+                change.perform(host).map_err(|e| Error::io("cannot make it the default", &e))?;
+            }
+            check()?;
+        } else {
+            let wanted = changes.into_iter().map(|change| (change, "it passed its trial", INSTALL)).collect();
+            perform_steps(host, store, INSTALL, wanted, &|| Ok(()), &check)?;
+        }
     }
     forget(host, store)?;
     Ok(Kept { release: running, named })
