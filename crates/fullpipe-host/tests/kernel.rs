@@ -654,6 +654,7 @@ fn rpm_host(clock: &TestClock, bls: bool) -> Fake {
         remove(&fake, path);
     }
     put(&fake, if bls { "/usr/bin/dnf" } else { "/usr/bin/yum" }, "");
+    put(&fake, "/boot/vmlinuz-0-rescue-77", "MZ");
     put(&fake, SYSCONFIG, "UPDATEDEFAULT=yes\nDEFAULTKERNEL=kernel\n");
     let mut menu = "if [ \"${next_entry}\" ] ; then\n   set default=\"${next_entry}\"\nelse\n   set \
                     default=\"${saved_entry}\"\nfi\n"
@@ -770,6 +771,8 @@ fn rpm_host_keeps_its_default_though_new_kernels_take_it() {
         let before = snapshot(&fake);
         let host = Faulty::counting(&fake).with(rpm_programs);
         assert_eq!(rpm_default(&host).as_deref(), Some(OLD));
+        let kernels = status(&host, &store()).unwrap().kernels;
+        assert_eq!(kernels.len(), 1, "the rescue image is not listed: {kernels:?}");
         install_newest(&host).unwrap();
         assert_eq!(rpm_default(&host).as_deref(), Some(OLD), "bls {bls}");
         trial_boot::roll_back(&host, &store()).unwrap();

@@ -175,7 +175,10 @@ pub fn all(host: &dyn Host) -> Vec<Kernel> {
     let images = host.list("/boot").unwrap_or_default();
     releases.extend(images.iter().filter_map(|name| {
         let release = name.strip_prefix("vmlinuz-")?;
-        release.starts_with(|c: char| c.is_ascii_digit()).then(|| release.to_owned())
+        // dracut's rescue image is a copy of a kernel: `vmlinuz-0-rescue-MACHINE`.
+        let is_kernel =
+            release.starts_with(|c: char| c.is_ascii_digit()) && !release.starts_with("0-rescue-");
+        is_kernel.then(|| release.to_owned())
     }));
     releases.sort_by(|one, other| compare(other, one));
     releases.dedup();
