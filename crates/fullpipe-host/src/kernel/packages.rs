@@ -611,6 +611,8 @@ fn rpm_simulated(said: &str) -> Simulated {
         // Name, architecture, version, repository, size, unit.
         let row = std::mem::take(&mut words);
         let [name, _, version, _, size, _] = row[..] else { continue };
+        // dnf 5 has every epoch, and rpm's queries have none.
+        let version = version.rsplit_once(':').map_or(version, |(_, version)| version);
         let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
         if !is_number(version) || !is_number(size) {
             continue;
@@ -753,6 +755,15 @@ mod tests {
             ["kernel-5.14.0-427.el9", "kernel-core-5.14.0-427.el9"]
         );
         assert_eq!(dnf.removed, ["kernel-core"]);
+        let dnf5 = rpm_simulated(
+            "Package              Arch   Version             Repository      Size\nInstalling:\n \
+             kernel-core         x86_64 0:6.12.118-1.1.fc43 updates     11.3 MiB\n kernel              \
+             x86_64 0:6.12.118-1.1.fc43 updates      0.0   B\n\nTransaction Summary:\n",
+        );
+        assert_eq!(
+            dnf5.installed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+            ["kernel-core-6.12.118-1.1.fc43", "kernel-6.12.118-1.1.fc43"]
+        );
         let narrow = rpm_simulated(
             "======\n Package  Arch  Version  Repository  Size\n======\nInstalling:\n \
              kernel-ml-modules-extra\n     x86_64   6.12.118-1.el9.elrepo\n              elrepo-kernel   \
