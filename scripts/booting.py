@@ -88,6 +88,11 @@ def sources(release, architecture="amd64"):
     return lines
 
 
+def validity():
+    """Options of mmdebstrap: a mirror that is a snapshot has expired lists, and this machine's apt is configured for it."""
+    return [f"--aptopt={line}" for line in run(["apt-config", "dump", "Acquire::Check-Valid-Until"]).splitlines()]
+
+
 class Apt:
     """A private apt root for one release and architecture, independent of the packages installed here."""
 

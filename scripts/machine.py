@@ -1,5 +1,6 @@
-"""A whole machine: a disk image of Debian with systemd, booted by GRUB in QEMU without KVM, and what is done in it by its guest agent.
+"""A whole machine: a disk image with systemd, booted by GRUB in QEMU without KVM, and what is done in it by its guest agent.
 
+Images are of Debian, or of Debian's programs in the manner of an RPM distribution (scripts/machine_rpm.py).
 Images are kept in target/machines. Each machine writes into an overlay of its own, so that it begins as the image was.
 """
 import base64
@@ -13,10 +14,12 @@ import shutil
 import socket
 import time
 
-from booting import ISOLATED, TARGET, Apt, Impossible, emulator, run, sources
+import machine_rpm
+from booting import ISOLATED, TARGET, Apt, Impossible, emulator, run, sources, validity
+from machine_rpm import RPM
 
 CACHE = TARGET / "machines"
-SUITES = {"bookworm": "Debian 12", "bullseye": "Debian 11", "trixie": "Debian 13"}
+SUITES = {"bookworm": "Debian 12", "bullseye": "Debian 11", "trixie": "Debian 13"} | {name: manner.title for name, manner in RPM.items()}
 # The release whose kernel an older release is given.
 NEWER = {"bullseye": "bookworm"}
 # Packages beside the smallest Debian. The guest agent works without the network, which some walks cut.
@@ -29,12 +32,12 @@ DISK = 3 << 30
 # Start of the only partition; GRUB is stored before it.
 GAP = 1 << 20
 # Timeout of a boot in seconds, on a busy host.
-START = 420
+START = 900
 
 # GRUB's own configuration, and its menu, which boots the only kernel until the machine makes a menu itself.
 GRUB = """\
 set root=(hd0,msdos1)
-set prefix=(hd0,msdos1)/boot/grub
+set prefix=(hd0,msdos1){}
 """
 MENU = """\
 linux /vmlinuz root=/dev/vda1 ro console=ttyS0 net.ifnames=0 quiet
@@ -58,8 +61,8 @@ def key():
     return file
 
 
-def configure(root):
-    """Configures what an installer would ask for."""
+def configure(root, name):
+    """Configures what an installer would ask for; returns GRUB's menu for the first boot."""
     def write(name, text, mode=0o644):
         file = root / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -73,14 +76,16 @@ def configure(root):
     write("etc/resolv.conf", "nameserver 10.0.2.3\n")
     write("etc/fstab", "/dev/vda1 / ext4 errors=remount-ro 0 1\n")
     write("etc/machine-id", hashlib.md5(root.name.encode()).hexdigest() + "\n", 0o444)
-    write("etc/network/interfaces", "auto lo\niface lo inet loopback\n\nauto eth0\niface eth0 inet static\n"
-          "    address 10.0.2.15/24\n    gateway 10.0.2.2\n")
-    (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
-    write("root/.ssh/authorized_keys", key().with_suffix(".pub").read_text(), 0o600)
     for unit in MASKED:
         link = root / "etc/systemd/system" / unit
         if not link.is_symlink():
             link.symlink_to("/dev/null")
+    if name in RPM:
+        return machine_rpm.imitate(name, root, write, CACHE / "apt")
+    write("etc/network/interfaces", "auto lo\niface lo inet loopback\n\nauto eth0\niface eth0 inet static\n"
+          "    address 10.0.2.15/24\n    gateway 10.0.2.2\n")
+    (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
+    write("root/.ssh/authorized_keys", key().with_suffix(".pub").read_text(), 0o600)
     # No package source is reachable from the machine.
     write("etc/apt/sources.list", "")
     for file in (root / "etc/apt/sources.list.d").glob("*"):
@@ -89,38 +94,46 @@ def configure(root):
         for file in (root / folder).rglob("*"):
             if file.is_file():
                 file.unlink()
+    return MENU
 
 
-def image(suite, say):
-    """The disk image of a release, rebuilt after a week or when this code changes."""
-    disk = CACHE / f"{suite}.img"
-    mark = CACHE / f"{suite}.made-of"
-    ways = [inspect.getsource(way) for way in (configure, image, boot_loader)]
+def image(name, say):
+    """The disk image of a machine, rebuilt after a week or when this code changes."""
+    manner = RPM.get(name)
+    suite = manner.suite if manner else name
+    disk = CACHE / f"{name}.img"
+    mark = CACHE / f"{name}.made-of"
+    ways = [inspect.getsource(way) for way in (configure, image, boot_loader, core_image, *([machine_rpm] if manner else []))]
     made_of = hashlib.sha256(repr([PACKAGES, MASKED, GRUB, MENU, DISK, GAP, ways]).encode()).hexdigest()
     if disk.exists() and mark.exists() and mark.read_text() == made_of and time.time() - disk.stat().st_mtime < 7 * 86400:
         return disk
-    if not (GRUB_FILES / "boot.img").exists():
+    if not manner and not (GRUB_FILES / "boot.img").exists():
         raise Impossible("GRUB's files for PCs are not installed: apt-get install grub-pc-bin")
     began = time.monotonic()
-    say(f"{suite}: making the image")
+    say(f"{name}: making the image")
     CACHE.mkdir(parents=True, exist_ok=True)
     mark.unlink(missing_ok=True)
     # The kernel package itself: the newest version of the metapackage is not always available.
     apt = Apt(suite, CACHE / "apt")
     apt.update()
-    root = CACHE / f"{suite}.root"
+    packages = [*machine_rpm.PACKAGES, manner.package] if manner else PACKAGES + apt.kernel()
+    root = CACHE / f"{name}.root"
     shutil.rmtree(root, ignore_errors=True)
     # The initramfs needs the drivers of the root disk, which cannot be detected where it is made.
     early = ('mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d"'
              ' && printf "MODULES=list\\nFSTYPE=ext4\\n" >"$1/etc/initramfs-tools/conf.d/machine"'
              ' && printf "virtio_pci\\nvirtio_blk\\next4\\n" >"$1/usr/share/initramfs-tools/modules.d/machine"')
+    hook = [] if manner else [f"--essential-hook={early}"]
     try:
-        run([*ISOLATED, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory", f"--essential-hook={early}",
-             f"--include={','.join(PACKAGES + apt.kernel())}", suite, root, *sources(suite)])
-        configure(root)
-        shutil.copytree(GRUB_FILES, root / "boot/grub/i386-pc", ignore=shutil.ignore_patterns("*.img", "*.module"))
-        (root / "boot/grub/grub.cfg").write_text(MENU)
-        part = CACHE / f"{suite}.part"
+        run([*ISOLATED, "mmdebstrap", "--quiet", "--mode=root", "--variant=minbase", "--format=directory", *validity(), *hook,
+             f"--include={','.join(packages)}", suite, root, *sources(suite)])
+        menu = configure(root, name)
+        directory = "/boot/grub2" if manner else "/boot/grub"
+        files = root / GRUB_FILES.relative_to("/") if manner else GRUB_FILES
+        boot, core = (files / "boot.img").read_bytes(), core_image(directory, root if manner else None)
+        shutil.copytree(files, root / directory[1:] / "i386-pc", ignore=shutil.ignore_patterns("*.img", "*.module"))
+        (root / directory[1:] / "grub.cfg").write_text(menu)
+        part = CACHE / f"{name}.part"
         part.unlink(missing_ok=True)
         # Only features that GRUB and the oldest kernel support.
         run(["mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum_seed,^orphan_file", "-E", f"offset={GAP}", "-d", root, part, str((DISK - GAP) >> 10) + "k"])
@@ -128,10 +141,10 @@ def image(suite, say):
         shutil.rmtree(root, ignore_errors=True)
     run(["truncate", "-s", str(DISK), part])
     run(["sfdisk", "--quiet", "--no-tell-kernel", part], input=f"start={GAP >> 9}, type=83, bootable\n")
-    boot_loader(part)
+    boot_loader(part, boot, core)
     part.rename(disk)
     mark.write_text(made_of)
-    say(f"{suite}: the image is made, in {time.monotonic() - began:.0f} s")
+    say(f"{name}: the image is made, in {time.monotonic() - began:.0f} s")
     return disk
 
 
@@ -155,20 +168,28 @@ def newer_kernel(suite):
     return folder, next(name.removeprefix("linux-image-") for name in names if name.startswith("linux-image-"))
 
 
-def boot_loader(disk):
-    """Puts GRUB into the first sector and those before the partition, as grub-install would if it were given a device."""
-    config, core = CACHE / "grub.cfg", CACHE / "core.img"
-    config.write_text(GRUB)
-    run(["grub-mkimage", "-O", "i386-pc", "-p", "/boot/grub", "-c", config, "-o", core, "biosdisk", "part_msdos", "ext2", "normal", "linux"])
-    if core.stat().st_size > GAP - 512:
-        raise Impossible(f"GRUB has {core.stat().st_size} bytes, more than are free before the partition")
-    with open(disk, "r+b") as file:
-        # The partition table is in the rest of the sector.
-        file.write((GRUB_FILES / "boot.img").read_bytes()[:440])
-        file.seek(512)
-        file.write(core.read_bytes())
+def core_image(directory, root=None):
+    """GRUB's core with its directory: made by the programs of `root`, if given, whose modules it loads."""
+    outside, inside = (root / "tmp", pathlib.Path("/tmp")) if root else (CACHE, CACHE)
+    config, core = outside / "grub.cfg", outside / "core.img"
+    config.write_text(GRUB.format(directory))
+    run([*(["chroot", root] if root else []), "grub-mkimage", "-O", "i386-pc", "-p", directory, "-c", inside / config.name, "-o", inside / core.name,
+         "biosdisk", "part_msdos", "ext2", "normal", "linux"])
+    made = core.read_bytes()
     config.unlink()
     core.unlink()
+    if len(made) > GAP - 512:
+        raise Impossible(f"GRUB has {len(made)} bytes, more than are free before the partition")
+    return made
+
+
+def boot_loader(disk, boot, core):
+    """Puts GRUB into the first sector and those before the partition, as grub-install would if it were given a device."""
+    with open(disk, "r+b") as file:
+        # The partition table is in the rest of the sector.
+        file.write(boot[:440])
+        file.seek(512)
+        file.write(core)
 
 
 # Talking to it.
@@ -217,6 +238,8 @@ class Talk:
             self.rest += part
 
     def send(self, command, arguments, before=b""):
+        # The last read may have left a timeout of microseconds.
+        self.socket.settimeout(30)
         try:
             self.socket.sendall(before + json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
         except OSError as error:
@@ -233,13 +256,15 @@ class Talk:
 
     def meet(self, patience):
         """Waits until the agent answers what was asked last, whatever it was asked before it began."""
-        until = time.monotonic() + patience
+        # What is not read yet fills the socket's buffer after 70 questions, so they become rarer.
+        until, pause = time.monotonic() + patience, 2
         while time.monotonic() < until:
             number = time.monotonic_ns() & 0x7FFFFFFF
             self.send("guest-sync-delimited", {"id": number}, b"\xff")
-            for line in self.lines(min(until, time.monotonic() + 2)):
+            for line in self.lines(min(until, time.monotonic() + pause)):
                 if line.get("return") == number:
                     return
+            pause = min(20, pause * 1.2)
         raise Unreached(f"its agent did not answer within {patience} s")
 
     def close(self):
