@@ -13,12 +13,13 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use nix::unistd::{Gid, Uid, getgroups, getresgid, setgroups, setresgid, setresuid};
+use nix::unistd::{Gid, Uid, dup2_stdin, getgroups, getresgid, setgroups, setresgid, setresuid};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 use std::collections::BTreeMap;
 use std::fmt::{self, Display};
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -122,11 +123,13 @@ pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
 }
 
 /// Permanently confines the calling thread and the threads that it starts later. Call it while the
-/// process has a single thread: other threads would stay unconfined.
+/// process has a single thread: other threads would stay unconfined. Standard input becomes
+/// `/dev/null`, since the terminal there may be another user's.
 ///
 /// # Errors
-/// When capabilities cannot be dropped.
+/// When capabilities cannot be dropped or standard input cannot be replaced.
 pub fn confine(confinement: &Confinement<'_>) -> io::Result<Enforcement> {
+    dup2_stdin(File::open("/dev/null")?)?;
     capabilities::keep_only(confinement.capabilities)?;
     nix::sys::prctl::set_no_new_privs()?;
     let landlock = landlock(confinement.access).unwrap_or_else(Layer::Unavailable);
@@ -201,7 +204,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_eventfd2,
     libc::SYS_fcntl,
-    libc::SYS_ioctl,
     libc::SYS_lseek,
     libc::SYS_fstat,
     libc::SYS_statx,
@@ -315,6 +317,19 @@ const DATABASE: &[libc::c_long] = &[
     libc::SYS_unlink,
 ];
 
+/// Requests of ioctl(2): blocking and close-on-exec flags, bytes in a queue, and whether a
+/// descriptor is a terminal. Others, such as `TIOCSTI`, would let a server type into the terminal
+/// that it was started from.
+const IOCTLS: &[libc::Ioctl] = &[
+    libc::FIONBIO,
+    libc::FIOCLEX,
+    libc::FIONCLEX,
+    libc::FIONREAD,
+    libc::TIOCOUTQ,
+    libc::TIOCGWINSZ,
+    libc::TCGETS,
+];
+
 /// `BPF_ITER_CREATE` of uapi/linux/bpf.h.
 const BPF_ITER_CREATE: i32 = 33;
 
@@ -329,7 +344,8 @@ fn filter(access: FileAccess<'_>) -> Result<BpfProgram, String> {
     };
     let conditional = || -> Result<Vec<(libc::c_long, SeccompRule)>, seccompiler::BackendError> {
         let write_flags = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u32;
-        Ok(vec![
+        let ioctls = IOCTLS.iter().map(|request| Ok((libc::SYS_ioctl, when(1, Eq, *request as i32)?)));
+        let others = vec![
             // Files are opened read-only; Landlock decides which ones.
             (libc::SYS_openat, when(2, MaskedEq(write_flags.into()), libc::O_RDONLY)?),
             // musl opens files by open(2).
@@ -347,7 +363,8 @@ fn filter(access: FileAccess<'_>) -> Result<BpfProgram, String> {
                 let null = SeccompCondition::new(2, SeccompCmpArgLen::Qword, Eq, 0)?;
                 SeccompRule::new(vec![null])?
             }),
-        ])
+        ];
+        ioctls.chain(others.into_iter().map(Ok)).collect()
     };
     let inspect = || -> Result<Vec<(libc::c_long, SeccompRule)>, seccompiler::BackendError> {
         Ok(vec![
@@ -399,7 +416,6 @@ fn reject_clone3(program: &mut BpfProgram) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
     use std::net::{TcpListener, TcpStream, UdpSocket};
     use std::os::unix::net::UnixStream;
     use std::process::Command;
@@ -560,6 +576,14 @@ mod tests {
         run_confined("dropped_privileges_stay_dropped_and_serving_continues");
     }
 
+    /// Asks for the simulated input of a character, as ioctl_tty(2) has it.
+    fn type_into_terminal() -> io::Result<()> {
+        let character: libc::c_char = 0;
+        // SAFETY: TIOCSTI reads one character from the pointer, which outlives the call.
+        let result = unsafe { libc::ioctl(0, libc::TIOCSTI, &raw const character) };
+        nix::errno::Errno::result(result).map(drop).map_err(Into::into)
+    }
+
     fn inside() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -589,6 +613,10 @@ mod tests {
         })
         .unwrap();
         println!("confined: Landlock {}; system call filter {}", confined.landlock, confined.system_calls);
+        assert_eq!(
+            std::fs::read_link("/proc/self/fd/0").unwrap_or("/dev/null".into()),
+            Path::new("/dev/null")
+        );
         let mut denied = 0;
         let mut deny = |action, outcome| {
             assert_denied(action, outcome);
@@ -602,6 +630,7 @@ mod tests {
                 "a namespace",
                 nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUSER).map_err(Into::into),
             );
+            deny("typing into a terminal", type_into_terminal());
             deny(
                 "a limit",
                 nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_CORE, 0, 0)
