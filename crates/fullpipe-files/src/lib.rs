@@ -9,15 +9,22 @@
 //! Do not call `fs::canonicalize` before opening a file: it reads links in user space, where the
 //! kernel cannot refuse them.
 //!
-//! * Write or replace a file: [`Location::resolve`], then [`create_new`](Location::create_new) a
-//!   [`sibling`](Location::sibling) and [`rename`](Location::rename_to) it, or
+//! * Replace a file: [`Replacement`].
+//! * Write to a file in place: [`Location::resolve`], then [`create_new`](Location::create_new) or
 //!   [`write`](Location::write).
+//! * Work in a directory as root: [`create_private_directory`].
 //! * Write to a file as a shell's `>` or `>>`: [`create`], [`append`].
 //! * Read a file named by a user: [`open_regular`], which never waits for a FIFO or a device.
 //! * Read a bounded file, such as a configuration: [`read_bounded`].
 //! * Read a secret: [`read_secret`], which also refuses files that other users can read.
 
 #![forbid(unsafe_code)]
+
+mod directory;
+mod replacement;
+
+pub use directory::create_private_directory;
+pub use replacement::Replacement;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, FcntlArg, OFlag, fcntl, openat, readlinkat, renameat};
@@ -94,7 +101,8 @@ impl Location {
             if is_procfs(&directory)? {
                 if is_last {
                     let opened = fstat(open_at(&directory, &name, OFlag::O_PATH, 0)?)?;
-                    if kind(&opened) == SFlag::S_IFREG {
+                    // The text of a deleted file is not its path.
+                    if kind(&opened) == SFlag::S_IFREG && opened.st_nlink > 0 {
                         prepend(&mut pending, Path::new(&read_link(&entry)?), &mut directory)?;
                         continue;
                     }
@@ -106,7 +114,7 @@ impl Location {
             check_owner(&fstat(&directory)?, &status, &name)?;
             prepend(&mut pending, Path::new(&read_link(&entry)?), &mut directory)?;
         }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))
+        Err(no_file_name())
     }
 
     /// The name in the directory.
@@ -122,13 +130,32 @@ impl Location {
         Ok(Location { directory: self.directory.try_clone()?, name: name.into(), magic: false })
     }
 
+    /// As [`resolve`](Self::resolve), but a link under the last name is not followed: operations
+    /// concern the link itself, and writing to it fails.
+    ///
+    /// # Errors
+    /// As [`resolve`](Self::resolve).
+    pub fn resolve_directory_of(path: &Path) -> io::Result<Location> {
+        let name = path.file_name().ok_or_else(no_file_name)?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = match parent {
+            Some(parent) => open_resolved(parent)?,
+            None => open_directory(AT_FDCWD, OsStr::new("."))?,
+        };
+        Ok(Location { directory, name: name.to_owned(), magic: false })
+    }
+
     /// Opens an existing file for writing, in place, without truncating it. It does not wait for
     /// the reader of a FIFO: the error is `ENXIO` then.
     ///
     /// # Errors
-    /// The error of openat(2).
+    /// `PermissionDenied` for a file of another user in a sticky directory, and the error of
+    /// openat(2).
     pub fn write(&self) -> io::Result<File> {
-        Ok(self.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY, 0)?.into())
+        let file = self.open(OFlag::O_WRONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY, 0)?;
+        // Another file may have taken the name since the path was resolved.
+        check_owner(&fstat(&self.directory)?, &fstat(&file)?, &self.name)?;
+        Ok(file.into())
     }
 
     /// As [`write`](Self::write), but waits for the reader of a FIFO until `should_stop` returns
@@ -206,10 +233,7 @@ impl Location {
                 file => return file,
             }
         }
-        let file = self.write_when_ready(&|| false)?;
-        // Another file may have taken the name since the path was resolved.
-        check_owner(&fstat(&self.directory)?, &fstat(&file)?, &self.name)?;
-        Ok(file)
+        self.write_when_ready(&|| false)
     }
 
     fn open(&self, flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
@@ -247,12 +271,20 @@ pub fn append(path: &Path) -> io::Result<File> {
 /// # Errors
 /// `InvalidInput` for anything but a regular file, and errors of open(2).
 pub fn open_regular(path: &Path) -> io::Result<File> {
+    let refused = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+    // Opening a device may act on it, and a FIFO's writer notices a reader: the file is examined
+    // before it is opened.
+    let entry = open_at(AT_FDCWD, path.as_os_str(), OFlag::O_PATH, 0)?;
+    if kind(&fstat(&entry)?) != SFlag::S_IFREG || is_procfs(&entry)? {
+        return Err(refused());
+    }
     let file = OpenOptions::new()
         .read(true)
         .custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits())
         .open(path)?;
-    if !file.metadata()?.is_file() || is_procfs(&file)? {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    // Another file may have taken its place in between.
+    if kind(&fstat(&file)?) != SFlag::S_IFREG || is_procfs(&file)? {
+        return Err(refused());
     }
     Ok(file)
 }
@@ -286,6 +318,22 @@ fn read_all(file: File, max: u64) -> io::Result<Vec<u8>> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
     }
     Ok(bytes)
+}
+
+fn no_file_name() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name")
+}
+
+/// Opens a directory by its path, which is resolved as a [`Location`].
+fn open_resolved(path: &Path) -> io::Result<OwnedFd> {
+    match Location::resolve(path) {
+        Ok(location) => open_directory(&location.directory, &location.name),
+        // The root, or a path that ends with `..`, which has no links of others under its last name.
+        Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
+            open_at(AT_FDCWD, path.as_os_str(), OFlag::O_PATH | OFlag::O_DIRECTORY, 0)
+        }
+        Err(e) => Err(e),
+    }
 }
 
 /// Puts the components of `path` before the pending ones; an absolute path restarts at the root.
@@ -413,6 +461,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_another_user_creates_after_resolution_is_not_written() {
+        let (_dir, shared) = shared();
+        let location = Location::resolve(&shared.join("report")).unwrap();
+        fs::write(shared.join("report"), "").unwrap();
+        if std::os::unix::fs::chown(shared.join("report"), Some(65534), None).is_err() {
+            println!("SKIPPED: cannot change the owner of a file");
+            return;
+        }
+        for opened in [location.write(), location.write_when_ready(&|| true)] {
+            assert_eq!(error(opened).kind(), io::ErrorKind::PermissionDenied);
+        }
+        let replaced = Replacement::open(&shared.join("report"), 0o644).map(drop);
+        assert_eq!(error(replaced).kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
     fn files_are_created_renamed_and_removed_in_their_directory() {
         let dir = tempfile::tempdir().unwrap();
         symlink(dir.path(), dir.path().join("here")).unwrap();
@@ -471,6 +535,10 @@ mod tests {
         let redirected =
             Location::resolve(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).unwrap();
         assert_eq!(redirected.name(), "file");
+        fs::remove_file(dir.path().join("file")).unwrap();
+        create(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))).unwrap().write_all(b"x").unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 1, "written to the deleted file");
+        assert!(fs::read_dir(dir.path()).unwrap().all(|e| e.unwrap().path().is_symlink()), "a new file");
     }
 
     #[test]

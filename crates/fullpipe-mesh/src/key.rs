@@ -5,6 +5,7 @@
 //! pairs ([`Keys::ring`]): a stolen ring cannot impersonate other sites to each other.
 
 use fullpipe_experiment::regular_file;
+use fullpipe_files::Location;
 use fullpipe_kernel::xattr;
 use hmac::{Hmac, KeyInit, Mac};
 use nix::unistd::geteuid;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The mesh key, or the ring of one site.
@@ -232,7 +233,7 @@ impl Keys {
                 }
             }
         }
-        let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+        let file = Location::resolve(path).and_then(|location| location.create_new(0o600));
         file.and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|source| KeyError::File { path: path.to_owned(), source })
     }

@@ -3,11 +3,8 @@
 
 use crate::{About, Format, UnknownFormat};
 use fullpipe_experiment::Results;
-use fullpipe_files::Location;
-use std::fs::{self, File, Permissions};
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::{self, BufWriter, Seek, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use fullpipe_files::Replacement;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// A file that a report will be written to, and its format.
@@ -17,20 +14,12 @@ pub struct Output {
     file: AtomicFile,
 }
 
-/// A file that is replaced completely, or stays as it was. A symbolic link stays one, unless it
-/// belongs to another user in a directory that everybody may write; that is an error. The mode and
-/// the owner of an existing file are kept.
+/// A file that is replaced completely, or stays as it was: a [`Replacement`] with its path for
+/// errors.
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
-    location: Location,
-    file: File,
-    /// The temporary file that will be renamed; `None` for a device or a pipe, which are written in
-    /// place.
-    partial: Option<Location>,
-    /// The existing file, if its owner cannot be given to another file: the temporary file is
-    /// copied into it.
-    existing: Option<File>,
+    replacement: Replacement,
 }
 
 /// A report could not be written: the path and the reason.
@@ -99,53 +88,17 @@ impl AtomicFile {
     /// # Errors
     /// The directory or file is missing or not writable.
     pub fn open(path: &Path) -> Result<AtomicFile, OutputError> {
-        let fail = |reason| OutputError { path: path.to_owned(), reason };
-        let io = |e: io::Error| fail(e.into());
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let location = Location::resolve(path).map_err(|e| match directory {
-            Some(directory) if e.kind() == io::ErrorKind::NotFound && !directory.is_dir() => {
-                fail(Reason::NoDirectory(directory.to_owned()))
+        let reason = |e: io::Error| match (e.kind(), directory) {
+            (io::ErrorKind::IsADirectory, _) => Reason::Directory,
+            (io::ErrorKind::NotFound, Some(directory)) if !directory.is_dir() => {
+                Reason::NoDirectory(directory.to_owned())
             }
-            _ => io(e),
-        })?;
-        let existing = match location.metadata().map_err(io)? {
-            Some(found) if found.is_dir() => return Err(fail(Reason::Directory)),
-            Some(_) => {
-                // Waits for the reader of a FIFO.
-                let file = location.write_when_ready(&|| false).map_err(io)?;
-                let opened = file.metadata().map_err(io)?;
-                if !opened.is_file() {
-                    let path = path.to_owned();
-                    return Ok(AtomicFile { path, location, file, partial: None, existing: None });
-                }
-                Some((file, opened))
-            }
-            None => None,
+            _ => e.into(),
         };
-        let name = location.name().to_string_lossy();
-        let name = format!(".{name}.{:016x}.part", RandomState::new().build_hasher().finish());
-        let partial = location.sibling(name).map_err(io)?;
-        let mode = if existing.is_some() { 0o600 } else { 0o666 };
-        let file = partial.create_new(mode).map_err(io)?;
-        let path = path.to_owned();
-        let mut output = AtomicFile { path, location, file, partial: Some(partial), existing: None };
-        if let Some((existing, metadata)) = existing {
-            let is_kept = output.take_owner_and_mode(&metadata).map_err(io)?;
-            output.existing = Some(existing).filter(|_| !is_kept);
-        }
-        Ok(output)
-    }
-
-    /// Gives the temporary file the owner and the mode of an existing file. Returns whether the
-    /// owner was allowed.
-    fn take_owner_and_mode(&self, existing: &fs::Metadata) -> io::Result<bool> {
-        let own = self.file.metadata()?;
-        let is_same = (own.uid(), own.gid()) == (existing.uid(), existing.gid());
-        if !is_same && fchown(&self.file, Some(existing.uid()), Some(existing.gid())).is_err() {
-            return Ok(false);
-        }
-        self.file.set_permissions(Permissions::from_mode(existing.mode() & 0o777))?;
-        Ok(true)
+        let replacement = Replacement::open(path, 0o666)
+            .map_err(|e| OutputError { path: path.to_owned(), reason: reason(e) })?;
+        Ok(AtomicFile { path: path.to_owned(), replacement })
     }
 
     /// Writes `bytes` to `path`.
@@ -160,31 +113,13 @@ impl AtomicFile {
     ///
     /// # Errors
     /// An I/O error, as when the disk is full or the pipe was closed.
-    pub fn write_with(
-        mut self,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> Result<(), OutputError> {
-        let fail = |path: &Path, e: io::Error| OutputError { path: path.to_owned(), reason: e.into() };
-        let mut out = BufWriter::new(&self.file);
+    pub fn write_with(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), OutputError> {
+        let AtomicFile { path, replacement } = self;
+        let mut out = BufWriter::new(replacement.file());
         let written = write(&mut out).and_then(|()| out.flush());
         drop(out);
-        written.map_err(|e| fail(&self.path, e))?;
-        if let Some(existing) = &mut self.existing {
-            let copied = self.file.rewind().and_then(|()| existing.set_len(0));
-            copied.and_then(|()| io::copy(&mut self.file, existing)).map_err(|e| fail(&self.path, e))?;
-        } else if let Some(partial) = &self.partial {
-            partial.rename_to(&self.location).map_err(|e| fail(&self.path, e))?;
-            self.partial = None;
-        }
-        Ok(())
-    }
-}
-
-impl Drop for AtomicFile {
-    fn drop(&mut self) {
-        if let Some(partial) = &self.partial {
-            let _ = partial.remove();
-        }
+        let written = written.and_then(|()| replacement.finish());
+        written.map_err(|e| OutputError { path, reason: e.into() })
     }
 }
 
@@ -192,6 +127,8 @@ impl Drop for AtomicFile {
 mod tests {
     use super::*;
     use crate::support;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     fn files(dir: &Path) -> Vec<String> {
         let entries = fs::read_dir(dir).unwrap();
@@ -238,23 +175,6 @@ mod tests {
         let after = fs::metadata(&path).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!((after.mode(), after.uid(), after.gid()), (before.mode(), before.uid(), before.gid()));
-        assert_eq!(files(dir.path()), ["r.json"]);
-    }
-
-    #[test]
-    fn file_whose_owner_cannot_be_kept_is_written_in_place() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("r.json");
-        fs::write(&path, "a long old report").unwrap();
-        let inode = fs::metadata(&path).unwrap().ino();
-        let mut output = AtomicFile::open(&path).unwrap();
-        // As after a refused fchown.
-        output.existing = Some(fs::OpenOptions::new().write(true).open(&path).unwrap());
-        output.write_with(|out| out.write_all(b"new")).unwrap();
-        assert_eq!(
-            (fs::read_to_string(&path).unwrap().as_str(), fs::metadata(&path).unwrap().ino()),
-            ("new", inode)
-        );
         assert_eq!(files(dir.path()), ["r.json"]);
     }
 

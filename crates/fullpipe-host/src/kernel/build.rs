@@ -6,6 +6,7 @@ use super::packages::Manager;
 use crate::error::{Error, Result};
 use crate::facts::Config;
 use crate::host::Host;
+use fullpipe_files::create_private_directory;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -301,10 +302,12 @@ struct Runner<'a> {
 
 impl<'a> Runner<'a> {
     fn open(folder: PathBuf, report: &'a mut dyn FnMut(Progress)) -> Result<Runner<'a>> {
-        fs::create_dir_all(folder.join("build"))
+        // The package that is built here will be installed by root.
+        create_private_directory(&folder)
+            .and_then(|()| create_private_directory(&folder.join("build")))
             .map_err(|e| Error::io(format_args!("cannot make {}", folder.display()), &e))?;
         let path = folder.join("log");
-        let log = File::create(&path)
+        let log = fullpipe_files::create(&path)
             .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
         Ok(Runner { folder, log, report })
     }
@@ -541,7 +544,8 @@ impl Work<'_> {
         }
         let options = wanted(start, &self.tree);
         let path = self.runner.objects().join(".config");
-        fs::write(&path, with(start, &options))
+        fullpipe_files::create(&path)
+            .and_then(|mut file| file.write_all(with(start, &options).as_bytes()))
             .map_err(|e| Error::io(format_args!("cannot write {}", path.display()), &e))?;
         self.make("configuring (olddefconfig)", &["olddefconfig"])?;
         let config = configured(&path, &options)?;
@@ -642,7 +646,7 @@ fn configured(path: &Path, options: &[(String, String)]) -> Result<Config> {
 fn unpack(runner: &mut Runner, version: Option<&str>) -> Result<PathBuf> {
     let folder = runner.folder.join("source");
     let cannot = |e: &io::Error| Error::io(format_args!("cannot unpack into {}", folder.display()), e);
-    fs::create_dir_all(&folder).map_err(|e| cannot(&e))?;
+    create_private_directory(&folder).map_err(|e| cannot(&e))?;
     let said = runner.run("looking for the source", &folder, &["apt-cache", "pkgnames", "linux-source-"])?;
     let mut names: Vec<&String> = said
         .iter()
@@ -703,7 +707,7 @@ fn unpack(runner: &mut Runner, version: Option<&str>) -> Result<PathBuf> {
     runner.run("unpacking", &folder, &[OsStr::new("tar"), "-xf".as_ref(), archive.as_ref()])?;
     fs::remove_dir_all(&beside).and_then(|()| fs::remove_file(&package)).map_err(|e| cannot(&e))?;
     check_tree(&tree)?;
-    File::create(&mark).map_err(|e| cannot(&e))?;
+    fullpipe_files::create(&mark).map_err(|e| cannot(&e))?;
     Ok(tree)
 }
 
@@ -745,6 +749,26 @@ fn is_kernel(path: &Path, release: &str, manager: Manager) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_folder_that_another_user_prepared_is_refused() {
+        use std::os::unix::fs::{chown, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let (folder, victim) = (dir.path().join("fullpipe-kernel"), dir.path().join("victim"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(&victim, "as it was").unwrap();
+        symlink(&victim, folder.join("log")).unwrap();
+        if chown(&folder, Some(65534), None).is_err() {
+            println!("SKIPPED: cannot change the owner of a directory");
+            return;
+        }
+        let opened = Runner::open(folder.clone(), &mut |_| {}).map(drop);
+        let error = opened.unwrap_err().to_string();
+        assert!(error.contains("user 65534 owns it"), "{error}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "as it was");
+        chown(&folder, Some(nix::unistd::geteuid().as_raw()), None).unwrap();
+        Runner::open(folder, &mut |_| {}).map(drop).unwrap();
+    }
 
     #[test]
     fn required_options_replace_earlier_values() {

@@ -7,11 +7,10 @@ use crate::failure::Failure;
 use crate::print::{Document, print_json};
 #[cfg(any(feature = "live", feature = "ebpf"))]
 use crate::runs::print_hanging;
+use fullpipe_files::Replacement;
 use fullpipe_host::screen::{self, Style};
 use fullpipe_host::status;
-use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -104,29 +103,9 @@ struct Output<'a> {
 }
 
 /// Replaces the file at `path` atomically. Other users may be able to write to a textfile
-/// collector's directory: the temporary file is created exclusively (`O_EXCL` follows no link
-/// either), and a link at `path` is replaced, not followed.
+/// collector's directory, so a link at `path` is replaced, not followed.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let name = path.file_name().ok_or(io::ErrorKind::IsADirectory)?;
-    let mut exists = io::Error::from(io::ErrorKind::AlreadyExists);
-    for attempt in 0..100 {
-        let mut new = std::ffi::OsString::from(".");
-        new.push(name);
-        new.push(format!(".{}-{attempt}.new", std::process::id()));
-        let new = path.with_file_name(new);
-        let mut file = match OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                exists = e;
-                continue;
-            }
-            Err(e) => return Err(e),
-        };
-        let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&new, path));
-        return written.inspect_err(|_| {
-            // The first error is the one to report.
-            let _ = std::fs::remove_file(&new);
-        });
-    }
-    Err(exists)
+    let replacement = Replacement::open_without_following(path, 0o644)?;
+    replacement.file().write_all(text.as_bytes())?;
+    replacement.finish()
 }

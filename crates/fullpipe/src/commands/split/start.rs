@@ -7,6 +7,7 @@ use fullpipe_ebpf::split::{
     self, ConnectionFilter, MAX_PORTS, Setup, SplitConfig, SplitInfo, SplitProgram, Table,
 };
 use fullpipe_ebpf::{Controller, kernel, loader};
+use fullpipe_files::Location;
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine, Process};
 use fullpipe_host::journal::Store;
@@ -14,7 +15,7 @@ use fullpipe_kernel::{facts, signals};
 use fullpipe_split::session::{Event, LEASE, Session, SessionError};
 use fullpipe_split::{Arms, AssignBy, Assigner, Guard, Plan, Writer};
 use fullpipe_units::{Bytes, Span};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -143,8 +144,8 @@ impl Args {
 
     /// Creates the file and writes the plan.
     fn writer(&self, plan: &Plan) -> Result<Writer<BufWriter<File>>, Failure> {
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).open(&self.out).map_err(|e| {
+        // It says who communicated with whom.
+        let file = Location::resolve(&self.out).and_then(|out| out.create_new(0o600)).map_err(|e| {
             Failure::usage(format_args!(
                 "--out {}: {e}; choose a file name that does not exist",
                 self.out.display()

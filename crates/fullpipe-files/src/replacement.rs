@@ -1,0 +1,356 @@
+//! Files that are replaced completely or stay as they were.
+
+use crate::Location;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
+use nix::unistd::linkat;
+use rustix::fs::XattrFlags;
+use std::collections::BTreeMap;
+use std::ffi::CString;
+use std::fs::{File, Metadata, Permissions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, Seek};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::path::Path;
+
+/// Maximum bytes of attribute names, and of one attribute's value (`XATTR_LIST_MAX` and
+/// `XATTR_SIZE_MAX` of uapi/linux/limits.h).
+const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
+
+/// A file that is replaced completely, or stays as it was.
+///
+/// The new text goes to a temporary file, without a name where the file system can do that, so that
+/// nothing is left behind even by a killed process. The owner, mode, access list and other extended
+/// attributes of an existing file are kept; where they cannot be given to another file, the text is
+/// copied into the existing one. A symbolic link stays one, unless it belongs to another user in a
+/// directory that everybody may write; that is an error.
+#[derive(Debug)]
+pub struct Replacement {
+    location: Location,
+    file: File,
+    text: Text,
+}
+
+/// Where the new text is.
+#[derive(Debug)]
+enum Text {
+    /// In a temporary file without a name.
+    Unnamed,
+    /// In a temporary file that will be renamed.
+    Named(Location),
+    /// In a temporary file that will be copied into the existing one.
+    Copied { temporary: Option<Location>, existing: File },
+    /// In a device or a pipe, which is written in place.
+    InPlace,
+}
+
+impl Replacement {
+    /// Prepares a new text for the file at `path`, which stays as it is. A file that does not exist
+    /// gets `mode` (before the umask).
+    ///
+    /// # Errors
+    /// `IsADirectory`, and the errors of [`Location::resolve`] and openat(2).
+    pub fn open(path: &Path, mode: u32) -> io::Result<Replacement> {
+        Replacement::at(Location::resolve(path)?, mode)
+    }
+
+    /// As [`open`](Self::open), but a symbolic link at `path` is replaced, not followed: for
+    /// directories of other users.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_without_following(path: &Path, mode: u32) -> io::Result<Replacement> {
+        Replacement::at(Location::resolve_directory_of(path)?, mode)
+    }
+
+    fn at(location: Location, mode: u32) -> io::Result<Replacement> {
+        let existing = match location.metadata()? {
+            Some(found) if found.is_dir() => return Err(Errno::EISDIR.into()),
+            Some(found) if found.is_symlink() => None,
+            Some(_) => {
+                // Waits for the reader of a FIFO.
+                let file = location.write_when_ready(&|| false)?;
+                let metadata = file.metadata()?;
+                if !metadata.is_file() {
+                    return Ok(Replacement { location, file, text: Text::InPlace });
+                }
+                Some((file, metadata))
+            }
+            None => None,
+        };
+        let mode = if existing.is_some() { 0o600 } else { mode };
+        let (file, temporary) = location.temporary(mode)?;
+        let text = match existing {
+            Some((existing, metadata)) if !take_attributes(&file, &existing, &metadata)? => {
+                Text::Copied { temporary, existing }
+            }
+            _ => temporary.map_or(Text::Unnamed, Text::Named),
+        };
+        Ok(Replacement { location, file, text })
+    }
+
+    /// Replaces the file at `path` with `bytes`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`finish`](Self::finish).
+    pub fn write(path: &Path, mode: u32, bytes: &[u8]) -> io::Result<()> {
+        let replacement = Replacement::open(path, mode)?;
+        io::Write::write_all(&mut replacement.file(), bytes)?;
+        replacement.finish()
+    }
+
+    /// The file for the new text.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Puts the new text in place. After a power failure there is either the old or the new text.
+    ///
+    /// # Errors
+    /// An I/O error, such as a full disk. The file stays as it was, unless its owner or attributes
+    /// could not be given to another file.
+    pub fn finish(mut self) -> io::Result<()> {
+        match &mut self.text {
+            Text::InPlace => return Ok(()),
+            Text::Copied { existing, .. } => {
+                self.file.rewind()?;
+                existing.set_len(0)?;
+                io::copy(&mut self.file, existing)?;
+                return existing.sync_all();
+            }
+            Text::Unnamed => {
+                self.file.sync_all()?;
+                let named = self.location.temporary_name()?;
+                named.link(&self.file)?;
+                // From here on, an error removes it.
+                self.text = Text::Named(named);
+            }
+            Text::Named(_) => self.file.sync_all()?,
+        }
+        if let Text::Named(named) = &self.text {
+            named.rename_to(&self.location)?;
+        }
+        self.text = Text::InPlace;
+        self.location.sync_directory()
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        if let Text::Named(temporary) | Text::Copied { temporary: Some(temporary), .. } = &self.text {
+            let _ = temporary.remove();
+        }
+    }
+}
+
+impl Location {
+    /// A temporary file in the same directory: without a name, or its location.
+    fn temporary(&self, mode: u32) -> io::Result<(File, Option<Location>)> {
+        match self.open_unnamed(mode) {
+            Ok(file) if is_linkable(&file) => Ok((file, None)),
+            Ok(_) => self.named_temporary(mode),
+            // Not all file systems have them (openat(2)); older kernels take it for a directory.
+            Err(e)
+                if matches!(
+                    e.raw_os_error().map(Errno::from_raw),
+                    Some(Errno::EOPNOTSUPP | Errno::EISDIR | Errno::ENOENT | Errno::EINVAL)
+                ) =>
+            {
+                self.named_temporary(mode)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn named_temporary(&self, mode: u32) -> io::Result<(File, Option<Location>)> {
+        let location = self.temporary_name()?;
+        Ok((location.create_new(mode)?, Some(location)))
+    }
+
+    /// A random name that shows what it belongs to.
+    fn temporary_name(&self) -> io::Result<Location> {
+        let random = RandomState::new().build_hasher().finish();
+        self.sibling(format!(".{}.{random:016x}.part", self.name().to_string_lossy()))
+    }
+
+    fn open_unnamed(&self, mode: u32) -> io::Result<File> {
+        let flags = OFlag::O_TMPFILE | OFlag::O_RDWR;
+        Ok(crate::open_at(&self.directory, std::ffi::OsStr::new("."), flags, mode)?.into())
+    }
+
+    /// Gives the name to a file without one.
+    fn link(&self, file: &File) -> io::Result<()> {
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(linkat(AT_FDCWD, path.as_str(), &self.directory, &*self.name, AtFlags::AT_SYMLINK_FOLLOW)?)
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
+        match crate::open_at(&self.directory, std::ffi::OsStr::new("."), flags, 0) {
+            Ok(directory) => match File::from(directory).sync_all() {
+                // Not all file systems can.
+                Err(e) if e.raw_os_error() == Some(Errno::EINVAL as i32) => Ok(()),
+                synced => synced,
+            },
+            // A directory that may be written but not read.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// Whether a file without a name can be given one later, which takes procfs.
+fn is_linkable(file: &File) -> bool {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let same = |found: Metadata| file.metadata().is_ok_and(|own| own.ino() == found.ino());
+    std::fs::metadata(path).is_ok_and(same)
+}
+
+/// Gives a temporary file the owner, mode and extended attributes of the existing file. Returns
+/// whether that was possible.
+fn take_attributes(file: &File, existing: &File, metadata: &Metadata) -> io::Result<bool> {
+    let own = file.metadata()?;
+    let is_same = (own.uid(), own.gid()) == (metadata.uid(), metadata.gid());
+    if !is_same && fchown(file, Some(metadata.uid()), Some(metadata.gid())).is_err() {
+        return Ok(false);
+    }
+    file.set_permissions(Permissions::from_mode(metadata.mode() & 0o777))?;
+    // An access list changes the mode, so it comes last.
+    let (Ok(wanted), Ok(found)) = (attributes(existing), attributes(file)) else { return Ok(false) };
+    let set = wanted
+        .iter()
+        .filter(|(name, value)| found.get(*name) != Some(value))
+        .all(|(name, value)| rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()).is_ok());
+    let removed = found
+        .keys()
+        .filter(|name| !wanted.contains_key(*name))
+        .all(|name| rustix::fs::fremovexattr(file, name).is_ok());
+    Ok(set && removed)
+}
+
+/// The extended attributes of a file; none where the file system has none.
+fn attributes(file: &File) -> io::Result<BTreeMap<CString, Vec<u8>>> {
+    let mut buffer = vec![0; MAX_ATTRIBUTE_BYTES];
+    let length = match rustix::fs::flistxattr(file, &mut buffer[..]) {
+        Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => return Ok(BTreeMap::new()),
+        length => length?,
+    };
+    let names: Vec<CString> = buffer[..length]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+        .flat_map(CString::new)
+        .collect();
+    let mut all = BTreeMap::new();
+    for name in names {
+        match rustix::fs::fgetxattr(file, &name, &mut buffer[..]) {
+            Ok(length) => drop(all.insert(name, buffer[..length].to_vec())),
+            // XFS lists attributes of its own that cannot be read.
+            Err(rustix::io::Errno::NODATA) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Write;
+
+    fn names(directory: &Path) -> Vec<String> {
+        fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    /// An access list as the kernel encodes it (uapi/linux/posix_acl_xattr.h): the owner and user
+    /// 12345 read and write, the group reads, the mask is both.
+    fn access_list() -> Vec<u8> {
+        let entries: [(u16, u16, u32); 5] =
+            [(1, 6, u32::MAX), (2, 6, 12_345), (4, 4, u32::MAX), (0x10, 6, u32::MAX), (0x20, 0, u32::MAX)];
+        let encoded = entries.iter().flat_map(|(tag, permissions, id)| {
+            [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+        });
+        2_u32.to_le_bytes().into_iter().chain(encoded).collect()
+    }
+
+    #[test]
+    fn access_list_and_attributes_of_an_existing_file_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report");
+        fs::write(&path, "old").unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        let set = |name, value: &[u8]| rustix::fs::fsetxattr(&file, name, value, XattrFlags::empty());
+        if let Err(e) =
+            set(c"system.posix_acl_access", &access_list()).and_then(|()| set(c"user.note", b"kept"))
+        {
+            assert!(std::env::var_os("CI").is_none(), "no access lists: {e}");
+            println!("SKIPPED: no access lists here: {e}");
+            return;
+        }
+        let before = (attributes(&file).unwrap(), file.metadata().unwrap().mode());
+        assert_eq!(before.1 & 0o777, 0o660);
+        Replacement::write(&path, 0o666, b"new").unwrap();
+        let after = fs::File::open(&path).unwrap();
+        assert_eq!((attributes(&after).unwrap(), after.metadata().unwrap().mode()), before);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_ne!(after.metadata().unwrap().ino(), file.metadata().unwrap().ino(), "written in place");
+        assert_eq!(names(dir.path()), ["report"]);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_replacement_that_is_not_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report");
+        for existing in [false, true] {
+            let replacement = Replacement::open(&path, 0o666).unwrap();
+            replacement.file().write_all(b"half").unwrap();
+            let unnamed = matches!(replacement.text, Text::Unnamed);
+            // As if the process were killed: on these file systems, there is no name to remove.
+            if unnamed {
+                assert_eq!(names(dir.path()), if existing { vec!["report"] } else { vec![] });
+            }
+            drop(replacement);
+            assert_eq!(names(dir.path()), if existing { vec!["report"] } else { vec![] });
+            fs::write(&path, "old").unwrap();
+        }
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    }
+
+    #[test]
+    fn replacements_with_and_without_temporary_names_are_complete() {
+        let dir = tempfile::tempdir().unwrap();
+        let location = || Location::resolve(&dir.path().join("report")).unwrap();
+        for bytes in [b"first", b"other"] {
+            let (file, temporary) = location().named_temporary(0o640).unwrap();
+            let text = Text::Named(temporary.unwrap());
+            (&file).write_all(bytes).unwrap();
+            Replacement { location: location(), file, text }.finish().unwrap();
+            assert_eq!(fs::read(dir.path().join("report")).unwrap(), bytes);
+            assert_eq!(names(dir.path()), ["report"]);
+        }
+        let existing = location().write().unwrap();
+        let inode = existing.metadata().unwrap().ino();
+        let (file, temporary) = location().named_temporary(0o600).unwrap();
+        (&file).write_all(b"new").unwrap();
+        let text = Text::Copied { temporary, existing };
+        Replacement { location: location(), file, text }.finish().unwrap();
+        assert_eq!(fs::read(dir.path().join("report")).unwrap(), b"new");
+        assert_eq!(fs::metadata(dir.path().join("report")).unwrap().ino(), inode);
+        assert_eq!(names(dir.path()), ["report"]);
+    }
+
+    #[test]
+    fn a_link_in_a_directory_of_others_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("target"), "as before").unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("target", &link).unwrap();
+        let replacement = Replacement::open_without_following(&link, 0o644).unwrap();
+        replacement.file().write_all(b"text").unwrap();
+        replacement.finish().unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("target")).unwrap(), "as before");
+        assert!(fs::symlink_metadata(&link).unwrap().is_file());
+        assert_eq!(fs::read_to_string(&link).unwrap(), "text");
+    }
+}
