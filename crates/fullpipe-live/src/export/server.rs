@@ -15,6 +15,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq;
@@ -29,9 +30,12 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Maximum concurrent connections; further ones wait in the accept queue.
 const MAX_SCRAPES: usize = 256;
-/// Maximum concurrent connections of one address (an IPv6 /64). A further one replaces the oldest
-/// of the same address, so that no address can block others, nor its own scraper.
+/// Maximum concurrent connections of one address (an IPv6 /64), so that no address can block others.
+/// A further one replaces the oldest of the same address that has sent nothing, or else no complete
+/// request header; without one, it is closed itself.
 const MAX_PER_ADDRESS: usize = 16;
+/// Maximum size of a file of certificates.
+const MAX_CERTIFICATES: u64 = 1024 * 1024;
 /// Timeout for the TLS handshake, and for the request header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout for a whole scrape.
@@ -141,30 +145,58 @@ impl Stopper {
     }
 }
 
-/// The tasks of each address, oldest first, with their numbers.
-type TasksByAddress = HashMap<IpAddr, VecDeque<(u64, AbortHandle)>>;
+/// A connection in progress.
+struct Open {
+    number: u64,
+    task: AbortHandle,
+    /// Its socket, to see whether anything has arrived.
+    socket: std::net::TcpStream,
+    progress: Arc<Progress>,
+}
 
-/// The connections in progress, by address.
+/// What a connection has received.
+#[derive(Default)]
+struct Progress {
+    anything: AtomicBool,
+    /// A complete request header.
+    request: AtomicBool,
+}
+
+impl Open {
+    fn is_silent(&self) -> bool {
+        // The socket does not block: an error means that nothing has arrived.
+        !self.progress.anything.load(Relaxed) && self.socket.peek(&mut [0]).is_err()
+    }
+
+    fn has_request(&self) -> bool {
+        self.progress.request.load(Relaxed)
+    }
+}
+
+/// The connections in progress, by address, the oldest first.
 #[derive(Clone, Default)]
-struct Connections(Arc<Mutex<TasksByAddress>>);
+struct Connections(Arc<Mutex<HashMap<IpAddr, VecDeque<Open>>>>);
 
 impl Connections {
-    /// Registers a connection, and closes the oldest one of the same address if there are too many.
-    fn add(&self, address: IpAddr, number: u64, task: AbortHandle) {
+    /// Registers a connection; if there are too many of the same address, closes one of them.
+    fn add(&self, address: IpAddr, open: Open) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.entry(address).or_default();
-        own.push_back((number, task));
-        if own.len() > MAX_PER_ADDRESS
-            && let Some((_, oldest)) = own.pop_front()
-        {
-            oldest.abort();
+        own.push_back(open);
+        if own.len() > MAX_PER_ADDRESS {
+            let before = own.iter().take(MAX_PER_ADDRESS);
+            let silent = before.clone().position(Open::is_silent);
+            let excess = silent.or_else(|| before.clone().position(|open| !open.has_request()));
+            if let Some(open) = own.remove(excess.unwrap_or(MAX_PER_ADDRESS)) {
+                open.task.abort();
+            }
         }
     }
 
     fn remove(&self, address: IpAddr, number: u64) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = all.get_mut(&address) {
-            own.retain(|(other, _)| *other != number);
+            own.retain(|open| open.number != number);
             if own.is_empty() {
                 all.remove(&address);
             }
@@ -271,8 +303,12 @@ impl Server {
                 tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 continue;
             };
+            // A second descriptor of the socket, for the list.
+            let Ok((stream, socket)) = with_second_descriptor(stream) else { continue };
             let (pages, token, tls) =
                 (pages.clone(), self.token.clone(), self.tls.clone().map(TlsAcceptor::from));
+            let progress = Arc::<Progress>::default();
+            let reached = Arc::clone(&progress);
             let address = counted_address(peer);
             let by_loopback = peer.ip().to_canonical().is_loopback();
             number += 1;
@@ -281,21 +317,36 @@ impl Server {
                 let (_place, _registration) = (place, registration);
                 // Errors on a scrape are visible to the scraper.
                 let _ = tokio::time::timeout(SCRAPE_TIMEOUT, async move {
+                    let first = tokio::time::timeout(HEADER_TIMEOUT, stream.peek(&mut [0])).await;
+                    if !matches!(first, Ok(Ok(1))) {
+                        return;
+                    }
+                    reached.anything.store(true, Relaxed);
                     match tls {
-                        None => serve_one(stream, pages, token, by_loopback).await,
+                        None => serve_one(stream, pages, token, by_loopback, reached).await,
                         Some(tls) => {
                             let handshake = tokio::time::timeout(HEADER_TIMEOUT, tls.accept(stream)).await;
                             if let Ok(Ok(stream)) = handshake {
-                                serve_one(stream, pages, token, by_loopback).await;
+                                serve_one(stream, pages, token, by_loopback, reached).await;
                             }
                         }
                     }
                 })
                 .await;
             });
-            connections.add(address, number, task.abort_handle());
+            connections.add(address, Open { number, task: task.abort_handle(), socket, progress });
+            // Under a flood of connections, requests that have arrived are read between them.
+            tokio::task::yield_now().await;
         }
     }
+}
+
+fn with_second_descriptor(
+    stream: tokio::net::TcpStream,
+) -> io::Result<(tokio::net::TcpStream, std::net::TcpStream)> {
+    let stream = stream.into_std()?;
+    let second = stream.try_clone()?;
+    Ok((tokio::net::TcpStream::from_std(stream)?, second))
 }
 
 /// One request per connection: the time between scrapes is too long to keep a connection open.
@@ -304,8 +355,10 @@ async fn serve_one(
     pages: Pages,
     token: Option<Arc<str>>,
     by_loopback: bool,
+    progress: Arc<Progress>,
 ) {
     let answers = service_fn(move |request: Request<Incoming>| {
+        progress.request.store(true, Relaxed);
         let (path, token) = (request.uri().path(), token.as_deref());
         let mut answer = answer(request.method(), path, request.headers(), &pages, token, by_loopback);
         let is_front = request.uri().path() == "/" && answer.status() == StatusCode::OK;
@@ -392,10 +445,14 @@ fn load_tls(tls: &Tls) -> Result<Arc<ServerConfig>, ServerError> {
         reason: e.to_string(),
     };
     let (certificate, key) = (tls.certificate.as_path(), tls.key.as_path());
-    let chain: Vec<_> = CertificateDer::pem_file_iter(certificate)
-        .and_then(Iterator::collect)
+    let pem = fullpipe_files::read_bounded(certificate, MAX_CERTIFICATES)
         .map_err(|e| error(certificate, &format_args!("cannot read PEM certificates: {e}")))?;
-    let private = PrivateKeyDer::from_pem_file(key)
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<_, _>>()
+        .map_err(|e| error(certificate, &format_args!("cannot read PEM certificates: {e}")))?;
+    let pem = fullpipe_files::read_secret(key)
+        .map_err(|e| error(key, &format_args!("cannot read a PEM private key: {e}")))?;
+    let private = PrivateKeyDer::from_pem_slice(&pem)
         .map_err(|e| error(key, &format_args!("cannot read a PEM private key: {e}")))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -549,6 +606,85 @@ mod tests {
         drop(idle);
         stopper.stop();
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_request_that_has_arrived_survives_further_connections_of_its_address() {
+        let (address, stopper, thread) = running(&Settings::default());
+        for request in ["GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /metrics HTTP/1.1\r\n"] {
+            // The scrapers are the oldest connections, and a full share of them.
+            let mut scrapers: Vec<_> =
+                (0..MAX_PER_ADDRESS - 1).map(|_| TcpStream::connect(address).unwrap()).collect();
+            for scraper in &mut scrapers {
+                scraper.write_all(request.as_bytes()).unwrap();
+            }
+            let idle: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+            for scraper in &mut scrapers {
+                if !request.ends_with("\r\n\r\n") {
+                    scraper.write_all(b"Host: localhost\r\n\r\n").unwrap();
+                }
+                let mut answer = String::new();
+                scraper.read_to_string(&mut answer).unwrap();
+                assert!(answer.ends_with("plain"), "{answer}");
+            }
+            drop(idle);
+        }
+        stopper.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_scrape_in_progress_survives_further_connections_of_its_address() {
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), &Settings::default()).unwrap();
+        let (address, stopper) = (server.address().unwrap(), server.stopper());
+        let (begun, rendering) = std::sync::mpsc::channel();
+        let (go, gate) = std::sync::mpsc::channel();
+        let gate = Mutex::new(gate);
+        let pages = Pages::default().with_front(move || {
+            begun.send(()).unwrap();
+            gate.lock().unwrap().recv().unwrap();
+            b"rendered".to_vec()
+        });
+        let thread = std::thread::spawn(move || server.run(&pages).unwrap());
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        rendering.recv().unwrap();
+        let mut others: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+        // When the last one is answered, all were accepted.
+        others.last_mut().unwrap().write_all(b"GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        others.last_mut().unwrap().read_to_string(&mut String::new()).unwrap();
+        go.send(()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("rendered"), "{answer}");
+        drop(others);
+        stopper.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn tls_files_are_regular_bounded_and_the_key_is_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+        let pem = |kind: &str| format!("-----BEGIN {kind}-----\nMAA=\n-----END {kind}-----\n");
+        std::fs::write(&certificate, pem("CERTIFICATE")).unwrap();
+        std::fs::write(&key, pem("PRIVATE KEY")).unwrap();
+        let error = |certificate: &Path, key: &Path| {
+            load_tls(&Tls { certificate: certificate.to_owned(), key: key.to_owned() })
+                .unwrap_err()
+                .to_string()
+        };
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o644)).unwrap();
+        assert!(error(&certificate, &key).contains("chmod 600"), "{}", error(&certificate, &key));
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+        assert!(error(&certificate, &key).contains("do not match"), "{}", error(&certificate, &key));
+        let fifo = dir.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        for other in [Path::new("/dev/zero"), &fifo] {
+            assert!(error(&certificate, other).contains("not a regular file"));
+            assert!(error(other, &key).contains("not a regular file"));
+        }
     }
 
     #[test]
