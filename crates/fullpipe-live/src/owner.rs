@@ -57,7 +57,7 @@ impl Owner {
 
     /// The unit, and its control group.
     pub(crate) fn unit_group(&self) -> Option<(&str, &str)> {
-        self.innermost(|part| (part.ends_with(".service") || part.ends_with(".scope")).then_some(part))
+        self.innermost(|part| is_unit(part).then_some(part))
     }
 
     /// The unit that connections are grouped by, and its control group: the outermost service or
@@ -67,23 +67,19 @@ impl Owner {
         if let Some(user) = self.user_slice() {
             return Some(user);
         }
-        let path = self.cgroup.as_deref()?;
-        let mut end = 0;
-        for part in path.split('/') {
-            end += part.len();
-            if part.ends_with(".service") || part.ends_with(".scope") {
-                return Some((part, &path[..end]));
-            }
-            end += 1;
-        }
-        None
+        self.outermost(|part| is_unit(part).then_some(part))
     }
 
-    /// The container that connections are grouped by. Containers of a user are grouped by the
-    /// user's slice, since users can name their control groups as they like.
+    /// The container that connections are grouped by: the outermost one, since a container with a
+    /// writable control group can name inner ones as it likes. For the same reason, containers in a
+    /// unit are grouped by the unit, and those of a user by the user's slice.
     pub(crate) fn class_container(&self) -> Option<(&str, &str)> {
-        let container = self.container_group()?;
-        Some(self.user_slice().unwrap_or(container))
+        // There is one somewhere.
+        self.container_group()?;
+        if let Some(user) = self.user_slice() {
+            return Some(user);
+        }
+        self.outermost(|part| container_name(part).or_else(|| is_unit(part).then_some(part)))
     }
 
     /// The slice of the user below which the control group is (`/user.slice/user-1000.slice`), and
@@ -99,11 +95,22 @@ impl Owner {
 
     /// The container, and its control group.
     pub(crate) fn container_group(&self) -> Option<(&str, &str)> {
-        self.innermost(|part| {
-            let id = part.strip_suffix(".scope").unwrap_or(part);
-            let id = id.rsplit('-').next().unwrap_or(id);
-            (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then(|| &id[..12])
-        })
+        self.innermost(container_name)
+    }
+
+    /// The first component of the control group's path for which `name_of` returns a name, and the
+    /// path up to it.
+    fn outermost<'a>(&'a self, name_of: impl Fn(&'a str) -> Option<&'a str>) -> Option<(&'a str, &'a str)> {
+        let path = self.cgroup.as_deref()?;
+        let mut end = 0;
+        for part in path.split('/') {
+            end += part.len();
+            if let Some(name) = name_of(part) {
+                return Some((name, &path[..end]));
+            }
+            end += 1;
+        }
+        None
     }
 
     /// The last component of the control group's path for which `name` returns a name, and the path
@@ -118,6 +125,17 @@ impl Owner {
             path = before;
         }
     }
+}
+
+fn is_unit(part: &str) -> bool {
+    part.ends_with(".service") || part.ends_with(".scope")
+}
+
+/// The container that a component of a path is named by.
+fn container_name(part: &str) -> Option<&str> {
+    let id = part.strip_suffix(".scope").unwrap_or(part);
+    let id = id.rsplit('-').next().unwrap_or(id);
+    (id.len() == 64 && id.bytes().all(|b| b.is_ascii_hexdigit())).then(|| &id[..12])
 }
 
 /// Cached owners of sockets.
@@ -327,6 +345,27 @@ mod tests {
         assert_eq!(forged.class_container().map(|(name, _)| name), Some("user-1000.slice"));
         let real = owner(&format!("/system.slice/docker-{id}.scope"));
         assert_eq!(real.class_container().map(|(name, _)| name), Some("0123456789ab"));
+    }
+
+    #[test]
+    fn containers_cannot_choose_the_class_of_their_connections() {
+        let owner = |path: &str| Owner { process: None, cgroup: Some(path.into()) };
+        let (id, forged) = ("0123456789abcdef".repeat(4), "fedcba9876543210".repeat(4));
+        for outer in [
+            format!("/system.slice/docker-{id}.scope"),
+            format!("/docker/{id}"),
+            format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope"),
+        ] {
+            for inner in ["", &format!("/{forged}"), &format!("/init.scope/docker-{forged}.scope")] {
+                let inside = owner(&format!("{outer}{inner}"));
+                assert_eq!(inside.class_container(), Some(("0123456789ab", outer.as_str())), "{inner}");
+            }
+        }
+        let delegated = owner(&format!("/system.slice/build.service/libpod-payload-{forged}"));
+        assert_eq!(delegated.class_container(), Some(("build.service", "/system.slice/build.service")));
+        for none in ["/", "/system.slice/nginx.service", "/user.slice/user-1000.slice/session-7.scope"] {
+            assert_eq!(owner(none).class_container(), None, "{none}");
+        }
     }
 
     #[test]
