@@ -13,6 +13,12 @@ const NAME: &str = "playground.html";
 const MAX_HEAD: usize = 8 * 1024;
 /// A client that has not sent its request by then is disconnected.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// A client that has not read the page by then is disconnected.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Clients served at a time; a browser opens at most six connections to a site.
+const MAX_CLIENTS: usize = 32;
+/// Delay after a failed accept.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Serve the simulator as a browser page on a loopback address
 ///
@@ -35,15 +41,31 @@ impl Args {
         })?;
         let address = listener.local_addr().map_err(Failure::usage)?;
         println!("http://{address}/");
-        for client in listener.incoming() {
-            let Ok(client) = client else { continue };
-            let page = Arc::clone(&page);
-            std::thread::spawn(move || {
-                // A client may disconnect at any time.
-                let _ = answer(client, &page);
-            });
-        }
+        serve(&listener, &page, MAX_CLIENTS);
         Ok(())
+    }
+}
+
+/// Serves the page; clients beyond `max` at a time are disconnected.
+fn serve(listener: &TcpListener, page: &Arc<Vec<u8>>, max: usize) {
+    // Each thread has a clone until it ends.
+    let clients = Arc::new(());
+    for client in listener.incoming() {
+        let Ok(client) = client else {
+            // Such as when no descriptors are left.
+            std::thread::sleep(ACCEPT_RETRY_DELAY);
+            continue;
+        };
+        if Arc::strong_count(&clients) > max {
+            continue;
+        }
+        let (page, place) = (Arc::clone(page), Arc::clone(&clients));
+        // Without a thread the client is disconnected.
+        let _ = std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
+            // A client may disconnect at any time.
+            let _ = answer(client, &page);
+            drop(place);
+        });
     }
 }
 
@@ -83,7 +105,8 @@ fn answer(mut client: TcpStream, page: &[u8]) -> std::io::Result<()> {
             n => head.extend_from_slice(&piece[..n]),
         }
     }
-    client.set_write_timeout(Some(Duration::from_secs(30)))?;
+    let deadline = Instant::now() + PAGE_TIMEOUT;
+    client.set_write_timeout(Some(PAGE_TIMEOUT))?;
     let is_page = head.starts_with(b"GET / ") || head.starts_with(b"GET /?");
     let (status, body) =
         if is_page { ("200 OK", page) } else { ("404 Not Found", &b"not found: the page is at /\n"[..]) };
@@ -95,7 +118,13 @@ fn answer(mut client: TcpStream, page: &[u8]) -> std::io::Result<()> {
          Cross-Origin-Resource-Policy: same-origin\r\nConnection: close\r\n\r\n",
         body.len()
     )?;
-    client.write_all(body)
+    for piece in body.chunks(64 * 1024) {
+        if Instant::now() >= deadline {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        client.write_all(piece)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -108,6 +137,32 @@ mod tests {
         assert!(files.contains(&PathBuf::from("/usr/share/fullpipe/playground.html")), "{files:?}");
         let files = candidates(Path::new("/src/target/release/fullpipe"));
         assert!(files.contains(&PathBuf::from("/src/target/playground/playground.html")), "{files:?}");
+    }
+
+    #[test]
+    fn excess_clients_are_disconnected_and_the_next_ones_served() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // The thread ends with the process.
+        std::thread::spawn(move || serve(&listener, &Arc::new(b"page".to_vec()), 2));
+        let ask = || {
+            let mut client = TcpStream::connect(address).unwrap();
+            let _ = client.write_all(b"GET / HTTP/1.1\r\n\r\n");
+            let mut answered = String::new();
+            let _ = client.read_to_string(&mut answered);
+            answered
+        };
+        let until = |expected: bool| {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while ask().ends_with("page") != expected {
+                assert!(Instant::now() < deadline, "{expected}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        let silent = [TcpStream::connect(address).unwrap(), TcpStream::connect(address).unwrap()];
+        until(false);
+        drop(silent);
+        until(true);
     }
 
     #[test]
