@@ -7,6 +7,14 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::AsFd;
 
+/// Maximum length of a text in a peer's message.
+const MAX_TEXT: usize = 64;
+
+/// A peer's text, made printable and cut to [`MAX_TEXT`] bytes.
+pub(crate) fn peer_text(text: &str) -> String {
+    printable::line(&text[..text.floor_char_boundary(MAX_TEXT)]).into_owned()
+}
+
 /// The state of one TCP socket. Counters start with the connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SocketSample {
@@ -121,10 +129,10 @@ impl SocketSample {
         }
     }
 
-    /// Makes a peer's sample printable.
+    /// Makes a peer's sample printable and short: a copy is kept for every interval.
     pub(crate) fn printable(mut self) -> SocketSample {
-        self.controller = printable::line(&self.controller).into_owned();
-        self.bbr_mode = self.bbr_mode.map(|mode| printable::line(&mode).into_owned());
+        self.controller = peer_text(&self.controller);
+        self.bbr_mode = self.bbr_mode.map(|mode| peer_text(&mode));
         self
     }
 
@@ -141,5 +149,22 @@ impl SocketSample {
             rcv_ooopack: less(self.rcv_ooopack, before.rcv_ooopack),
             ..self.clone()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_of_a_peer_is_kept_short() {
+        let long = "\u{202e}".repeat(300_000);
+        let sample =
+            SocketSample { controller: long.clone(), bbr_mode: Some(long), ..SocketSample::default() }
+                .printable();
+        for text in [&sample.controller, sample.bbr_mode.as_ref().unwrap()] {
+            assert!(text.len() < 1000 && text.capacity() < 2000 && text.is_ascii(), "{}", text.len());
+        }
+        assert_eq!(peer_text("bbr"), "bbr");
     }
 }

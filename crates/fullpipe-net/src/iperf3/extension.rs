@@ -7,8 +7,7 @@
 //! RTT during the test: it opens with the test's cookie, with [`ECHO_MARK`] in place of the closing
 //! zero.
 
-use crate::printable;
-use crate::sample::SocketSample;
+use crate::sample::{SocketSample, peer_text};
 use hmac::{KeyInit, Mac};
 use serde::{Deserialize, Serialize};
 
@@ -50,11 +49,11 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Makes all text printable.
+    /// Makes all text printable and short.
     pub(crate) fn printable(mut self) -> Hello {
-        self.version = printable::line(&self.version).into_owned();
+        self.version = peer_text(&self.version);
         for text in [&mut self.tcp_rmem, &mut self.tcp_wmem].into_iter().flatten() {
-            *text = printable::line(text).into_owned();
+            *text = peer_text(text);
         }
         self
     }
