@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::{Framing, MessageError};
-use url::form_urlencoded;
+use url::{Url, form_urlencoded};
 
 /// Maximum number of fields.
 const MAX_FIELDS: usize = 64;
@@ -30,7 +30,7 @@ pub struct RequestHead {
     pub authorization: Option<String>,
     /// Whether `Accept` names `text/html`, as browsers do and programs do not.
     pub wants_page: bool,
-    /// Whether a browser says that a page of another site makes the request (`Sec-Fetch-Site`).
+    /// Whether a page of another site makes the request.
     pub cross_site: bool,
     /// `Host`.
     pub host: Option<String>,
@@ -94,8 +94,7 @@ impl RequestHead {
             wants_page: fields.list("accept").any(|kind| {
                 kind.split(';').next().is_some_and(|k| k.trim().eq_ignore_ascii_case("text/html"))
             }),
-            cross_site: fields.list_contains("sec-fetch-site", "cross-site")
-                || fields.list_contains("sec-fetch-site", "same-site"),
+            cross_site: cross_site(&fields)?,
             close: fields.list_contains("connection", "close")
                 || (version == 0 && !fields.list_contains("connection", "keep-alive")),
             method,
@@ -107,6 +106,28 @@ impl RequestHead {
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.query.iter().find(|(k, _)| k == name).map(|(_, v)| v.as_str())
     }
+}
+
+/// Whether a browser says that a page of another site makes the request: by `Sec-Fetch-Site`, which
+/// browsers send to HTTPS and loopback addresses only (Fetch Metadata section 3), and otherwise by an
+/// `Origin` or `Referer` that differs from `Host`. Pages cannot set these fields.
+fn cross_site(fields: &Fields) -> Result<bool, MessageError> {
+    let mut sites = fields.list("sec-fetch-site").peekable();
+    if sites.peek().is_some() {
+        return Ok(
+            sites.any(|site| !site.eq_ignore_ascii_case("same-origin") && !site.eq_ignore_ascii_case("none"))
+        );
+    }
+    let host = fields.only("host")?.and_then(|host| Url::parse(&format!("http://{host}/")).ok());
+    let differs = |source: &str| {
+        // An opaque origin, `null`, is no URL.
+        let source = Url::parse(source).ok();
+        let authority =
+            |url: &Option<Url>| url.as_ref().and_then(|u| Some((u.host_str()?.to_owned(), u.port())));
+        authority(&source).is_none() || authority(&source) != authority(&host)
+    };
+    let sources = [fields.only("origin")?, fields.only("referer")?];
+    Ok(sources.into_iter().flatten().any(differs))
 }
 
 /// Path and query of a request target (RFC 9112 section 3.2).
@@ -151,6 +172,41 @@ mod tests {
         assert!(parse("GET / HTTP/1.0\r\n\r\n").unwrap().close);
         let chunked = parse("PUT /upload HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: Chunked\r\n\r\n").unwrap();
         assert_eq!(chunked.framing, Framing::Chunked);
+    }
+
+    /// As Chromium and Firefox send them to plain-HTTP addresses other than loopback, where
+    /// `Sec-Fetch-Site` is missing.
+    #[test]
+    fn requests_of_other_sites_are_recognised_without_fetch_metadata() {
+        let from = |fields: &str| {
+            let head =
+                format!("POST /upload HTTP/1.1\r\nHost: 192.0.2.2:5201\r\n{fields}Content-Length: 0\r\n\r\n");
+            parse(&head).unwrap().cross_site
+        };
+        for other in [
+            "Origin: http://192.0.2.1:5201\r\nReferer: http://192.0.2.1:5201/\r\n",
+            "Origin: http://192.0.2.2\r\n",
+            "Origin: http://192.0.2.2:15201\r\n",
+            "Origin: https://evil.example\r\n",
+            "Referer: http://evil.example/\r\n",
+            // A sandboxed page, a file or `Referrer-Policy: no-referrer`.
+            "Origin: null\r\n",
+            "Origin: http://192.0.2.2:5201\r\nSec-Fetch-Site: cross-site\r\n",
+            "Sec-Fetch-Site: same-site\r\n",
+        ] {
+            assert!(from(other), "{other}");
+        }
+        for own in [
+            "",
+            "Origin: http://192.0.2.2:5201\r\nReferer: http://192.0.2.2:5201/\r\n",
+            // A reverse proxy that changes `Host`.
+            "Origin: https://speed.example\r\nSec-Fetch-Site: same-origin\r\n",
+        ] {
+            assert!(!from(own), "{own}");
+        }
+        let named =
+            parse("GET /x HTTP/1.1\r\nHost: Speed.example:80\r\nReferer: http://speed.example/a\r\n\r\n");
+        assert!(!named.unwrap().cross_site);
     }
 
     /// RFC 9112 sections 2.2, 3.2, 5.1, 5.2, 6.1 and 6.3.
