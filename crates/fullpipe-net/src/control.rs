@@ -2,10 +2,12 @@
 
 use crate::foreign;
 use crate::iperf3::{MAX_RESULTS, Malformed, ServerError, State};
+use crate::server::Account;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Timeout for writes.
@@ -35,6 +37,8 @@ pub enum ControlError {
 #[derive(Debug)]
 pub struct Control {
     socket: TcpStream,
+    /// That of the client at a server with a maximum rate.
+    account: Option<Arc<Account>>,
 }
 
 impl Control {
@@ -45,7 +49,17 @@ impl Control {
     pub fn new(socket: TcpStream) -> io::Result<Control> {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
-        Ok(Control { socket })
+        Ok(Control { socket, account: None })
+    }
+
+    /// Charges messages to the client's account, which may delay them.
+    pub(crate) fn with_account(self, account: Option<Arc<Account>>) -> Control {
+        Control { account, ..self }
+    }
+
+    /// The client's account.
+    pub(crate) fn account(&self) -> Option<&Account> {
+        self.account.as_deref()
     }
 
     /// The socket.
@@ -71,7 +85,7 @@ impl Control {
         doing: &'static str,
         timeout: Duration,
     ) -> Result<(), ControlError> {
-        let deadline = Instant::now() + timeout;
+        let mut deadline = Instant::now() + timeout;
         let mut filled = 0;
         while filled < buffer.len() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -79,7 +93,23 @@ impl Control {
                 return Err(ControlError::TimedOut(doing, timeout));
             }
             self.socket.set_read_timeout(Some(left)).map_err(|e| ControlError::Io(doing, e))?;
-            match (&self.socket).read(&mut buffer[filled..]) {
+            let mut max = buffer.len() - filled;
+            if let Some(account) = self.account() {
+                if !self.readable(left).map_err(|e| ControlError::Io(doing, e))? {
+                    continue;
+                }
+                max = account.received.quantum(max, 1448);
+                let began = Instant::now();
+                if !account.receive_message(max, &self.socket) {
+                    return Err(ControlError::Closed(doing));
+                }
+                deadline += began.elapsed();
+            }
+            let read = (&self.socket).read(&mut buffer[filled..filled + max]);
+            if let Some(account) = self.account() {
+                account.received.refund(max - read.as_ref().map_or(0, |n| *n));
+            }
+            match read {
                 Ok(0) => return Err(ControlError::Closed(doing)),
                 Ok(n) => filled += n,
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -148,6 +178,18 @@ impl Control {
     /// # Errors
     /// If the write times out or the connection fails.
     pub fn write(&self, bytes: &[u8], doing: &'static str) -> Result<(), ControlError> {
+        let Some(account) = self.account() else { return self.write_now(bytes, doing) };
+        for piece in bytes.chunks(account.sent.quantum(bytes.len(), 1448)) {
+            if !account.send_message(piece.len(), &self.socket) {
+                return Err(ControlError::Closed(doing));
+            }
+            self.write_now(piece, doing)?;
+        }
+        Ok(())
+    }
+
+    /// As [`write`](Self::write), without charging the account.
+    pub(crate) fn write_now(&self, bytes: &[u8], doing: &'static str) -> Result<(), ControlError> {
         (&self.socket).write_all(bytes).map_err(|e| match e.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 ControlError::TimedOut(doing, WRITE_TIMEOUT)
@@ -182,17 +224,22 @@ impl Control {
         value: &serde_json::Value,
         doing: &'static str,
     ) -> Result<(), ControlError> {
-        let mut bytes = vec![State::Extension.byte()];
-        bytes.extend(with_length(value));
-        self.write(&bytes, doing)
+        self.write(&extension(value), doing)
     }
 
     /// Sends the reason for a refusal; failures are ignored.
     pub fn refuse(&self, error: ServerError) {
         let mut bytes = vec![State::ServerError.byte()];
         bytes.extend(error.to_bytes());
-        let _ = (&self.socket).write_all(&bytes);
+        let _ = self.write(&bytes, "refusing a client");
     }
+}
+
+/// An extension message.
+pub(crate) fn extension(value: &serde_json::Value) -> Vec<u8> {
+    let mut bytes = vec![State::Extension.byte()];
+    bytes.extend(with_length(value));
+    bytes
 }
 
 fn with_length(value: &serde_json::Value) -> Vec<u8> {

@@ -2,7 +2,7 @@
 
 use crate::iperf3::Params;
 use crate::sample::SocketSample;
-use crate::transfer::{Budget, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
+use crate::transfer::{Allowance, Budget, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
 use fullpipe_units::Rate;
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -44,13 +44,13 @@ impl Stream {
             },
             whole_blocks,
             rate: (params.rate > 0).then(|| Rate::from_bits_per_sec(params.rate)),
-            cap: None,
             wide: params.udp_counters_64bit,
         };
         let (me, stop) = (Arc::clone(self), Arc::clone(stop));
         let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
             // A failed stream shows up as a stall or on the control connection.
-            let _ = me.endpoint.run(&options, budget.as_deref(), &stop);
+            let budget = budget.as_deref().filter(|_| me.endpoint.sends);
+            let _ = me.endpoint.run(&options, Allowance { budget, lane: None }, &stop);
         })?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())

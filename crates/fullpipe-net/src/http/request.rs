@@ -120,7 +120,7 @@ fn cross_site(fields: &Fields) -> Result<bool, MessageError> {
     }
     let host = fields.only("host")?.and_then(|host| Url::parse(&format!("http://{host}/")).ok());
     let differs = |source: &str| {
-        // An opaque origin, `null`, is no URL.
+        // `null`, an opaque origin, does not parse.
         let source = Url::parse(source).ok();
         let authority =
             |url: &Option<Url>| url.as_ref().and_then(|u| Some((u.host_str()?.to_owned(), u.port())));

@@ -40,6 +40,11 @@ pub const MAX_PARAMS: usize = 8 * 1024;
 /// Maximum length of the results: 256 streams and a server's text output fit.
 pub const MAX_RESULTS: usize = 1024 * 1024;
 
+/// Maximum length of a client's results of this many streams: iperf3 sends some 200 bytes for each.
+pub fn max_results(streams: usize) -> usize {
+    4096 + 512 * streams
+}
+
 /// A malformed message of the peer; printable when displayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", crate::printable::line(.0))]

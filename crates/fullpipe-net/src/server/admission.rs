@@ -56,14 +56,29 @@ impl Admission {
     pub fn new(max: usize, max_per_address: usize) -> Arc<Admission> {
         use nix::sys::resource::{Resource, getrlimit};
         let descriptors = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft);
-        let max =
-            max.min(usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS)).unwrap_or(usize::MAX));
-        Arc::new(Admission { max: max.max(1), max_per_address, open: Mutex::default() })
+        let descriptors = usize::try_from(descriptors.saturating_sub(RESERVED_DESCRIPTORS));
+        Admission::within(descriptors.unwrap_or(usize::MAX), max, max_per_address)
     }
 
-    /// For tests and transfers: one address can hold at most three quarters of the permits.
+    /// Fewer descriptors than connections reduce the share of an address in proportion.
+    fn within(descriptors: usize, max: usize, max_per_address: usize) -> Arc<Admission> {
+        let open = Mutex::default();
+        if descriptors >= max {
+            return Arc::new(Admission { max: max.max(1), max_per_address, open });
+        }
+        let share = max_per_address as f64 / max as f64;
+        let max_per_address = ((descriptors as f64 * share) as usize).clamp(1, max_per_address.max(1));
+        Arc::new(Admission { max: descriptors.max(1), max_per_address, open })
+    }
+
+    /// For tests and transfers: one address can hold at most a quarter of the permits, and one.
     pub fn of_clients(max: usize) -> Arc<Admission> {
-        Arc::new(Admission { max, max_per_address: max - max / 4, open: Mutex::default() })
+        Arc::new(Admission { max, max_per_address: (max / 4).max(1), open: Mutex::default() })
+    }
+
+    /// Maximum of one address.
+    pub fn max_per_address(&self) -> usize {
+        self.max_per_address
     }
 
     /// Acquires a permit for one connection from `ip`, released on drop.
@@ -89,7 +104,7 @@ impl Admission {
 }
 
 /// The unit of address limits: hosts can choose from a whole IPv6 /64 (RFC 7421).
-fn address_group(ip: IpAddr) -> IpAddr {
+pub(super) fn address_group(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Net::new_assert(ip, 64).network().into(),
         v4 => v4,
@@ -149,15 +164,26 @@ mod tests {
     #[test]
     fn one_address_leaves_clients_of_others_room() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        for (max, of_one) in [(1, 1), (2, 2), (4, 3), (8, 6)] {
+        for (max, of_one) in [(1, 1), (2, 1), (4, 1), (8, 2), (1024, 256)] {
             let clients = Admission::of_clients(max);
-            let held: Vec<Permit> = (0..of_one).map(|_| clients.acquire(ip("192.0.2.1")).unwrap()).collect();
+            let mut held: Vec<Permit> =
+                (0..of_one).map(|_| clients.acquire(ip("192.0.2.1")).unwrap()).collect();
             assert!(clients.acquire(ip("192.0.2.1")).is_err());
-            let other: Vec<Permit> =
-                (of_one..max).map(|_| clients.acquire(ip("192.0.2.2")).unwrap()).collect();
-            assert_eq!(clients.acquire(ip("192.0.2.3")).unwrap_err(), Full::Server);
-            drop((held, other));
+            for other in 2..=max / of_one {
+                held.extend((0..of_one).map(|_| clients.acquire([192, 0, 2, other as u8].into()).unwrap()));
+            }
+            assert_eq!(clients.acquire(ip("192.0.2.99")).unwrap_err(), Full::Server);
         }
+        assert_eq!(Admission::of_clients(0).acquire(ip("192.0.2.1")).unwrap_err(), Full::Server);
+    }
+
+    #[test]
+    fn few_descriptors_reduce_the_share_of_an_address() {
+        let of = |descriptors| {
+            let admission = Admission::within(descriptors, 4096, 1024);
+            (admission.max, admission.max_per_address)
+        };
+        assert_eq!((of(8000), of(960), of(2), of(0)), ((4096, 1024), (960, 240), (2, 1), (1, 1)));
     }
 
     #[test]

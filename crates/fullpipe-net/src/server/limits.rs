@@ -15,7 +15,7 @@ pub struct Limits {
     /// Maximum concurrent connections per address (IPv6: per /64).
     pub connections_per_address: usize,
     /// Maximum concurrent tests and HTTP transfers; those of one address (IPv6: per /64) are at
-    /// most three quarters of them.
+    /// most a quarter of them.
     pub clients: usize,
     /// Maximum streams per direction of a test.
     pub streams: u32,
@@ -23,12 +23,26 @@ pub struct Limits {
     pub seconds: u32,
     /// Maximum bytes of a test or transfer, each way.
     pub bytes: Option<u64>,
-    /// Maximum rate of a client, each way, all its streams together.
+    /// Maximum rate of an address (IPv6: of a /64), each way: all its tests, streams and other
+    /// connections together, over TCP and UDP.
     pub rate: Option<Rate>,
     /// Timeout for each step before and after the data.
     pub handshake: Duration,
-    /// Timeout without progress during the data phase.
+    /// Timeout without progress during the data phase; a test or transfer must also reach
+    /// [`MIN_BYTES_PER_SECOND`] over each such period.
     pub idle: Duration,
+}
+
+/// Least average rate of a test or transfer, in either direction: each holds a place. With a
+/// maximum rate, half of the share of a place if that is less.
+pub const MIN_BYTES_PER_SECOND: u64 = 500;
+
+impl Limits {
+    /// The bytes that a test or transfer must transfer over each idle timeout.
+    pub(super) fn min_bytes(&self, places: usize) -> u64 {
+        let share = self.rate.map_or(u64::MAX, |rate| rate.as_bytes_per_sec() / (2 * places.max(1) as u64));
+        (MIN_BYTES_PER_SECOND.min(share) as f64 * self.idle.as_secs_f64()) as u64
+    }
 }
 
 impl Default for Limits {
@@ -83,6 +97,11 @@ impl fmt::Display for Network {
     }
 }
 
+/// The error for a test or transfer below the least rate.
+pub(super) fn too_slow(limits: &Limits) -> String {
+    format!("less than {MIN_BYTES_PER_SECOND} bytes per second for {:?}", limits.idle)
+}
+
 /// Whether `ip` may connect: an empty list allows all.
 pub(super) fn allowed(list: &[Network], ip: IpAddr) -> bool {
     list.is_empty() || list.iter().any(|n| n.contains(ip))
@@ -104,6 +123,17 @@ mod tests {
         assert!(contains("2001:db8::/32", "2001:db8:ffff::1"));
         assert!(contains("::1", "::1") && !contains("::1", "::2"));
         assert!(contains("::/0", "::2"));
+    }
+
+    #[test]
+    fn the_least_rate_is_lower_if_the_maximum_rate_is_shared() {
+        let limits = |rate: u64| Limits {
+            rate: Some(Rate::from_bytes_per_sec(rate)),
+            idle: Duration::from_secs(10),
+            ..Limits::default()
+        };
+        assert_eq!(Limits::default().min_bytes(256), 30_000);
+        assert_eq!((limits(1_000_000).min_bytes(256), limits(10_240).min_bytes(256)), (5000, 200));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! connection has a thread; idle threads cost a few kilobytes, and threads that transfer data do
 //! nothing else.
 
+mod accounts;
 mod admission;
 mod confinement;
 mod event;
@@ -16,14 +17,16 @@ mod udp;
 
 pub use admission::raise_descriptor_limit;
 pub use event::Event;
-pub use limits::{Limits, Network};
+pub use limits::{Limits, MIN_BYTES_PER_SECOND, Network};
+
+pub(crate) use accounts::Account;
 
 use crate::control::readable;
 use crate::foreign;
 use crate::iperf3::{COOKIE_LEN, Cookie};
+use accounts::Accounts;
 use admission::Admission;
 use fullpipe_kernel::socket;
-use fullpipe_units::Span;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
@@ -76,6 +79,7 @@ struct Arrival {
     number: u64,
     socket: TcpStream,
     permit: admission::Permit,
+    account: Option<Arc<Account>>,
 }
 
 /// A test that waits for its streams.
@@ -97,11 +101,13 @@ struct Shared {
     config: Config,
     address: SocketAddr,
     log: Box<dyn Fn(&Event) + Send + Sync>,
-    stop: AtomicBool,
+    stop: Arc<AtomicBool>,
     wake: EventFd,
     admission: Arc<Admission>,
     /// Tests and HTTP transfers.
     clients: Arc<Admission>,
+    /// The traffic of each address, with a maximum rate.
+    accounts: Option<Accounts>,
     finished: AtomicU64,
     /// Limits repeated log lines.
     throttle: Mutex<Throttle>,
@@ -123,6 +129,16 @@ impl Shared {
         if let Some(event) = passed {
             (self.log)(&event);
         }
+    }
+
+    /// The account of an address, if the rate is limited.
+    fn account(&self, ip: IpAddr) -> Option<Arc<Account>> {
+        self.accounts.as_ref().map(|accounts| accounts.account(ip))
+    }
+
+    /// The bytes that a test or transfer must transfer over each idle timeout.
+    fn min_bytes(&self) -> u64 {
+        self.config.limits.min_bytes(self.clients.max_per_address())
     }
 
     /// Counts a finished test.
@@ -149,10 +165,9 @@ const MAX_DRAINED: u64 = 4 << 20;
 
 /// Stops sending, and reads and discards what the client still sends for up to a second: closing
 /// with unread bytes would reset the connection, and the last message would be lost.
-fn drain(shared: &Shared, socket: &TcpStream) {
+fn drain(shared: &Shared, socket: &TcpStream, account: Option<&Account>) {
     let _ = socket.shutdown(Shutdown::Write);
-    let rate = shared.config.limits.rate;
-    let mut left = rate.map_or(MAX_DRAINED, |rate| rate.bytes_in(Span::from_secs(1)).min(MAX_DRAINED));
+    let mut left = MAX_DRAINED;
     let mut rest = [0; 4096];
     let deadline = Instant::now() + Duration::from_secs(1);
     while left > 0
@@ -160,10 +175,21 @@ fn drain(shared: &Shared, socket: &TcpStream) {
         && !shared.stopping()
         && readable(socket, Duration::from_millis(200)).is_ok_and(|ready| ready)
     {
-        match (&mut &*socket).read(&mut rest) {
-            Ok(n @ 1..) => left = left.saturating_sub(n as u64),
-            _ => return,
+        let lane = account.map(|account| &account.received);
+        let max = lane.map_or(rest.len(), |lane| lane.quantum(rest.len(), 1448));
+        if let Some(lane) = lane
+            && !lane.acquire(max, &mut || Instant::now() < deadline && !shared.stopping())
+        {
+            return;
         }
+        let read = (&mut &*socket).read(&mut rest[..max]).unwrap_or(0);
+        if let Some(lane) = lane {
+            lane.refund(max - read);
+        }
+        if read == 0 {
+            return;
+        }
+        left = left.saturating_sub(read as u64);
     }
 }
 
@@ -216,12 +242,15 @@ impl Server {
         let datagrams = udp::bind(address)?;
         let limits = &config.limits;
         let clients = Admission::of_clients(limits.clients);
+        let stop = Arc::new(AtomicBool::new(false));
+        let accounts = limits.rate.map(|rate| Accounts::new(rate, Arc::clone(&stop)));
         let shared = Shared {
             admission: Admission::new(limits.connections, limits.connections_per_address),
             config,
             address,
             log: Box::new(log),
-            stop: AtomicBool::new(false),
+            accounts,
+            stop,
             wake: EventFd::new()?,
             clients,
             finished: AtomicU64::new(0),
@@ -313,9 +342,10 @@ impl Server {
                     continue;
                 }
             };
-            let spawned = std::thread::Builder::new()
-                .stack_size(256 * 1024)
-                .spawn(move || connection(&shared, Arrival { number, socket, permit }, peer));
+            let spawned = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
+                let account = shared.account(peer.ip());
+                connection(&shared, Arrival { number, socket, permit, account }, peer);
+            });
             if let Err(e) = spawned {
                 self.shared.log(Event::new("refused", Some(peer)).with("reason", e.to_string()));
             }
@@ -354,9 +384,9 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
         return failed(e.to_string());
     }
     let mut opening = [0; COOKIE_LEN];
-    match read_opening(shared, &arrival.socket, &mut opening) {
+    match read_opening(shared, &arrival, &mut opening) {
         Err(reason) => failed(reason),
-        Ok(Opening::Http) => http::serve(shared, &arrival.socket, peer, &opening[..4]),
+        Ok(Opening::Http) => http::serve(shared, &arrival, peer, &opening[..4]),
         Ok(Opening::Cookie) => match Cookie::parse(opening) {
             Ok(cookie) => match admit_stream(shared, &cookie, arrival) {
                 Stream::Accepted => {}
@@ -372,7 +402,7 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
                 let cookie = Cookie::parse(opening).ok().filter(|cookie| take_echo(shared, cookie));
                 match cookie {
                     Some(cookie) => {
-                        session::echo(shared, &arrival.socket, &cookie);
+                        session::echo(shared, &arrival, &cookie);
                         if let Some(test) = lock(&shared.waiting).get_mut(&cookie) {
                             test.echoes -= 1;
                         }
@@ -424,14 +454,34 @@ enum Opening {
     Cookie,
 }
 
+/// Reads from a readable socket as soon as its address may, which does not count towards the
+/// deadline.
+fn receive(
+    account: Option<&Account>,
+    mut socket: &TcpStream,
+    buffer: &mut [u8],
+    deadline: &mut Instant,
+) -> io::Result<usize> {
+    let Some(account) = account else { return socket.read(buffer) };
+    let max = account.received.quantum(buffer.len(), 1448);
+    let began = Instant::now();
+    if !account.receive_message(max, socket) {
+        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection ended"));
+    }
+    *deadline += began.elapsed();
+    let read = socket.read(&mut buffer[..max]);
+    account.received.refund(max - read.as_ref().map_or(0, |n| *n));
+    read
+}
+
 /// Reads four bytes, which distinguish HTTP from iperf3, and then the rest of a cookie.
 fn read_opening(
     shared: &Shared,
-    socket: &TcpStream,
+    arrival: &Arrival,
     opening: &mut [u8; COOKIE_LEN],
 ) -> Result<Opening, String> {
-    let timeout = shared.config.limits.handshake;
-    let deadline = Instant::now() + timeout;
+    let (socket, timeout) = (&arrival.socket, shared.config.limits.handshake);
+    let mut deadline = Instant::now() + timeout;
     let mut filled = 0;
     loop {
         let wanted = if filled < 4 { 4 } else { COOKIE_LEN };
@@ -459,7 +509,8 @@ fn read_opening(
             Ok(true) => {}
             Err(e) => return Err(e.to_string()),
         }
-        match (&mut &*socket).read(&mut opening[filled..wanted]) {
+        let read = receive(arrival.account.as_deref(), socket, &mut opening[filled..wanted], &mut deadline);
+        match read {
             Ok(0) => return Err(format!("closed after {filled} bytes")),
             Ok(n) => filled += n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}

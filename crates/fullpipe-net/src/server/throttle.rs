@@ -10,16 +10,8 @@ const BURST: f64 = 50.0;
 /// Sustained lines per second of one kind.
 const PER_SECOND: f64 = 5.0;
 
-/// Event kinds that any peer can cause at will.
-const THROTTLED_KINDS: [&str; 7] = [
-    "accept_failed",
-    "connection_failed",
-    "http_failed",
-    "http_refused",
-    "refused",
-    "stream_failed",
-    "test_failed",
-];
+/// Event kinds that only the operator causes; every other kind is throttled.
+const UNTHROTTLED_KINDS: [&str; 2] = ["listening", "stopped"];
 
 #[derive(Debug)]
 struct Bucket {
@@ -35,7 +27,7 @@ pub(super) struct Throttle(HashMap<&'static str, Bucket>);
 impl Throttle {
     /// The event to log, or `None` if it is suppressed.
     pub fn pass(&mut self, event: Event, now: Instant) -> Option<Event> {
-        if !THROTTLED_KINDS.contains(&event.kind) {
+        if UNTHROTTLED_KINDS.contains(&event.kind) {
             return Some(event);
         }
         let bucket = self.0.entry(event.kind).or_insert(Bucket { left: BURST, at: now, suppressed: 0 });
@@ -63,10 +55,12 @@ mod tests {
     fn a_flood_is_logged_in_few_lines_and_counted() {
         let mut throttle = Throttle::default();
         let now = Instant::now();
-        let mut passed = |at| throttle.pass(Event::new("refused", None), at);
-        assert_eq!((0..1000).filter_map(|_| passed(now)).count(), 50);
-        let later = passed(now + Duration::from_secs(1)).unwrap();
-        assert_eq!(later.to_json()["not_logged"], 950);
-        assert!((0..100).all(|_| throttle.pass(Event::new("test_finished", None), now).is_some()));
+        for kind in ["refused", "download", "test_finished", "a kind added later"] {
+            let mut passed = |at| throttle.pass(Event::new(kind, None), at);
+            assert_eq!((0..1000).filter_map(|_| passed(now)).count(), 50);
+            let later = passed(now + Duration::from_secs(1)).unwrap();
+            assert_eq!(later.to_json()["not_logged"], 950);
+        }
+        assert!((0..100).all(|_| throttle.pass(Event::new("stopped", None), now).is_some()));
     }
 }

@@ -72,6 +72,11 @@ fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
                     strays.push((stray[..length].to_vec(), from));
                 }
             }
+            if let Some(account) = shared.account(ip) {
+                // As many as the test has streams.
+                account.received.owe(datagram.len());
+                account.sent.owe(HELLO_REPLY.len());
+            }
             let answered = socket.set_nonblocking(false).and_then(|()| socket.send(&HELLO_REPLY));
             let mut waiting = lock(&shared.udp_waiting);
             if answered.is_ok()

@@ -1,6 +1,6 @@
 //! One stream of a test at one of its ends.
 
-use super::{Budget, Meter, Pacer, discard, receive_datagrams, send, send_datagrams};
+use super::{Allowance, Meter, Pacer, discard, receive_datagrams, send, send_datagrams};
 use crate::iperf3::{Results, StreamResults};
 use crate::sample::SocketSample;
 use fullpipe_kernel::socket;
@@ -31,10 +31,8 @@ pub(crate) struct StreamOptions {
     /// Whether a paced TCP sender writes whole blocks and pauses between them: iperf3 since 3.16
     /// counts received data in blocks.
     pub whole_blocks: bool,
-    /// Rate limit of a sender.
+    /// Requested rate of a sender.
     pub rate: Option<Rate>,
-    /// Rate limit of a TCP receiver.
-    pub cap: Option<Rate>,
     /// Whether datagram counters have 64 bits.
     pub wide: bool,
 }
@@ -93,18 +91,23 @@ impl Endpoint {
     }
 
     /// Transfers data until `stop` is set, the budget is used up, or an error.
-    pub fn run(&self, options: &StreamOptions, budget: Option<&Budget>, stop: &AtomicBool) -> io::Result<()> {
-        let &StreamOptions { block, whole_blocks, rate, cap, wide } = options;
+    pub fn run(
+        &self,
+        options: &StreamOptions,
+        allowance: Allowance<'_>,
+        stop: &AtomicBool,
+    ) -> io::Result<()> {
+        let &StreamOptions { block, whole_blocks, rate, wide } = options;
         match (&self.transport, self.sends) {
             (Transport::Tcp(socket), true) => {
                 let block = if whole_blocks { block } else { Pacer::new(rate).quantum(block, 1448) };
-                send(socket, block, rate, budget, &self.meter, stop)
+                send(socket, block, rate, allowance, &self.meter, stop)
             }
-            (Transport::Tcp(socket), false) => discard(socket, cap, &self.meter, stop),
+            (Transport::Tcp(socket), false) => discard(socket, allowance, &self.meter, stop),
             (Transport::Udp(socket), true) => {
-                send_datagrams(socket, block, wide, rate, budget, &self.meter, stop)
+                send_datagrams(socket, block, wide, rate, allowance, &self.meter, stop)
             }
-            (Transport::Udp(socket), false) => receive_datagrams(socket, wide, &self.meter, stop),
+            (Transport::Udp(socket), false) => receive_datagrams(socket, wide, allowance, &self.meter, stop),
         }
     }
 
@@ -205,10 +208,10 @@ mod tests {
             let _receiver = listener.accept().unwrap();
             let endpoint = Endpoint::new(1, true, Transport::Tcp(sender));
             let rate = Some(Rate::from_bits_per_sec(8_000));
-            let options = StreamOptions { block: 131_072, whole_blocks, rate, cap: None, wide: false };
+            let options = StreamOptions { block: 131_072, whole_blocks, rate, wide: false };
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
-                scope.spawn(|| endpoint.run(&options, None, &stop).unwrap());
+                scope.spawn(|| endpoint.run(&options, Allowance::default(), &stop).unwrap());
                 while endpoint.meter.bytes() == 0 {
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -1,6 +1,9 @@
 //! Counters written by one thread and read by others.
 
+use super::allowance::excess;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// The counters of one stream, from its beginning.
@@ -51,25 +54,75 @@ impl Meter {
     }
 }
 
-/// The bytes left to send in a test bounded by bytes, shared by its streams.
+/// The bytes left to transfer in one direction of a test, shared by its streams.
 #[derive(Debug)]
-pub struct Budget(AtomicU64);
+pub struct Budget {
+    left: AtomicU64,
+    /// The limit, if more than it is an error and not the end of the test.
+    limit: Option<u64>,
+    /// Serialises receivers, so that none holds bytes that another one needs.
+    receiving: Mutex<()>,
+}
 
 impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
-        Budget(AtomicU64::new(bytes))
+        Budget { left: AtomicU64::new(bytes), limit: None, receiving: Mutex::default() }
+    }
+
+    /// A budget of `bytes` that a test must not exceed.
+    pub fn limit(bytes: u64) -> Self {
+        Budget { limit: Some(bytes), ..Budget::new(bytes) }
+    }
+
+    /// As [`limit`](Self::limit), for a sender that sends whole blocks only.
+    pub fn limit_in_blocks(bytes: u64, block: u64) -> Self {
+        Budget { limit: Some(bytes), ..Budget::new(bytes - bytes % block.max(1)) }
     }
 
     /// Reserves up to `want` bytes; 0 when exhausted.
     pub fn reserve(&self, want: u64) -> u64 {
-        let before = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(want)));
+        let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(want)));
         before.unwrap_or_else(|left| left).min(want)
     }
 
     /// Whether the budget is exhausted.
     pub fn is_spent(&self) -> bool {
-        self.0.load(Relaxed) == 0
+        self.left.load(Relaxed) == 0
+    }
+
+    /// Calls `receive` for up to `max` bytes, as far as they are left, and subtracts those that it
+    /// returns.
+    ///
+    /// # Errors
+    /// Those of `receive`, or that the budget is exhausted.
+    pub(super) fn receive(
+        &self,
+        max: usize,
+        receive: impl FnOnce(usize) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let _alone = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.left.load(Relaxed);
+        if left == 0 {
+            return Err(self.exceeded());
+        }
+        let n = receive(max.min(usize::try_from(left).unwrap_or(usize::MAX)))?;
+        self.left.store(left.saturating_sub(n as u64), Relaxed);
+        Ok(n)
+    }
+
+    pub(super) fn exceeded(&self) -> io::Error {
+        excess(
+            self.limit.map_or_else(
+                || "more bytes than requested".to_owned(),
+                |max| format!("more than {max} bytes"),
+            ),
+        )
+    }
+
+    /// The result of a sender that has used the budget.
+    pub(super) fn end(&self) -> io::Result<()> {
+        if self.limit.is_some() { Err(self.exceeded()) } else { Ok(()) }
     }
 }
 
@@ -113,5 +166,10 @@ mod tests {
     fn a_budget_is_spent_to_the_last_byte_and_not_beyond() {
         let budget = Budget::new(100);
         assert_eq!((budget.reserve(60), budget.reserve(60), budget.reserve(60)), (60, 40, 0));
+        assert!(budget.end().is_ok());
+        let limit = Budget::limit(100);
+        let receive = |max, there| limit.receive(max, |max| Ok(there).map(|n: usize| n.min(max)));
+        assert_eq!((receive(60, 30).unwrap(), receive(90, 90).unwrap()), (30, 70));
+        assert!(receive(1, 1).unwrap_err().to_string() == "more than 100 bytes" && limit.end().is_err());
     }
 }

@@ -27,9 +27,7 @@ impl Pacer {
     /// `min`, and at most one second worth, so that there is progress every second and a closed
     /// peer is noticed.
     pub fn quantum(&self, block: usize, min: usize) -> usize {
-        let Some(rate) = self.rate else { return block };
-        let bytes_in = |span| usize::try_from(rate.bytes_in(span)).unwrap_or(usize::MAX);
-        bytes_in(Span::from_millis(10)).max(min.min(bytes_in(Span::from_secs(1)))).clamp(1, block)
+        self.rate.map_or(block, |rate| quantum(rate, block, min))
     }
 
     /// Waits until `bytes` more may be sent. `keep_waiting` is polled before and every 50 ms;
@@ -51,6 +49,12 @@ impl Pacer {
             std::thread::sleep((self.due - now).min(POLL_INTERVAL));
         }
     }
+}
+
+/// [`Pacer::quantum`] at `rate`.
+pub(super) fn quantum(rate: Rate, block: usize, min: usize) -> usize {
+    let bytes_in = |span| usize::try_from(rate.bytes_in(span)).unwrap_or(usize::MAX);
+    bytes_in(Span::from_millis(10)).max(min.min(bytes_in(Span::from_secs(1)))).clamp(1, block.max(1))
 }
 
 #[cfg(test)]

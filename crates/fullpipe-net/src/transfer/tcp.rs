@@ -5,7 +5,7 @@
 //! same reads 0.18 (4-kB pages make more fragments per segment); `MSG_ZEROCOPY` is copied on
 //! loopback.
 
-use super::{Budget, Meter, Pacer};
+use super::{Allowance, Meter, Pacer, is_excess};
 use fullpipe_kernel::socket;
 use fullpipe_units::Rate;
 use std::io::{self, Write};
@@ -20,34 +20,47 @@ pub const DEFAULT_SEND_BLOCK: usize = 1024 * 1024;
 /// Bytes discarded per system call.
 pub(crate) const DISCARD_BLOCK: usize = 4 * 1024 * 1024;
 
-/// Writes blocks of up to [`DEFAULT_SEND_BLOCK`] bytes, with pauses between them at a `rate`, until
-/// stopped, until the budget is exhausted, or until the socket fails. Setting `stop` ends a blocked
-/// write if the socket has a write timeout or is shut down afterwards.
+/// Writes blocks of up to [`DEFAULT_SEND_BLOCK`] bytes, with pauses between them at a `rate` and
+/// within them as the allowance requires, until stopped, until the budget is exhausted, or until the
+/// socket fails. Setting `stop` ends a blocked write if the socket has a write timeout or is shut
+/// down afterwards.
 ///
 /// # Errors
-/// Socket errors, unless `stop` was set before.
-pub fn send(
+/// Socket errors, unless `stop` was set before, or an exhausted budget that is a limit.
+pub(crate) fn send(
     mut socket: &TcpStream,
     block: usize,
     rate: Option<Rate>,
-    budget: Option<&Budget>,
+    allowance: Allowance<'_>,
     meter: &Meter,
     stop: &AtomicBool,
 ) -> io::Result<()> {
     let mut pace = Pacer::new(rate);
     let payload = &noise()[..block.min(DEFAULT_SEND_BLOCK)];
     loop {
-        let wanted = budget.map_or(payload.len() as u64, |b| b.reserve(payload.len() as u64)) as usize;
-        if wanted == 0 || !pace.wait(wanted, &mut || !stop.load(Relaxed)) {
+        let wanted = match allowance.budget {
+            None => payload.len(),
+            Some(budget) => match budget.reserve(payload.len() as u64) as usize {
+                0 => return budget.end(),
+                n => n,
+            },
+        };
+        if !pace.wait(wanted, &mut || !stop.load(Relaxed)) {
             return Ok(());
         }
-        let mut left = &payload[..wanted];
+        let (mut left, mut allowed) = (&payload[..wanted], 0);
         while !left.is_empty() {
-            match socket.write(left) {
+            if allowed == 0 {
+                allowed = allowance.send(left.len(), 1448, stop);
+                if allowed == 0 {
+                    return Ok(());
+                }
+            }
+            match socket.write(&left[..allowed]) {
                 Ok(0) => return Ok(()),
                 Ok(n) => {
                     meter.add_bytes(n as u64);
-                    left = &left[n..];
+                    (left, allowed) = (&left[n..], allowed - n);
                 }
                 Err(_) if stop.load(Relaxed) => return Ok(()),
                 Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
@@ -61,21 +74,27 @@ pub fn send(
 /// stopped, or until it fails.
 ///
 /// # Errors
-/// Socket errors, unless `stop` was set before.
-pub fn discard(stream: &TcpStream, rate: Option<Rate>, meter: &Meter, stop: &AtomicBool) -> io::Result<()> {
-    let mut pace = Pacer::new(rate);
-    let max = pace.quantum(DISCARD_BLOCK, 16 * 1024);
+/// Socket errors, unless `stop` was set before, or more bytes than the budget.
+pub(crate) fn discard(
+    stream: &TcpStream,
+    allowance: Allowance<'_>,
+    meter: &Meter,
+    stop: &AtomicBool,
+) -> io::Result<()> {
+    let receive = |max| socket::discard(stream, max);
     loop {
-        match socket::discard(stream, max) {
-            Ok(0) => return Ok(()),
-            Ok(n) => {
-                meter.add_bytes(n as u64);
-                if !pace.wait(n, &mut || !stop.load(Relaxed)) {
-                    return Ok(());
-                }
-            }
+        let received = if allowance.is_unlimited() {
+            receive(DISCARD_BLOCK).map(Some)
+        } else {
+            allowance.receive(stream, DISCARD_BLOCK, stop, receive)
+        };
+        match received {
+            Ok(None | Some(0)) => return Ok(()),
+            Ok(Some(n)) => meter.add_bytes(n as u64),
             Err(_) if stop.load(Relaxed) => return Ok(()),
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+            // What is readable is the end, and not more data.
+            Err(e) if is_excess(&e) && stream.peek(&mut [0]).is_ok_and(|n| n == 0) => return Ok(()),
             Err(e) => return Err(e),
         }
     }
@@ -100,6 +119,7 @@ pub fn noise() -> &'static [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transfer::{Budget, Lane};
     use std::net::{Shutdown, TcpListener};
     use std::time::{Duration, Instant};
 
@@ -116,10 +136,10 @@ mod tests {
         let budget = Budget::new(5_000_001);
         std::thread::scope(|s| {
             s.spawn(|| {
-                send(&a, 65_536, None, Some(&budget), &sent, &go).unwrap();
+                send(&a, 65_536, None, Allowance { budget: Some(&budget), lane: None }, &sent, &go).unwrap();
                 a.shutdown(Shutdown::Write).unwrap();
             });
-            discard(&b, None, &received, &go).unwrap();
+            discard(&b, Allowance::default(), &received, &go).unwrap();
         });
         assert_eq!((sent.bytes(), received.bytes()), (5_000_001, 5_000_001));
     }
@@ -130,7 +150,7 @@ mod tests {
         let (meter, stop) = (Meter::default(), AtomicBool::new(false));
         let began = Instant::now();
         std::thread::scope(|s| {
-            let sender = s.spawn(|| send(&a, DEFAULT_SEND_BLOCK, None, None, &meter, &stop));
+            let sender = s.spawn(|| send(&a, DEFAULT_SEND_BLOCK, None, Allowance::default(), &meter, &stop));
             while socket::unacked(&a) == 0 && meter.bytes() == 0 {
                 assert!(began.elapsed() < Duration::from_secs(60), "nothing was sent");
                 std::thread::sleep(Duration::from_millis(10));
@@ -147,10 +167,10 @@ mod tests {
     fn a_paced_reader_limits_its_sender() {
         let (a, b) = pair();
         let (sent, received, stop) = (Meter::default(), Meter::default(), AtomicBool::new(false));
-        let began = Instant::now();
+        let (began, lane) = (Instant::now(), Lane::new(Rate::from_bytes_per_sec(1_000_000)));
         std::thread::scope(|s| {
-            s.spawn(|| send(&a, 65_536, None, None, &sent, &stop));
-            s.spawn(|| discard(&b, Some(Rate::from_bytes_per_sec(1_000_000)), &received, &stop));
+            s.spawn(|| send(&a, 65_536, None, Allowance::default(), &sent, &stop));
+            s.spawn(|| discard(&b, Allowance { lane: Some(&lane), budget: None }, &received, &stop));
             std::thread::sleep(Duration::from_millis(500));
             stop.store(true, Relaxed);
             let _ = (a.shutdown(Shutdown::Both), b.shutdown(Shutdown::Both));
@@ -162,10 +182,56 @@ mod tests {
     }
 
     #[test]
+    fn no_byte_beyond_a_limit_is_sent_or_received() {
+        for of_sender in [true, false] {
+            let (pairs, limit) = ([pair(), pair()], Budget::limit(3_000_001));
+            let (sent, received, stop) = (Meter::default(), Meter::default(), AtomicBool::new(false));
+            let limited = Allowance { budget: Some(&limit), lane: None };
+            let [by_sender, by_receiver] =
+                if of_sender { [limited, Allowance::default()] } else { [Allowance::default(), limited] };
+            std::thread::scope(|s| {
+                let ends = pairs.each_ref().map(|(a, b)| {
+                    let (sent, received, stop) = (&sent, &received, &stop);
+                    let sender = s.spawn(move || {
+                        let sent = send(a, 65_536, None, by_sender, sent, stop);
+                        let _ = a.shutdown(Shutdown::Write);
+                        sent
+                    });
+                    let receiver = s.spawn(move || {
+                        let received = discard(b, by_receiver, received, stop);
+                        let _ = b.shutdown(Shutdown::Both);
+                        received
+                    });
+                    (sender, receiver)
+                });
+                for (sender, receiver) in ends {
+                    let (sent, received) = (sender.join().unwrap(), receiver.join().unwrap());
+                    let error = if of_sender { sent } else { received }.unwrap_err();
+                    assert!(is_excess(&error) && error.to_string() == "more than 3000001 bytes", "{error}");
+                }
+            });
+            assert_eq!(received.bytes(), 3_000_001);
+        }
+    }
+
+    #[test]
+    fn a_block_is_sent_no_faster_than_its_lane() {
+        let ((a, _b), lane) = (pair(), Lane::new(Rate::from_bytes_per_sec(100_000)));
+        let (meter, stop, began) = (Meter::default(), AtomicBool::new(false), Instant::now());
+        std::thread::scope(|s| {
+            s.spawn(|| send(&a, 1 << 20, None, Allowance { lane: Some(&lane), budget: None }, &meter, &stop));
+            std::thread::sleep(Duration::from_millis(200));
+            stop.store(true, Relaxed);
+        });
+        let most = 1e5 * began.elapsed().as_secs_f64() + 1448.0;
+        assert!(meter.bytes() > 1448 && meter.bytes() as f64 <= most, "{} of {most}", meter.bytes());
+    }
+
+    #[test]
     fn a_closed_peer_is_an_error() {
         let (a, b) = pair();
         drop(b);
         let (meter, stop) = (Meter::default(), AtomicBool::new(false));
-        assert!(send(&a, 65_536, None, None, &meter, &stop).is_err());
+        assert!(send(&a, 65_536, None, Allowance::default(), &meter, &stop).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! The two ends of a UDP stream.
 
-use super::{Budget, Meter, Pacer};
+use super::{Allowance, Meter, Pacer};
 use crate::iperf3::{MIN_UDP_BLOCK, UdpHeader};
 use fullpipe_units::Rate;
 use nix::errno::Errno;
@@ -20,13 +20,13 @@ fn wall_clock_us() -> u64 {
 /// budget is exhausted. A full device queue is not an error: the datagram is retried.
 ///
 /// # Errors
-/// Socket errors, unless `stop` was set before.
-pub fn send_datagrams(
+/// Socket errors, unless `stop` was set before, or an exhausted budget that is a limit.
+pub(crate) fn send_datagrams(
     socket: &UdpSocket,
     block: usize,
     wide: bool,
     rate: Option<Rate>,
-    budget: Option<&Budget>,
+    allowance: Allowance<'_>,
     meter: &Meter,
     stop: &AtomicBool,
 ) -> io::Result<()> {
@@ -34,7 +34,14 @@ pub fn send_datagrams(
     let mut datagram = vec![0x5a; block.max(MIN_UDP_BLOCK)];
     let mut number = 0;
     while pace.wait(datagram.len(), &mut || !stop.load(Relaxed)) {
-        if budget.is_some_and(|b| b.reserve(datagram.len() as u64) == 0) {
+        if let Some(budget) = allowance.budget
+            && budget.reserve(datagram.len() as u64) == 0
+        {
+            return budget.end();
+        }
+        if let Some(lane) = allowance.lane
+            && !lane.acquire(datagram.len(), &mut || !stop.load(Relaxed))
+        {
             return Ok(());
         }
         UdpHeader { sent_us: wall_clock_us(), number: number + 1 }.write(&mut datagram, wide);
@@ -64,14 +71,21 @@ pub fn send_datagrams(
 /// Counts datagrams, gaps in their numbers, and jitter until stopped.
 ///
 /// # Errors
-/// Socket errors, unless `stop` was set before.
-pub fn receive_datagrams(socket: &UdpSocket, wide: bool, meter: &Meter, stop: &AtomicBool) -> io::Result<()> {
+/// Socket errors, unless `stop` was set before, or a sender that exceeds its allowance.
+pub(crate) fn receive_datagrams(
+    socket: &UdpSocket,
+    wide: bool,
+    allowance: Allowance<'_>,
+    meter: &Meter,
+    stop: &AtomicBool,
+) -> io::Result<()> {
     socket.set_read_timeout(Some(POLL_INTERVAL))?;
     let mut datagram = vec![0; 65_536];
     let mut count = ReceiveStats::default();
     while !stop.load(Relaxed) {
         match socket.recv(&mut datagram) {
             Ok(n) => {
+                allowance.arrived(n)?;
                 // A repeated hello, or data of unknown origin.
                 let Some(header) = UdpHeader::parse(&datagram[..n], wide).filter(|_| n >= 12) else {
                     continue;
@@ -124,6 +138,7 @@ impl ReceiveStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transfer::Budget;
     use std::time::Instant;
 
     fn count(numbers: &[u64]) -> ReceiveStats {
@@ -167,7 +182,7 @@ mod tests {
         let (sent, received, stop) = (Meter::default(), Meter::default(), AtomicBool::new(false));
         let began = Instant::now();
         std::thread::scope(|s| {
-            s.spawn(|| receive_datagrams(&b, true, &received, &stop).unwrap());
+            s.spawn(|| receive_datagrams(&b, true, Allowance::default(), &received, &stop).unwrap());
             // No more than the receiver's buffer holds if it is not scheduled.
             let budget = Budget::new(50_000);
             send_datagrams(
@@ -175,7 +190,7 @@ mod tests {
                 1000,
                 true,
                 Some(Rate::from_bytes_per_sec(1_000_000)),
-                Some(&budget),
+                Allowance { budget: Some(&budget), lane: None },
                 &sent,
                 &stop,
             )

@@ -75,6 +75,10 @@ impl Running {
         self.events.lock().unwrap().clone()
     }
 
+    pub fn forget_events(&self) {
+        self.events.lock().unwrap().clear();
+    }
+
     /// Waits for an event of this kind and returns it as JSON.
     pub fn event(&self, kind: &str) -> serde_json::Value {
         let deadline = Instant::now() + PATIENCE;

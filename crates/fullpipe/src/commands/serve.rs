@@ -39,7 +39,7 @@ pub struct Args {
     /// Maximum number of streams per test and direction
     #[arg(long, default_value_t = 128, value_name = "N")]
     max_streams: u32,
-    /// Maximum rate per client and direction, such as `1gbit` [default: unlimited]
+    /// Maximum rate per address (per /64 for IPv6) and direction, such as `1gbit` [default: unlimited]
     #[arg(long, value_name = "RATE")]
     max_rate: Option<Rate>,
     /// Maximum duration of a test or transfer

@@ -2,14 +2,15 @@
 //! client, an exceeded limit or a server stop within a quarter of a second.
 
 use super::{Next, Refusal, bad, refusal};
+use crate::control::readable;
 use crate::http::RequestHead;
-use crate::server::{Shared, drain};
-use crate::transfer::Pacer;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::cell::RefCell;
-use std::io::{self, Read, Write};
+use crate::server::accounts::hung_up;
+use crate::server::limits::too_slow;
+use crate::server::{Account, Arrival, Shared, drain, receive};
+use crate::transfer::{Lane, Pacer};
+use fullpipe_kernel::socket;
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Maximum size of a request head.
@@ -28,35 +29,39 @@ pub(super) struct Connection<'a> {
     pub peer: SocketAddr,
     /// Received bytes that are not yet consumed.
     pub buffer: Vec<u8>,
-    /// Paces everything but requests at the allowed rate, from one request to the next.
-    pace: RefCell<Pacer>,
+    /// That of the client's address, if the rate is limited.
+    pub account: Option<&'a Account>,
 }
 
 impl<'a> Connection<'a> {
     pub fn new(
         shared: &'a Shared,
-        socket: &'a TcpStream,
+        arrival: &'a Arrival,
         peer: SocketAddr,
         opening: &[u8],
     ) -> io::Result<Connection<'a>> {
+        let (socket, account) = (&arrival.socket, arrival.account.as_deref());
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(POLL_INTERVAL))?;
         socket.set_write_timeout(Some(POLL_INTERVAL))?;
-        let pace = RefCell::new(Pacer::new(shared.config.limits.rate));
-        Ok(Connection { shared, socket, peer, buffer: opening.to_vec(), pace })
+        Ok(Connection { shared, socket, peer, buffer: opening.to_vec(), account })
     }
 
-    /// Reads more bytes; `false` at the end of the connection.
-    pub fn fill(&mut self, deadline: Instant) -> io::Result<bool> {
+    /// Reads more bytes; `false` at the end of the connection. Waiting for the allowed rate does not
+    /// count towards the deadline.
+    pub fn fill(&mut self, deadline: &mut Instant) -> io::Result<bool> {
         let mut piece = [0; 4096];
         loop {
             if self.shared.stopping() {
                 return Err(io::Error::other("the server is stopping"));
             }
-            if Instant::now() >= deadline {
+            if Instant::now() >= *deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            match (&mut &*self.socket).read(&mut piece) {
+            if !readable(self.socket, POLL_INTERVAL)? {
+                continue;
+            }
+            match receive(self.account, self.socket, &mut piece, deadline) {
                 Ok(0) => return Ok(false),
                 Ok(n) => {
                     self.buffer.extend_from_slice(&piece[..n]);
@@ -83,7 +88,7 @@ impl<'a> Connection<'a> {
                 return Err(refusal("431 Request Header Fields Too Large", why));
             }
             let was_empty = self.buffer.is_empty();
-            match self.fill(deadline) {
+            match self.fill(&mut deadline) {
                 Ok(true) if was_empty => deadline = Instant::now() + limits.handshake,
                 Ok(true) => {}
                 Ok(false) if was_empty => return Ok(None),
@@ -96,11 +101,15 @@ impl<'a> Connection<'a> {
 
     /// Writes a short message.
     pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let limits = &self.shared.config.limits;
-        let paced = limits.rate.map_or(0, |rate| rate.time_to_send(bytes.len() as u64).as_nanos());
-        let mut watch = Watch::new(self, limits.handshake + Duration::from_nanos(paced));
-        for piece in bytes.chunks(self.quantum(bytes.len().max(1), 1448)) {
-            self.wait(piece.len(), &mut watch)?;
+        let mut watch = Watch::new(self, self.shared.config.limits.handshake);
+        for piece in bytes.chunks(self.send_quantum(bytes.len())) {
+            if let Some(account) = self.account {
+                // Waiting for the allowed rate does not count towards the timeout.
+                let left = watch.until.saturating_duration_since(Instant::now());
+                watch.until += Duration::from_secs(u32::MAX.into());
+                watch.acquire(&account.sent, piece.len())?;
+                watch.until = Instant::now() + left;
+            }
             let mut left = piece;
             while !left.is_empty() {
                 let n = watch.write(left)?;
@@ -110,20 +119,9 @@ impl<'a> Connection<'a> {
         Ok(())
     }
 
-    /// [`Pacer::quantum`] at the allowed rate.
-    pub fn quantum(&self, block: usize, min: usize) -> usize {
-        self.pace.borrow().quantum(block, min)
-    }
-
-    /// Waits until `bytes` more are allowed.
-    pub fn wait(&self, bytes: usize, watch: &mut Watch<'_>) -> io::Result<()> {
-        watch.wait(&mut self.pace.borrow_mut(), bytes)
-    }
-
-    /// Waits until what was transferred is paid for. Without it, a transfer of a single block would
-    /// be free.
-    pub fn settle(&self) {
-        self.pace.borrow_mut().wait(0, &mut || !self.shared.stopping());
+    /// The size of pieces to send at the allowed rate.
+    pub fn send_quantum(&self, block: usize) -> usize {
+        self.account.map_or(block, |account| account.sent.quantum(block, 1448)).max(1)
     }
 
     pub fn refuse(&self, refusal: &Refusal, with_body: bool) -> io::Result<()> {
@@ -161,8 +159,7 @@ impl<'a> Connection<'a> {
 
     /// Closes so that the last response is not lost to a reset caused by unread bytes.
     pub fn close_gracefully(self) {
-        drain(self.shared, self.socket);
-        self.settle();
+        drain(self.shared, self.socket, self.account);
     }
 }
 
@@ -182,6 +179,12 @@ pub(super) struct Watch<'a> {
     socket: &'a TcpStream,
     until: Instant,
     moved_at: Instant,
+    /// Bytes of the body transferred, how many there were when the rate was last checked, and that
+    /// time.
+    body: u64,
+    checked: (u64, Instant),
+    /// Whether the body is sent, so that it can wait in the socket's buffer.
+    sends: bool,
     /// Time of the next check; checking more often would only cost system calls.
     next_check: Instant,
 }
@@ -194,8 +197,54 @@ impl<'a> Watch<'a> {
             socket: connection.socket,
             until: now + time,
             moved_at: now,
+            body: 0,
+            checked: (0, now),
+            sends: false,
             next_check: now,
         }
+    }
+
+    /// Watches a body in which least rates apply.
+    pub fn of_body(connection: &Connection<'a>, time: Duration, sends: bool) -> Watch<'a> {
+        Watch { sends, ..Watch::new(connection, time) }
+    }
+
+    /// Waits until the address may transfer `bytes` more.
+    pub fn acquire(&mut self, lane: &Lane, bytes: usize) -> io::Result<()> {
+        let mut ended = Ok(());
+        lane.acquire(bytes, &mut || {
+            ended = self.check();
+            ended.is_ok()
+        });
+        ended?;
+        self.moved();
+        Ok(())
+    }
+
+    /// Records bytes of the body.
+    ///
+    /// # Errors
+    /// If there were too few over an idle timeout.
+    pub fn transferred(&mut self, bytes: usize) -> io::Result<()> {
+        self.body += bytes as u64;
+        self.moved();
+        self.check_rate()
+    }
+
+    /// Fails below the least rate.
+    fn check_rate(&mut self) -> io::Result<()> {
+        let limits = &self.shared.config.limits;
+        if self.checked.1.elapsed() < limits.idle {
+            return Ok(());
+        }
+        // Bytes in a buffer are no progress.
+        let unacked = if self.sends { socket::unacked(self.socket) } else { 0 };
+        let total = self.body.saturating_sub(unacked);
+        if total.saturating_sub(self.checked.0) < self.shared.min_bytes() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, too_slow(limits)));
+        }
+        self.checked = (total, Instant::now());
+        Ok(())
     }
 
     /// Waits for a pacer.
@@ -228,7 +277,7 @@ impl<'a> Watch<'a> {
         if now > self.until {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "the time limit was exceeded"));
         }
-        if hung_up(self.socket) {
+        if hung_up(&self.socket) {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client closed the connection"));
         }
         Ok(())
@@ -259,12 +308,4 @@ impl<'a> Watch<'a> {
             }
         }
     }
-}
-
-/// Whether both directions of a connection are closed, or it was reset. A client that half-closed
-/// its end still reads.
-pub(super) fn hung_up(socket: &TcpStream) -> bool {
-    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
-    let ready = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0);
-    ready && fds[0].revents().is_some_and(|r| r.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
 }

@@ -1,11 +1,12 @@
 //! `GET /download`: sends bytes with the requested controller.
 
-use super::connection::{Connection, POLL_INTERVAL, SAME_ORIGIN, Watch, connection_field, hung_up, next};
+use super::connection::{Connection, POLL_INTERVAL, SAME_ORIGIN, Watch, connection_field, next};
 use super::{Event, Failed, MAX_SIZE, Next, Refusal, admit, bad, lock, rate, refusal};
 use crate::control::readable;
 use crate::http::RequestHead;
 use crate::iperf3::Cookie;
 use crate::sample::SocketSample;
+use crate::server::accounts::hung_up;
 use crate::transfer::{Pacer, noise};
 use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::{Bytes, Rate, Span};
@@ -98,7 +99,6 @@ fn send(
     let sent = body(connection, part, &mut done, &record);
     if sent.is_ok() {
         drain(connection);
-        connection.settle();
     }
     let sample = record.remember(done, true);
     let event = Event::new("download", Some(connection.peer))
@@ -118,17 +118,24 @@ fn send(
 
 fn body(connection: &Connection<'_>, part: Part, done: &mut u64, record: &Record<'_>) -> io::Result<()> {
     let mut pace = Pacer::new(part.rate);
-    let mut watch = Watch::new(connection, part.time);
+    let mut watch = Watch::of_body(connection, part.time, true);
     // A download repeats this block.
     let content = noise();
-    let piece = pace.quantum(connection.quantum(content.len(), 1448), 1448) as u64;
+    let piece = pace.quantum(connection.send_quantum(content.len()), 1448) as u64;
     let mut checked_at = Instant::now();
     while *done < part.length {
         let at = ((part.first + *done) % content.len() as u64) as usize;
         let end = (content.len() - at).min(piece.min(part.length - *done) as usize) + at;
         watch.wait(&mut pace, end - at)?;
-        connection.wait(end - at, &mut watch)?;
-        *done += watch.write(&content[at..end])? as u64;
+        if let Some(account) = connection.account {
+            watch.acquire(&account.sent, end - at)?;
+        }
+        let n = watch.write(&content[at..end])?;
+        if let Some(account) = connection.account {
+            account.sent.refund(end - at - n);
+        }
+        *done += n as u64;
+        watch.transferred(n)?;
         if checked_at.elapsed() > POLL_INTERVAL {
             checked_at = Instant::now();
             record.remember(*done, false);
@@ -143,7 +150,7 @@ fn drain(connection: &Connection<'_>) {
     while socket::unacked(connection.socket) > 0
         && Instant::now() < deadline
         && !connection.shared.stopping()
-        && !hung_up(connection.socket)
+        && !hung_up(&connection.socket)
     {
         // The next request, or the client closed.
         if readable(connection.socket, Duration::from_millis(2)).unwrap_or(true) {

@@ -17,13 +17,13 @@ mod upload;
 pub(super) use download::Transfers;
 
 use super::admission::Permit;
-use super::{Event, Shared, lock};
+use super::{Arrival, Event, MIN_BYTES_PER_SECOND, Shared, lock};
 use crate::http::{MessageError, RequestHead};
 use connection::Connection;
 use fullpipe_kernel::{local_name, tcp_info};
 use fullpipe_units::Rate;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 
 /// Maximum size.
 const MAX_SIZE: u64 = 1 << 53;
@@ -95,9 +95,9 @@ enum Next {
 }
 
 /// Serves requests until the client closes.
-pub(super) fn serve(shared: &Shared, socket: &TcpStream, peer: SocketAddr, opening: &[u8]) {
+pub(super) fn serve(shared: &Shared, arrival: &Arrival, peer: SocketAddr, opening: &[u8]) {
     let log = |kind, reason: String| shared.log(Event::new(kind, Some(peer)).with("reason", reason));
-    let mut connection = match Connection::new(shared, socket, peer, opening) {
+    let mut connection = match Connection::new(shared, arrival, peer, opening) {
         Ok(connection) => connection,
         Err(e) => return log("http_failed", e.to_string()),
     };
@@ -226,14 +226,17 @@ fn admit(connection: &Connection<'_>, request: &RequestHead) -> Result<Permit, R
     Ok(permit)
 }
 
-/// The requested rate; the allowed rate is kept by the connection.
+/// Least requested rate: twice the least rate of a transfer.
+const MIN_RATE: Rate = Rate::from_bytes_per_sec(2 * MIN_BYTES_PER_SECOND);
+
+/// The requested rate; the allowed rate is that of the address.
 fn rate(request: &RequestHead) -> Result<Option<Rate>, Refusal> {
     let asked = match request.parameter("rate") {
         Some(text) => Some(text.parse::<Rate>().map_err(|e| bad(format!("rate: {e}")))?),
         None => None,
     };
-    if asked == Some(Rate::ZERO) {
-        return Err(bad("rate: at least 8bit"));
+    if asked.is_some_and(|asked| asked < MIN_RATE) {
+        return Err(bad(format!("rate: at least {} bit/s", MIN_RATE.as_bits_per_sec())));
     }
     Ok(asked)
 }

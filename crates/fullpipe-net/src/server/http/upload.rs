@@ -1,7 +1,8 @@
 //! `PUT /upload`: counts and discards any body.
 
-use super::connection::{Connection, Watch};
+use super::connection::{Connection, POLL_INTERVAL, Watch};
 use super::{Event, Failed, MAX_SIZE, Next, admit, bad, rate, refusal};
+use crate::control::readable;
 use crate::http::{Chunked, Framing, MessageError, RequestHead, Step};
 use crate::transfer::{DISCARD_BLOCK, Pacer};
 use fullpipe_kernel::socket;
@@ -24,15 +25,13 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
         connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
     let began = Instant::now();
-    let watch = Watch::new(connection, Duration::from_secs(limits.seconds.into()));
-    let mut body =
-        Body { connection, watch, pace: Pacer::new(rate), received: 0, blocked: Duration::ZERO, recent: 0 };
+    let watch = Watch::of_body(connection, Duration::from_secs(limits.seconds.into()), false);
+    let mut body = Body { connection, watch, pace: Pacer::new(rate), received: 0 };
     let taken = match request.framing {
         Framing::Chunked => body.chunks(max),
         Framing::Length(length) => body.receive(length).map_err(Failed::Broken),
         Framing::Open => Err(bad("body without framing").into()),
     };
-    body.connection.settle();
     let (bytes, seconds) = (body.received, began.elapsed().as_secs_f64());
     let event = Event::new("upload", Some(connection.peer)).with("seconds", seconds).with("bytes", bytes);
     connection.shared.log(match &taken {
@@ -54,16 +53,10 @@ struct Body<'c, 'a> {
     /// At the requested rate.
     pace: Pacer,
     received: u64,
-    /// Time spent waiting for the client, and bytes received, since its pace was last checked.
-    blocked: Duration,
-    recent: u64,
 }
 
 /// Bytes of chunk framing allowed at first, and for each byte of data.
 const FRAMING: [u64; 2] = [64 * 1024, 8];
-/// Clients that send fewer bytes per second, while nothing but the client limits the upload, are
-/// dropped: each holds a place.
-const MIN_BYTES_PER_SECOND: u64 = 64;
 
 impl Body<'_, '_> {
     /// Receives `length` bytes, the first of which may be buffered.
@@ -80,46 +73,46 @@ impl Body<'_, '_> {
             };
             left -= n as u64;
             self.received += n as u64;
-            self.recent += n as u64;
             self.watch.wait(&mut self.pace, n)?;
-            self.connection.wait(n, &mut self.watch)?;
+            self.watch.transferred(n)?;
         }
         Ok(())
     }
 
     /// Discards up to `max` bytes from the socket without copying them.
     fn discard(&mut self, max: u64) -> io::Result<usize> {
-        let allowed = self.connection.quantum(DISCARD_BLOCK, 16 * 1024);
-        let max = max.min(self.pace.quantum(allowed, 16 * 1024) as u64) as usize;
-        let began = Instant::now();
+        let socket = self.connection.socket;
+        let max = self.pace.quantum(DISCARD_BLOCK, 16 * 1024).min(usize::try_from(max).unwrap_or(usize::MAX));
         loop {
-            match socket::discard(self.connection.socket, max) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => {
-                    self.check_pace(began.elapsed())?;
+            if let Some(account) = self.connection.account {
+                if !readable(socket, POLL_INTERVAL)? {
+                    self.watch.check_idle()?;
+                    continue;
+                }
+                let max = account.received.quantum(max, 16 * 1024);
+                self.watch.acquire(&account.received, max)?;
+                let discarded = socket::discard(socket, max);
+                account.received.refund(max - discarded.as_ref().map_or(0, |n| *n));
+                if let Some(n) = self.result(discarded)? {
                     return Ok(n);
                 }
-                Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                    self.watch.check_idle()?;
-                }
-                Err(e) => return Err(e),
+            } else if let Some(n) = self.result(socket::discard(socket, max))? {
+                return Ok(n);
             }
         }
     }
 
-    /// Fails if the client is too slow: no progress for the idle limit is an error as well.
-    fn check_pace(&mut self, blocked: Duration) -> io::Result<()> {
-        let idle = self.connection.shared.config.limits.idle;
-        self.blocked += blocked;
-        if self.blocked < idle {
-            return Ok(());
+    /// `None` if there was no data yet.
+    fn result(&mut self, discarded: io::Result<usize>) -> io::Result<Option<usize>> {
+        match discarded {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => Ok(Some(n)),
+            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                self.watch.check_idle()?;
+                Ok(None)
+            }
+            Err(e) => Err(e),
         }
-        if (self.recent as f64) < MIN_BYTES_PER_SECOND as f64 * idle.as_secs_f64() {
-            let why = format!("less than {MIN_BYTES_PER_SECOND} bytes per second for {idle:?}");
-            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
-        }
-        (self.blocked, self.recent) = (Duration::ZERO, 0);
-        Ok(())
     }
 
     /// Receives chunks until the last.
@@ -134,7 +127,6 @@ impl Body<'_, '_> {
                     if framing > FRAMING[0] + FRAMING[1].saturating_mul(self.received) {
                         return Err(bad("more chunk framing than data").into());
                     }
-                    self.connection.wait(n, &mut self.watch)?;
                 }
                 Step::Data(n) => {
                     self.receive(n)?;
@@ -142,12 +134,11 @@ impl Body<'_, '_> {
                 }
                 Step::NeedMore => {
                     self.watch.check_idle()?;
-                    let began = Instant::now();
-                    if !self.connection.fill(began + self.connection.shared.config.limits.idle)? {
+                    let mut deadline = Instant::now() + self.connection.shared.config.limits.idle;
+                    if !self.connection.fill(&mut deadline)? {
                         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
                     }
-                    self.check_pace(began.elapsed())?;
-                    self.watch.moved();
+                    self.watch.transferred(0)?;
                 }
                 Step::Done => return Ok(()),
             }

@@ -3,16 +3,16 @@
 mod stream;
 mod transfer;
 
-use super::{Arrival, Event, Shared, Waiting, admission, drain, lock, udp};
-use crate::control::{Control, ControlError};
+use super::{Arrival, Event, Shared, Waiting, admission, drain, lock, receive, udp};
+use crate::control::{Control, ControlError, readable};
 use crate::diagnose::setting;
 use crate::iperf3::{Cookie, MAX_PARAMS, Params, Protocol, ServerError, State, extension, stream_id};
 use crate::transfer::{Endpoint, Transport};
 use fullpipe_kernel::{socket, tcp_info};
 use serde_json::json;
 use std::collections::hash_map::Entry;
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use stream::Stream;
@@ -52,7 +52,7 @@ fn refuse(code: ServerError, why: impl Into<String>) -> SessionError {
 pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie: Cookie) {
     let event = |kind| Event::new(kind, Some(peer));
     let control = match Control::new(arrival.socket) {
-        Ok(control) => control,
+        Ok(control) => control.with_account(arrival.account),
         Err(e) => return shared.log(event("test_failed").with("reason", e.to_string())),
     };
     let _permit = match shared.clients.acquire(peer.ip()) {
@@ -72,7 +72,7 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie:
                 }
                 None => {}
             }
-            drain(shared, control.socket());
+            drain(shared, control.socket(), control.account());
             shared.log(event("test_failed").with("reason", e.to_string()));
         }
     }
@@ -80,7 +80,8 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie:
 }
 
 /// Echoes probes until the test or the client is gone.
-pub(super) fn echo(shared: &Shared, socket: &TcpStream, cookie: &Cookie) {
+pub(super) fn echo(shared: &Shared, arrival: &Arrival, cookie: &Cookie) {
+    let (socket, account) = (&arrival.socket, arrival.account.as_deref());
     let began = Instant::now();
     let _ = socket.set_nodelay(true);
     let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
@@ -88,13 +89,22 @@ pub(super) fn echo(shared: &Shared, socket: &TcpStream, cookie: &Cookie) {
     let mut probe = [0; extension::PROBE_LEN];
     let mut filled = 0;
     while !shared.stopping() && lock(&shared.waiting).contains_key(cookie) {
-        match (&mut &*socket).read(&mut probe[filled..]) {
+        match readable(socket, Duration::from_secs(1)) {
+            Ok(true) => {}
+            Ok(false) => continue,
+            Err(_) => return,
+        }
+        // Waiting for the account must not end the connection: it has no deadline.
+        match receive(account, socket, &mut probe[filled..], &mut Instant::now()) {
             Ok(0) => return,
             Ok(n) => filled += n,
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => return,
         }
         if filled == probe.len() {
+            if account.is_some_and(|account| !account.send_message(probe.len(), socket)) {
+                return;
+            }
             probe[8..].copy_from_slice(&(began.elapsed().as_nanos() as u64).to_be_bytes());
             if (&mut &*socket).write_all(&probe).is_err() {
                 return;
@@ -209,7 +219,12 @@ impl Session<'_> {
             let why = format!("UDP without a rate limit requested, {rate} allowed");
             return Err(refuse(ServerError::TOTAL_RATE, why));
         }
-        if let (Some(max), Some(asked)) = (limits.bytes, params.byte_budget())
+        let asked = params.byte_budget().map(|bytes| match params.protocol {
+            Protocol::Tcp => bytes,
+            // The last datagram is sent whole.
+            Protocol::Udp => bytes.next_multiple_of(params.block.into()),
+        });
+        if let (Some(max), Some(asked)) = (limits.bytes, asked)
             && asked > max
         {
             return Err(refuse(ServerError::PARAMS, format!("{asked} bytes requested, {max} allowed")));

@@ -2,7 +2,7 @@
 
 use crate::iperf3::Params;
 use crate::server::admission::Permit;
-use crate::transfer::{Budget, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
+use crate::transfer::{Allowance, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
 use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::Rate;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -23,13 +23,7 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    pub fn run(
-        &self,
-        params: &Params,
-        cap: Option<Rate>,
-        budget: Option<&Budget>,
-        stop: &AtomicBool,
-    ) -> io::Result<()> {
+    pub fn run(&self, params: &Params, allowance: Allowance<'_>, stop: &AtomicBool) -> io::Result<()> {
         let asked = (params.rate > 0).then(|| Rate::from_bits_per_sec(params.rate));
         // iperf3's default block size for TCP was not chosen by the user.
         let chosen = params.block != crate::iperf3::DEFAULT_TCP_BLOCK;
@@ -43,11 +37,10 @@ impl Stream {
                 DEFAULT_SEND_BLOCK
             },
             whole_blocks,
-            rate: asked.into_iter().chain(cap).min(),
-            cap,
+            rate: asked,
             wide: params.udp_counters_64bit,
         };
-        self.endpoint.run(&options, budget, stop)
+        self.endpoint.run(&options, allowance, stop)
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::stream::Stream;
 use super::{Session, SessionError, direction, refuse};
-use crate::control::ControlError;
-use crate::iperf3::{MAX_RESULTS, Params, Protocol, Results, ServerError, State, extension};
-use crate::server::Event;
-use crate::transfer::{Budget, Counters, CpuClock, Measurement};
-use fullpipe_units::{Rate, Span};
+use crate::control::{ControlError, extension as extension_message};
+use crate::iperf3::{Params, Protocol, Results, ServerError, State, extension, max_results};
+use crate::server::limits::too_slow;
+use crate::server::{Event, Limits};
+use crate::transfer::{Allowance, Budget, Counters, CpuClock, Measurement, is_excess};
 use serde_json::json;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -18,13 +19,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum pause while waiting for data in flight at the end of a test bounded by bytes.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// With a maximum rate, reports use at most the inverse of this share of it, unless the reports of
+/// other tests of the address do.
+const REPORTS_SHARE: u64 = 100;
+/// No report is sent if the client's address is behind its rate by more than this.
+const MAX_REPORTS_BEHIND: Duration = Duration::from_millis(250);
+
 impl Session<'_> {
     pub(super) fn transfer(&self, params: &Params, streams: &[Stream]) -> Result<Event, SessionError> {
         let limits = &self.shared.config.limits;
         let stop = AtomicBool::new(false);
-        let budget = params.byte_budget().map(Budget::new);
-        let cap =
-            limits.rate.map(|r| Rate::from_bytes_per_sec(r.as_bytes_per_sec() / u64::from(params.parallel)));
+        let budgets = Budgets::new(params, limits);
+        let excess = OnceLock::new();
         let abort = params.extension.as_ref().is_some_and(|e| e.abort);
         let cpu = CpuClock::start();
         self.control.write_state(State::TestStart, "starting")?;
@@ -32,12 +38,16 @@ impl Session<'_> {
         let began = Instant::now();
         let (measured, end) = std::thread::scope(|scope| {
             for stream in streams {
-                let (stop, budget) = (&stop, budget.as_ref());
+                let (stop, excess, allowance) = (&stop, &excess, self.allowance(&budgets, stream));
                 let spawned =
                     std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, move || {
-                        // A failed stream is handled by the control connection and the idle
+                        // Another failure is handled by the control connection and the idle
                         // timeout.
-                        let _ = stream.run(params, cap, budget, stop);
+                        if let Err(e) = stream.run(params, allowance, stop)
+                            && is_excess(&e)
+                        {
+                            let _ = excess.set(e.to_string());
+                        }
                     });
                 if let Err(e) = spawned {
                     stop.store(true, Relaxed);
@@ -45,7 +55,7 @@ impl Session<'_> {
                     return (Err(refuse(ServerError::STREAM_ACCEPT, e.to_string())), Vec::new());
                 }
             }
-            let monitored = Monitor::new(self, params, streams, began).run(budget.as_ref());
+            let monitored = Monitor::new(self, params, streams, &excess, began).run(budgets.sent.as_ref());
             let end = counters(streams);
             stop.store(true, Relaxed);
             streams.iter().for_each(|s| s.endpoint.shut_down(abort));
@@ -53,6 +63,16 @@ impl Session<'_> {
         });
         let (from, seconds): (Vec<Counters>, f64) = measured?;
         self.exchange(params, streams, &Measurement { from, end, seconds, cpu: cpu.percent() })
+    }
+
+    /// What a stream may transfer.
+    fn allowance<'a>(&'a self, budgets: &'a Budgets, stream: &Stream) -> Allowance<'a> {
+        let account = self.control.account();
+        if stream.endpoint.sends {
+            Allowance { lane: account.map(|account| &account.sent), budget: budgets.sent.as_ref() }
+        } else {
+            Allowance { lane: account.map(|account| &account.received), budget: budgets.received.as_ref() }
+        }
     }
 
     /// Exchanges results with the client and returns the event to log.
@@ -88,7 +108,7 @@ impl Session<'_> {
         let server_output = params.get_server_output.then(|| format!("{event}\n"));
         let results = Results { server_output, ..results };
         self.control.write_state(State::ExchangeResults, "requesting results")?;
-        let theirs = self.control.read_text(MAX_RESULTS, "reading the results", handshake)?;
+        let theirs = self.control.read_text(max_results(streams.len()), "reading the results", handshake)?;
         Results::parse(&theirs).map_err(|e| refuse(ServerError::RESULTS, e.to_string()))?;
         self.control.write_text(&results.to_json(), "sending the results")?;
         self.control.write_state(State::DisplayResults, "sending the results")?;
@@ -98,11 +118,31 @@ impl Session<'_> {
     }
 }
 
+/// The bytes of a test in each direction.
+struct Budgets {
+    sent: Option<Budget>,
+    received: Option<Budget>,
+}
+
+impl Budgets {
+    fn new(params: &Params, limits: &Limits) -> Budgets {
+        let limit = limits.bytes.map(|max| match params.protocol {
+            Protocol::Tcp => Budget::limit(max),
+            Protocol::Udp => Budget::limit_in_blocks(max, params.block.into()),
+        });
+        // A requested number of bytes is at most the limit.
+        let sent = params.byte_budget().map(Budget::new).or(limit);
+        Budgets { sent, received: limits.bytes.map(Budget::limit) }
+    }
+}
+
 /// Monitors a running test at the server.
 struct Monitor<'a> {
     session: &'a Session<'a>,
     params: &'a Params,
     streams: &'a [Stream],
+    /// How a stream exceeded its allowance.
+    excess: &'a OnceLock<String>,
     began: Instant,
     /// Counters at the end of the omitted seconds, and its time.
     from: Option<(Vec<Counters>, Instant)>,
@@ -110,10 +150,18 @@ struct Monitor<'a> {
     next_report: Option<Instant>,
     /// Bytes transferred, and the time of the last progress.
     moved: (u64, Instant),
+    /// Bytes transferred, and the time, when the rate was last checked.
+    checked: (u64, Instant),
 }
 
 impl<'a> Monitor<'a> {
-    fn new(session: &'a Session<'a>, params: &'a Params, streams: &'a [Stream], began: Instant) -> Self {
+    fn new(
+        session: &'a Session<'a>,
+        params: &'a Params,
+        streams: &'a [Stream],
+        excess: &'a OnceLock<String>,
+        began: Instant,
+    ) -> Self {
         let report_every = params
             .extension
             .as_ref()
@@ -123,11 +171,13 @@ impl<'a> Monitor<'a> {
             session,
             params,
             streams,
+            excess,
             began,
             from: (params.omit == 0).then(|| (vec![Counters::default(); streams.len()], began)),
             report_every,
             next_report: report_every.map(|every| began + every),
             moved: (0, began),
+            checked: (0, began),
         }
     }
 
@@ -197,8 +247,13 @@ impl<'a> Monitor<'a> {
         if let (Some(at), Some(every)) = (self.next_report, self.report_every)
             && now >= at
         {
-            self.next_report = Some((at + every).max(now));
-            self.report()?;
+            let bytes = self.report()?;
+            // On a slow path they leave the rate to the data.
+            let account = self.session.control.account();
+            let pause = account.map_or(0, |account| {
+                account.sent.rate().time_to_send(bytes.saturating_mul(REPORTS_SHARE)).as_nanos()
+            });
+            self.next_report = Some((at + every).max(now + Duration::from_nanos(pause)));
         }
         self.check(now)
     }
@@ -210,23 +265,19 @@ impl<'a> Monitor<'a> {
         if total != self.moved.0 {
             self.moved = (total, now);
         }
-        let (total, moved_at) = self.moved;
-        if now - moved_at > limits.idle {
+        if now - self.moved.1 > limits.idle {
             return Err(refuse(ServerError::NO_DATA, format!("no progress for {:?}", limits.idle)));
         }
-        if let Some(max) = limits.bytes
-            && total > max.saturating_mul(if params.bidirectional { 2 } else { 1 })
-        {
-            return Err(refuse(ServerError::TOTAL_RATE, format!("more than {max} bytes")));
+        if let Some(how) = self.excess.get() {
+            return Err(refuse(ServerError::TOTAL_RATE, how.clone()));
         }
-        if params.protocol == Protocol::Udp
-            && let Some(rate) = limits.rate
-        {
-            let came: u64 =
-                self.streams.iter().filter(|s| !s.endpoint.sends).map(|s| s.endpoint.meter.bytes()).sum();
-            if came > allowed_by_now(rate, now - self.began) {
-                return Err(refuse(ServerError::TOTAL_RATE, format!("the client sends more than {rate}")));
+        if now - self.checked.1 >= limits.idle {
+            // Acknowledged bytes, as far as possible: those in a buffer are no progress.
+            let total: u64 = self.streams.iter().map(|s| s.endpoint.progress()).sum();
+            if total.saturating_sub(self.checked.0) < self.session.shared.min_bytes() {
+                return Err(refuse(ServerError::NO_DATA, too_slow(limits)));
             }
+            self.checked = (total, now);
         }
         let bounded = params.byte_budget().is_some();
         let seconds = if bounded { limits.seconds } else { params.seconds + params.omit };
@@ -236,23 +287,21 @@ impl<'a> Monitor<'a> {
         Ok(())
     }
 
-    /// Reports the sending sockets to a fullpipe client.
-    fn report(&self) -> Result<(), SessionError> {
+    /// Reports the sending sockets to a fullpipe client, unless its address has no rate left, and
+    /// returns the size of the report.
+    fn report(&self) -> Result<u64, SessionError> {
         let senders = self.streams.iter().map(|s| &s.endpoint).filter(|endpoint| endpoint.sends);
         let sockets =
             senders.filter_map(|endpoint| endpoint.sample().map(|sample| (endpoint.id, sample))).collect();
         let report = extension::Report { seconds: self.began.elapsed().as_secs_f64(), sockets };
-        Ok(self.session.control.write_extension(&json!(report), "reporting")?)
+        let (control, message) = (self.session.control, extension_message(&json!(report)));
+        if control.account().is_none_or(|account| account.sent.charge(message.len(), MAX_REPORTS_BEHIND)) {
+            control.write_now(&message, "reporting")?;
+        }
+        Ok(message.len() as u64)
     }
 }
 
 fn counters(streams: &[Stream]) -> Vec<Counters> {
     streams.iter().map(|s| s.endpoint.counters()).collect()
-}
-
-/// The bytes a client at `rate` can have sent: a tenth more for its own clock, plus one second for
-/// queues on the path.
-fn allowed_by_now(rate: Rate, elapsed: Duration) -> u64 {
-    let bytes = rate.bytes_in(Span::from_nanos(elapsed.as_nanos() as u64));
-    bytes.saturating_add(bytes / 10).saturating_add(rate.as_bytes_per_sec())
 }
