@@ -165,11 +165,12 @@ pub(crate) fn lock_within(
 pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Options<'_>) -> Result<Applied> {
     let _lock = lock(host, &format!("apply {}", request.controller))?;
     let mut known = store.load(host)?;
+    let mut expired = Vec::new();
     if let Some(journal) =
         known.take_if(|j| j.trial.as_ref().is_some_and(|t| t.remaining(host.clock()).is_none()))
     {
-        let options = revert::Options { force: true, ..Default::default() };
-        revert::undo(host, store, &journal, Selection::Apply, &options)?;
+        let options = revert::Options::automatic();
+        expired = revert::undo(host, store, &journal, Selection::Apply, &options)?.exceptions();
         known = store.load(host)?;
     }
     // A canary is rolled back before the controller becomes the default for all connections.
@@ -179,7 +180,7 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
         revert::undo(host, store, &journal, Selection::Apply, &revert::Options::default())?;
         known = store.load(host)?;
     }
-    let journal = match known {
+    let mut journal = match known {
         Some(journal) if journal.plan.has_apply() => {
             extend(host, store, resume(host, journal, request, options)?, request, options)?
         }
@@ -192,6 +193,7 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
             begin(host, store, known, plan)?
         }
     };
+    store.renumber(host, &mut journal)?;
     let write = |record| {
         store.append(host, &record).map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))
     };
@@ -204,7 +206,7 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
                 Error::io("cannot start the process that rolls back an unconfirmed change", &e)
             })?;
         }
-        let made = perform_steps(host, store, &journal.plan, part)?;
+        let made = perform_steps(host, store, &journal.plan, part, options.force)?;
         let (observed, warnings) = verify(host, &journal.plan, part)?;
         if journal.phase != Phase::Applied {
             write(Record::Applied)?;
@@ -217,9 +219,11 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
     })();
     match attempt {
         Ok((made, observed, warnings)) => {
-            Ok(Applied { plan: journal.plan, made, observed, warnings, on_trial: on_trial.is_some() })
+            let plan = journal.plan.without_progress();
+            let warnings = [expired, warnings].concat();
+            Ok(Applied { plan, made, observed, warnings, on_trial: on_trial.is_some() })
         }
-        Err(error) => Err(back_out(host, store, &journal, &error)),
+        Err(error) => Err(back_out(host, store, &error)),
     }
 }
 
@@ -234,6 +238,7 @@ pub(crate) fn refuse_unsafe_files(host: &dyn Host, steps: &[Step]) -> Result<()>
     };
     let paths: Vec<String> = steps.iter().filter_map(path).collect();
     paths.iter().try_for_each(|path| plan::refuse_hard_links(host, path))?;
+    paths.iter().try_for_each(|path| plan::refuse_privileged_file(host, path))?;
     match paths.iter().find_map(|path| plan::has_temporary(host, path)) {
         None => Ok(()),
         Some(name) => Err(Error::check(format_args!(
@@ -245,8 +250,9 @@ pub(crate) fn refuse_unsafe_files(host: &dyn Host, steps: &[Step]) -> Result<()>
 }
 
 /// Writes a plan to the journal, beside the assignments of loaded controllers.
-fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, plan: Plan) -> Result<Journal> {
+fn begin(host: &dyn Host, store: &Store, known: Option<Journal>, mut plan: Plan) -> Result<Journal> {
     refuse_unsafe_files(host, &plan.steps)?;
+    plan.steps = plan.steps.into_iter().map(Step::pending).collect();
     let written = match known {
         None => store.begin(host, &plan, None, now()),
         Some(mut journal) => {
@@ -373,7 +379,7 @@ fn extend(
         return Ok(journal);
     }
     refuse_unsafe_files(host, &new)?;
-    journal.plan.steps.extend(new);
+    journal.plan.steps.extend(new.into_iter().map(Step::pending));
     journal.plan.notes = plan.notes;
     journal.phase = Phase::Applying;
     store
@@ -388,37 +394,61 @@ fn holds(host: &dyn Host, plan: &Plan) -> bool {
 }
 
 /// Performs the steps of an apply that are not in place yet.
-pub(crate) fn perform_steps(host: &dyn Host, store: &Store, plan: &Plan, part: Part) -> Result<usize> {
+pub(crate) fn perform_steps(
+    host: &dyn Host,
+    store: &Store,
+    plan: &Plan,
+    part: Part,
+    overwrite: bool,
+) -> Result<usize> {
     let numbers = part.apply_steps(plan);
-    make_steps(host, store, plan, &numbers, &|change| change.perform(host))
+    make_steps(host, store, plan, &numbers, overwrite, &|change, force| change.perform(host, force))
 }
 
-/// Performs those of the numbered steps that are not in place yet, each with `perform`.
+/// The error for an object that is neither as it was when it was planned, nor as it should become.
+fn changed_meanwhile(title: &str, now: &str) -> Error {
+    Error::check(format_args!(
+        "{title} was changed by another program since the change was planned (now: {now}), and fullpipe does \
+         not overwrite it: try again"
+    ))
+}
+
+/// Performs those of the numbered steps that are not in place yet, each with `perform`. With
+/// `overwrite`, steps that were in place earlier are set again whatever their objects are now. A
+/// pending step is planned from another state, which a rollback would restore.
 pub(crate) fn make_steps(
     host: &dyn Host,
     store: &Store,
     plan: &Plan,
     numbers: &[usize],
-    perform: &dyn Fn(&Change) -> io::Result<()>,
+    overwrite: bool,
+    perform: &dyn Fn(&Change, bool) -> io::Result<()>,
 ) -> Result<usize> {
     let mut made = 0;
     for &i in numbers {
         let step = &plan.steps[i];
         let title = step.change.title();
         let standing = plan.state(host, i).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
-        if standing == StepState::After {
-            continue;
-        }
-        if standing == StepState::Gone {
-            return Err(Error::check(format_args!("{title} no longer exists")));
-        }
         let write = |record| {
             store
                 .append(host, &record)
                 .map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))
         };
+        let overwrite = overwrite && !step.is_pending;
+        match standing {
+            StepState::After => {
+                // A side effect of an earlier step, to be rolled back with it.
+                if step.is_pending && step.change.is_live() {
+                    write(Record::Done(i))?;
+                }
+                continue;
+            }
+            StepState::Gone => return Err(Error::check(format_args!("{title} no longer exists"))),
+            StepState::Other(now) if !overwrite => return Err(changed_meanwhile(&title, &now)),
+            StepState::Before | StepState::Partial | StepState::Other(_) => {}
+        }
         write(Record::Doing(i))?;
-        perform(&step.change).map_err(|e| {
+        perform(&step.change, overwrite).map_err(|e| {
             let what = match &step.change {
                 Change::Packages { release, .. } => format!("Linux {release} could not be installed"),
                 change => format!("cannot set {title} to {}", change.wanted()),
@@ -481,13 +511,12 @@ pub(crate) fn read_back(host: &dyn Host, plan: &Plan, numbers: &[usize]) -> Resu
 }
 
 /// Rolls everything back after `error`, and reports whether that succeeded.
-pub(crate) fn back_out(host: &dyn Host, store: &Store, journal: &Journal, error: &Error) -> Error {
+pub(crate) fn back_out(host: &dyn Host, store: &Store, error: &Error) -> Error {
     let facts = Facts::gather(host);
     let hint =
         if facts.scope.read_only { " (/proc/sys is read-only here: run fullpipe on the host)" } else { "" };
-    let options = revert::Options { force: true, ..Default::default() };
-    match revert::undo(host, store, journal, Selection::Apply, &options) {
-        Ok(_) => Error::check(format_args!("{error}{hint}; everything was rolled back")),
+    match revert::roll_back(host, store, Selection::Apply) {
+        Ok(reverted) => Error::check(format_args!("{error}{hint}; {}", reverted.summary())),
         Err(undo) => Error::check(format_args!(
             "{error}{hint}; the rollback failed too: {undo}; {} shows the state, {} completes the rollback",
             facts.identity.command("status"),

@@ -14,7 +14,7 @@ use crate::journal::{Journal, Phase, Record, Store};
 use crate::net::{KeyedRoute, MAIN_TABLE, RouteController, destination};
 use crate::plan::{
     ALLOWED, BootFiles, CONTROLLER, Change, ControllerUnit, FileState, Plan, Step, StepState, Use,
-    controller_changes, tidy, unit_name, unit_path,
+    controller_changes, refuse_writable_program, tidy, unit_name, unit_path,
 };
 use crate::revert::{self, Outcome, Reverted, Selection, fallback_default};
 use std::io;
@@ -102,7 +102,7 @@ pub fn check_boot(host: &dyn Host, unit: &ControllerUnit<'_>) -> Result<()> {
             scope.describe()
         )));
     }
-    Ok(())
+    refuse_writable_program(host, unit.program)
 }
 
 /// Assigns a loaded controller, or leaves the host unchanged. Settings already in place are not
@@ -130,8 +130,10 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
     let first = plan.steps.len();
     let boot = host.clock().boot();
     for step in wanted(host, request, numbers.is_empty())? {
-        plan.steps
-            .push(Step { part_of: Some(Use { controller: controller.clone(), boot: boot.clone() }), ..step });
+        plan.steps.push(
+            Step { part_of: Some(Use { controller: controller.clone(), boot: boot.clone() }), ..step }
+                .pending(),
+        );
     }
     refuse_unsafe_files(host, &plan.steps[first..])?;
     let is_new = plan.steps.len() > first;
@@ -141,7 +143,7 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
     }
     let cannot_write = |e: io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     let cannot_remove = |e: io::Error| Error::io(format_args!("cannot remove {}", store.path()), &e);
-    let journal = match known {
+    let mut journal = match known {
         None if !is_new => return Ok(Vec::new()),
         Some(journal) if plan.is_empty() => {
             return store.end(host, &journal).map(|()| Vec::new()).map_err(cannot_remove);
@@ -161,11 +163,12 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
             journal
         }
     };
-    let perform = |change: &Change| match (change, &request.cgroup) {
+    store.renumber(host, &mut journal)?;
+    let perform = |change: &Change, overwrite: bool| match (change, &request.cgroup) {
         (Change::Cgroup { .. }, Some(cgroup)) => (cgroup.attach)(),
-        _ => change.perform(host),
+        _ => change.perform(host, overwrite),
     };
-    let attempt = make_steps(host, store, &journal.plan, &numbers, &perform)
+    let attempt = make_steps(host, store, &journal.plan, &numbers, true, &perform)
         .and_then(|_| read_back(host, &journal.plan, &numbers))
         .and_then(|()| {
             if request.default && !journal.plan.divides() {
@@ -173,21 +176,23 @@ pub(crate) fn assign_steps(host: &dyn Host, store: &Store, request: &Request<'_>
             }
             if is_new { store.append(host, &Record::Applied).map_err(cannot_write) } else { Ok(()) }
         });
-    attempt.map(|()| journal.plan.steps[first..].to_vec()).map_err(|error| {
-        let options = revert::Options { force: true, ..Default::default() };
-        let undone = revert::undo(host, store, &journal, Selection::Latest(first), &options);
+    let made = attempt.map_err(|error| {
+        let undone = revert::roll_back(host, store, Selection::Latest(first));
         let again = numbers.iter().filter(|number| **number < first);
         let steps_to_repeat =
-            again.clone().rev().try_for_each(|number| journal.plan.steps[*number].change.undo(host));
-        match undone.and(steps_to_repeat.map_err(|e| Error::io("cannot restore the default", &e))) {
-            Ok(()) => error,
+            again.clone().rev().try_for_each(|number| journal.plan.steps[*number].change.undo(host, false));
+        let repeated = steps_to_repeat.map_err(|e| Error::io("cannot restore the default", &e));
+        match undone.and_then(|undone| repeated.map(|()| undone.exceptions())) {
+            Ok(exceptions) if exceptions.is_empty() => error,
+            Ok(exceptions) => Error::check(format_args!("{error}; {}", exceptions.join("; "))),
             Err(undo) => Error::check(format_args!(
                 "{error}\nthe rollback failed too: {undo}; {} shows the state, {} completes the rollback",
                 host.identity().command("status"),
                 host.identity().command("revert")
             )),
         }
-    })
+    });
+    made.map(|()| journal.plan.without_progress().steps.split_off(first))
 }
 
 /// The active plan without assignments that are not in place: interrupted ones, and those that were
@@ -217,8 +222,8 @@ fn ready(host: &dyn Host, journal: &Journal, request: &Request<'_>) -> Result<Pl
             StepState::Other(_) => !(step.uses(&request.controller) && request.concerns(&step.change)),
         };
         if !holds {
-            if let Change::File { path, .. } = &step.change {
-                tidy(host, path).map_err(|e| {
+            if let Change::File { path, before, after } = &step.change {
+                tidy(host, path, &[before, after]).map_err(|e| {
                     Error::io(format_args!("cannot remove the temporary file beside {path}"), &e)
                 })?;
             }

@@ -13,7 +13,7 @@ mod rooted;
 
 pub use clock::{BootClock, Clock};
 pub use directory::Directory;
-pub(crate) use directory::{ACCESS_LIST, is_label};
+pub(crate) use directory::{ACCESS_LIST, CAPABILITY, is_label};
 pub use machine::Machine;
 pub(crate) use machine::free;
 pub use model::{Model, ModelKernel, ModelProgram};
@@ -60,6 +60,17 @@ pub struct Stat {
 /// Extended attributes of a file, access lists among them: names and values.
 pub type Attributes = BTreeMap<String, Vec<u8>>;
 
+/// The object that a path names, with all that fullpipe records of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Object {
+    /// Type, mode and owner.
+    pub stat: Stat,
+    /// Content; empty unless it is a regular file.
+    pub content: Vec<u8>,
+    /// Extended attributes; empty unless it is a regular file.
+    pub attributes: Attributes,
+}
+
 /// Reading a host's files.
 pub trait View {
     /// Type, mode and owner; a final symbolic link is not followed, earlier ones are.
@@ -75,6 +86,18 @@ pub trait View {
     /// keeps of a file's content (IMA, EVM). Empty where the file system has none.
     fn attributes(&self, _path: &str) -> io::Result<Attributes> {
         Ok(Attributes::new())
+    }
+
+    /// The object that `path` names; a final symbolic link is not followed. On a real file system
+    /// status, content and attributes come from one descriptor, so that they belong to one file
+    /// even while another process replaces names.
+    fn object(&self, path: &str) -> io::Result<Object> {
+        let stat = self.stat(path)?;
+        let (content, attributes) = match stat.node {
+            Node::File => (self.read(path)?, self.attributes(path)?),
+            _ => Default::default(),
+        };
+        Ok(Object { stat, content, attributes })
     }
 
     /// Size in bytes of the file that `path` leads to.
@@ -102,9 +125,16 @@ pub trait View {
         self.text(&sysctl_path(name))
     }
 
-    /// Effective user ID of the reader; files of this user and of root are trusted.
-    fn user(&self) -> u32 {
-        0
+    /// What was not read so far because it is too large, one sentence each. Readers treat such files
+    /// as absent, so their results are unknown.
+    fn oversized(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether fullpipe's own files may belong to this user: root on this machine, the caller on an
+    /// image.
+    fn trusts_owner(&self, uid: u32) -> bool {
+        uid == 0
     }
 
     /// `path` with every symbolic link replaced by what it leads to *inside this host*; the last
@@ -180,6 +210,29 @@ pub trait Files: View {
     /// Creates a file that must not exist yet.
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()>;
 
+    /// Creates a file that must not exist yet, with these attributes ([`Files::set_attributes`]). On a
+    /// real file system all of it goes to one descriptor.
+    fn create_with(
+        &self,
+        path: &str,
+        content: &[u8],
+        (mode, uid, gid): (u32, u32, u32),
+        attributes: &Attributes,
+    ) -> io::Result<()> {
+        self.create(path, content, mode, uid, gid)?;
+        self.set_attributes(path, attributes)
+    }
+
+    /// The files in one directory, which is `/` of the result. On a real file system the directory
+    /// is opened once, and its name is not followed if it is a link.
+    fn within<'a>(&'a self, directory: &str) -> io::Result<Box<dyn Files + 'a>> {
+        let stat = self.stat(directory)?;
+        if stat.node != Node::Directory {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Box::new(Within { files: self, directory: directory.to_owned() }))
+    }
+
     /// Appends to a file.
     fn append(&self, path: &str, content: &[u8]) -> io::Result<()>;
 
@@ -215,6 +268,90 @@ pub trait Files: View {
     }
 }
 
+/// Files below a directory, by path.
+struct Within<'a, F: ?Sized> {
+    files: &'a F,
+    directory: String,
+}
+
+impl<F: Files + ?Sized> Within<'_, F> {
+    fn path(&self, path: &str) -> String {
+        format!("{}{}", self.directory, path.trim_end_matches('/'))
+    }
+}
+
+impl<F: Files + ?Sized> View for Within<'_, F> {
+    fn stat(&self, path: &str) -> io::Result<Stat> {
+        self.files.stat(&self.path(path))
+    }
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.files.read(&self.path(path))
+    }
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.files.list(&self.path(directory))
+    }
+    fn attributes(&self, path: &str) -> io::Result<Attributes> {
+        self.files.attributes(&self.path(path))
+    }
+    fn object(&self, path: &str) -> io::Result<Object> {
+        self.files.object(&self.path(path))
+    }
+    fn trusts_owner(&self, uid: u32) -> bool {
+        self.files.trusts_owner(uid)
+    }
+}
+
+impl<F: Files + ?Sized> Files for Within<'_, F> {
+    fn within<'a>(&'a self, directory: &str) -> io::Result<Box<dyn Files + 'a>> {
+        if self.stat(directory)?.node != Node::Directory {
+            return Err(io::ErrorKind::NotADirectory.into());
+        }
+        Ok(Box::new(Within { files: self.files, directory: self.path(directory) }))
+    }
+    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+        self.files.create(&self.path(path), content, mode, uid, gid)
+    }
+    fn create_with(
+        &self,
+        path: &str,
+        content: &[u8],
+        metadata: (u32, u32, u32),
+        attributes: &Attributes,
+    ) -> io::Result<()> {
+        self.files.create_with(&self.path(path), content, metadata, attributes)
+    }
+    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
+        self.files.append(&self.path(path), content)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.files.rename(&self.path(from), &self.path(to))
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.files.remove(&self.path(path))
+    }
+    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
+        self.files.link(&self.path(path), target, uid, gid)
+    }
+    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
+        self.files.make_directory(&self.path(path), mode)
+    }
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        self.files.remove_directory(&self.path(path))
+    }
+    fn sync(&self, path: &str) -> io::Result<()> {
+        self.files.sync(&self.path(path))
+    }
+    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
+        self.files.lock(&self.path(path))
+    }
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()> {
+        self.files.set_attributes(&self.path(path), attributes)
+    }
+    fn real_path(&self, path: &str) -> String {
+        self.files.real_path(&self.path(path))
+    }
+}
+
 /// A host that delegates [`View`] and [`Files`] to another type.
 pub trait DelegateFiles {
     /// Type of the files.
@@ -243,17 +380,35 @@ impl<T: DelegateFiles> View for T {
     fn attributes(&self, path: &str) -> io::Result<Attributes> {
         self.files().attributes(path)
     }
+    fn object(&self, path: &str) -> io::Result<Object> {
+        self.files().object(path)
+    }
     fn resolve(&self, path: &str) -> io::Result<String> {
         self.files().resolve(path)
     }
-    fn user(&self) -> u32 {
-        self.files().user()
+    fn trusts_owner(&self, uid: u32) -> bool {
+        self.files().trusts_owner(uid)
+    }
+    fn oversized(&self) -> Vec<String> {
+        self.files().oversized()
     }
 }
 
 impl<T: DelegateFiles> Files for T {
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
         self.files().create(path, content, mode, uid, gid)
+    }
+    fn create_with(
+        &self,
+        path: &str,
+        content: &[u8],
+        metadata: (u32, u32, u32),
+        attributes: &Attributes,
+    ) -> io::Result<()> {
+        self.files().create_with(path, content, metadata, attributes)
+    }
+    fn within<'a>(&'a self, directory: &str) -> io::Result<Box<dyn Files + 'a>> {
+        self.files().within(directory)
     }
     fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
         self.files().append(path, content)

@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result};
 use crate::facts::Scope;
-use crate::host::{Clock, Files, Host, MAX_FILE_SIZE, Node, View, parent};
+use crate::host::{Clock, Files, Host, MAX_FILE_SIZE, Node, Stat, View, parent};
 use crate::plan::Plan;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -98,6 +98,8 @@ pub struct Journal {
     pub time: u64,
     /// Directories created for the journal.
     pub(crate) created: Vec<String>,
+    /// Whether void steps were left out, so that the numbers of its steps are not those of the file.
+    pub(crate) is_renumbered: bool,
 }
 
 impl Journal {
@@ -161,11 +163,18 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
         return Err(format!("unsupported format {version}, expected {VERSION}"));
     }
     let (phase, busy_with) = (Phase::Applying, None);
-    let mut journal = Journal { plan: *plan, phase, busy_with, trial: None, time, created };
+    let mut journal =
+        Journal { plan: *plan, phase, busy_with, trial: None, time, created, is_renumbered: false };
     for record in records {
         let (phase, busy_with) = match record {
             Record::Begin { .. } => return Err("a second plan follows the first".into()),
-            Record::Doing(_) | Record::Done(_) | Record::Undone(_) => continue,
+            Record::Doing(number) | Record::Done(number) => {
+                if let Some(step) = journal.plan.steps.get_mut(number) {
+                    step.is_pending = false;
+                }
+                continue;
+            }
+            Record::Undone(_) => continue,
             Record::Trial(trial) => {
                 journal.trial = Some(trial);
                 continue;
@@ -182,6 +191,55 @@ pub fn decode(bytes: &[u8]) -> std::result::Result<Journal, String> {
         (journal.phase, journal.busy_with) = (phase, busy_with);
     }
     Ok(journal)
+}
+
+/// The journal in its directory.
+const JOURNAL: &str = "/host.journal";
+/// Its new version, before the rename: the first name that is free.
+const NEW_JOURNALS: [&str; 4] =
+    ["/host.journal.new", "/host.journal.new1", "/host.journal.new2", "/host.journal.new3"];
+
+/// Whether `bytes` are the beginning of a journal, as an interrupted write leaves.
+fn is_begun(bytes: &[u8]) -> bool {
+    const BEGIN: &[u8] = b" {\"begin\":";
+    let (sum, rest) = bytes.split_at(bytes.len().min(16));
+    let length = rest.len().min(BEGIN.len());
+    let is_written = sum.iter().all(u8::is_ascii_hexdigit) && rest[..length] == BEGIN[..length];
+    // After a loss of power the bytes may be zero.
+    is_written || bytes.iter().all(|byte| *byte == 0)
+}
+
+/// Removes new versions that a process left when it was killed. Other files of these names stay.
+fn remove_begun(directory: &dyn Files) -> io::Result<()> {
+    for name in NEW_JOURNALS {
+        if directory.stat(name).is_err() {
+            continue;
+        }
+        let object = directory.object(name)?;
+        if object.stat.node == Node::File && object.stat.mode == 0o600 && is_begun(&object.content) {
+            directory.remove(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a file or directory that another user could have written.
+fn trust(view: &dyn View, path: &str, stat: &Stat) -> Result<()> {
+    let is_own = view.trusts_owner(stat.uid) && stat.mode & 0o022 == 0;
+    let is_single = match stat.node {
+        Node::File => stat.links == 1,
+        Node::Directory => true,
+        Node::Link(_) | Node::Other => false,
+    };
+    if is_own && is_single {
+        return Ok(());
+    }
+    Err(Error::check(format_args!(
+        "{path} is not trusted (owner {}, mode {:04o}): a journal must be a regular file with one name that \
+         belongs to root (on an image: to you) and is not writable by others; if the content is yours, \
+         `chown` it and `chmod go-w` it",
+        stat.uid, stat.mode
+    )))
 }
 
 /// Location of a host's journal.
@@ -206,14 +264,14 @@ impl Store {
         Store { directory: directory.trim_end_matches('/').to_owned() }
     }
 
-    /// Its directory.
-    pub(crate) fn directory(&self) -> &str {
-        &self.directory
-    }
-
     /// The journal's path.
     pub fn path(&self) -> String {
-        format!("{}/host.journal", self.directory)
+        format!("{}{JOURNAL}", self.directory)
+    }
+
+    /// Path of another of fullpipe's files in the directory.
+    pub(crate) fn path_of(&self, name: &str) -> String {
+        format!("{}{name}", self.directory)
     }
 
     /// Reads the journal, if there is one. Assignments that a restart or the end of a process made
@@ -225,7 +283,9 @@ impl Store {
         let mut journal = self.read(host)?;
         if let Some(journal) = &mut journal {
             let boot = host.clock().boot();
+            let all = journal.plan.steps.len();
             journal.plan.steps.retain(|step| !step.is_over(&boot) && !step.is_abandoned(host));
+            journal.is_renumbered = journal.plan.steps.len() < all;
             if let Some(controller) = &journal.busy_with
                 && !journal.plan.steps.iter().any(|step| step.uses(controller))
             {
@@ -235,37 +295,63 @@ impl Store {
         Ok(journal)
     }
 
-    fn read(&self, view: &dyn View) -> Result<Option<Journal>> {
-        let path = self.path();
-        let cannot_read = |e: &io::Error| Error::io(format_args!("cannot read {path}"), e);
-        match view.stat(&path) {
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(cannot_read(&e)),
-        }
-        self.trust(view, &self.directory)?;
-        self.trust(view, &path)?;
-        let bytes = view.read(&path).map_err(|e| cannot_read(&e))?;
+    fn read(&self, files: &dyn Files) -> Result<Option<Journal>> {
+        let Some(bytes) = self.read_state(files, JOURNAL)? else { return Ok(None) };
         decode(&bytes).map(Some).map_err(|e| {
             Error::check(format_args!(
-                "{path}: {e}; nothing was changed. The first line of this file has the original states: keep \
-                 it to restore them manually"
+                "{}: {e}; nothing was changed. The first line of this file has the original states: keep \
+                 it to restore them manually",
+                self.path()
             ))
         })
     }
 
-    /// Refuses a file that another user could have written: a revert writes what the journal
-    /// states, to any path and with any owner and mode.
-    pub(crate) fn trust(&self, view: &dyn View, path: &str) -> Result<()> {
-        let about = view.stat(path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
-        let others = about.uid != 0 && about.uid != view.user();
-        if others || about.mode & 0o022 != 0 || matches!(about.node, Node::Link(_) | Node::Other) {
-            return Err(Error::check(format_args!(
-                "{path} is not trusted (owner {}, mode {:04o}): a journal must belong to root or to you, and \
-                 must not be \
-                 writable by others; if the content is yours, `chown` it and `chmod go-w` it",
-                about.uid, about.mode
-            )));
+    /// Opens the directory, if it exists, and refuses one that another user could change. Everything
+    /// in it is read and written through the result, so that a directory that is renamed over this
+    /// one later has no effect.
+    pub(crate) fn open<'a>(&self, files: &'a dyn Files) -> Result<Option<Box<dyn Files + 'a>>> {
+        let path = &self.directory;
+        let cannot_read = |e: &io::Error| Error::io(format_args!("cannot read {path}"), e);
+        let opened = match files.within(path) {
+            Ok(opened) => opened,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                return Err(Error::check(format_args!("{path} is not trusted: it is not a directory")));
+            }
+            Err(e) => return Err(cannot_read(&e)),
+        };
+        let stat = opened.stat("/").map_err(|e| cannot_read(&e))?;
+        trust(&*opened, path, &stat)?;
+        Ok(Some(opened))
+    }
+
+    /// Content of one of fullpipe's own files in the directory, if it exists.
+    ///
+    /// # Errors
+    /// It cannot be read, or another user could have written it: a revert writes what the journal
+    /// states, to any path and with any owner.
+    pub(crate) fn read_state(&self, files: &dyn Files, name: &str) -> Result<Option<Vec<u8>>> {
+        let Some(directory) = self.open(files)? else { return Ok(None) };
+        let path = format!("{}{name}", self.directory);
+        match directory.object(name) {
+            Ok(object) => trust(&*directory, &path, &object.stat).map(|()| Some(object.content)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(Error::io(format_args!("cannot read {path}"), &e)),
+        }
+    }
+
+    /// The directory, which exists while there is a journal.
+    pub(crate) fn directory<'a>(&self, files: &'a dyn Files) -> io::Result<Box<dyn Files + 'a>> {
+        let opened = self.open(files).map_err(|e| io::Error::other(e.to_string()))?;
+        opened.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Writes the journal again if the numbers of its steps are not those of the file. Call it before
+    /// records of steps are appended.
+    pub(crate) fn renumber(&self, files: &dyn Files, journal: &mut Journal) -> Result<()> {
+        if std::mem::take(&mut journal.is_renumbered) {
+            self.replace(files, journal)
+                .map_err(|e| Error::io(format_args!("cannot write {}", self.path()), &e))?;
         }
         Ok(())
     }
@@ -290,9 +376,10 @@ impl Store {
             files.make_directory(path, 0o755)?;
             files.sync(parent(path))?;
         }
-        self.trust(files, &self.directory).map_err(|e| io::Error::other(e.to_string()))?;
         let (plan, busy_with) = (plan.clone(), busy_with.map(str::to_owned));
-        self.replace(files, &Journal { plan, phase: Phase::Applying, busy_with, trial: None, time, created })
+        let phase = Phase::Applying;
+        let is_renumbered = false;
+        self.replace(files, &Journal { plan, phase, busy_with, trial: None, time, created, is_renumbered })
     }
 
     /// Replaces the journal atomically and durably.
@@ -313,12 +400,13 @@ impl Store {
 
     /// Appends a record durably.
     pub(crate) fn append(&self, files: &dyn Files, record: &Record) -> io::Result<()> {
-        let path = self.path();
-        let old = files.read(&path)?;
+        let untrusted = |e: Error| io::Error::other(e.to_string());
+        let old = self.read_state(files, JOURNAL).map_err(untrusted)?.ok_or(io::ErrorKind::NotFound)?;
         let line = encode(record)?;
         if old.last() == Some(&b'\n') {
-            files.append(&path, line.as_bytes())?;
-            return files.sync(&path);
+            let directory = self.directory(files)?;
+            directory.append(JOURNAL, line.as_bytes())?;
+            return directory.sync(JOURNAL);
         }
         // A torn last line would damage this record: rewrite the complete lines.
         let whole = old.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
@@ -327,25 +415,27 @@ impl Store {
 
     /// Replaces the journal's file atomically.
     fn write(&self, files: &dyn Files, content: &[u8]) -> io::Result<()> {
-        let new = format!("{}.new", self.path());
-        if files.stat(&new).is_ok() {
-            files.remove(&new)?;
-        }
+        let directory = self.directory(files)?;
+        remove_begun(&*directory)?;
+        let new = NEW_JOURNALS.into_iter().find(|name| directory.stat(name).is_err()).ok_or_else(|| {
+            let text = format!("{}.new… are files of other programs: move them away", self.path());
+            io::Error::new(io::ErrorKind::AlreadyExists, text)
+        })?;
         // The directory belongs to root or to the caller.
-        let owner = files.stat(&self.directory)?;
-        files.create(&new, content, 0o600, owner.uid, owner.gid)?;
-        files.sync(&new)?;
-        files.rename(&new, &self.path())?;
-        files.sync(&self.directory)
+        let owner = directory.stat("/")?;
+        directory.create(new, content, 0o600, owner.uid, owner.gid)?;
+        directory.sync(new)?;
+        directory.rename(new, JOURNAL)?;
+        directory.sync("/")
     }
 
     /// Removes what a crash left before a plan was durable.
     pub(crate) fn tidy(&self, files: &dyn Files) -> io::Result<()> {
-        let left = format!("{}.new", self.path());
-        if files.stat(&left).is_ok() {
-            files.remove(&left)?;
-        }
-        if files.list(&self.directory).is_ok_and(|names| names.is_empty()) {
+        let Some(directory) = self.open(files).map_err(|e| io::Error::other(e.to_string()))? else {
+            return Ok(());
+        };
+        remove_begun(&*directory)?;
+        if directory.list("/").is_ok_and(|names| names.is_empty()) {
             files.remove_directory(&self.directory)?;
         }
         Ok(())
@@ -353,13 +443,10 @@ impl Store {
 
     /// Removes the journal of a plan that is rolled back.
     pub(crate) fn end(&self, files: &dyn Files, journal: &Journal) -> io::Result<()> {
-        // Left by a process that was killed while it replaced the journal.
-        let left = format!("{}.new", self.path());
-        if files.stat(&left).is_ok() {
-            files.remove(&left)?;
-        }
-        files.remove(&self.path())?;
-        files.sync(&self.directory)?;
+        let opened = self.directory(files)?;
+        remove_begun(&*opened)?;
+        opened.remove(JOURNAL)?;
+        opened.sync("/")?;
         for directory in &journal.created {
             // A directory with other files stays.
             if files.list(directory).is_ok_and(|names| names.is_empty()) {

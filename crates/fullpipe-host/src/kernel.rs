@@ -114,7 +114,7 @@ fn perform_steps(
         part_of: Some(Use { controller: part.to_owned(), boot: boot.clone() }),
         ..Step::new(change, why)
     };
-    let steps: Vec<Step> = wanted.into_iter().map(step).collect();
+    let steps: Vec<Step> = wanted.into_iter().map(step).map(Step::pending).collect();
     refuse_unsafe_files(host, &steps)?;
     let cannot_write = |e: std::io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     let known = store.load(host)?;
@@ -140,20 +140,21 @@ fn perform_steps(
         }
     };
     let attempt = prepare()
-        .and_then(|()| make_steps(host, store, &journal.plan, &numbers, &|change| change.perform(host)))
+        .and_then(|()| {
+            make_steps(host, store, &journal.plan, &numbers, false, &|change, overwrite| {
+                change.perform(host, overwrite)
+            })
+        })
         .and_then(|_| read_back(host, &journal.plan, &numbers))
         .and_then(|()| check())
         .and_then(|()| store.append(host, &Record::Applied).map_err(cannot_write));
-    attempt.map_err(|error| {
-        let options = revert::Options { force: true, ..Default::default() };
-        match revert::undo(host, store, &journal, Selection::Latest(first), &options) {
-            Ok(_) => Error::check(format_args!("{error}; everything was rolled back")),
-            Err(undo) => Error::check(format_args!(
-                "{error}; the rollback failed too: {undo}; {} shows the state, {} completes the rollback",
-                host.identity().command("kernel status"),
-                host.identity().command("kernel back")
-            )),
-        }
+    attempt.map_err(|error| match revert::roll_back(host, store, Selection::Latest(first)) {
+        Ok(reverted) => Error::check(format_args!("{error}; {}", reverted.summary())),
+        Err(undo) => Error::check(format_args!(
+            "{error}; the rollback failed too: {undo}; {} shows the state, {} completes the rollback",
+            host.identity().command("kernel status"),
+            host.identity().command("kernel back")
+        )),
     })
 }
 
@@ -169,14 +170,39 @@ fn ready(host: &dyn Host, journal: &Journal) -> Result<()> {
     Ok(())
 }
 
-/// Rolls back the steps of a group, if there are any.
-fn revert_selection(host: &dyn Host, store: &Store, part: &str) -> Result<Option<revert::Reverted>> {
+/// Rolls back the steps of a group, if there are any. Settings that were changed since are treated
+/// as by [`revert::revert`].
+fn revert_selection(
+    host: &dyn Host,
+    store: &Store,
+    part: &str,
+    options: &revert::Options,
+) -> Result<Option<revert::Reverted>> {
     let Some(journal) = store.load(host)? else { return Ok(None) };
     if !journal.plan.steps.iter().any(|step| step.uses(part)) {
         return Ok(None);
     }
-    let options = revert::Options { force: true, ..Default::default() };
-    revert::undo(host, store, &journal, Selection::Uses(part, crate::apply::Part::Whole), &options).map(Some)
+    let selection = Selection::Uses(part, crate::apply::Part::Whole);
+    revert::undo(host, store, &journal, selection, options).map(Some)
+}
+
+/// Fails if a setting of these groups was changed since, unless `options` decide; `command` is the
+/// command that is refused.
+fn refuse_if_changed(
+    host: &dyn Host,
+    store: &Store,
+    parts: &[&str],
+    options: &revert::Options,
+    command: &str,
+) -> Result<()> {
+    if *options != revert::Options::default() {
+        return Ok(());
+    }
+    let Some(journal) = store.load(host)? else { return Ok(()) };
+    parts.iter().try_for_each(|part| {
+        let selection = Selection::Uses(part, crate::apply::Part::Whole);
+        revert::refuse_if_changed(host, &journal, selection, command)
+    })
 }
 
 /// Refuses to remove the packages of the running kernel.

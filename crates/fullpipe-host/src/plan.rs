@@ -23,11 +23,11 @@ pub use make::make;
 pub(crate) use make::make_with;
 pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller};
 pub use state::{Content, FileState, install, tidy};
-pub(crate) use state::{has_temporary, refuse_hard_links};
+pub(crate) use state::{has_temporary, refuse_hard_links, refuse_privileged_file, tidy_if};
 pub use step_state::StepState;
 pub use tree::Tree;
-pub(crate) use unit::unit_path;
 pub use unit::{ControllerUnit, unit_name, unit_word};
+pub(crate) use unit::{refuse_writable_program, unit_path};
 
 use crate::host::{Host, View};
 use fullpipe_units::{Rate, Span};
@@ -86,6 +86,10 @@ pub struct Step {
     /// The assignment of a loaded controller it belongs to; `None` for an apply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_of: Option<Use>,
+    /// Whether it is in the journal and was not begun yet: then a rollback leaves its object alone.
+    /// Journals of earlier versions do not have this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_pending: bool,
 }
 
 /// The assignment of a loaded controller (`fullpipe cc load`). Its effects on the running kernel
@@ -101,7 +105,12 @@ pub struct Use {
 impl Step {
     /// A step of an apply.
     pub(crate) fn new(change: Change, why: impl Into<String>) -> Step {
-        Step { change, why: why.into(), part_of: None }
+        Step { change, why: why.into(), part_of: None, is_pending: false }
+    }
+
+    /// This step as the journal has it before it is begun.
+    pub(crate) fn pending(self) -> Step {
+        Step { is_pending: true, ..self }
     }
 
     /// Whether it belongs to the assignment of this controller.
@@ -135,6 +144,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// This plan for a report, without the progress of its steps.
+    pub(crate) fn without_progress(mut self) -> Plan {
+        self.steps.iter_mut().for_each(|step| step.is_pending = false);
+        self
+    }
+
     /// Whether there are no steps.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()

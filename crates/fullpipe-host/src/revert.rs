@@ -13,12 +13,26 @@ use crate::plan::{CONTROLLER, Change, FileState, Plan, Step, StepState, choice, 
 use std::io;
 
 /// How a revert treats settings that were changed since.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Overwrite them.
     pub force: bool,
     /// Leave them unchanged and revert the rest.
     pub keep_changed: bool,
+    /// Leave changed files unchanged, and overwrite other settings: the host is reachable as
+    /// before, and no edit is lost.
+    pub keep_files: bool,
+}
+
+impl Options {
+    /// Of a rollback without a request: after a failure, or at the deadline of a trial.
+    pub fn automatic() -> Options {
+        Options { keep_files: true, ..Options::default() }
+    }
+
+    fn keeps(&self, change: &Change) -> bool {
+        self.keep_changed || self.keep_files && !change.is_live()
+    }
 }
 
 /// Which steps of a plan are rolled back.
@@ -52,6 +66,8 @@ pub(crate) struct Changed<'a> {
     pub now: String,
     /// The lines of a file that differ.
     pub lines: Vec<String>,
+    /// Whether its step was not begun.
+    is_pending: bool,
 }
 
 impl Changed<'_> {
@@ -60,13 +76,15 @@ impl Changed<'_> {
         let one = |changed: &Changed<'_>| {
             let (title, wanted) = (changed.change.title(), changed.change.wanted());
             let lines: String = changed.lines.iter().map(|line| format!("\n      {line}")).collect();
-            format!("  {title}\n    fullpipe set: {wanted}\n    now:          {}{lines}", changed.now)
+            let set = if changed.is_pending { "would set:   " } else { "fullpipe set:" };
+            format!("  {title}\n    {set} {wanted}\n    now:          {}{lines}", changed.now)
         };
         all.iter().map(one).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Settings among `selection` that were changed since they were applied.
+/// Settings among `selection` that were changed since they were applied, or (while an apply is
+/// unfinished) since they were planned.
 pub(crate) fn changed_since<'a>(
     host: &dyn Host,
     plan: &'a Plan,
@@ -84,7 +102,7 @@ pub(crate) fn changed_since<'a>(
                 .unwrap_or_default(),
             _ => Vec::new(),
         };
-        all.push(Changed { change, now, lines });
+        all.push(Changed { change, now, lines, is_pending: step.is_pending });
     }
     Ok(all)
 }
@@ -97,6 +115,18 @@ pub(crate) fn changed_since<'a>(
 /// `revert` resumes.
 pub fn revert(host: &dyn Host, store: &Store, options: &Options) -> Result<Option<Reverted>> {
     revert_selection(host, store, Selection::All, options)
+}
+
+/// Rolls the selected steps back without being asked to; what is left unchanged is in the result.
+///
+/// # Errors
+/// As [`revert`].
+pub(crate) fn roll_back(host: &dyn Host, store: &Store, selection: Selection<'_>) -> Result<Reverted> {
+    // The journal states which steps were begun.
+    match store.load(host)? {
+        Some(journal) => undo(host, store, &journal, selection, &Options::automatic()),
+        None => Ok(Reverted::default()),
+    }
 }
 
 /// As [`revert`], for the selected steps.
@@ -145,10 +175,9 @@ pub(crate) fn undo(
     options: &Options,
 ) -> Result<Reverted> {
     let plan = &journal.plan;
-    if !options.force && !options.keep_changed {
-        refuse_if_changed(host, journal, selection)?;
+    if !options.force && !options.keep_changed && !options.keep_files {
+        refuse_if_changed(host, journal, selection, "revert")?;
     }
-    let cannot_write = |e: io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     let announced = match selection {
         Selection::Uses(controller, _) => Some(Record::Unassigning(controller.to_owned())),
         // What was just begun says so already.
@@ -157,7 +186,7 @@ pub(crate) fn undo(
     };
     let goes_on = journal.phase == Phase::Reverting && journal.busy_with.is_none();
     if let Some(record) = announced.filter(|_| !goes_on) {
-        store.append(host, &record).map_err(cannot_write)?;
+        record_progress(host, store, &record)?;
     }
     let connections = host
         .sockets()
@@ -166,20 +195,34 @@ pub(crate) fn undo(
     let mut report = Reverted::default();
     let mut rest = plan.clone();
     let mut kept = vec![true; plan.steps.len()];
+    let mut failed = None;
     for (number, step) in plan.steps.iter().enumerate().rev().filter(|(n, s)| selection.includes(*n, s)) {
         kept[number] = false;
+        if step.is_pending {
+            continue;
+        }
         // Where another's later step changed the same thing further, that one will lead back to where this
         // one began.
         // Steps between the two that are undone as well have led the later one back to where they began
         // already.
-        let is_later = |&n: &usize| kept[n] && plan.steps[n].change.same_target(&step.change);
+        let is_later = |&n: &usize| {
+            kept[n] && !plan.steps[n].is_pending && plan.steps[n].change.same_target(&step.change)
+        };
         if let Some(later) = (number + 1..kept.len()).find(is_later) {
             let earlier = rest.steps[number].change.clone();
             rest.steps[later].change.inherit_before(&earlier);
             continue;
         }
         let change = &rest.steps[number].change;
-        let Some(outcome) = restore_step(host, plan, change, selection, options)? else { continue };
+        let restored = match restore_step(host, plan, change, selection, options) {
+            // Without space for a file, the host can still be made reachable as before.
+            Err(e) if options.keep_files && !change.is_live() => {
+                failed.get_or_insert(e);
+                continue;
+            }
+            restored => restored?,
+        };
+        let Some(outcome) = restored else { continue };
         if outcome == Outcome::NotEmpty
             && let Some(heir) = step_inside(&rest, &kept, change)
         {
@@ -189,7 +232,10 @@ pub(crate) fn undo(
             continue;
         }
         report.add(step.change.title(), outcome);
-        store.append(host, &Record::Undone(number)).map_err(cannot_write)?;
+        record_progress(host, store, &Record::Undone(number))?;
+    }
+    if let Some(error) = failed {
+        return Err(error);
     }
     // Those of a controller that is taken out are moved by who takes it out.
     if connections > 0 && matches!(selection, Selection::All | Selection::Apply) {
@@ -202,8 +248,28 @@ pub(crate) fn undo(
     Ok(report)
 }
 
-fn refuse_if_changed(host: &dyn Host, journal: &Journal, selection: Selection<'_>) -> Result<()> {
+/// Records the progress of a rollback. Nothing depends on the record: which objects are restored is
+/// read from the host, so another rollback resumes without it. A full disk must not keep a host
+/// unreachable.
+fn record_progress(host: &dyn Host, store: &Store, record: &Record) -> Result<()> {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    match store.append(host, record) {
+        Err(e) if [FileTooLarge, QuotaExceeded, ReadOnlyFilesystem, StorageFull].contains(&e.kind()) => {
+            Ok(())
+        }
+        outcome => outcome.map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e)),
+    }
+}
+
+/// Fails if a selected setting was changed since; `command` is the command that is refused.
+pub(crate) fn refuse_if_changed(
+    host: &dyn Host,
+    journal: &Journal,
+    selection: Selection<'_>,
+    command: &str,
+) -> Result<()> {
     let mut changed = changed_since(host, &journal.plan, selection)?;
+    changed.retain(|c| !c.is_pending);
     if journal.phase == Phase::Reverting {
         changed.retain(|c| !is_default_qdisc(c.change));
     }
@@ -214,7 +280,7 @@ fn refuse_if_changed(host: &dyn Host, journal: &Journal, selection: Selection<'_
         "these settings were changed since fullpipe applied them; nothing was reverted:\n{}\n\
          {} keeps them and reverts the rest; --force overwrites them",
         Changed::describe(&changed),
-        host.identity().command("revert --keep-changed")
+        host.identity().command(format_args!("{command} --keep-changed"))
     )))
 }
 
@@ -227,22 +293,31 @@ fn restore_step(
     options: &Options,
 ) -> Result<Option<Outcome>> {
     let title = change.title();
-    if let Change::File { path, .. } | Change::BootSettings { path, .. } | Change::BootOnce { path, .. } =
-        change
+    if let Change::File { path, before, after }
+    | Change::BootSettings { path, before, after, .. }
+    | Change::BootOnce { path, before, after, .. } = change
     {
-        tidy(host, path)
+        tidy(host, path, &[before, after])
             .map_err(|e| Error::io(format_args!("cannot remove the temporary file beside {path}"), &e))?;
     }
     let standing = change.state(host).map_err(|e| Error::io(format_args!("cannot read {title}"), &e))?;
     match standing {
         StepState::Before => return Ok(None),
         StepState::Gone => return Ok(Some(Outcome::Gone)),
-        StepState::Other(now) if options.keep_changed && !passes_through(plan, change, &now) => {
+        StepState::Other(now) if options.keeps(change) && !passes_through(plan, change, &now) => {
+            change.disarm(host).map_err(|e| Error::io(format_args!("cannot disarm {title}"), &e))?;
             return Ok(Some(Outcome::Kept(now)));
         }
         StepState::After | StepState::Partial | StepState::Other(_) => {}
     }
-    let Err(e) = change.undo(host) else { return Ok(Some(Outcome::Restored)) };
+    let Err(e) = change.undo(host, options.force) else { return Ok(Some(Outcome::Restored)) };
+    // Changed after its state was read.
+    if e.kind() == io::ErrorKind::ResourceBusy
+        && options.keeps(change)
+        && let Ok(StepState::Other(now)) = change.state(host)
+    {
+        return Ok(Some(Outcome::Kept(now)));
+    }
     let refused = |e: &io::Error| Error::io(format_args!("cannot restore {title}"), e);
     let is_of_uses = matches!(selection, Selection::Uses(..));
     match (change, e.kind()) {

@@ -312,7 +312,12 @@ pub fn reverted(style: Style, reverted: &Option<Reverted>) -> String {
     for note in report.notes() {
         out += &style.wrap("  · ", 4, &note);
     }
-    out + "The host is in its original state.\n"
+    let conclusion = if report.is_exact() {
+        "The host is in its original state."
+    } else {
+        "Everything else is in its original state."
+    };
+    out + conclusion + "\n"
 }
 
 /// Status of a host.

@@ -21,12 +21,7 @@ fn overdue(host: &dyn Host, store: &Store) -> Result<bool> {
 }
 
 fn undo(host: &dyn Host, store: &Store) -> Result<Option<Reverted>> {
-    revert::revert_selection(
-        host,
-        store,
-        Selection::Apply,
-        &revert::Options { force: true, ..Default::default() },
-    )
+    revert::revert_selection(host, store, Selection::Apply, &revert::Options::automatic())
 }
 
 /// Rolls back a trial that expired or was ended by a restart, if the caller is root.
@@ -47,17 +42,16 @@ pub fn revert_expired(host: &dyn Host, store: &Store) -> Result<Option<Reverted>
 /// Keeps a change that is on trial and writes the files for the next boot.
 ///
 /// # Errors
-/// Nothing is on trial; the trial expired and is rolled back; the remaining steps fail and
-/// everything is rolled back.
+/// Nothing is on trial; the trial expired and is rolled back; a setting or a file was changed since
+/// the trial began, which goes on; the remaining steps fail and everything is rolled back.
 pub fn confirm(host: &dyn Host, store: &Store) -> Result<Plan> {
     let _lock = lock_within(host, "confirm", LOCK_TIMEOUT)?;
     let nothing = || Error::usage("no change is waiting for confirmation");
-    let journal = store.load(host)?.ok_or_else(nothing)?;
+    let mut journal = store.load(host)?.ok_or_else(nothing)?;
     let trial = journal.trial.as_ref().ok_or_else(nothing)?;
     if trial.remaining(host.clock()).is_none() || journal.phase == Phase::Reverting {
-        let options = revert::Options { force: true, ..Default::default() };
-        revert::undo(host, store, &journal, Selection::Apply, &options)?;
-        return Err(Error::check("the trial has timed out: everything was rolled back"));
+        let reverted = revert::roll_back(host, store, Selection::Apply)?;
+        return Err(Error::check(format_args!("the trial has timed out: {}", reverted.summary())));
     }
     if journal.phase == Phase::Applying {
         return Err(Error::check(format_args!(
@@ -65,17 +59,33 @@ pub fn confirm(host: &dyn Host, store: &Store) -> Result<Plan> {
             host.identity().command("revert")
         )));
     }
+    refuse_if_changed(host, &journal.plan)?;
+    store.renumber(host, &mut journal)?;
     let write = |record| {
         store.append(host, &record).map_err(|e| Error::io(format_args!("cannot write {}", store.path()), &e))
     };
     let kept = write(Record::Confirmed)
-        .and_then(|()| perform_steps(host, store, &journal.plan, Part::Whole))
+        .and_then(|()| perform_steps(host, store, &journal.plan, Part::Whole, false))
         .and_then(|_| verify(host, &journal.plan, Part::Whole))
         .and_then(|_| write(Record::Applied));
     match kept {
-        Ok(()) => Ok(journal.plan),
-        Err(error) => Err(back_out(host, store, &journal, &error)),
+        Ok(()) => Ok(journal.plan.without_progress()),
+        Err(error) => Err(back_out(host, store, &error)),
     }
+}
+
+/// Refuses to confirm what was changed since the trial began: its files were planned then.
+fn refuse_if_changed(host: &dyn Host, plan: &Plan) -> Result<()> {
+    let changed = revert::changed_since(host, plan, Selection::Apply)?;
+    if changed.is_empty() {
+        return Ok(());
+    }
+    Err(Error::check(format_args!(
+        "these settings were changed since the trial began; nothing was written, and the trial still ends \
+         at its deadline:\n{}\nundo these changes and confirm again, or run {} and apply again",
+        revert::Changed::describe(&changed),
+        host.identity().command("revert")
+    )))
 }
 
 /// Answer to a trial that is waiting for confirmation.
@@ -102,6 +112,21 @@ pub enum TrialEnd {
     RevertedElsewhere,
 }
 
+/// The end of a trial.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// How it ended.
+    pub how: TrialEnd,
+    /// What this process did not roll back, one note each.
+    pub exceptions: Vec<String>,
+}
+
+impl From<TrialEnd> for Ended {
+    fn from(how: TrialEnd) -> Ended {
+        Ended { how, exceptions: Vec::new() }
+    }
+}
+
 /// Interval at which the journal is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Interval and limit of retries of a failed rollback: another process may hold the lock, the disk
@@ -114,7 +139,7 @@ const RETRY_LIMIT: Duration = Duration::from_secs(3600);
 ///
 /// # Errors
 /// A confirmation that fails (the trial ends then), or a rollback that failed for an hour.
-pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> Decision) -> Result<TrialEnd> {
+pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> Decision) -> Result<Ended> {
     let mut rejected = false;
     let mut refused: Option<Duration> = None;
     let mut known: Option<Trial> = None;
@@ -123,22 +148,25 @@ pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> De
         let seen = store.load(host).map(|j| j.filter(|j| j.plan.has_apply()).map(|j| j.trial));
         let ended = match seen {
             // Several processes may watch one trial; all but the first find it rolled back.
-            Ok(None) if rejected => return Ok(TrialEnd::Undone),
+            Ok(None) if rejected => return Ok(TrialEnd::Undone.into()),
             Ok(None) if known.as_ref().is_some_and(|trial| trial.remaining(host.clock()).is_none()) => {
-                return Ok(TrialEnd::Expired);
+                return Ok(TrialEnd::Expired.into());
             }
-            Ok(None) => return Ok(TrialEnd::RevertedElsewhere),
-            Ok(Some(None)) => return Ok(TrialEnd::Kept),
+            Ok(None) => return Ok(TrialEnd::RevertedElsewhere.into()),
+            Ok(Some(None)) => return Ok(TrialEnd::Kept.into()),
             Ok(Some(Some(trial))) => match known.insert(trial).remaining(host.clock()) {
                 Some(left) if !rejected => {
                     match ask(left.min(POLL_INTERVAL)) {
                         Decision::Pending => {}
-                        Decision::Keep => return confirm(host, store).map(|_| TrialEnd::Kept),
+                        Decision::Keep => return confirm(host, store).map(|_| TrialEnd::Kept.into()),
                         Decision::Undo => rejected = true,
                     }
                     continue;
                 }
-                _ => undo(host, store).map(|_| if rejected { TrialEnd::Undone } else { TrialEnd::Expired }),
+                _ => undo(host, store).map(|reverted| Ended {
+                    how: if rejected { TrialEnd::Undone } else { TrialEnd::Expired },
+                    exceptions: reverted.unwrap_or_default().exceptions(),
+                }),
             },
             Err(error) => Err(error),
         };

@@ -2,14 +2,15 @@
 //! other users.
 
 use fullpipe_host::checks::{self, Question};
-use fullpipe_host::host::{Directory, Model, View};
+use fullpipe_host::host::{Attributes, DelegateFiles, Directory, Files, Model, Object, Stat, View};
 use fullpipe_host::journal::Store;
 use fullpipe_host::plan::{self, Request};
-use fullpipe_host::{apply, boot, revert, status};
-use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::Path;
+use fullpipe_host::{apply, boot, revert, status, trial};
+use std::cell::Cell;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 
 fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
     let path = root.join(path);
@@ -71,7 +72,7 @@ fn endless_patterns_and_hundreds_of_thousands_of_lines_are_read_to_their_end() {
 }
 
 #[test]
-fn irregular_and_oversized_files_count_as_unreadable() {
+fn irregular_files_count_as_unreadable_and_oversized_ones_are_an_error() {
     let root = image();
     let r = root.path();
     let fifo = |path: &str| {
@@ -104,8 +105,10 @@ fn irregular_and_oversized_files_count_as_unreadable() {
     } else {
         println!("no device could be made: not tried");
     }
-    fs::File::create(r.join("etc/sysctl.d/30-large.conf")).unwrap().set_len(1 << 40).unwrap();
     read_all(r).unwrap();
+    fs::File::create(r.join("etc/sysctl.d/30-large.conf")).unwrap().set_len(1 << 40).unwrap();
+    let error = read_all(r).unwrap_err();
+    assert!(error.text().contains("/etc/sysctl.d/30-large.conf is larger than 16 MiB"), "{error}");
     fs::create_dir_all(r.join("var/lib/fullpipe")).unwrap();
     fifo("var/lib/fullpipe/host.journal");
     assert!(status::status(&host(r), &store()).is_err());
@@ -236,4 +239,290 @@ fn a_journal_that_someone_else_may_write_is_refused_and_one_that_is_cut_off_kept
     }
     revert::revert(&host(r), &store(), &revert::Options::default()).unwrap().unwrap();
     assert!(!journal.exists());
+}
+
+/// Files of an image whose owner replaces the journal's directory at one moment.
+struct Swapping {
+    files: Directory,
+    root: PathBuf,
+    at: usize,
+    calls: Cell<usize>,
+}
+
+impl Swapping {
+    fn call(&self) -> &Directory {
+        if self.calls.replace(self.calls.get() + 1) == self.at {
+            let path = |name: &str| self.root.join("var/lib").join(name);
+            // A revert may have removed it already.
+            let _ = fs::rename(path("fullpipe"), path("own"));
+            fs::rename(path("forged"), path("fullpipe")).unwrap();
+        }
+        &self.files
+    }
+}
+
+impl View for Swapping {
+    fn stat(&self, path: &str) -> io::Result<Stat> {
+        self.call().stat(path)
+    }
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.call().read(path)
+    }
+    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
+        self.call().list(directory)
+    }
+    fn attributes(&self, path: &str) -> io::Result<Attributes> {
+        self.call().attributes(path)
+    }
+    fn object(&self, path: &str) -> io::Result<Object> {
+        self.call().object(path)
+    }
+    fn trusts_owner(&self, uid: u32) -> bool {
+        self.call().trusts_owner(uid)
+    }
+}
+
+impl Files for Swapping {
+    fn within<'a>(&'a self, directory: &str) -> io::Result<Box<dyn Files + 'a>> {
+        let opened = self.call().within(directory);
+        // Once more after it is open, since nothing else is looked up by path.
+        self.call();
+        opened
+    }
+    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+        self.call().create(path, content, mode, uid, gid)
+    }
+    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
+        self.call().append(path, content)
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.call().rename(from, to)
+    }
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.call().remove(path)
+    }
+    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
+        self.call().link(path, target, uid, gid)
+    }
+    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
+        self.call().make_directory(path, mode)
+    }
+    fn remove_directory(&self, path: &str) -> io::Result<()> {
+        self.call().remove_directory(path)
+    }
+    fn sync(&self, path: &str) -> io::Result<()> {
+        self.call().sync(path)
+    }
+    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
+        self.call().lock(path)
+    }
+    fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()> {
+        self.call().set_attributes(path, attributes)
+    }
+}
+
+/// A line of a journal with its checksum.
+fn line(record: &serde_json::Value) -> String {
+    let json = record.to_string();
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    format!("{:016x} {json}\n", json.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
+/// The journal of an overdue trial whose rollback writes a program that everybody runs as its owner.
+fn forged(genuine: &str, path: &str, mode: u32) -> String {
+    let first = genuine.lines().next().unwrap().split_once(' ').unwrap().1;
+    let mut begin: serde_json::Value = serde_json::from_str(first).unwrap();
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    let content = serde_json::json!({"text": "#!/bin/sh\n"});
+    let before = serde_json::json!({"file": {"content": content, "mode": mode, "uid": uid, "gid": gid}});
+    let step = serde_json::json!({
+        "change": {"file": {"path": path, "before": before, "after": "absent"}},
+        "why": "",
+    });
+    begin["begin"]["plan"]["steps"] = serde_json::json!([step]);
+    let trial = serde_json::json!({"trial": {"boot": "another", "until": 1}});
+    [begin, serde_json::json!("applied"), trial].iter().map(line).collect()
+}
+
+const PROGRAM: &str = "/var/lib/program";
+
+/// An image with an apply and, beside its journal, a forged one that everybody may write.
+fn image_with_forgery() -> tempfile::TempDir {
+    let root = image();
+    let r = root.path();
+    let request = Request::new("bbr");
+    apply::apply(&host(r), &store(), &request, &apply::Options::default()).unwrap();
+    let genuine = fs::read_to_string(r.join("var/lib/fullpipe/host.journal")).unwrap();
+    write(r, "var/lib/forged/host.journal", forged(&genuine, PROGRAM, 0o4755));
+    for (path, mode) in [("var/lib/forged", 0o777), ("var/lib/forged/host.journal", 0o666)] {
+        fs::set_permissions(r.join(path), fs::Permissions::from_mode(mode)).unwrap();
+        let _ = chown(r.join(path), Some(65534), Some(65534));
+    }
+    root
+}
+
+#[test]
+fn a_journal_swapped_at_any_moment_is_not_used() {
+    type Command = fn(&Model<Swapping>);
+    let commands: [(&str, Command); 3] = [
+        ("revert --force", |host| {
+            let options = revert::Options { force: true, ..Default::default() };
+            let _ = revert::revert(host, &store(), &options);
+        }),
+        ("settle", |host| drop(trial::revert_expired(host, &store()))),
+        ("apply", |host| {
+            let options = apply::Options { force: true, ..Default::default() };
+            let _ = apply::apply(host, &store(), &Request::new("cubic"), &options);
+        }),
+    ];
+    for (name, command) in commands {
+        let mut at = 0;
+        loop {
+            let root = image_with_forgery();
+            let files = Directory::new(root.path());
+            let host = Model::new(Swapping { files, root: root.path().into(), at, calls: Cell::new(0) });
+            command(&host);
+            let written = root.path().join(&PROGRAM[1..]).exists();
+            assert!(!written, "{name}: the journal swapped before call {at} was used");
+            if host.files().calls.get() <= at {
+                break;
+            }
+            at += 1;
+        }
+        assert!(at > 2, "{name}: swapped at {at} moments");
+    }
+}
+
+#[test]
+fn no_journal_writes_set_id_bits_or_capabilities() {
+    let root = image();
+    let r = root.path();
+    let request = Request::new("bbr");
+    let options = apply::Options::default();
+    apply::apply(&host(r), &store(), &request, &options).unwrap();
+    let journal = r.join("var/lib/fullpipe/host.journal");
+    let genuine = fs::read_to_string(&journal).unwrap();
+    for mode in [0o4755, 0o2755] {
+        // As the owner of the image could have written it before the journal was protected.
+        fs::write(&journal, forged(&genuine, PROGRAM, mode)).unwrap();
+        let force = revert::Options { force: true, ..Default::default() };
+        let error = revert::revert(&host(r), &store(), &force).unwrap_err();
+        assert!(error.text().contains("set-ID bits") && error.text().contains(PROGRAM), "{error}");
+        assert!(!r.join(&PROGRAM[1..]).exists());
+    }
+}
+
+#[test]
+fn a_file_with_set_id_bits_or_capabilities_is_refused_and_stays() {
+    let root = image();
+    let r = root.path();
+    write(r, "etc/sysctl.d/zzz.conf", "net.ipv4.tcp_congestion_control = cubic\n");
+    let path = r.join("etc/sysctl.d/zzz.conf");
+    let refused = |why: &str| {
+        let before = fs::metadata(&path).unwrap();
+        let options = apply::Options::default();
+        let error = apply::apply(&host(r), &store(), &Request::new("bbr"), &options).unwrap_err();
+        assert!(error.text().contains("zzz.conf has") && error.text().contains(why), "{error}");
+        let after = fs::metadata(&path).unwrap();
+        assert_eq!((after.ino(), after.mode()), (before.ino(), before.mode()), "nothing was changed");
+        assert!(!r.join("var/lib/fullpipe").exists());
+    };
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
+    refused("set-ID bits");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    // CAP_NET_RAW in the form of linux/capability.h, version 2.
+    let mut value = [0; 20];
+    (value[3], value[5]) = (2, 0x20);
+    let file = fs::File::open(&path).unwrap();
+    match fullpipe_kernel::xattr::set_file(&file, c"security.capability", &value) {
+        Ok(()) => refused("capabilities"),
+        Err(e) => println!("SKIPPED capabilities: {e}"),
+    }
+}
+
+#[test]
+fn a_revert_keeps_files_that_others_made_under_temporary_names() {
+    let root = image();
+    let r = root.path();
+    let old = "net.ipv4.tcp_congestion_control = reno\n";
+    write(r, "etc/sysctl.d/zzz.conf", old);
+    apply::apply(&host(r), &store(), &Request::new("bbr"), &apply::Options::default()).unwrap();
+    let foreign = ["etc/sysctl.d/zzz.conf.fullpipe-new", "var/lib/fullpipe/host.journal.new"];
+    for path in foreign {
+        write(r, path, "precious\n");
+    }
+    // As a process that was killed leaves them.
+    let left = ["etc/sysctl.d/zzz.conf.fullpipe-new1", "var/lib/fullpipe/host.journal.new1"];
+    write(r, left[0], &old[..20]);
+    write(r, left[1], "0123456789abcdef {\"begin\":{");
+    fs::set_permissions(r.join(left[1]), fs::Permissions::from_mode(0o600)).unwrap();
+    let reverted = revert::revert(&host(r), &store(), &revert::Options::default()).unwrap().unwrap();
+    assert!(reverted.is_exact(), "{reverted:?}");
+    for path in foreign {
+        assert_eq!(fs::read_to_string(r.join(path)).unwrap(), "precious\n", "{path}");
+    }
+    for path in left {
+        assert!(!r.join(path).exists(), "{path}");
+    }
+    assert_eq!(fs::read_to_string(r.join("etc/sysctl.d/zzz.conf")).unwrap(), old);
+    assert!(!r.join("var/lib/fullpipe/host.journal").exists());
+}
+
+#[test]
+fn the_files_of_a_directory_have_a_bounded_size_together() {
+    let sparse = |r: &Path, path: &str, size: u64| {
+        let path = r.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::File::create(path).unwrap().set_len(size).unwrap();
+    };
+    let root = image();
+    let r = root.path();
+    for number in 0..60 {
+        let size = if number == 0 { 1 } else { 16 };
+        sparse(r, &format!("etc/sysctl.d/{number}.conf"), size << 20);
+    }
+    let error = read_all(r).unwrap_err();
+    assert!(error.text().contains("and other files in /etc/sysctl.d are larger than 16 MiB"), "{error}");
+    let host = host(r);
+    let now = status::status(&host, &store()).unwrap();
+    assert!(now.boot.contains("unknown: /etc/sysctl.d/"), "{}", now.boot);
+    let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
+    let finding = report.findings.iter().find(|finding| finding.id == "boot-value").unwrap();
+    assert!(finding.state.contains("not all boot files were read"), "{}", finding.state);
+
+    // Files in many directories.
+    let root = image();
+    let host = Model::new(Directory::new(root.path()));
+    let read = |number: usize| {
+        let path = format!("{number}/file");
+        sparse(root.path(), &path, 16 << 20);
+        host.read(&format!("/{path}"))
+    };
+    let sizes: Vec<usize> = (0..6).map_while(|number| read(number).ok()).map(|bytes| bytes.len()).collect();
+    assert_eq!(sizes, [16 << 20; 4]);
+    assert!(host.oversized()[0].contains("larger than 64 MiB"), "{:?}", host.oversized());
+    assert_eq!(host.read("/0/file").unwrap().len(), 16 << 20, "a file counts once");
+}
+
+#[test]
+fn boot_entries_of_bounded_size_are_read() {
+    let root = image();
+    let r = root.path();
+    write(r, "kernel.json", r#"{"release": "6.1.0"}"#);
+    write(r, "boot/grub/grub.cfg", "blscfg\n");
+    fs::create_dir_all(r.join("boot/loader/entries")).unwrap();
+    for number in 0..300 {
+        let file = fs::File::create(r.join(format!("boot/loader/entries/{number}.conf"))).unwrap();
+        file.set_len(1 << 20).unwrap();
+    }
+    let now = fullpipe_host::kernel::status::status(&host(r), &store()).unwrap();
+    let obstacle = now.obstacle.unwrap();
+    assert!(obstacle.contains("in /boot/loader/entries are larger than 16 MiB"), "{obstacle}");
+
+    fs::remove_dir_all(r.join("boot/loader")).unwrap();
+    let entry = "menuentry 'b' {\nlinux /vmlinuz-1\n}\n";
+    let menu = format!("submenu '{}' {{\n{}}}\n", "a".repeat(1 << 20), entry.repeat(2000));
+    write(r, "boot/grub/grub.cfg", menu);
+    let obstacle = fullpipe_host::kernel::status::status(&host(r), &store()).unwrap().obstacle.unwrap();
+    assert!(obstacle.contains("/boot/grub/grub.cfg has a submenu with a title"), "{obstacle}");
 }

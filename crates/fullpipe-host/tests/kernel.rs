@@ -120,6 +120,13 @@ fn set_variable(host: &Fake, name: &str, value: Option<&str>) {
     put(host, path, &format!("{:#<1024}", format!("# GRUB Environment Block\n{lines}")));
 }
 
+/// Rolls back where nothing was changed meanwhile.
+fn roll_back(host: &dyn Host) -> Result<RollBack, Error> {
+    let (how, exceptions) = trial_boot::roll_back(host, &store(), &revert::Options::default())?;
+    assert!(exceptions.is_empty(), "{exceptions:?}");
+    Ok(how)
+}
+
 const PACKAGE: &str = "/var/lib/dpkg/linux-image";
 
 fn programs(host: &Fake, program: &Program) -> io::Result<ProgramOutput> {
@@ -320,10 +327,10 @@ fn panicking_trial_kernel_is_rolled_back_and_removed_without_a_trace() {
         !fake.exists("/boot/grub/custom.cfg") && !fake.exists("/etc/systemd/system/fullpipe-kernel.service")
     );
     assert_eq!(boot(&fake, &clock), OLD);
-    let RollBack::Removed(titles) = trial_boot::roll_back(&host, &store()).unwrap() else { panic!() };
+    let RollBack::Removed(titles) = roll_back(&host).unwrap() else { panic!() };
     assert_eq!(titles.len(), 2, "{titles:?}");
     same(&fake, &before, "back");
-    assert!(trial_boot::roll_back(&host, &store()).unwrap_err().text().contains("no kernel"));
+    assert!(roll_back(&host).unwrap_err().text().contains("no kernel"));
 }
 
 #[test]
@@ -376,13 +383,13 @@ fn trial_requires_ssh_the_controller_and_a_login_if_requested() {
     assert!(!fake.exists("/sys/module/tcp_bbr"), "what was loaded to look is unloaded");
     let refused = revert::revert(&host, &store(), &revert::Options::default()).unwrap_err();
     assert!(refused.text().contains("kernel keep"), "{refused}");
-    assert_eq!(trial_boot::roll_back(&host, &store()).unwrap(), RollBack::Restarts(OLD.into()));
+    assert_eq!(roll_back(&host).unwrap(), RollBack::Restarts(OLD.into()));
     assert_eq!(boot(&fake, &clock), OLD);
     assert_eq!(kernel_status(&fake).trial.unwrap().failed[0].what, "asked");
     // Once more, and someone says so.
     trial_boot::arm(&host, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
     assert_eq!(boot(&fake, &clock), NEW);
-    assert_eq!(trial_boot::keep(&host, &store()).unwrap().release, NEW);
+    assert_eq!(trial_boot::keep(&host, &store(), &revert::Options::default()).unwrap().release, NEW);
     assert_eq!(boot(&fake, &clock), NEW);
     assert!(!fake.exists("/var/lib/fullpipe"));
 }
@@ -395,7 +402,7 @@ fn armed_trial_can_be_disarmed_and_revert_restores_everything() {
     let host = with(&fake);
     install_newest(&host).unwrap();
     trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
-    assert_eq!(trial_boot::roll_back(&host, &store()).unwrap(), RollBack::Disarmed(NEW.into()));
+    assert_eq!(roll_back(&host).unwrap(), RollBack::Disarmed(NEW.into()));
     assert_eq!(boot(&fake, &clock), OLD);
     trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
     revert::revert(&host, &store(), &revert::Options::default()).unwrap();
@@ -419,14 +426,14 @@ fn packages_that_need_the_kernel_are_not_removed_with_it() {
     let fake = host(&clock);
     let before = snapshot(&fake);
     install_newest(&with(&fake)).unwrap();
-    let error = trial_boot::roll_back(&Faulty::counting(&fake).with(needed), &store()).unwrap_err();
+    let error = roll_back(&Faulty::counting(&fake).with(needed)).unwrap_err();
     assert!(
         error.text().contains("linux-image-amd64 depend on it") && error.text().contains("remove them first"),
         "{error}"
     );
     assert_eq!((boot(&fake, &clock).as_str(), kernel_status(&fake).installed.as_deref()), (OLD, Some(NEW)));
     // The operator removes it, and goes back.
-    assert!(matches!(trial_boot::roll_back(&with(&fake), &store()).unwrap(), RollBack::Removed(_)));
+    assert!(matches!(roll_back(&with(&fake)).unwrap(), RollBack::Removed(_)));
     same(&fake, &before, "back");
 }
 
@@ -467,7 +474,7 @@ fn killed_at_any_moment_the_old_kernel_boots_and_everything_is_restored() {
                 assert_eq!(booted, OLD, "{context}");
                 let host = with(&fake);
                 trial_boot::clean_up(&host, &store()).unwrap_or_else(|e| panic!("{context}: {e}"));
-                match trial_boot::roll_back(&host, &store()) {
+                match roll_back(&host) {
                     Ok(_) | Err(Error::Usage(_)) => {}
                     Err(e) => panic!("{context}: {e}"),
                 }
@@ -775,7 +782,7 @@ fn rpm_host_keeps_its_default_though_new_kernels_take_it() {
         assert_eq!(kernels.len(), 1, "the rescue image is not listed: {kernels:?}");
         install_newest(&host).unwrap();
         assert_eq!(rpm_default(&host).as_deref(), Some(OLD), "bls {bls}");
-        trial_boot::roll_back(&host, &store()).unwrap();
+        roll_back(&host).unwrap();
         assert_same(&snapshot(&fake), &before, "back");
 
         install_newest(&host).unwrap();
@@ -814,4 +821,77 @@ fn saved_entry_of_a_specification_entry_may_be_its_title_or_number() {
         set_variable(&fake, "saved_entry", saved.as_deref());
         assert_eq!(rpm_default(&host).as_deref(), Some(release), "{saved:?}");
     }
+}
+
+#[test]
+fn kernel_back_and_keep_refuse_settings_changed_since_and_keep_them_on_request() {
+    const SETTINGS: &str = "/etc/default/grub.d/zz-fullpipe.cfg";
+    let clock = TestClock::default();
+    let edit = |host: &Fake| {
+        let text = host.content(SETTINGS).unwrap() + "GRUB_TIMEOUT=1\n";
+        put(host, SETTINGS, &text);
+        text
+    };
+    let keep = revert::Options { keep_changed: true, ..Default::default() };
+
+    let fake = host(&clock);
+    let host_with = with(&fake);
+    install_newest(&host_with).unwrap();
+    let edited = edit(&fake);
+    let before = snapshot(&fake);
+    let error = roll_back(&host_with).unwrap_err();
+    let text = error.text();
+    assert!(text.contains(SETTINGS) && text.contains("kernel back --keep-changed"), "{text}");
+    assert_same(&snapshot(&fake), &before, "a refusal");
+    let (how, exceptions) = trial_boot::roll_back(&host_with, &store(), &keep).unwrap();
+    assert!(matches!(how, RollBack::Removed(titles) if titles == [format!("Linux {NEW}")]));
+    assert!(exceptions.len() == 1 && exceptions[0].contains(SETTINGS), "{exceptions:?}");
+    assert_eq!(fake.content(SETTINGS).unwrap(), edited);
+    assert!(!fake.exists("/var/lib/fullpipe"));
+
+    let fake = host(&clock);
+    let host_with = with(&fake);
+    install_newest(&host_with).unwrap();
+    trial_boot::arm(&host_with, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
+    let edited = edit(&fake);
+    assert_eq!(boot(&fake, &clock), NEW);
+    let before = snapshot(&fake);
+    let error = trial_boot::keep(&host_with, &store(), &revert::Options::default()).unwrap_err();
+    assert!(error.text().contains("kernel keep --keep-changed"), "{error}");
+    assert_same(&snapshot(&fake), &before, "a refusal");
+    let kept = trial_boot::keep(&host_with, &store(), &keep).unwrap();
+    assert!(kept.exceptions[0].contains(SETTINGS), "{kept:?}");
+    assert!(fake.content(SETTINGS).unwrap().contains("GRUB_TIMEOUT=1"), "{edited}");
+    assert_eq!(boot(&fake, &clock), NEW, "it is the default");
+}
+
+#[test]
+fn the_end_of_a_trial_keeps_an_edited_entry_and_does_not_boot_it() {
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let host = with(&fake);
+    install_newest(&host).unwrap();
+    trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
+    let custom = "/boot/grub/custom.cfg";
+    let edited = fake.content(custom).unwrap() + "# of the administrator\n";
+    put(&fake, custom, &edited);
+    assert_eq!(boot(&fake, &clock), NEW);
+    assert_eq!(boot(&fake, &clock), OLD, "it panicked");
+    let exceptions = trial_boot::clean_up(&host, &store()).unwrap();
+    assert!(exceptions.len() == 1 && exceptions[0].contains(custom), "{exceptions:?}");
+    assert_eq!(fake.content(custom).unwrap(), edited);
+    assert_eq!(boot(&fake, &clock), OLD);
+}
+
+#[test]
+fn an_installation_does_not_overwrite_settings_changed_since_its_plan() {
+    let clock = TestClock::default();
+    let fake = host(&clock);
+    let host = with(&fake);
+    let plan = install::plan(&host, &Wanted::default()).unwrap();
+    put(&fake, "/etc/default/grub.d/zz-fullpipe.cfg", "GRUB_DEFAULT=2\n");
+    let before = snapshot(&fake);
+    let error = install::install(&host, &store(), &plan).unwrap_err();
+    assert!(error.text().contains("zz-fullpipe.cfg") && error.text().contains("rolled back"), "{error}");
+    assert_same(&snapshot(&fake), &before, "refused");
 }

@@ -491,12 +491,12 @@ fn unconfirmed_change_is_rolled_back_and_confirmed_change_stays() {
         put_on_trial();
         status::status(&host, &store()).unwrap().summary.contains("on trial")
     }));
-    assert_eq!(trial::watch(&host, &store(), &mut |time| sleep(time)).unwrap(), TrialEnd::Expired);
+    assert_eq!(trial::watch(&host, &store(), &mut |time| sleep(time)).unwrap().how, TrialEnd::Expired);
     assert_same(&everything(), &before, "");
 
     assert!((0..10).any(|_| {
         put_on_trial();
-        trial::watch(&host, &store(), &mut |_| Decision::Keep).unwrap() == TrialEnd::Kept
+        trial::watch(&host, &store(), &mut |_| Decision::Keep).unwrap().how == TrialEnd::Kept
     }));
     std::thread::sleep(within);
     assert_eq!(trial::revert_expired(&host, &store()).unwrap(), None);

@@ -9,6 +9,7 @@ use fullpipe_host::plan::Request;
 use fullpipe_host::status::status;
 use fullpipe_host::trial::{self, Decision, TrialEnd};
 use fullpipe_host::{Error, apply, revert};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
@@ -68,7 +69,7 @@ fn unconfirmed_change_is_rolled_back_at_its_deadline_and_not_before() {
             clock.advance(time);
             Decision::Pending
         });
-        assert_eq!(ended.unwrap(), TrialEnd::Expired);
+        assert_eq!(ended.unwrap(), TrialEnd::Expired.into());
         assert_eq!(clock.since_boot(), began + WITHIN, "{asked} times asked");
         assert_same(&snapshot(&host), &original, name);
     }
@@ -157,7 +158,7 @@ fn an_undoing_that_fails_is_tried_again() {
         clock.advance(WITHIN);
         Decision::Pending
     });
-    assert_eq!(ended.unwrap(), TrialEnd::Expired);
+    assert_eq!(ended.unwrap(), TrialEnd::Expired.into());
     assert_same(&snapshot(&host), &original, "");
 }
 
@@ -236,4 +237,179 @@ fn crash_at_any_change_of_a_trial_is_rolled_back_by_the_next_command() {
         }
     }
     println!("{cases} crashes of a trial");
+}
+
+const EDITED: &str = "/etc/sysctl.conf";
+
+/// An administrator adds a line.
+fn edit(host: &Fake) {
+    let text = host.content(EDITED).unwrap();
+    host.files().put(EDITED, (text + "kernel.panic = 7\n").as_bytes(), 0o644);
+}
+
+fn is_edited(host: &Fake) -> bool {
+    host.content(EDITED).unwrap().contains("kernel.panic = 7")
+}
+
+/// Everything except that file.
+fn without_edited(host: &Fake) -> BTreeMap<String, String> {
+    let mut all = snapshot(host);
+    all.remove(EDITED);
+    all
+}
+
+/// The original host with the edit.
+fn with_edit(original: &Fake, clock: &TestClock) -> BTreeMap<String, String> {
+    let host = copy(original, clock);
+    edit(&host);
+    snapshot(&host)
+}
+
+#[test]
+fn a_confirmation_does_not_overwrite_a_file_edited_during_the_trial() {
+    let clock = TestClock::default();
+    let (host, _) = start("hand-edited-sysctl-conf", &clock);
+    let edited = with_edit(&host, &clock);
+    try_out(&host, "bbr").unwrap();
+    edit(&host);
+    let before = snapshot(&host);
+    let error = trial::confirm(&host, &store()).unwrap_err();
+    let text = error.text();
+    assert!(text.contains(EDITED) && text.contains("nothing was written"), "{text}");
+    assert_same(&snapshot(&host), &before, "a refused confirmation");
+    assert!(status(&host, &store()).unwrap().confirm_within.is_some(), "the trial goes on");
+    let reverted = revert::revert(&host, &store(), &revert::Options::default()).unwrap().unwrap();
+    assert!(reverted.is_exact(), "{reverted:?}");
+    assert_same(&snapshot(&host), &edited, "reverted");
+}
+
+#[test]
+fn an_edit_at_any_moment_of_a_confirmation_is_kept() {
+    let clock = TestClock::default();
+    let (original, _) = start("hand-edited-sysctl-conf", &clock);
+    let rest = without_edited(&original);
+    let tried = copy(&original, &clock);
+    try_out(&tried, "bbr").unwrap();
+    let counter = copy(&tried, &clock);
+    let counter = Faulty::counting(&counter);
+    trial::confirm(&counter, &store()).unwrap();
+    let mut refused = 0;
+    for at in 0..counter.changes() {
+        let host = copy(&tried, &clock);
+        let meanwhile = || edit(&host);
+        let outcome = trial::confirm(&Faulty::meanwhile(&host, at, &meanwhile), &store());
+        if let Err(error) = outcome {
+            refused += 1;
+            assert!(error.text().contains(EDITED) && error.text().contains("rolled back"), "{at}: {error}");
+            assert!(is_edited(&host), "{at}: the edit is kept after {error}");
+            assert_same(&without_edited(&host), &rest, &format!("change {at}: {error}"));
+        }
+    }
+    assert!(refused > 4, "{refused} of {} are refused", counter.changes());
+}
+
+#[test]
+fn the_deadline_leaves_a_file_alone_that_the_trial_did_not_write() {
+    let clock = TestClock::default();
+    for command in ["watch", "settle", "confirm", "apply"] {
+        let (host, _) = start("hand-edited-sysctl-conf", &clock);
+        let edited = with_edit(&host, &clock);
+        try_out(&host, "bbr").unwrap();
+        edit(&host);
+        clock.advance(WITHIN);
+        match command {
+            "watch" => {
+                let ended = trial::watch(&host, &store(), &mut |_| Decision::Pending).unwrap();
+                assert_eq!(ended, TrialEnd::Expired.into(), "nothing was left unchanged");
+            }
+            "settle" => {
+                let reverted = trial::revert_expired(&host, &store()).unwrap().unwrap();
+                assert_eq!(reverted.summary(), "everything was rolled back");
+            }
+            "confirm" => assert!(trial::confirm(&host, &store()).is_err()),
+            _ => {
+                // A new apply plans from the edited file, and its revert restores that.
+                apply::apply(&host, &store(), &Request::new("bbr"), &apply::Options::default()).unwrap();
+                assert!(is_edited(&host));
+                revert_selection(&host);
+            }
+        }
+        assert_same(&snapshot(&host), &edited, command);
+    }
+}
+
+#[test]
+fn an_edit_at_any_moment_of_an_apply_is_kept() {
+    let clock = TestClock::default();
+    let (original, _) = start("hand-edited-sysctl-conf", &clock);
+    let rest = without_edited(&original);
+    let apply =
+        |host: &dyn Host| apply::apply(host, &store(), &Request::new("bbr"), &apply::Options::default());
+    let counter = copy(&original, &clock);
+    let counter = Faulty::counting(&counter);
+    apply(&counter).unwrap();
+    let (mut kept, mut refused) = (0, 0);
+    for at in 0..counter.changes() {
+        let host = copy(&original, &clock);
+        let edits = Cell::new(0);
+        let meanwhile = || {
+            edits.set(edits.get() + 1);
+            edit(&host);
+        };
+        match apply(&Faulty::meanwhile(&host, at, &meanwhile)) {
+            Ok(_) => kept += usize::from(is_edited(&host)),
+            Err(error) => {
+                refused += 1;
+                assert!(error.text().contains(EDITED), "{at}: {error}");
+                assert!(error.text().contains("rolled back"), "{at}: {error}");
+                assert_same(&without_edited(&host), &rest, &format!("change {at}: {error}"));
+            }
+        }
+        assert_eq!(is_edited(&host), edits.get() == 1, "change {at}: the edit is lost");
+    }
+    assert!(refused > 10, "{refused} refused, {kept} kept of {}", counter.changes());
+}
+
+/// On an image the trial writes the files at once.
+#[test]
+fn an_automatic_rollback_keeps_edited_files_and_names_them() {
+    let clock = TestClock::default();
+    let (host, _) = start("hand-edited-sysctl-conf", &clock);
+    let original = without_edited(&host);
+    try_out(&host, "bbr").unwrap();
+    trial::confirm(&host, &store()).unwrap();
+    edit(&host);
+    // A failed change of the plan rolls everything back.
+    host.set_sysctl("net.ipv4.tcp_congestion_control", "cubic").unwrap();
+    let reverted = {
+        let options = revert::Options::automatic();
+        revert::revert(&host, &store(), &options).unwrap().unwrap()
+    };
+    assert!(is_edited(&host));
+    assert!(reverted.summary().contains(EDITED), "{}", reverted.summary());
+    assert!(!reverted.is_exact());
+    assert_same(&without_edited(&host), &original, "everything else");
+}
+
+#[test]
+fn a_full_disk_does_not_stop_the_rollback_of_a_trial() {
+    let clock = TestClock::default();
+    for (name, controller) in HOSTS {
+        for ends_by in ["deadline", "revert", "settle"] {
+            let (host, _) = start(name, &clock);
+            let original = snapshot(&host);
+            try_out(&host, controller).unwrap();
+            let full = Faulty::full(&host);
+            clock.advance(WITHIN);
+            match ends_by {
+                "deadline" => {
+                    let ended = trial::watch(&full, &store(), &mut |_| Decision::Pending).unwrap();
+                    assert_eq!(ended, TrialEnd::Expired.into());
+                }
+                "settle" => assert!(trial::revert_expired(&full, &store()).unwrap().is_some()),
+                _ => revert_selection(&full),
+            }
+            assert_same(&snapshot(&host), &original, &format!("{name}: {ends_by}"));
+        }
+    }
 }

@@ -61,6 +61,9 @@ fn controller(context: &Context) -> Finding {
             _ => finding.read("sysctl files", "none sets the controller"),
         }
     };
+    if let Some(text) = context.host.oversized().first() {
+        return finding(Verdict::Unknown, format!("{text}, so that not all boot files were read"));
+    }
     let obstacle = context.facts.obstacle_at_boot(wanted);
     let is_available = matches!(context.facts.controller(wanted), Presence::Ready(_) | Presence::Loadable(_));
     if let Some(obstacle) = obstacle.filter(|_| is_available) {

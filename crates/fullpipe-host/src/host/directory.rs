@@ -1,20 +1,22 @@
 //! Files under a directory that stands for a host's root; `/` is this machine. Links are followed
 //! inside the directory, never out of it.
 
-use super::rooted::{Root, is_regular, kind};
-use super::{Attributes, Files, Node, Stat, View};
+use super::rooted::{MAX_FILE_SIZE, Root, is_regular, kind, read_bounded};
+use super::{Attributes, Files, Node, Object, Stat, View, parent};
 use fullpipe_kernel::xattr;
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, readlinkat, renameat};
-use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, geteuid, symlinkat, unlinkat};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The files under a directory.
 #[derive(Debug)]
@@ -22,21 +24,115 @@ pub struct Directory {
     path: PathBuf,
     /// Opened once, so that a later rename of the path has no effect.
     root: Result<Root, io::ErrorKind>,
+    /// Whether it is a part of this machine, not of an image.
+    is_machine: bool,
+    /// What was read of an image.
+    reads: Mutex<Reads>,
+}
+
+/// Most bytes that are read of all files of an image. A root file system has some 10 MB of boot
+/// files and lists of modules.
+const MAX_TOTAL_SIZE: u64 = 64 << 20;
+/// Most names that are listed in a directory of an image.
+const MAX_NAMES: usize = 100_000;
+
+/// What was read of an image, which is untrusted: thousands of files may each be small enough.
+#[derive(Debug, Default)]
+struct Reads {
+    /// Device and inode of each file, so that one that is read twice counts once.
+    files: HashSet<(u64, u64)>,
+    /// Bytes by directory.
+    by_directory: HashMap<String, u64>,
+    /// Bytes of all.
+    total: u64,
+    /// What was too large, each with its reason.
+    refused: BTreeMap<String, String>,
+}
+
+impl Reads {
+    /// Counts a file, or refuses it.
+    fn count(&mut self, path: &str, about: &FileStat) -> io::Result<()> {
+        #[allow(clippy::useless_conversion, reason = "32 bits on other architectures")]
+        let file = (u64::from(about.st_dev), u64::from(about.st_ino));
+        if self.files.contains(&file) {
+            return Ok(());
+        }
+        let size = u64::try_from(about.st_size).unwrap_or(0);
+        let directory = parent(path);
+        let in_directory = self.by_directory.get(directory).copied().unwrap_or(0).saturating_add(size);
+        let total = self.total.saturating_add(size);
+        if size > MAX_FILE_SIZE {
+            return self.refuse(path, format!("is larger than {} MiB", MAX_FILE_SIZE >> 20));
+        }
+        if in_directory > MAX_FILE_SIZE {
+            let text = format!("and other files in {directory} are larger than {} MiB", MAX_FILE_SIZE >> 20);
+            return self.refuse(path, text);
+        }
+        if total > MAX_TOTAL_SIZE {
+            let text = format!("and other files that are read are larger than {} MiB", MAX_TOTAL_SIZE >> 20);
+            return self.refuse(path, text);
+        }
+        self.files.insert(file);
+        self.by_directory.insert(directory.to_owned(), in_directory);
+        self.total = total;
+        Ok(())
+    }
+
+    fn refuse<T>(&mut self, path: &str, why: String) -> io::Result<T> {
+        const MAX_REFUSED: usize = 16;
+        let text = format!("{path} {why}");
+        if self.refused.len() < MAX_REFUSED {
+            self.refused.insert(path.to_owned(), text.clone());
+        }
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, text))
+    }
 }
 
 impl Directory {
     /// Uses `root` as a host's `/`. If it cannot be opened every operation fails with that error.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let path = root.into();
-        Directory { root: Root::open(&path).map_err(|e| e.kind()), path }
+        let is_machine = path == Path::new("/");
+        Directory { root: Root::open(&path).map_err(|e| e.kind()), path, is_machine, reads: Mutex::default() }
     }
 
     fn real(&self) -> bool {
         self.path == Path::new("/")
     }
 
+    fn reads(&self) -> MutexGuard<'_, Reads> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn root(&self) -> io::Result<&Root> {
         self.root.as_ref().map_err(|&kind| kind.into())
+    }
+
+    /// Creates a file; all of it goes to one descriptor.
+    fn create_file(
+        &self,
+        path: &str,
+        content: &[u8],
+        (mode, uid, gid): (u32, u32, u32),
+        attributes: Option<&Attributes>,
+    ) -> io::Result<()> {
+        let place = self.root()?.place(path)?;
+        let mut file = File::from(place.open(OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, 0o600)?);
+        let made = (|| {
+            file.write_all(content)?;
+            let now = fstat(&file)?;
+            if (now.st_uid, now.st_gid) != (uid, gid) {
+                let (uid, gid) = owner(uid, gid);
+                fchown(&file, uid, gid)?;
+            }
+            // After the owner: changing that clears set-id bits.
+            fchmod(&file, mode_of(mode))?;
+            attributes.map_or(Ok(()), |attributes| set_file_attributes(&file, attributes))
+        })();
+        made.inspect_err(|_: &io::Error| {
+            // Remove a partial file, and report the first error.
+            let _ = unlinkat(&place.directory, place.name, UnlinkatFlags::NoRemoveDir);
+        })
     }
 }
 
@@ -48,6 +144,18 @@ fn mode_of(mode: u32) -> Mode {
     Mode::from_bits_truncate(mode)
 }
 
+fn stat_of(about: &FileStat, target: Option<String>) -> Stat {
+    let node = match (target, kind(about)) {
+        (Some(target), _) => Node::Link(target),
+        (_, SFlag::S_IFDIR) => Node::Directory,
+        (_, SFlag::S_IFREG) => Node::File,
+        _ => Node::Other,
+    };
+    let (mode, links) = (about.st_mode & 0o7777, about.st_nlink);
+    #[allow(clippy::useless_conversion, reason = "32 bits on other architectures")]
+    Stat { node, mode, uid: about.st_uid, gid: about.st_gid, links: links.into() }
+}
+
 impl View for Directory {
     fn stat(&self, path: &str) -> io::Result<Stat> {
         if path.trim_matches('/').is_empty() {
@@ -57,22 +165,33 @@ impl View for Directory {
         }
         let place = self.root()?.place(path)?;
         let about = place.stat()?;
-        let node = match kind(&about) {
-            SFlag::S_IFLNK => {
-                let target = readlinkat(&place.directory, place.name)?;
-                Node::Link(target.to_string_lossy().into_owned())
-            }
-            SFlag::S_IFDIR => Node::Directory,
-            SFlag::S_IFREG => Node::File,
-            _ => Node::Other,
+        let target = match kind(&about) {
+            SFlag::S_IFLNK => Some(readlinkat(&place.directory, place.name)?.to_string_lossy().into_owned()),
+            _ => None,
         };
-        let (mode, links) = (about.st_mode & 0o7777, about.st_nlink);
-        #[allow(clippy::useless_conversion, reason = "32 bits on other architectures")]
-        Ok(Stat { node, mode, uid: about.st_uid, gid: about.st_gid, links: links.into() })
+        Ok(stat_of(&about, target))
+    }
+
+    fn object(&self, path: &str) -> io::Result<Object> {
+        if path.trim_matches('/').is_empty() {
+            return Ok(Object { stat: self.stat(path)?, content: Vec::new(), attributes: Attributes::new() });
+        }
+        let opened = self.root()?.place(path)?.object()?;
+        let attributes = opened.file().map_or(Ok(Attributes::new()), read_attributes)?;
+        let content = opened.content(path)?;
+        Ok(Object { stat: stat_of(&opened.about, opened.target), content, attributes })
     }
 
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        self.root()?.read(path)
+        let file = self.root()?.regular(path)?;
+        if !self.is_machine {
+            self.reads().count(path, &fstat(&file)?)?;
+        }
+        read_bounded(&file, path)
+    }
+
+    fn oversized(&self) -> Vec<String> {
+        self.reads().refused.values().cloned().collect()
     }
 
     fn size(&self, path: &str) -> io::Result<u64> {
@@ -80,13 +199,18 @@ impl View for Directory {
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let directory = self.root()?.at(directory, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
-        let mut names: Vec<String> = Dir::from_fd(directory)?
+        let opened = self.root()?.at(directory, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
+        let most = if self.is_machine { usize::MAX } else { MAX_NAMES };
+        let mut names: Vec<String> = Dir::from_fd(opened)?
             .into_iter()
+            .take(most.saturating_add(3))
             .map_while(Result::ok)
             .filter_map(|e| e.file_name().to_str().ok().map(str::to_owned))
             .filter(|name| name != "." && name != "..")
             .collect();
+        if names.len() > most {
+            return self.reads().refuse(directory, format!("has more than {MAX_NAMES} files"));
+        }
         names.sort_unstable();
         Ok(names)
     }
@@ -94,32 +218,33 @@ impl View for Directory {
     fn attributes(&self, path: &str) -> io::Result<Attributes> {
         let file = self.root()?.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         is_regular(&file, path)?;
-        read_attributes(&file)
+        read_attributes(&file.into())
     }
 
-    fn user(&self) -> u32 {
-        geteuid().as_raw()
+    fn trusts_owner(&self, uid: u32) -> bool {
+        uid == if self.is_machine { 0 } else { geteuid().as_raw() }
     }
 }
 
 impl Files for Directory {
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
-        let place = self.root()?.place(path)?;
-        let mut file = File::from(place.open(OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL, 0o600)?);
-        let made = (|| {
-            file.write_all(content)?;
-            let now = fstat(&file)?;
-            if (now.st_uid, now.st_gid) != (uid, gid) {
-                let (uid, gid) = owner(uid, gid);
-                fchown(&file, uid, gid)?;
-            }
-            // After the owner: changing that clears set-id bits.
-            Ok(fchmod(&file, mode_of(mode))?)
-        })();
-        made.inspect_err(|_: &io::Error| {
-            // Remove a partial file, and report the first error.
-            let _ = unlinkat(&place.directory, place.name, UnlinkatFlags::NoRemoveDir);
-        })
+        self.create_file(path, content, (mode, uid, gid), None)
+    }
+
+    fn create_with(
+        &self,
+        path: &str,
+        content: &[u8],
+        metadata: (u32, u32, u32),
+        attributes: &Attributes,
+    ) -> io::Result<()> {
+        self.create_file(path, content, metadata, Some(attributes))
+    }
+
+    fn within<'a>(&'a self, directory: &str) -> io::Result<Box<dyn Files + 'a>> {
+        let root = Ok(self.root()?.within(directory)?);
+        let path = self.path.join(directory.trim_start_matches('/'));
+        Ok(Box::new(Directory { path, root, is_machine: self.is_machine, reads: Mutex::default() }))
     }
 
     fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
@@ -207,23 +332,27 @@ impl Files for Directory {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = self.root()?.place(path)?.open(flags, 0)?;
         is_regular(&file, path)?;
-        let failed = |name: &str, e: io::Error| {
-            let text = format!("the extended attribute {name} cannot be kept ({e})");
-            io::Error::new(e.kind(), text)
-        };
-        let now = read_attributes(&file)?;
-        for name in INHERITED.iter().filter(|&&name| now.contains_key(name) && !attributes.contains_key(name))
-        {
-            xattr::remove_file(&file, &c_name(name)?).map_err(|e| failed(name, e))?;
-        }
-        for (name, value) in attributes.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
-            match set_attribute(&file, name, value) {
-                Err(e) if is_label(name) && is_refusal(&e) => {}
-                outcome => outcome.map_err(|e| failed(name, e))?,
-            }
-        }
-        Ok(())
+        set_file_attributes(&file.into(), attributes)
     }
+}
+
+/// Gives an open file these attributes ([`Files::set_attributes`]).
+fn set_file_attributes(file: &File, attributes: &Attributes) -> io::Result<()> {
+    let failed = |name: &str, e: io::Error| {
+        let text = format!("the extended attribute {name} cannot be kept ({e})");
+        io::Error::new(e.kind(), text)
+    };
+    let now = read_attributes(file)?;
+    for name in INHERITED.iter().filter(|&&name| now.contains_key(name) && !attributes.contains_key(name)) {
+        xattr::remove_file(file, &c_name(name)?).map_err(|e| failed(name, e))?;
+    }
+    for (name, value) in attributes.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
+        match set_attribute(file, name, value) {
+            Err(e) if is_label(name) && is_refusal(&e) => {}
+            outcome => outcome.map_err(|e| failed(name, e))?,
+        }
+    }
+    Ok(())
 }
 
 /// Attribute of an access list (acl(5)).
@@ -238,12 +367,15 @@ fn is_refusal(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
 }
 
+/// Attribute of a program's capabilities (capabilities(7)).
+pub(crate) const CAPABILITY: &str = "security.capability";
+
 /// Whether an attribute is a label of a security module, which the kernel sets by its own policy.
 pub fn is_label(name: &str) -> bool {
-    name.starts_with("security.")
+    name.starts_with("security.") && name != CAPABILITY
 }
 
-fn set_attribute(file: &OwnedFd, name: &str, value: &[u8]) -> io::Result<()> {
+fn set_attribute(file: &File, name: &str, value: &[u8]) -> io::Result<()> {
     match xattr::set_file(file, &c_name(name)?, value) {
         // The kernel asks for the permission to write the file, even of its owner (xattr_permission).
         Err(e) if name.starts_with("user.") && e.kind() == io::ErrorKind::PermissionDenied => {
@@ -262,7 +394,7 @@ fn c_name(name: &str) -> io::Result<CString> {
 }
 
 /// The attributes of an open file.
-fn read_attributes(file: &OwnedFd) -> io::Result<Attributes> {
+fn read_attributes(file: &File) -> io::Result<Attributes> {
     /// Checksums that the kernel computes from a file's content and inode, and XFS' own form of an
     /// access list, which `system.posix_acl_access` sets.
     const COMPUTED: [&str; 3] = ["security.ima", "security.evm", "trusted.SGI_ACL_FILE"];

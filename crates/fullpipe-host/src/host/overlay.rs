@@ -49,6 +49,10 @@ impl View for Overlay<'_> {
         }
     }
 
+    fn oversized(&self) -> Vec<String> {
+        self.below.oversized()
+    }
+
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         let resolved = resolve_by(directory, &|p| self.stat_literal(p))?;
         let planned = matches!(self.changed.get(&resolved), Some(FileState::Directory { .. }));

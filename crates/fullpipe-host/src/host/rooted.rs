@@ -102,23 +102,91 @@ impl Root {
         Ok(Place { directory: self.at(directory, OFlag::O_PATH | OFlag::O_DIRECTORY)?, name })
     }
 
-    /// Content of the regular file that `path` leads to. Other types are not opened: a pipe would
-    /// block, a device may be endless or have side effects.
+    /// Content of the regular file that `path` leads to.
+    #[cfg(test)]
     pub fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        read_bounded(&self.regular(path)?, path)
+    }
+
+    /// Opens the regular file that `path` leads to. Other types are not opened: a pipe would block, a
+    /// device may be endless or have side effects.
+    pub fn regular(&self, path: &str) -> io::Result<File> {
         is_regular(&self.at(path, OFlag::O_PATH)?, path)?;
         let file = self.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
         is_regular(&file, path)?;
-        let mut bytes = Vec::new();
-        File::from(file).take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > MAX_FILE_SIZE {
-            let text = format!("{path} is larger than {} MiB", MAX_FILE_SIZE >> 20);
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
-        }
-        Ok(bytes)
+        Ok(File::from(file))
+    }
+
+    /// A directory as a root of its own; its name is not followed if it is a link.
+    pub fn within(&self, path: &str) -> io::Result<Root> {
+        Ok(Root(self.place(path)?.open(OFlag::O_PATH | OFlag::O_DIRECTORY, 0)?))
     }
 }
 
+/// An open object: what is read from it belongs to it, whatever its name leads to now.
+pub struct Opened {
+    /// Its status.
+    pub about: FileStat,
+    /// The target of a symbolic link.
+    pub target: Option<String>,
+    /// The content of a regular file.
+    file: Option<File>,
+}
+
+impl Opened {
+    /// The descriptor of a regular file.
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// The content of a regular file, of bounded size; empty for other types.
+    pub fn content(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.file.as_ref().map_or(Ok(Vec::new()), |file| read_bounded(file, path))
+    }
+}
+
+/// Content of an open file of bounded size.
+pub fn read_bounded(file: &File, path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_SIZE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE_SIZE {
+        let text = format!("{path} is larger than {} MiB", MAX_FILE_SIZE >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+    }
+    Ok(bytes)
+}
+
 impl Place<'_> {
+    /// Opens the object of this name; a link is not followed, and only a regular file is opened for
+    /// reading.
+    pub fn object(&self) -> io::Result<Opened> {
+        for _ in 0..MAX_RETRIES {
+            let seen = self.open(OFlag::O_PATH, 0)?;
+            let about = fstat(&seen)?;
+            match kind(&about) {
+                SFlag::S_IFLNK => {
+                    let target = readlinkat(&seen, "")?.to_string_lossy().into_owned();
+                    return Ok(Opened { about, target: Some(target), file: None });
+                }
+                SFlag::S_IFREG => {}
+                _ => return Ok(Opened { about, target: None, file: None }),
+            }
+            match self.open(OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY, 0) {
+                Ok(file) => {
+                    let now = fstat(&file)?;
+                    if (now.st_dev, now.st_ino) == (about.st_dev, about.st_ino) {
+                        return Ok(Opened { about: now, target: None, file: Some(file.into()) });
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) if e.raw_os_error() == Some(Errno::ELOOP as i32) => {}
+                Err(e) => return Err(e),
+            }
+            // Replaced in the meantime.
+        }
+        Err(io::ErrorKind::ResourceBusy.into())
+    }
+
     /// Opens the name itself.
     pub fn open(&self, flags: OFlag, mode: u32) -> io::Result<OwnedFd> {
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
@@ -194,6 +262,32 @@ mod tests {
                 assert!(open(path).is_err(), "{method}: {path} leads out");
             }
         }
+    }
+
+    #[test]
+    fn an_open_directory_and_an_open_file_are_read_whatever_their_names_lead_to_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for (name, text) in [("state", "genuine"), ("other", "forged")] {
+            std::fs::create_dir(path(name)).unwrap();
+            std::fs::write(path(name).join("file"), text).unwrap();
+        }
+        let root = Root::open(dir.path()).unwrap();
+        let state = root.within("/state").unwrap();
+        let place = root.place("/state/file").unwrap();
+        let opened = place.object().unwrap();
+        std::fs::rename(path("state"), path("moved")).unwrap();
+        std::fs::rename(path("other"), path("state")).unwrap();
+        assert_eq!(root.read("/state/file").unwrap(), b"forged");
+        assert_eq!(state.place("/file").unwrap().object().unwrap().content("").unwrap(), b"genuine");
+        assert_eq!(place.object().unwrap().content("").unwrap(), b"genuine");
+        // The file itself is replaced between the status and the content.
+        std::fs::write(path("new"), "forged").unwrap();
+        std::fs::rename(path("new"), path("moved/file")).unwrap();
+        assert_eq!(opened.content("").unwrap(), b"genuine");
+        symlink("state", path("link")).unwrap();
+        assert!(root.within("/link").is_err(), "a link is not followed");
+        assert!(root.within("/state/file").is_err());
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Menu {
     pub takes_custom: bool,
     /// Whether its entries are files in `loader/entries` (blscfg).
     pub is_bls: bool,
+    /// What it has too much of; then entries are missing.
+    pub excess: Option<&'static str>,
 }
 
 /// The words of a line as GRUB's shell splits it.
@@ -73,6 +75,10 @@ fn named(words: &[String]) -> (String, String) {
 
 /// Deepest submenu that is read: the names of its entries grow with the depth.
 const MAX_DEPTH: usize = 32;
+/// Longest title or identifier with those of the enclosing submenus. Each entry has all of them.
+const MAX_NAME: usize = 4096;
+/// Most entries.
+const MAX_ENTRIES: usize = 4096;
 
 /// An open submenu, or the menu itself.
 #[derive(Default)]
@@ -84,12 +90,19 @@ struct Level {
 }
 
 impl Level {
-    /// Names of the next item in it.
-    fn next(&mut self, id: String, title: String) -> Level {
+    /// Names of the next item in it; `None` if they are too long.
+    fn next(&mut self, id: String, title: String) -> Option<Level> {
+        let is_long = |path: &[String], name: &str| {
+            path.iter().map(|part| part.len() + 1).sum::<usize>() + name.len() > MAX_NAME
+        };
+        if is_long(&self.id, &id) || is_long(&self.title, &title) {
+            self.count += 1;
+            return None;
+        }
         let with = |path: &[String], name: String| [path, &[name]].concat();
         let number = with(&self.number, self.count.to_string());
         self.count += 1;
-        Level { id: with(&self.id, id), title: with(&self.title, title), number, count: 0 }
+        Some(Level { id: with(&self.id, id), title: with(&self.title, title), number, count: 0 })
     }
 }
 
@@ -118,17 +131,31 @@ impl Menu {
                 ("menuentry", None) if opens => {
                     let (id, title) = named(&words);
                     let is_top = levels.len() == 1;
-                    let place = levels.last_mut().map(|level| level.next(id, title)).unwrap_or_default();
+                    open.push("menuentry");
+                    let Some(place) = levels.last_mut().and_then(|level| level.next(id, title)) else {
+                        menu.excess = Some("an entry with a title of more than 4096 bytes");
+                        continue;
+                    };
+                    if menu.entries.len() >= MAX_ENTRIES {
+                        menu.excess = Some("more than 4096 entries");
+                        continue;
+                    }
                     let names = [place.title.join(">"), place.number.join(">")];
                     entry = Some(Entry { id: place.id.join(">"), names, is_top, ..Entry::default() });
-                    open.push("menuentry");
                 }
                 ("submenu", None) if opens && levels.len() > MAX_DEPTH => open.push("other"),
                 ("submenu", None) if opens => {
                     let (id, title) = named(&words);
-                    let level = levels.last_mut().map(|level| level.next(id, title)).unwrap_or_default();
-                    levels.push(level);
-                    open.push("submenu");
+                    match levels.last_mut().and_then(|level| level.next(id, title)) {
+                        Some(level) => {
+                            levels.push(level);
+                            open.push("submenu");
+                        }
+                        None => {
+                            menu.excess = Some("a submenu with a title of more than 4096 bytes");
+                            open.push("other");
+                        }
+                    }
                 }
                 (word, Some(entry)) => {
                     if opens {
@@ -377,6 +404,19 @@ fi
         let menu = Menu::parse(&(text + "menuentry 'c' {\nlinux /vmlinuz-2\n}\n"));
         assert!(menu.entries.iter().all(|entry| entry.id.len() < 100), "paths are short");
         assert_eq!(menu.entries.last().unwrap().id, "c", "braces are still matched");
+    }
+
+    #[test]
+    fn long_titles_and_many_entries_take_bounded_memory_and_are_reported() {
+        let entry = "menuentry 'b' {\nlinux /vmlinuz-1\n}\n";
+        let long = format!("submenu '{}' {{\n{}}}\n{entry}", "a".repeat(1 << 20), entry.repeat(2000));
+        let menu = Menu::parse(&long);
+        let names = |entry: &Entry| entry.id.len() + entry.names.iter().map(String::len).sum::<usize>();
+        assert!(menu.entries.iter().map(names).sum::<usize>() < 1 << 20, "paths are short");
+        assert!(menu.excess.is_some_and(|excess| excess.contains("title")), "{:?}", menu.excess);
+        let menu = Menu::parse(&entry.repeat(MAX_ENTRIES + 1));
+        assert_eq!((menu.entries.len(), menu.excess), (MAX_ENTRIES, Some("more than 4096 entries")));
+        assert_eq!(Menu::parse(&entry.repeat(MAX_ENTRIES)).excess, None);
     }
 
     #[test]

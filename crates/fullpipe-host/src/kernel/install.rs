@@ -397,15 +397,18 @@ pub fn install(host: &dyn Host, store: &Store, plan: &Plan) -> Result<Installed>
 /// As [`install`], but the changes stay for another attempt, or for `kernel back`.
 pub fn resume(host: &dyn Host, store: &Store) -> Result<Installed> {
     let _lock = lock(host, "kernel install")?;
-    let journal =
+    let mut journal =
         store.load(host)?.ok_or_else(|| Error::check("the journal was removed by another process"))?;
     if let Some(program) = Manager::find(host).and_then(Manager::repair) {
         // Remaining problems show in the installation.
         let _ = host.run(&program);
     }
+    store.renumber(host, &mut journal)?;
     let steps = journal.plan.steps.iter().enumerate().filter(|(_, step)| step.uses(INSTALL));
     let numbers: Vec<usize> = steps.map(|(number, _)| number).collect();
-    make_steps(host, store, &journal.plan, &numbers, &|change| change.perform(host))?;
+    make_steps(host, store, &journal.plan, &numbers, false, &|change, overwrite| {
+        change.perform(host, overwrite)
+    })?;
     read_back(host, &journal.plan, &numbers)?;
     let default = host.identity().release;
     let Some(wanted) = journal.plan.steps.iter().filter_map(release_of).next_back() else {

@@ -192,6 +192,15 @@ impl Loader {
         None
     }
 
+    /// What the menu has too much of, if so.
+    pub(super) fn excess(&self) -> Option<String> {
+        let menu = match &self.read {
+            Menu::Grub(menu) => menu,
+            Menu::Entries(_) | Menu::Extlinux(_) => &self.around,
+        };
+        menu.excess.map(|excess| format!("{}/grub.cfg has {excess}", self.directory))
+    }
+
     fn variable(&self, once: bool) -> Variable {
         Variable { loader: self.kind, directory: self.directory.clone(), once }
     }
@@ -325,7 +334,7 @@ impl Loader {
         let before = state_of(host, path)?;
         let written = "# Written by `fullpipe kernel`, which also removes it: pins the default kernel until \
                        another is kept.\n";
-        let text = if own { written.to_owned() } else { before.text() };
+        let text = if own && before == FileState::Absent { written.to_owned() } else { before.text() };
         let text = grub::with_default(&text, &id);
         let changed = before.with_content(text.clone().into_bytes());
         let after = changed.unwrap_or_else(|| FileState::new_file(host, &text));

@@ -107,6 +107,10 @@ pub(super) fn obstacle(host: &dyn Host, kernels: &[Kernel], loader: Option<&Load
                 .into(),
         );
     }
+    let refused = host.oversized().into_iter().next().or_else(|| loader.and_then(Loader::excess));
+    if let Some(text) = refused {
+        return Some(format!("{text}: fullpipe does not read that much of a boot menu"));
+    }
     let scope = Scope::detect(host, &identity);
     if let Some(kind) = &scope.container {
         return Some(format!(

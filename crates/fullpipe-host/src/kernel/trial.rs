@@ -5,7 +5,7 @@ use super::Reason;
 use crate::error::{Error, Result};
 use crate::host::{Host, Network};
 use crate::journal::Store;
-use crate::plan::{Content, FileState, install, tidy};
+use crate::plan::{Content, FileState, install, tidy_if};
 use serde::{Deserialize, Serialize};
 use std::io;
 
@@ -17,6 +17,9 @@ pub const TRIAL_ARGUMENTS: &str = "panic=10 rd.shell=0 rd.emergency=reboot fullp
 pub const MARK: &str = "fullpipe.trial=1";
 
 const VERSION: u32 = 1;
+
+/// The record in the journal's directory.
+const RECORD: &str = "/kernel.json";
 
 /// A kernel on trial, or its last result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -73,21 +76,13 @@ impl Trial {
         })
     }
 
-    fn path(store: &Store) -> String {
-        format!("{}/kernel.json", store.directory())
-    }
-
     /// Reads the record, if there is one.
     ///
     /// # Errors
     /// It cannot be read or parsed.
     pub fn load(host: &dyn Host, store: &Store) -> Result<Option<Trial>> {
-        let path = Trial::path(store);
-        let text = match host.read(&path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?,
-        };
-        store.trust(host, &path)?;
+        let Some(text) = store.read_state(host, RECORD)? else { return Ok(None) };
+        let path = store.path_of(RECORD);
         let trial: Trial = serde_json::from_slice(&text).map_err(|e| {
             Error::check(format_args!(
                 "{path}: {e}: the record is damaged; remove it, then try the kernel again"
@@ -108,10 +103,11 @@ impl Trial {
     /// From the file system.
     pub fn save(&self, host: &dyn Host, store: &Store) -> io::Result<()> {
         let text = serde_json::to_vec(self)?;
-        let owner = host.stat(store.directory())?;
+        let directory = store.directory(host)?;
+        let owner = directory.stat("/")?;
         let (uid, gid) = (owner.uid, owner.gid);
         let state = FileState::File { content: Content(text), mode: 0o600, uid, gid, attributes: None };
-        install(host, &Trial::path(store), &state)
+        install(&*directory, RECORD, &state)
     }
 
     /// Removes the record.
@@ -119,10 +115,21 @@ impl Trial {
     /// # Errors
     /// From the file system.
     pub fn forget(host: &dyn Host, store: &Store) -> io::Result<()> {
-        let path = Trial::path(store);
-        tidy(host, &path)?;
-        match host.stat(&path) {
-            Ok(_) => install(host, &path, &FileState::Absent),
+        let Some(directory) = store.open(host).map_err(|e| io::Error::other(e.to_string()))? else {
+            return Ok(());
+        };
+        // What a save leaves when it is interrupted.
+        let begin = format!("{{\"version\":{VERSION},");
+        let is_own = |found: &FileState| match found {
+            FileState::File { content, .. } => {
+                let length = content.len().min(begin.len());
+                content[..length] == begin.as_bytes()[..length] || content.iter().all(|byte| *byte == 0)
+            }
+            _ => false,
+        };
+        tidy_if(&*directory, RECORD, &is_own)?;
+        match directory.stat(RECORD) {
+            Ok(_) => install(&*directory, RECORD, &FileState::Absent),
             Err(_) => Ok(()),
         }
     }

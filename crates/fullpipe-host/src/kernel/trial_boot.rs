@@ -5,14 +5,15 @@ use super::loader::Loader;
 use super::status::secure_boot;
 use super::trial::{Stage, TRIAL_ARGUMENTS, Trial};
 use super::{
-    BootEnvironment, INSTALL, MARK, Reason, TRIAL, Wanted, perform_steps, reachability, release_of,
-    revert_selection,
+    BootEnvironment, INSTALL, MARK, Reason, TRIAL, Wanted, perform_steps, reachability, refuse_if_changed,
+    release_of, revert_selection,
 };
 use crate::apply::{LOCK_TIMEOUT, lock, lock_within};
 use crate::error::{Error, Result};
 use crate::host::{Host, Program};
 use crate::journal::Store;
-use crate::plan::{BootFiles, Change, FileState, unit_word};
+use crate::plan::{BootFiles, Change, FileState, refuse_writable_program, unit_word};
+use crate::revert::{self, Reverted};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -128,6 +129,7 @@ pub fn plan(host: &dyn Host, request: &Request) -> Result<Plan> {
     let looks = "checks the kernel after it has booted";
     let mut wanted: Vec<Wanted> = Vec::new();
     wanted.extend(environment.keep_running_default(host)?.into_iter().map(|change| (change, keeps, INSTALL)));
+    refuse_writable_program(host, &request.program)?;
     let mut files = BootFiles::default();
     let (uid, gid) = host.stat("/etc").map_or((0, 0), |about| (about.uid, about.gid));
     let path = format!("{UNITS}/{UNIT}");
@@ -227,7 +229,7 @@ pub fn poll(host: &dyn Host, store: &Store) -> Result<TrialBoot> {
     }
     let mut reasons = reachability::missing(host, &trial);
     if reasons.is_empty() && !trial.asks {
-        return keep(host, store).map(TrialBoot::Kept);
+        return keep(host, store, &revert::Options::automatic()).map(TrialBoot::Kept);
     }
     if host.clock().since_boot() < Duration::from_secs(trial.within) {
         return Ok(TrialBoot::Pending(reasons));
@@ -235,7 +237,7 @@ pub fn poll(host: &dyn Host, store: &Store) -> Result<TrialBoot> {
     if reasons.is_empty() {
         reasons.push(Reason::new("asked", format!("it was not confirmed within {} s", trial.within)));
     }
-    abandon(host, store, trial, reasons.clone())?;
+    abandon(host, store, trial, reasons.clone(), &revert::Options::automatic())?;
     Ok(TrialBoot::Failed(reasons))
 }
 
@@ -253,21 +255,32 @@ pub fn watch(host: &dyn Host, store: &Store) -> Result<TrialBoot> {
 }
 
 /// Records the reasons, and removes the entry that boots it.
-fn abandon(host: &dyn Host, store: &Store, trial: Trial, reasons: Vec<Reason>) -> Result<()> {
+fn abandon(
+    host: &dyn Host,
+    store: &Store,
+    trial: Trial,
+    reasons: Vec<Reason>,
+    options: &revert::Options,
+) -> Result<Vec<String>> {
     let _lock = lock_within(host, "kernel back", LOCK_TIMEOUT)?;
+    refuse_if_changed(host, store, &[TRIAL], options, "kernel back")?;
     let trial = Trial { failed: Some(reasons), ..trial };
     trial.save(host, store).map_err(|e| Error::io("cannot record why the kernel is not kept", &e))?;
-    revert_selection(host, store, TRIAL).map(drop)
+    revert_selection(host, store, TRIAL, options).map(exceptions)
+}
+
+fn exceptions(reverted: Option<Reverted>) -> Vec<String> {
+    reverted.unwrap_or_default().exceptions()
 }
 
 /// Cleans up after a restart or a kill: the host returned from a trial, or the trial was never
-/// booted.
+/// booted. Returns what was not restored, since it was changed meanwhile.
 ///
 /// # Errors
 /// From the rollback.
-pub fn clean_up(host: &dyn Host, store: &Store) -> Result<()> {
+pub fn clean_up(host: &dyn Host, store: &Store) -> Result<Vec<String>> {
     if !host.identity().privileged {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let trial = Trial::load(host, store)?;
     let journal = store.load(host)?;
@@ -276,10 +289,10 @@ pub fn clean_up(host: &dyn Host, store: &Store) -> Result<()> {
     let interrupted = journal.as_ref().is_some_and(|journal| journal.busy_with.as_deref() == Some(TRIAL));
     let over = trial.as_ref().is_none_or(|trial| trial.stage(host) == Stage::Over);
     if !tries || !(over || interrupted) {
-        return Ok(());
+        return Ok(Vec::new());
     }
     // The lock holder cleans up.
-    let Ok(_lock) = lock(host, "kernel status") else { return Ok(()) };
+    let Ok(_lock) = lock(host, "kernel status") else { return Ok(Vec::new()) };
     match trial {
         Some(trial) if over && trial.failed.is_none() => {
             let why = format!(
@@ -295,7 +308,7 @@ pub fn clean_up(host: &dyn Host, store: &Store) -> Result<()> {
             .map_err(|e| Error::io("cannot remove the record of an interrupted trial", &e))?,
         _ => {}
     }
-    revert_selection(host, store, TRIAL).map(drop)
+    revert_selection(host, store, TRIAL, &revert::Options::automatic()).map(exceptions)
 }
 
 /// Result of keeping a kernel.
@@ -305,13 +318,16 @@ pub struct Kept {
     pub release: String,
     /// Whether it had to be pinned as the default, because the distribution's rules select another.
     pub named: bool,
+    /// What was not restored, since it was changed meanwhile.
+    pub exceptions: Vec<String>,
 }
 
 /// Keeps the running kernel as the default; its packages are no longer managed by fullpipe.
 ///
 /// # Errors
-/// [`Error::Usage`] if no kernel is on trial; [`Error::Impossible`] without root.
-pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
+/// [`Error::Usage`] if no kernel is on trial; [`Error::Impossible`] without root; [`Error::Check`] if
+/// a setting was changed since (unless `options` decide): then nothing is changed.
+pub fn keep(host: &dyn Host, store: &Store, options: &revert::Options) -> Result<Kept> {
     let _lock = lock_within(host, "kernel keep", LOCK_TIMEOUT)?;
     let running = host.identity().release;
     let on_trial = Trial::load(host, store)?.filter(|trial| trial.stage(host) == Stage::Running);
@@ -325,7 +341,8 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
             "the running Linux {running} is not on trial: nothing to keep"
         )));
     }
-    revert_selection(host, store, TRIAL)?;
+    refuse_if_changed(host, store, &[TRIAL, INSTALL], options, "kernel keep")?;
+    let mut left = exceptions(revert_selection(host, store, TRIAL, options)?);
     let cannot_write = |e: std::io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     if journal.is_some() {
         journal = store.load(host)?;
@@ -337,7 +354,7 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
             store.end(host, &journal).map_err(cannot_write)?;
         } else {
             store.replace(host, &journal).map_err(cannot_write)?;
-            revert_selection(host, store, INSTALL)?;
+            left.extend(exceptions(revert_selection(host, store, INSTALL, options)?));
         }
     }
     let environment = BootEnvironment::detect(host)?;
@@ -367,7 +384,7 @@ pub fn keep(host: &dyn Host, store: &Store) -> Result<Kept> {
         }
     }
     forget(host, store)?;
-    Ok(Kept { release: running, named })
+    Ok(Kept { release: running, named, exceptions: left })
 }
 
 /// Whether a step adds a package source, which is kept for the kernel's updates.
@@ -394,24 +411,32 @@ pub enum RollBack {
     Removed(Vec<String>),
 }
 
-/// Rolls back the last trial or installation.
+/// Rolls back the last trial or installation. Returns also what was not restored, since it was
+/// changed meanwhile.
 ///
 /// # Errors
-/// [`Error::Usage`] if there is none; [`Error::Check`] while the kernel to be removed is running.
-pub fn roll_back(host: &dyn Host, store: &Store) -> Result<RollBack> {
+/// [`Error::Usage`] if there is none; [`Error::Check`] while the kernel to be removed is running, or
+/// if a setting was changed since (unless `options` decide): then nothing is changed.
+pub fn roll_back(
+    host: &dyn Host,
+    store: &Store,
+    options: &revert::Options,
+) -> Result<(RollBack, Vec<String>)> {
     let trial = Trial::load(host, store)?;
     let stage = trial.as_ref().map(|trial| trial.stage(host));
     match (trial, stage) {
         (Some(trial), Some(Stage::Running)) => {
             let before = trial.before.clone();
-            abandon(host, store, trial, vec![Reason::new("asked", "rolled back by `fullpipe kernel back`")])?;
-            Ok(RollBack::Restarts(before))
+            let reasons = vec![Reason::new("asked", "rolled back by `fullpipe kernel back`")];
+            let left = abandon(host, store, trial, reasons, options)?;
+            Ok((RollBack::Restarts(before), left))
         }
         (Some(trial), Some(Stage::Armed)) => {
             let _lock = lock_within(host, "kernel back", LOCK_TIMEOUT)?;
-            revert_selection(host, store, TRIAL)?;
+            refuse_if_changed(host, store, &[TRIAL], options, "kernel back")?;
+            let left = exceptions(revert_selection(host, store, TRIAL, options)?);
             forget(host, store)?;
-            Ok(RollBack::Disarmed(trial.release))
+            Ok((RollBack::Disarmed(trial.release), left))
         }
         (trial, _) => {
             let _lock = lock_within(host, "kernel back", LOCK_TIMEOUT)?;
@@ -419,13 +444,17 @@ pub fn roll_back(host: &dyn Host, store: &Store) -> Result<RollBack> {
             if let Some(journal) = &journal {
                 super::refuse_running(host, journal)?;
             }
-            revert_selection(host, store, TRIAL)?;
-            let reverted = revert_selection(host, store, INSTALL)?;
+            refuse_if_changed(host, store, &[TRIAL, INSTALL], options, "kernel back")?;
+            let mut left = exceptions(revert_selection(host, store, TRIAL, options)?);
+            let reverted = revert_selection(host, store, INSTALL, options)?;
             let was_tried = trial.is_some();
             forget(host, store)?;
             match reverted {
-                Some(reverted) => Ok(RollBack::Removed(reverted.undone().map(str::to_owned).collect())),
-                None if was_tried => Ok(RollBack::Removed(Vec::new())),
+                Some(reverted) => {
+                    left.extend(reverted.exceptions());
+                    Ok((RollBack::Removed(reverted.undone().map(str::to_owned).collect()), left))
+                }
+                None if was_tried => Ok((RollBack::Removed(Vec::new()), left)),
                 None => Err(Error::usage("no kernel installed or tried by fullpipe: nothing to roll back")),
             }
         }
@@ -440,7 +469,7 @@ pub fn discard_source(host: &dyn Host, store: &Store) -> Result<()> {
     let _lock = lock_within(host, "kernel install", LOCK_TIMEOUT)?;
     let journal = store.load(host)?;
     if journal.is_some_and(|journal| !journal.plan.steps.iter().any(|step| release_of(step).is_some())) {
-        revert_selection(host, store, INSTALL)?;
+        revert_selection(host, store, INSTALL, &revert::Options::automatic())?;
     }
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use super::Step;
 use super::change::Change;
-use super::state::{FileState, refuse_hard_links};
-use super::unit::{ControllerUnit, unit_path};
+use super::state::{FileState, refuse_hard_links, refuse_privileged_file};
+use super::unit::{ControllerUnit, refuse_writable_program, unit_path};
 use crate::boot::{self, Assignment, Program};
 use crate::error::{Error, Result};
 use crate::facts::Facts;
@@ -283,6 +283,7 @@ impl BootFiles {
             return Err(Error::check(format_args!("{} is not a regular file", line.file)));
         };
         refuse_hard_links(host, &line.file)?;
+        refuse_privileged_file(host, &line.file)?;
         let mut lines: Vec<&[u8]> = content.split(|&b| b == b'\n').collect();
         let old = lines.get(line.line - 1).copied().unwrap_or_default();
         let disabled = [DISABLED_PREFIX.as_bytes(), old].concat();
@@ -342,6 +343,7 @@ impl BootFiles {
             ));
             return Ok(());
         }
+        refuse_writable_program(host, program)?;
         let unit =
             ControllerUnit { name: controller, which: controller, settings: &[], program, default: true };
         let text = unit.text(&format!("apply {controller}"), false)?;

@@ -1,7 +1,7 @@
 //! One reversible change and its state.
 
 use super::allowed::Allowed;
-use super::state::{FileState, install};
+use super::state::{FileState, install_over};
 use super::step_state::StepState;
 use super::tree::Tree;
 use crate::host::{Host, Process, Program, View};
@@ -372,12 +372,29 @@ impl Change {
         }
     }
 
-    /// Makes the change.
+    /// Whether a file is in one of the two states of this change.
+    fn is_expected(&self, host: &dyn Host, now: &FileState) -> bool {
+        match self {
+            Change::File { path, before, after }
+            | Change::BootSettings { path, before, after, .. }
+            | Change::BootOnce { path, before, after, .. } => {
+                now.matches(after) || now.matches(before) || now.is_partial(host, path, before, after)
+            }
+            _ => true,
+        }
+    }
+
+    /// Installs a file, unless another program has changed it in the meantime.
+    fn install(&self, host: &dyn Host, path: &str, state: &FileState, overwrite: bool) -> io::Result<()> {
+        install_over(host, path, state, &|now| overwrite || self.is_expected(host, now))
+    }
+
+    /// Makes the change. A file that is in neither state of the change is kept, unless `overwrite`.
     ///
     /// # Errors
     /// From the kernel or the file system. Control groups and splits need a BPF program, which the
     /// caller loads.
-    pub fn perform(&self, host: &dyn Host) -> io::Result<()> {
+    pub fn perform(&self, host: &dyn Host, overwrite: bool) -> io::Result<()> {
         match self {
             Change::Module { name } => host.load_module(name),
             Change::Sysctl { name, before, after } => match Allowed::new(name, before, after) {
@@ -388,15 +405,15 @@ impl Change {
             Change::Route { route } => host.change_route(route, false),
             Change::Congctl { route, after, .. } => host.set_route_controller(route, Some(after)),
             Change::Cgroup { .. } | Change::Split { .. } => Err(io::ErrorKind::Unsupported.into()),
-            Change::File { path, after, .. } => install(host, path, after),
+            Change::File { path, after, .. } => self.install(host, path, after, overwrite),
             Change::BootSettings { path, after, maker, .. } => {
-                install(host, path, after)?;
+                self.install(host, path, after, overwrite)?;
                 run_checked(host, &Program::new(maker))
             }
             Change::BootDefault { variable, after, .. } => variable.set(host, Some(after)),
             // The entry must exist before it is selected.
             Change::BootOnce { variable, id, path, after, .. } => {
-                install(host, path, after)?;
+                self.install(host, path, after, overwrite)?;
                 variable.set(host, Some(id))
             }
             Change::Packages { manager, asked, from, .. } => {
@@ -405,11 +422,25 @@ impl Change {
         }
     }
 
-    /// Restores the state before the change.
+    /// Clears the choice of an entry to boot once, whose file is kept.
+    ///
+    /// # Errors
+    /// From the file system.
+    pub(crate) fn disarm(&self, host: &dyn Host) -> io::Result<()> {
+        match self {
+            Change::BootOnce { variable, id, .. } if variable.value(host)?.as_ref() == Some(id) => {
+                variable.set(host, None)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Restores the state before the change. A file that is in neither state of the change is kept,
+    /// unless `overwrite`.
     ///
     /// # Errors
     /// From the kernel or the file system.
-    pub fn undo(&self, host: &dyn Host) -> io::Result<()> {
+    pub fn undo(&self, host: &dyn Host, overwrite: bool) -> io::Result<()> {
         match self {
             Change::Module { name } => host.unload_module(name),
             Change::Sysctl { name, before, after } => match Allowed::new(name, before, after) {
@@ -421,17 +452,15 @@ impl Change {
             Change::Congctl { route, before, .. } => host.set_route_controller(route, before.as_ref()),
             Change::Cgroup { pin, .. } => host.remove(pin),
             Change::Split { owner, .. } => host.end_process(*owner),
-            Change::File { path, before, .. } => install(host, path, before),
+            Change::File { path, before, .. } => self.install(host, path, before, overwrite),
             Change::BootSettings { path, before, maker, .. } => {
-                install(host, path, before)?;
+                self.install(host, path, before, overwrite)?;
                 run_checked(host, &Program::new(maker))
             }
             Change::BootDefault { variable, before, .. } => variable.set(host, before.as_deref()),
-            Change::BootOnce { variable, id, path, before, .. } => {
-                if variable.value(host)?.as_ref() == Some(id) {
-                    variable.set(host, None)?;
-                }
-                install(host, path, before)
+            Change::BootOnce { path, before, .. } => {
+                self.disarm(host)?;
+                self.install(host, path, before, overwrite)
             }
             Change::Packages { manager, new, .. } => remove_packages(host, *manager, new),
         }

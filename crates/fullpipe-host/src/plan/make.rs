@@ -43,6 +43,14 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
 
 /// As [`make`], with the facts about this host.
 pub(crate) fn make_with(host: &dyn Host, facts: &Facts, request: &Request, program: &str) -> Result<Plan> {
+    let plan = draft_plan(host, facts, request, program);
+    match host.oversized().first() {
+        Some(text) => Err(Error::check(format_args!("{text}: fullpipe does not read that much of an image"))),
+        None => plan,
+    }
+}
+
+fn draft_plan(host: &dyn Host, facts: &Facts, request: &Request, program: &str) -> Result<Plan> {
     let mut notes = Vec::new();
     let (controller, module) = find_controller(host, facts, request, &mut notes)?;
     refuse_restricted(facts, &controller)?;

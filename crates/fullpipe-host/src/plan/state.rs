@@ -1,7 +1,7 @@
 //! The complete state of a path, from which it is restored byte for byte.
 
 use crate::error::Error;
-use crate::host::{ACCESS_LIST, Attributes, Files, Node, Stat, View, is_label, parent};
+use crate::host::{ACCESS_LIST, Attributes, CAPABILITY, Files, Node, Stat, View, is_label, parent};
 use crate::net::{hex, unhex};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -46,6 +46,9 @@ impl<'de> Deserialize<'de> for Content {
     }
 }
 
+/// Recorded extended attributes, by name.
+type Recorded = BTreeMap<String, Content>;
+
 /// State of a path.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -89,18 +92,19 @@ impl FileState {
     /// # Errors
     /// It cannot be read, or is neither a file, a link nor a directory.
     pub fn read(view: &dyn View, path: &str) -> io::Result<FileState> {
-        let stat = match view.stat(path) {
-            Ok(stat) => stat,
+        let object = match view.object(path) {
+            Ok(object) => object,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(FileState::Absent),
             Err(e) => return Err(e),
         };
+        let stat = object.stat;
         Ok(match stat.node {
             Node::File => FileState::File {
-                content: Content(view.read(path)?),
+                content: Content(object.content),
                 mode: stat.mode,
                 uid: stat.uid,
                 gid: stat.gid,
-                attributes: Some(recorded(view.attributes(path)?)),
+                attributes: Some(recorded(object.attributes)),
             },
             Node::Link(target) => FileState::Link { target, uid: stat.uid, gid: stat.gid },
             Node::Directory => FileState::Directory { mode: stat.mode },
@@ -167,7 +171,7 @@ impl FileState {
     }
 
     /// Recorded attributes of a file.
-    fn attributes(&self) -> Option<&BTreeMap<String, Content>> {
+    fn attributes(&self) -> Option<&Recorded> {
         match self {
             FileState::File { attributes, .. } => attributes.as_ref(),
             _ => None,
@@ -203,32 +207,60 @@ fn unlabelled(all: &BTreeMap<String, Content>) -> impl Iterator<Item = (&String,
     all.iter().filter(|(name, _)| !is_label(name))
 }
 
-/// Temporary name of a new state; no boot program reads this suffix.
-fn temporary(path: &str) -> String {
-    format!("{path}.fullpipe-new")
-}
-
-fn missing_is_fine(result: io::Result<()>) -> io::Result<()> {
-    result.or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
+/// Temporary names of a new state; no boot program reads these suffixes. The first that is free is
+/// used: a file that another program made under such a name stays.
+fn temporaries(path: &str) -> impl Iterator<Item = String> {
+    const MAX_NAMES: usize = 10;
+    let suffix = |number: usize| if number == 0 { String::new() } else { number.to_string() };
+    (0..MAX_NAMES).map(move |number| format!("{path}.fullpipe-new{}", suffix(number)))
 }
 
 /// Whether a file has the temporary name of `path`. Before a plan is in the journal, it is not
 /// fullpipe's.
 pub(crate) fn has_temporary(view: &dyn View, path: &str) -> Option<String> {
-    let name = temporary(path);
-    view.stat(&name).is_ok().then_some(name)
+    temporaries(path).find(|name| view.stat(name).is_ok())
 }
 
-/// Removes what an interrupted [`install`] may have left beside `path`.
+/// Whether `found` is what an interrupted write of `state` leaves.
+fn is_left(found: &FileState, state: &FileState) -> bool {
+    match (found, state) {
+        // After a loss of power the bytes may be missing, or zero.
+        (FileState::File { content, .. }, FileState::File { content: whole, .. }) => {
+            whole.starts_with(content) || content.iter().all(|byte| *byte == 0)
+        }
+        (FileState::Link { target, .. }, FileState::Link { target: wanted, .. }) => target == wanted,
+        _ => false,
+    }
+}
+
+/// Removes what an interrupted [`install`] of one of `states` may have left beside `path`.
 ///
 /// # Errors
 /// From the file system.
-pub fn tidy(files: &dyn Files, path: &str) -> io::Result<()> {
-    let left = temporary(path);
-    match files.stat(&left) {
-        Ok(_) => missing_is_fine(files.remove(&left)),
-        Err(_) => Ok(()),
+pub fn tidy(files: &dyn Files, path: &str, states: &[&FileState]) -> io::Result<()> {
+    tidy_if(files, path, &|found| states.iter().any(|state| is_left(found, state)))
+}
+
+/// Removes the temporary files of `path` that `is_own` recognises.
+pub(crate) fn tidy_if(files: &dyn Files, path: &str, is_own: &dyn Fn(&FileState) -> bool) -> io::Result<()> {
+    for name in temporaries(path) {
+        if files.stat(&name).is_err() {
+            continue;
+        }
+        if FileState::read(files, &name).is_ok_and(|found| is_own(&found)) {
+            files.remove(&name)?;
+        }
     }
+    Ok(())
+}
+
+/// A free temporary name of `path`.
+fn free_temporary(files: &dyn Files, path: &str) -> io::Result<String> {
+    let is_free = |name: &String| files.stat(name).is_err_and(|e| e.kind() == io::ErrorKind::NotFound);
+    temporaries(path).find(is_free).ok_or_else(|| {
+        let text = format!("all temporary names of {path} (`{path}.fullpipe-new…`) are used by other files");
+        io::Error::new(io::ErrorKind::AlreadyExists, text)
+    })
 }
 
 fn recorded(attributes: Attributes) -> BTreeMap<String, Content> {
@@ -245,6 +277,7 @@ fn wanted_attributes(
         Ok(Stat { node: Node::File, .. }) => files.attributes(path)?,
         _ => Attributes::new(),
     };
+    now.remove(CAPABILITY);
     let Some(attributes) = attributes else { return Ok(now) };
     now.retain(|name, _| is_label(name));
     let mut wanted: Attributes =
@@ -267,32 +300,86 @@ pub(crate) fn refuse_hard_links(view: &dyn View, path: &str) -> crate::error::Re
     }
 }
 
+/// Privileges that running a file in this state gives: set-ID bits, capabilities.
+fn privileges(state: &FileState) -> Option<String> {
+    match state {
+        FileState::File { mode, .. } if mode & 0o6000 != 0 => Some(format!("set-ID bits (mode {mode:04o})")),
+        FileState::File { attributes: Some(attributes), .. } if attributes.contains_key(CAPABILITY) => {
+            Some(format!("capabilities ({CAPABILITY})"))
+        }
+        FileState::Directory { mode } if mode & 0o6000 != 0 => Some(format!("set-ID bits (mode {mode:04o})")),
+        _ => None,
+    }
+}
+
+/// Fullpipe never writes a file with privileges, whatever a journal says.
+fn refuse_privileges(path: &str, state: &FileState) -> io::Result<()> {
+    match privileges(state) {
+        None => Ok(()),
+        Some(privileges) => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("fullpipe writes no file with {privileges}: restore {path} by hand"),
+        )),
+    }
+}
+
+/// Refuses to replace a file with privileges: its state could not be restored.
+pub(crate) fn refuse_privileged_file(view: &dyn View, path: &str) -> crate::error::Result<()> {
+    let state = FileState::read(view, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
+    match privileges(&state).filter(|_| state.file().is_some()) {
+        None => Ok(()),
+        Some(privileges) => Err(Error::check(format_args!(
+            "{path} has {privileges}, and fullpipe replaces no such file: remove them first (`chmod u-s,g-s \
+             {path}`, `setcap -r {path}`); nothing was changed"
+        ))),
+    }
+}
+
 /// Installs `state` at `path` atomically and durably: written beside it, synced, renamed over it,
 /// and the directory synced. After a power loss either the old or the new state is there.
 ///
 /// # Errors
 /// From the file system; then `path` is as it was.
 pub fn install(files: &dyn Files, path: &str, state: &FileState) -> io::Result<()> {
-    let new = temporary(path);
+    install_over(files, path, state, &|_| true)
+}
+
+/// As [`install`], if the path is as `expected` right before it is replaced.
+pub(super) fn install_over(
+    files: &dyn Files,
+    path: &str,
+    state: &FileState,
+    expected: &dyn Fn(&FileState) -> bool,
+) -> io::Result<()> {
+    refuse_privileges(path, state)?;
+    tidy(files, path, &[state])?;
+    let new = free_temporary(files, path)?;
     let prepare = || -> io::Result<()> {
-        missing_is_fine(files.remove(&new))?;
         match state {
             FileState::File { content, mode, uid, gid, attributes } => {
                 let attributes = wanted_attributes(files, path, attributes.as_ref())?;
                 // With an access list the bits of the group are its mask. Until the list is set they
                 // would be permissions of the group itself.
                 let first = if attributes.contains_key(ACCESS_LIST) { mode & 0o7700 } else { *mode };
-                files.create(&new, content, first, *uid, *gid)?;
-                files.set_attributes(&new, &attributes)?;
+                files.create_with(&new, content, (first, *uid, *gid), &attributes)?;
                 files.sync(&new)
             }
             FileState::Link { target, uid, gid } => files.link(&new, target, *uid, *gid),
             FileState::Absent | FileState::Directory { .. } => Ok(()),
+        }?;
+        let now = FileState::read(files, path)?;
+        if expected(&now) {
+            return Ok(());
         }
+        let text = format!("another program changed it in the meantime, to {}", now.describe());
+        Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
     };
-    prepare().inspect_err(|_| {
-        // Report the first error; a leftover temporary file is harmless.
-        let _ = files.remove(&new);
+    prepare().inspect_err(|e| {
+        // A file that another process made under this name meanwhile stays.
+        if e.kind() != io::ErrorKind::AlreadyExists {
+            // Report the first error; a leftover temporary file is harmless.
+            let _ = files.remove(&new);
+        }
     })?;
     match state {
         FileState::File { .. } | FileState::Link { .. } => files.rename(&new, path)?,

@@ -1,6 +1,8 @@
 //! The systemd unit that loads an eBPF controller at boot, and quoting for units.
 
 use crate::error::{Error, Result};
+use crate::facts::Scope;
+use crate::host::{Host, View, parent};
 
 const UNITS: &str = "/etc/systemd/system";
 
@@ -28,6 +30,44 @@ pub fn unit_word(path: &str) -> Result<String> {
     }
     let text = path.replace('%', "%%");
     Ok(if text.contains(char::is_whitespace) { format!("\"{text}\"") } else { text })
+}
+
+/// Refuses a program for a unit of root that another user could replace.
+///
+/// # Errors
+/// [`Error::Check`] if the file or a directory above it belongs to another user, or if others may
+/// write it.
+pub(crate) fn refuse_writable_program(host: &dyn Host, program: &str) -> Result<()> {
+    let identity = host.identity();
+    // Owners of another user namespace are not known.
+    if !identity.this_machine || !Scope::detect(host, &identity).initial_user {
+        return Ok(());
+    }
+    match replaceable_part(host, program) {
+        None => Ok(()),
+        Some(part) => Err(Error::check(format_args!(
+            "a unit of root would run {program}, and another user may change {part}: install fullpipe where \
+             only root may write, such as /usr/local/bin, and run that one; nothing was changed"
+        ))),
+    }
+}
+
+/// The part of a path that a user other than its owner, root or the caller, may replace.
+fn replaceable_part(view: &dyn View, path: &str) -> Option<String> {
+    let resolved = view.resolve(path).unwrap_or_else(|_| path.to_owned());
+    let mut part = resolved.as_str();
+    loop {
+        let stat = view.stat(part).ok()?;
+        // In a sticky directory only the owner of a file may replace it.
+        let is_sticky = part != resolved && stat.mode & 0o1000 != 0;
+        if !view.trusts_owner(stat.uid) || stat.mode & 0o022 != 0 && !is_sticky {
+            return Some(part.to_owned());
+        }
+        if part == "/" {
+            return None;
+        }
+        part = parent(part);
+    }
 }
 
 /// A unit that loads a controller, verifies it with a test transfer, and then makes it the default.
@@ -110,10 +150,37 @@ pub(crate) fn default_of(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Directory;
 
     fn unit(name: &str, which: &str, default: bool) -> String {
         let unit = ControllerUnit { name, which, settings: &[], program: "/usr/bin/fullpipe", default };
         unit.text("cc load", true).unwrap()
+    }
+
+    #[test]
+    fn a_program_that_others_may_replace_is_found() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        std::fs::create_dir_all(path("opt/bin")).unwrap();
+        std::fs::write(path("opt/bin/fullpipe"), "").unwrap();
+        std::os::unix::fs::symlink("opt/bin/fullpipe", path("link")).unwrap();
+        let mode = |name: &str, mode| {
+            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (name, bits) in [("opt", 0o755), ("opt/bin", 0o755), ("opt/bin/fullpipe", 0o755)] {
+            mode(name, bits);
+        }
+        let view = Directory::new(root.path());
+        let found = || replaceable_part(&view, "/link");
+        assert_eq!(found(), None);
+        for (name, bits) in [("opt", 0o775), ("opt/bin", 0o757), ("opt/bin/fullpipe", 0o775)] {
+            mode(name, bits);
+            assert_eq!(found(), Some(format!("/{name}")));
+            mode(name, 0o755);
+        }
+        mode("opt", 0o1777);
+        assert_eq!(found(), None, "a sticky directory");
     }
 
     #[test]

@@ -58,6 +58,22 @@ pub struct Reverted {
     pub left: Option<Left>,
 }
 
+/// What to know about a step that was not restored.
+fn note(step: &Undone) -> Option<String> {
+    let title = &step.title;
+    Some(match &step.outcome {
+        Outcome::Restored => return None,
+        Outcome::Gone => format!("{title} no longer exists: nothing to restore"),
+        Outcome::Kept(now) => format!("{title} keeps the value it was changed to since: {now}"),
+        Outcome::StillLoaded(why) => format!("{title} stays loaded until the next boot ({why})"),
+        Outcome::NotEmpty => format!("{title} stays: it holds other files now"),
+        Outcome::Replaced { now, why } => {
+            format!("{title} is now {now}: its original value is unavailable ({why})")
+        }
+        Outcome::Refused(why) => format!("{title} is unchanged ({why})"),
+    })
+}
+
 impl Reverted {
     pub(super) fn add(&mut self, title: String, outcome: Outcome) {
         self.steps.push(Undone { title, outcome });
@@ -68,22 +84,29 @@ impl Reverted {
         self.steps.iter().filter(|s| s.outcome == Outcome::Restored).map(|s| s.title.as_str())
     }
 
+    /// What is not as before, one note each. A module that is still in use is not among it.
+    pub fn exceptions(&self) -> Vec<String> {
+        let is_exception = |step: &&Undone| {
+            !matches!(step.outcome, Outcome::Restored | Outcome::Gone | Outcome::StillLoaded(_))
+        };
+        self.steps.iter().filter(is_exception).filter_map(note).collect()
+    }
+
+    /// One sentence on the whole.
+    pub fn summary(&self) -> String {
+        match &self.exceptions()[..] {
+            [] => "everything was rolled back".to_owned(),
+            exceptions => format!("everything else was rolled back: {}", exceptions.join("; ")),
+        }
+    }
+
+    /// Whether everything is as before.
+    pub fn is_exact(&self) -> bool {
+        self.steps.iter().all(|step| matches!(step.outcome, Outcome::Restored | Outcome::Gone))
+    }
+
     /// What was not restored, and what to expect.
     pub fn notes(&self) -> Vec<String> {
-        let of_step = |step: &Undone| {
-            let title = &step.title;
-            Some(match &step.outcome {
-                Outcome::Restored => return None,
-                Outcome::Gone => format!("{title} no longer exists: nothing to restore"),
-                Outcome::Kept(now) => format!("{title} keeps the value it was changed to since: {now}"),
-                Outcome::StillLoaded(why) => format!("{title} stays loaded until the next boot ({why})"),
-                Outcome::NotEmpty => format!("{title} stays: it holds other files now"),
-                Outcome::Replaced { now, why } => {
-                    format!("{title} is now {now}: its original value is unavailable ({why})")
-                }
-                Outcome::Refused(why) => format!("{title} is unchanged ({why})"),
-            })
-        };
         let of_connections = |left: &Left| {
             let Left { controller, connections, .. } = left;
             if left.unpaced {
@@ -96,7 +119,7 @@ impl Reverted {
                 format!("{connections} established connection(s) keep {controller} until they close")
             }
         };
-        self.steps.iter().filter_map(of_step).chain(self.left.iter().map(of_connections)).collect()
+        self.steps.iter().filter_map(note).chain(self.left.iter().map(of_connections)).collect()
     }
 }
 

@@ -36,7 +36,11 @@ pub struct Faulty<'a> {
     changes: Cell<usize>,
     dead: Cell<bool>,
     refuses_routes: bool,
+    /// Whether nothing can be written to files.
+    is_full: bool,
     on_pause: Option<&'a dyn Fn()>,
+    /// Called before this change.
+    on_change: Option<(usize, &'a dyn Fn())>,
 }
 
 impl<'a> Faulty<'a> {
@@ -49,9 +53,24 @@ impl<'a> Faulty<'a> {
         Faulty { refuses_routes: true, ..Faulty::counting(host) }
     }
 
+    /// One whose disk is full.
+    pub fn full(host: &'a Fake) -> Self {
+        Faulty { is_full: true, ..Faulty::counting(host) }
+    }
+
+    fn space(&self) -> io::Result<()> {
+        if self.is_full { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
     /// One that calls this while a command waits.
     pub fn waiting(host: &'a Fake, on_pause: &'a dyn Fn()) -> Self {
         Faulty { on_pause: Some(on_pause), ..Faulty::counting(host) }
+    }
+
+    /// One that calls this right before a change, unless that is a rename: a file is compared
+    /// immediately before it is replaced.
+    pub fn meanwhile(host: &'a Fake, at: usize, on_change: &'a dyn Fn()) -> Self {
+        Faulty { on_change: Some((at, on_change)), ..Faulty::counting(host) }
     }
 
     /// Without a fault, to count the changes.
@@ -64,7 +83,9 @@ impl<'a> Faulty<'a> {
             changes: Cell::new(0),
             dead: Cell::new(false),
             refuses_routes: false,
+            is_full: false,
             on_pause: None,
+            on_change: None,
         }
     }
 
@@ -90,6 +111,15 @@ impl<'a> Faulty<'a> {
         perform: impl FnOnce() -> io::Result<T>,
         half: impl FnOnce(),
     ) -> io::Result<T> {
+        if let Some((at, on_change)) = self.on_change
+            && at == self.changes.get()
+        {
+            on_change();
+        }
+        self.change_alone(perform, half)
+    }
+
+    fn change_alone<T>(&self, perform: impl FnOnce() -> io::Result<T>, half: impl FnOnce()) -> io::Result<T> {
         let number = self.changes.replace(self.changes.get() + 1);
         let died = || io::Error::other("the process was killed");
         if self.dead.get() {
@@ -139,6 +169,7 @@ impl View for Faulty<'_> {
 
 impl Files for Faulty<'_> {
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
+        self.space()?;
         let half = &content[..content.len() / 2];
         self.change_or_half(
             || self.host.create(path, content, mode, uid, gid),
@@ -146,11 +177,12 @@ impl Files for Faulty<'_> {
         )
     }
     fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
+        self.space()?;
         let half = &content[..content.len() / 2];
         self.change_or_half(|| self.host.append(path, content), || drop(self.host.append(path, half)))
     }
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.change(|| self.host.rename(from, to))
+        self.change_alone(|| self.host.rename(from, to), || {})
     }
     fn remove(&self, path: &str) -> io::Result<()> {
         self.change(|| self.host.remove(path))

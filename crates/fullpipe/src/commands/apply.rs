@@ -73,15 +73,18 @@ impl Args {
             host.identity().command("confirm"),
             within.as_secs()
         );
-        match trial::watch(&*host, &store, &mut |time| confirmation.wait(time)).map_err(failure)? {
+        let ended = trial::watch(&*host, &store, &mut |time| confirmation.wait(time)).map_err(failure)?;
+        let rolled_back = |why: &str| {
+            let exceptions = ended.exceptions.join("; ");
+            let what = if exceptions.is_empty() { "the change was" } else { "all else was" };
+            let colon = if exceptions.is_empty() { "" } else { ": " };
+            Err(Failure::Check(format!("{why}: {what} rolled back{colon}{exceptions}")))
+        };
+        match ended.how {
             TrialEnd::Kept => eprintln!("Confirmed."),
             TrialEnd::RevertedElsewhere => eprintln!("It was reverted meanwhile."),
-            TrialEnd::Undone => {
-                return Err(Failure::Check("not confirmed: all changes were rolled back".into()));
-            }
-            TrialEnd::Expired => {
-                return Err(Failure::Check("not confirmed in time: all changes were rolled back".into()));
-            }
+            TrialEnd::Undone => return rolled_back("not confirmed"),
+            TrialEnd::Expired => return rolled_back("not confirmed in time"),
         }
         Ok(())
     }

@@ -83,8 +83,8 @@ impl Target {
 
 /// Rolls back an expired trial, and reports it, before anything else is done.
 pub fn settle(host: &dyn Host, store: &Store) -> Result<(), Failure> {
-    if trial::revert_expired(host, store).map_err(failure)?.is_some() {
-        eprintln!("A change that was not confirmed in time was rolled back.");
+    if let Some(reverted) = trial::revert_expired(host, store).map_err(failure)? {
+        eprintln!("A change was not confirmed in time: {}.", reverted.summary());
     }
     Ok(())
 }

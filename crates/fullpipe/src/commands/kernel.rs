@@ -12,6 +12,7 @@ use fullpipe_host::kernel::install::{self, Installed};
 use fullpipe_host::kernel::packages::Source as PackageSource;
 use fullpipe_host::kernel::trial_boot::{self, RollBack, TrialBoot};
 use fullpipe_host::kernel::{screen, status};
+use fullpipe_host::revert;
 use fullpipe_host::screen::Style;
 use fullpipe_units::Span;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -107,6 +108,8 @@ enum Command {
     /// Keep the running kernel as the default
     Keep {
         #[command(flatten)]
+        changed: Changed,
+        #[command(flatten)]
         target: Target,
     },
     /// Undo one step: the trial if there is one, otherwise the installation
@@ -117,6 +120,8 @@ enum Command {
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
+        changed: Changed,
+        #[command(flatten)]
         target: Target,
     },
     /// Check a kernel on trial until it is kept or rolled back
@@ -125,6 +130,24 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
+}
+
+/// What to do with settings that were changed by hand since.
+#[derive(ClapArgs)]
+struct Changed {
+    /// Also restore settings that were changed by hand since
+    #[arg(long, conflicts_with = "keep_changed")]
+    force: bool,
+    /// Keep settings that were changed by hand since, and restore the rest
+    #[arg(long)]
+    keep_changed: bool,
+}
+
+impl Changed {
+    fn options(&self) -> revert::Options {
+        let Changed { force, keep_changed } = *self;
+        revert::Options { force, keep_changed, ..revert::Options::default() }
+    }
 }
 
 /// The kernel to install.
@@ -219,8 +242,8 @@ impl Args {
                 };
                 boot_once(&request, later, yes, &target)
             }
-            Command::Keep { target } => keep(&target),
-            Command::Back { yes, target } => back(yes, &target),
+            Command::Keep { changed, target } => keep(&changed.options(), &target),
+            Command::Back { yes, changed, target } => back(yes, &changed.options(), &target),
             Command::Watch { target } => watch(&target),
         }
     }
@@ -229,7 +252,9 @@ impl Args {
 fn open(target: &Target) -> Result<(Box<dyn Host>, Store), Failure> {
     let (host, store) = target.open()?;
     settle(&*host, &store)?;
-    trial_boot::clean_up(&*host, &store).map_err(failure)?;
+    for exception in trial_boot::clean_up(&*host, &store).map_err(failure)? {
+        eprintln!("The trial is over: {exception}");
+    }
     Ok((host, store))
 }
 
@@ -403,11 +428,18 @@ fn boot_once(request: &trial_boot::Request, later: bool, yes: bool, target: &Tar
     trial_boot::restart(&*host).map_err(failure)
 }
 
-fn keep(target: &Target) -> Result<(), Failure> {
+fn keep(options: &revert::Options, target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
-    let kept = trial_boot::keep(&*host, &store).map_err(failure)?;
+    let kept = trial_boot::keep(&*host, &store, options).map_err(failure)?;
+    print_exceptions(&kept.exceptions);
     print!("{}", Style::for_stdout().wrap("", 0, &kept_text(&kept)));
     Ok(())
+}
+
+fn print_exceptions(exceptions: &[String]) {
+    for exception in exceptions {
+        print!("{}", Style::for_stdout().wrap("  · ", 4, exception));
+    }
 }
 
 fn kept_text(kept: &trial_boot::Kept) -> String {
@@ -415,10 +447,12 @@ fn kept_text(kept: &trial_boot::Kept) -> String {
     format!("Linux {} is kept and is now the default{named}.", kept.release)
 }
 
-fn back(yes: bool, target: &Target) -> Result<(), Failure> {
+fn back(yes: bool, options: &revert::Options, target: &Target) -> Result<(), Failure> {
     let (host, store) = open(target)?;
     confirm(yes, "rolls back")?;
-    match trial_boot::roll_back(&*host, &store).map_err(failure)? {
+    let (how, exceptions) = trial_boot::roll_back(&*host, &store, options).map_err(failure)?;
+    print_exceptions(&exceptions);
+    match how {
         RollBack::Restarts(release) => {
             eprintln!("Restarting into Linux {release}.");
             trial_boot::restart(&*host).map_err(failure)
@@ -431,7 +465,8 @@ fn back(yes: bool, target: &Target) -> Result<(), Failure> {
             for title in titles {
                 println!("↩ {title}");
             }
-            println!("All kernel changes by fullpipe on this host are undone.");
+            let which = if exceptions.is_empty() { "All" } else { "All other" };
+            println!("{which} kernel changes by fullpipe on this host are undone.");
             Ok(())
         }
     }
@@ -441,6 +476,7 @@ fn watch(target: &Target) -> Result<(), Failure> {
     let (host, store) = target.open()?;
     match trial_boot::watch(&*host, &store) {
         Ok(TrialBoot::Kept(kept)) => {
+            print_exceptions(&kept.exceptions);
             println!("{}", kept_text(&kept));
             Ok(())
         }

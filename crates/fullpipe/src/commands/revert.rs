@@ -31,7 +31,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
-        let options = Options { force: self.force, keep_changed: self.keep_changed };
+        let options = Options { force: self.force, keep_changed: self.keep_changed, ..Options::default() };
         let reverted = revert::revert(&*host, &store, &options).map_err(failure)?;
         if self.json {
             return print_json(&Document { schema: "fullpipe/revert/1", value: &reverted });
