@@ -375,7 +375,7 @@ pub fn keep(host: &dyn Host, store: &Store, options: &revert::Options) -> Result
         if changes.iter().all(|change| matches!(change, Change::BootDefault { .. })) {
             // As the distribution would have set it: it is the operator's, and a later `revert` leaves it.
             for change in &changes {
-                change.perform(host).map_err(|e| Error::io("cannot make it the default", &e))?;
+                change.perform(host, false).map_err(|e| Error::io("cannot make it the default", &e))?;
             }
             check()?;
         } else {
