@@ -1,7 +1,7 @@
 //! A detected change: location, time, quantities, size and confidence.
 
 use crate::location::Location;
-use crate::record::{ControllerId, History, Pair};
+use crate::record::{ControllerId, History, Pair, SiteId};
 use fullpipe_net::compare::Estimate;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -102,6 +102,32 @@ impl Change {
     /// See [`Change::confidence`].
     pub(super) fn confidence_of(evidence: f64) -> f64 {
         (1.0 - TESTS_PER_DAY * (-evidence).exp()).max(0.0)
+    }
+
+    /// The change with other indices of sites and controllers; `None` if one of its sites has none.
+    pub(crate) fn renumbered(
+        mut self,
+        site: &dyn Fn(SiteId) -> Option<SiteId>,
+        controller: &dyn Fn(ControllerId) -> Option<ControllerId>,
+    ) -> Option<Change> {
+        let pair = |pair: Pair| Some(Pair { from: site(pair.from)?, to: site(pair.to)? });
+        self.location = match self.location {
+            Location::Site(id) => Location::Site(site(id)?),
+            Location::Sending(id) => Location::Sending(site(id)?),
+            Location::Receiving(id) => Location::Receiving(site(id)?),
+            Location::Both(both) => Location::Both(pair(both)?.unordered()),
+            Location::Direction(direction) => Location::Direction(pair(direction)?),
+        };
+        for shift in &mut self.shifts {
+            shift.pair = pair(shift.pair)?;
+            shift.sizes.retain_mut(|(quantity, ..)| match quantity {
+                Quantity::Goodput(id) | Quantity::Retransmitted(id) => {
+                    controller(*id).map(|other| *id = other).is_some()
+                }
+                _ => true,
+            });
+        }
+        Some(self)
     }
 
     /// The metrics that shifted.

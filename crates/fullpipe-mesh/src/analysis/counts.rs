@@ -3,17 +3,27 @@
 use std::collections::VecDeque;
 
 /// Default number of ticks in the baseline: four hours of minutes.
-const WINDOW: usize = 240;
+const WINDOW: u16 = 240;
 const RECENT: usize = super::series::RECENT;
 
 /// Hits and totals by tick.
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
-    window: usize,
-    usual: VecDeque<(u32, u32)>,
+    window: u16,
+    usual: VecDeque<Run>,
+    /// Ticks in `usual`.
+    ticks: u16,
     hits: u64,
     all: u64,
     recent: VecDeque<(u64, u32, u32)>,
+}
+
+/// Consecutive ticks with the same hits and total: most have neither losses nor failures.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    ticks: u16,
+    hits: u16,
+    all: u16,
 }
 
 impl Default for Counts {
@@ -24,8 +34,32 @@ impl Default for Counts {
 
 impl Counts {
     /// Counts with a baseline of `window` ticks.
-    pub fn over(window: usize) -> Self {
-        Counts { window, usual: VecDeque::new(), hits: 0, all: 0, recent: VecDeque::new() }
+    pub fn over(window: u16) -> Self {
+        Counts { window, usual: VecDeque::new(), ticks: 0, hits: 0, all: 0, recent: VecDeque::new() }
+    }
+
+    /// Adds a tick to the baseline, from which the oldest is removed when it is full.
+    fn push_usual(&mut self, hits: u32, all: u32) {
+        let clamp = |n: u32| u16::try_from(n).unwrap_or(u16::MAX);
+        let (hits, all) = (clamp(hits), clamp(all));
+        match self.usual.back_mut().filter(|run| (run.hits, run.all) == (hits, all)) {
+            Some(run) => run.ticks += 1,
+            None => self.usual.push_back(Run { ticks: 1, hits, all }),
+        }
+        self.ticks += 1;
+        self.hits += u64::from(hits);
+        self.all += u64::from(all);
+        if self.ticks > self.window
+            && let Some(oldest) = self.usual.front_mut()
+        {
+            oldest.ticks -= 1;
+            self.ticks -= 1;
+            self.hits -= u64::from(oldest.hits);
+            self.all -= u64::from(oldest.all);
+            if oldest.ticks == 0 {
+                self.usual.pop_front();
+            }
+        }
     }
 
     /// Adds `hits` of `all` in a tick; repeated calls for the newest tick add up.
@@ -42,15 +76,7 @@ impl Counts {
         if self.recent.len() > RECENT
             && let Some((_, hits, all)) = self.recent.pop_front()
         {
-            self.usual.push_back((hits, all));
-            self.hits += u64::from(hits);
-            self.all += u64::from(all);
-            if self.usual.len() > self.window
-                && let Some((hits, all)) = self.usual.pop_front()
-            {
-                self.hits -= u64::from(hits);
-                self.all -= u64::from(all);
-            }
+            self.push_usual(hits, all);
         }
     }
 
@@ -123,6 +149,19 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_baseline_is_that_of_the_window() {
+        let (mut counts, mut all) = (Counts::over(5), VecDeque::new());
+        for tick in 0..200u32 {
+            let (hits, total) = (tick * tick % 3 % 2, 1 + tick / 7 % 3);
+            counts.push(tick.into(), hits, total);
+            all.push_back((hits, total));
+            let usual = all.iter().rev().skip(RECENT).take(5);
+            let (hits, total) = usual.fold((0, 0), |(h, a), (hits, all)| (h + hits, a + all));
+            assert_eq!((counts.hits, counts.all), (hits.into(), total.into()));
+        }
+    }
 
     #[test]
     fn three_failures_in_a_row_are_stronger_evidence_than_one() {

@@ -32,12 +32,26 @@ pub fn periods(history: &History) -> Vec<Period<'_>> {
     }
     for (number, period) in &mut all {
         period.number = *number;
-        // A retried transfer or a duplicated record counts once.
-        let arrived = |transfer: &Transfer| matches!(transfer.outcome, crate::record::Outcome::Done(_));
-        period.transfers.sort_by_key(|t| (t.pair, t.controller, !arrived(t), std::cmp::Reverse(t.at_ms)));
-        period.transfers.dedup_by_key(|t| (t.pair, t.controller));
+        period.count_once();
     }
     all.into_values().collect()
+}
+
+impl<'a> Period<'a> {
+    /// All records of a history as one period with this number.
+    pub fn whole(history: &'a History, number: i64) -> Period<'a> {
+        let (transfers, minutes) = (history.transfers.iter().collect(), history.minutes.iter().collect());
+        let mut period = Period { number, transfers, minutes };
+        period.count_once();
+        period
+    }
+
+    /// A retried transfer or a duplicated record counts once.
+    fn count_once(&mut self) {
+        let arrived = |transfer: &Transfer| matches!(transfer.outcome, crate::record::Outcome::Done(_));
+        self.transfers.sort_by_key(|t| (t.pair, t.controller, !arrived(t), std::cmp::Reverse(t.at_ms)));
+        self.transfers.dedup_by_key(|t| (t.pair, t.controller));
+    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ pub(super) const RECENT: usize = 12;
 /// Minimum values for a baseline.
 const MIN_VALUES: usize = 20;
 /// The baseline is recomputed after this many values.
-const REFRESH: usize = 20;
+const REFRESH: u32 = 20;
 /// Drift subtracted per value: changes of about half a deviation are ignored.
 const DRIFT: f64 = 0.5;
 
@@ -26,25 +26,23 @@ pub(super) struct Level {
 }
 
 impl Level {
-    fn from_values(values: &VecDeque<f64>, floor: f64) -> Option<Level> {
+    fn from_values(values: &VecDeque<f32>, floor: f64) -> Option<Level> {
         if values.len() < MIN_VALUES {
             return None;
         }
-        let mut sorted: Vec<f64> = values.iter().copied().collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let n = sorted.len();
-        let at = |q: f64| sorted[((n - 1) as f64 * q).round() as usize];
-        let median = at(0.5);
-        let mut apart: Vec<f64> = sorted.iter().map(|x| (x - median).abs()).collect();
-        apart.sort_unstable_by(f64::total_cmp);
+        let mut values: Vec<f32> = values.iter().copied().collect();
+        let n = values.len();
+        let at = |values: &mut [f32], q: f64| quantile(values, ((n - 1) as f64 * q).round() as usize);
+        let (low, median, high) = (at(&mut values, 0.05), at(&mut values, 0.5), at(&mut values, 0.95));
+        let mut apart: Vec<f32> = values.iter().map(|x| (f64::from(*x) - median).abs() as f32).collect();
         // Scale factors from the median absolute deviation and the 5th and 95th percentiles to
         // standard deviations of a normal distribution.
-        let middle = apart[(n - 1) / 2] * 1.4826;
+        let middle = quantile(&mut apart, (n - 1) / 2) * 1.4826;
         // Few values may underestimate the deviation.
         let wide = |side: f64| side.max(middle).max(floor) * (1.0 + 6.0 / n as f64);
-        let (below, above) = (wide((median - at(0.05)) / 1.645), wide((at(0.95) - median) / 1.645));
-        let beyond_below = sorted.iter().filter(|x| median - **x > 3.0 * below).count();
-        let beyond_above = sorted.iter().filter(|x| **x - median > 3.0 * above).count();
+        let (below, above) = (wide((median - low) / 1.645), wide((high - median) / 1.645));
+        let beyond_below = values.iter().filter(|x| median - f64::from(**x) > 3.0 * below).count();
+        let beyond_above = values.iter().filter(|x| f64::from(**x) - median > 3.0 * above).count();
         // The Krichevsky–Trofimov estimate for a value beyond all others.
         let most = |beyond: usize| ((n + 1) as f64 / (beyond as f64 + 0.5)).ln();
         Some(Level { median, below, above, most_below: most(beyond_below), most_above: most(beyond_above) })
@@ -63,18 +61,25 @@ impl Level {
     }
 }
 
+/// The value that would be at `nth` if they were sorted.
+fn quantile(values: &mut [f32], nth: usize) -> f64 {
+    f64::from(*values.select_nth_unstable_by(nth, f32::total_cmp).1)
+}
+
 /// Values over time. A `tick` is an observed period.
+///
+/// A mesh of 64 sites has 30 000 series, so values are stored with single precision.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
-    usual: VecDeque<f64>,
-    recent: VecDeque<(u64, f64)>,
+    usual: VecDeque<f32>,
+    recent: VecDeque<(u32, f32)>,
     /// Cumulative rarity of the last value, the last two, and so on.
-    rarity: [f64; RECENT],
+    rarity: [f32; RECENT],
     /// The maximum evidence over all stretches, for a change down and up.
-    max_evidence: [f64; 2],
+    max_evidence: [f32; 2],
     level: Option<Level>,
-    fresh: usize,
-    floor: f64,
+    fresh: u32,
+    floor: f32,
 }
 
 impl Series {
@@ -87,7 +92,7 @@ impl Series {
             max_evidence: [0.0; 2],
             level: None,
             fresh: 0,
-            floor,
+            floor: floor as f32,
         }
     }
 
@@ -95,7 +100,7 @@ impl Series {
         if !value.is_finite() {
             return;
         }
-        self.recent.push_back((tick, value));
+        self.recent.push_back((tick as u32, value as f32));
         if self.recent.len() > RECENT
             && let Some((_, old)) = self.recent.pop_front()
         {
@@ -108,16 +113,16 @@ impl Series {
         let due = if self.usual.len() < 2 * MIN_VALUES { 1 } else { REFRESH };
         if self.fresh >= due {
             self.fresh = 0;
-            self.level = Level::from_values(&self.usual, self.floor);
+            self.level = Level::from_values(&self.usual, self.floor.into());
         }
         let mut sum = 0.0;
         let newest = self.recent.iter().rev().map(Some).chain(std::iter::repeat(None));
         for (sums, value) in self.rarity.iter_mut().zip(newest) {
-            sum += self.level.zip(value).map_or(0.0, |(level, (_, value))| level.rarity(*value));
-            *sums = sum;
+            sum += self.level.zip(value).map_or(0.0, |(level, (_, value))| level.rarity(f64::from(*value)));
+            *sums = sum as f32;
         }
         let max_evidence = |up| (1..=self.recent.len()).map(|k| self.evidence(k, up)).fold(0.0, f64::max);
-        self.max_evidence = [max_evidence(false), max_evidence(true)];
+        self.max_evidence = [max_evidence(false) as f32, max_evidence(true) as f32];
     }
 
     pub fn level(&self) -> Option<Level> {
@@ -131,59 +136,63 @@ impl Series {
 
     /// The newest tick.
     pub fn newest(&self) -> Option<u64> {
-        self.recent.back().map(|(tick, _)| *tick)
+        self.recent.back().map(|(tick, _)| u64::from(*tick))
     }
 
     /// The tick of the first of the last `k` values.
     pub fn tick_of(&self, k: usize) -> Option<u64> {
-        self.recent.iter().rev().nth(k.checked_sub(1)?).map(|(tick, _)| *tick)
+        self.recent.iter().rev().nth(k.checked_sub(1)?).map(|(tick, _)| u64::from(*tick))
     }
 
     /// The evidence of the last `k` values for a change up or down.
     pub fn evidence(&self, k: usize, up: bool) -> f64 {
         let k = k.min(self.recent.len());
         let Some(rarity) = k.checked_sub(1).and_then(|last| self.rarity.get(last)) else { return 0.0 };
+        let rarity = f64::from(*rarity);
         if up { rarity - DRIFT * k as f64 } else { -rarity - DRIFT * k as f64 }
     }
 
     /// The maximum evidence over all stretches.
     pub fn max_evidence(&self, up: bool) -> f64 {
-        self.max_evidence[usize::from(up)]
+        self.max_evidence[usize::from(up)].into()
     }
 
     /// The difference between the median of the last `k` values and the baseline.
     pub fn effect(&self, k: usize) -> Option<f64> {
         let level = self.level?;
-        let last: Vec<f64> = self.recent.iter().rev().take(k).map(|(_, value)| *value).collect();
+        let last: Vec<f64> = self.last(k).collect();
         (!last.is_empty()).then(|| fullpipe_net::compare::median(&last) - level.median)
     }
 
     /// The last values, newest first.
     pub fn last(&self, k: usize) -> impl Iterator<Item = f64> {
-        self.recent.iter().rev().take(k).map(|(_, value)| *value)
+        self.recent.iter().rev().take(k).map(|(_, value)| f64::from(*value))
     }
 
     /// All values, oldest first, except the last `but`.
     pub fn kept(&self, but: usize) -> Vec<f64> {
         let recent = self.recent.iter().take(self.recent.len().saturating_sub(but)).map(|(_, value)| *value);
-        self.usual.iter().copied().chain(recent).collect()
+        self.usual.iter().copied().chain(recent).map(f64::from).collect()
     }
 
     /// Restarts the baseline at `tick` and returns the former series.
     pub fn restart(&mut self, tick: u64) -> Series {
         let former = self.clone();
         self.usual.clear();
-        self.recent.retain(|(at, _)| *at >= tick);
+        self.recent.retain(|(at, _)| u64::from(*at) >= tick);
         self.level = None;
         self.rarity = [0.0; RECENT];
         self.max_evidence = [0.0; 2];
         self.fresh = 0;
-        Series { recent: former.recent.iter().filter(|(at, _)| *at < tick).copied().collect(), ..former }
+        Series {
+            recent: former.recent.iter().filter(|(at, _)| u64::from(*at) < tick).copied().collect(),
+            ..former
+        }
     }
 
     /// Resumes `former` with the values from `tick` on.
     pub fn resume(&mut self, mut former: Series, tick: u64) {
-        former.recent.extend(self.recent.iter().filter(|(at, _)| *at >= tick).copied());
+        former.recent.extend(self.recent.iter().filter(|(at, _)| u64::from(*at) >= tick).copied());
         while former.recent.len() > RECENT {
             if let Some((_, old)) = former.recent.pop_front() {
                 former.usual.push_back(old);

@@ -35,7 +35,7 @@ impl Detector {
             }
         }
         let location = self.location(&sure, &likely, tracked);
-        let now = self.numbers.last().copied().unwrap_or_default();
+        let now = self.numbers.back().copied().unwrap_or_default();
         let change = &mut self.tracked[nth].change;
         if let Some(location) = location.filter(|location| *location != change.location) {
             change.location = location;

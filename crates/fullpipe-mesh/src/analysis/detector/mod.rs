@@ -23,7 +23,7 @@ use super::periods::{Period, periods};
 use crate::record::{History, Pair};
 use fullpipe_units::Span;
 use shifts::Open;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use track::Track;
 
 /// Shifts that begin within this many periods of each other belong to one change.
@@ -31,6 +31,10 @@ const MERGE_PERIODS: u64 = 3;
 /// For this many periods after its first shift, further shifts join a change and its location is
 /// revised.
 const LOCATE_PERIODS: u64 = 6;
+
+/// Periods whose numbers are kept: a change begins and ends in one of the last few, unless a direction
+/// was silent.
+const MAX_NUMBERS: usize = 1440;
 
 /// A metric of a direction and the sign of its shift.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -58,7 +62,10 @@ pub struct Detector {
     slow_bps: f64,
     period: Span,
     tick: u64,
-    numbers: Vec<i64>,
+    /// Periods observed, with the present one.
+    observed: u64,
+    /// The numbers of the last periods.
+    numbers: VecDeque<i64>,
     tracks: BTreeMap<Pair, Track>,
     open: BTreeMap<(Pair, Metric), Open>,
     tracked: Vec<TrackedChange>,
@@ -72,7 +79,8 @@ impl Detector {
             slow_bps: 0.0,
             period,
             tick: 0,
-            numbers: Vec::new(),
+            observed: 0,
+            numbers: VecDeque::new(),
             tracks: BTreeMap::new(),
             open: BTreeMap::new(),
             tracked: Vec::new(),
@@ -81,7 +89,11 @@ impl Detector {
 
     /// Processes the next period.
     pub fn observe(&mut self, period: &Period<'_>) {
-        self.numbers.push(period.number);
+        self.observed += 1;
+        self.numbers.push_back(period.number);
+        if self.numbers.len() > MAX_NUMBERS {
+            self.numbers.pop_front();
+        }
         self.record(period);
         self.close();
         let signals = self.signals();
@@ -97,6 +109,31 @@ impl Detector {
             }
         }
         self.tick += 1;
+    }
+
+    /// The number of a tick; of one long past, the oldest number.
+    fn number_of(&self, tick: u64) -> Option<i64> {
+        let newer = usize::try_from(self.observed.checked_sub(tick + 1)?).unwrap_or(usize::MAX);
+        self.numbers.iter().rev().nth(newer).or(self.numbers.front()).copied()
+    }
+
+    /// Forgets changes that ended before the period with this number.
+    pub fn forget(&mut self, before: i64) {
+        let is_old = |change: &TrackedChange| change.change.end.is_some_and(|end| end < before);
+        let open: BTreeSet<usize> = self.open.values().map(|open| open.change).collect();
+        let mut places = Vec::with_capacity(self.tracked.len());
+        let mut next = 0;
+        for (nth, tracked) in self.tracked.iter().enumerate() {
+            places.push((!is_old(tracked) || open.contains(&nth)).then(|| {
+                next += 1;
+                next - 1
+            }));
+        }
+        let mut kept = places.iter();
+        self.tracked.retain(|_| kept.next().is_some_and(Option::is_some));
+        for open in self.open.values_mut() {
+            open.change = places.get(open.change).copied().flatten().unwrap_or(usize::MAX);
+        }
     }
 
     /// The changes so far, by time, with their latest sizes.

@@ -142,7 +142,7 @@ impl Detector {
 
     /// The period number of a tick.
     fn number(&self, tick: u64) -> i64 {
-        self.numbers.get(tick as usize).copied().unwrap_or_default()
+        self.number_of(tick).unwrap_or_default()
     }
 
     /// Weak signals strengthen the changes of neighbours.
@@ -215,7 +215,7 @@ impl Detector {
 
     /// Ends a shift, and its change with the last shift.
     fn end(&mut self, at: &(Pair, Metric), open: Open, end: u64) {
-        let number = self.numbers.get(end as usize).copied();
+        let number = self.number_of(end);
         let still = self.open.values().any(|other| other.change == open.change);
         let tracked = &mut self.tracked[open.change];
         if let Some(shift) =

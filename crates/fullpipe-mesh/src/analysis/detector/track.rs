@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// Retransmission shares below this matter little; added before taking the logarithm.
 pub(super) const SHARE_FLOOR: f64 = 1e-3;
 /// Baseline for late transfers: rare events take a day to estimate.
-const LATE_WINDOW: usize = 1440;
+const LATE_WINDOW: u16 = 1440;
 
 /// The tracked quantities of a direction.
 #[derive(Clone, Debug)]
