@@ -8,7 +8,7 @@ use fullpipe_mesh::message::Table;
 use fullpipe_mesh::record::{
     History, Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer, TransferError,
 };
-use fullpipe_mesh::report::{Report, figure, page, terminal};
+use fullpipe_mesh::report::{Report, Summary, figure, page, terminal};
 use fullpipe_report::About;
 use fullpipe_units::{Rate, Span};
 use libfuzzer_sys::fuzz_target;
@@ -143,6 +143,6 @@ fuzz_target!(|bytes: &[u8]| {
     }
     // A page takes as long as all else here a hundred times: an input in sixty-four has one.
     if shape >> 4 == 0 && period % 4 == 0 {
-        let _ = (page(&history, &report, &About::default()), figure(&history, &report).svg());
+        let _ = (page(&Summary::from(&history), &report, &About::default()), figure(&report).svg());
     }
 });

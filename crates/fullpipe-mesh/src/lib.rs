@@ -34,6 +34,7 @@
 pub mod analysis;
 pub mod budget;
 mod channel;
+pub mod chunk;
 pub mod clock;
 pub mod datagram;
 pub mod expect;
@@ -41,6 +42,7 @@ pub mod export;
 pub mod file;
 pub mod hello;
 pub mod key;
+pub mod live;
 pub mod location;
 pub mod message;
 pub mod node;

@@ -4,7 +4,6 @@
 //! records of `from`. Site clocks need not agree: comparisons use transfers of one sender, and
 //! combining several sites is meant to the minute.
 
-use crate::file::{MAX_CONTROLLERS, MAX_SITES};
 use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -175,45 +174,29 @@ pub struct History {
 }
 
 impl History {
-    /// Keeps the [`MAX_SITES`] sites and [`MAX_CONTROLLERS`] controllers with most records, and
-    /// always the baseline: a report has a cell for each controller and pair of sites, and a
-    /// store's names may come from others. Returns the number of names that were removed.
-    pub fn limit_names(&mut self) -> usize {
-        let (mut sites, mut controllers) = (vec![0u64; self.sites.len()], vec![0u64; self.controllers.len()]);
-        let count = |counts: &mut Vec<u64>, id: u16| {
-            if let Some(count) = counts.get_mut(usize::from(id)) {
-                *count += 1;
-            }
+    /// The history with the sites and controllers of `head`, without records of others.
+    pub fn with_names_of(mut self, head: &History) -> History {
+        if self.sites == head.sites && self.controllers == head.controllers {
+            return self;
+        }
+        let places = |own: &[String], names: &[String]| -> Vec<Option<u16>> {
+            let place = |name| names.iter().position(|other| other == name).map(|place| place as u16);
+            own.iter().map(place).collect()
         };
-        for transfer in &self.transfers {
-            count(&mut controllers, transfer.controller);
-        }
-        let pairs = self.transfers.iter().map(|t| t.pair).chain(self.minutes.iter().map(|m| m.pair));
-        for pair in pairs.chain(self.routes.iter().map(|route| route.pair)) {
-            count(&mut sites, pair.from);
-            count(&mut sites, pair.to);
-        }
-        if let Some(baseline) = controllers.first_mut() {
-            *baseline = u64::MAX;
-        }
-        let before = self.sites.len() + self.controllers.len();
-        let sites = keep_largest(&mut self.sites, &sites, MAX_SITES);
-        let controllers = keep_largest(&mut self.controllers, &controllers, MAX_CONTROLLERS);
-        let removed = before - self.sites.len() - self.controllers.len();
-        if removed > 0 {
-            let of = |ids: &[Option<u16>], id: u16| ids.get(usize::from(id)).copied().flatten();
-            let renumber = |pair: &mut Pair| {
-                let renumbered = of(&sites, pair.from).zip(of(&sites, pair.to));
-                renumbered.map(|(from, to)| *pair = Pair { from, to }).is_some()
-            };
-            self.transfers.retain_mut(|transfer| {
-                let controller = of(&controllers, transfer.controller);
-                controller.map(|id| transfer.controller = id).is_some() && renumber(&mut transfer.pair)
-            });
-            self.minutes.retain_mut(|minute| renumber(&mut minute.pair));
-            self.routes.retain_mut(|route| renumber(&mut route.pair));
-        }
-        removed
+        let sites = places(&self.sites, &head.sites);
+        let controllers = places(&self.controllers, &head.controllers);
+        let of = |ids: &[Option<u16>], id: u16| ids.get(usize::from(id)).copied().flatten();
+        let renumber = |pair: &mut Pair| {
+            let renumbered = of(&sites, pair.from).zip(of(&sites, pair.to));
+            renumbered.map(|(from, to)| *pair = Pair { from, to }).is_some()
+        };
+        self.transfers.retain_mut(|transfer| {
+            let controller = of(&controllers, transfer.controller);
+            controller.map(|id| transfer.controller = id).is_some() && renumber(&mut transfer.pair)
+        });
+        self.minutes.retain_mut(|minute| renumber(&mut minute.pair));
+        self.routes.retain_mut(|route| renumber(&mut route.pair));
+        History { sites: head.sites.clone(), controllers: head.controllers.clone(), ..self }
     }
 
     /// A pair as text: `lab → sea`.
@@ -225,7 +208,7 @@ impl History {
 
 /// Keeps the `most` names with the largest counts, the first of equals, in their order. Returns the
 /// new index of each.
-fn keep_largest(names: &mut Vec<String>, counts: &[u64], most: usize) -> Vec<Option<u16>> {
+pub(crate) fn keep_largest(names: &mut Vec<String>, counts: &[u64], most: usize) -> Vec<Option<u16>> {
     let mut order: Vec<usize> = (0..names.len()).collect();
     order.sort_by_key(|i| std::cmp::Reverse(counts.get(*i).copied().unwrap_or(0)));
     let mut kept = vec![false; names.len()];
@@ -248,6 +231,10 @@ fn keep_largest(names: &mut Vec<String>, counts: &[u64], most: usize) -> Vec<Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunk::Samples;
+    use crate::file::{MAX_CONTROLLERS, MAX_SITES};
+    use crate::store::CompactHistory;
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_report_of_very_many_names_keeps_those_with_most_records() {
@@ -267,7 +254,23 @@ mod tests {
             transfers,
             ..History::default()
         };
-        assert_eq!(history.limit_names(), 1000 - MAX_SITES + 1000 - MAX_CONTROLLERS);
+        let limit = |history: &History| {
+            let mut records = CompactHistory::from(history);
+            let removed = records.limit_names().unwrap();
+            let mut transfers = Vec::new();
+            let mut count = |pair, samples: &Samples| {
+                transfers.extend(samples.transfers.iter().map(|sample| (pair, sample.controller)));
+            };
+            records.visit(&mut count).unwrap();
+            let kept = history.clone().with_names_of(&records.head);
+            let same = kept.transfers.iter().map(|t| (t.pair, u32::from(t.controller)));
+            assert_eq!(same.collect::<BTreeSet<_>>(), transfers.iter().copied().collect());
+            assert_eq!(kept.transfers.len(), transfers.len());
+            (removed, kept)
+        };
+        let (removed, kept) = limit(&history);
+        assert_eq!(removed, 1000 - MAX_SITES + 1000 - MAX_CONTROLLERS);
+        history = kept;
         assert_eq!((history.sites.len(), history.controllers.len()), (MAX_SITES, MAX_CONTROLLERS));
         assert_eq!(history.controllers[0], "c0", "the baseline stays");
         let last = history.transfers.last().unwrap();
@@ -276,7 +279,6 @@ mod tests {
             history.transfers.iter().filter(|t| history.controllers[usize::from(t.controller)] == "c800");
         assert_eq!(bbr.count(), 2, "that between s800 and s801 is not in it");
         let before = history.clone();
-        assert_eq!(history.limit_names(), 0);
-        assert_eq!(history, before);
+        assert_eq!(limit(&history), (0, before));
     }
 }

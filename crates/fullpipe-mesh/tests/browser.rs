@@ -2,7 +2,7 @@
 
 use fullpipe_mesh::location::Location;
 use fullpipe_mesh::record::{History, Pair, SiteId};
-use fullpipe_mesh::report::{Report, page};
+use fullpipe_mesh::report::{Report, Summary, page};
 use fullpipe_mesh::simulate::{Fault, InjectedFault, SimulatedMesh};
 use fullpipe_path::{JitterSpec, Limit, LinkSpec};
 use fullpipe_report::About;
@@ -77,7 +77,7 @@ fn world(sites: SiteId, periods: u32) -> SimulatedMesh {
 
 fn render(history: &History) -> String {
     let about = About { title: "A mesh".into(), command: "fullpipe probe report".into() };
-    page(history, &Report::new(history, false), &about)
+    page(&Summary::from(history), &Report::new(history, false), &about)
 }
 
 #[test]

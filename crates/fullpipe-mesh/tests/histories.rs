@@ -4,7 +4,7 @@ use fullpipe_mesh::analysis::changes;
 use fullpipe_mesh::record::{
     History, Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer, TransferError,
 };
-use fullpipe_mesh::report::{Report, page, terminal};
+use fullpipe_mesh::report::{Report, Summary, page, terminal};
 use fullpipe_report::About;
 use fullpipe_units::{Rate, Span};
 use proptest::prelude::*;
@@ -120,7 +120,7 @@ proptest! {
         let report = Report::new(&history, false);
         let text = terminal(&report);
         prop_assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        prop_assert!(page(&history, &report, &About::default()).len() < 3_000_000);
+        prop_assert!(page(&Summary::from(&history), &report, &About::default()).len() < 3_000_000);
         serde_json::to_string(&report).unwrap();
     }
 

@@ -4,9 +4,9 @@ mod hub;
 mod program;
 mod sites;
 
-use fullpipe_mesh::message::Row;
+use fullpipe_mesh::message::{Row, Table};
 use fullpipe_mesh::record::{History, Minute, Outcome, Pair, TransferError};
-use fullpipe_mesh::store::{Directory, Store};
+use fullpipe_mesh::store::{Directory, Source, Store};
 use hub::{Hub, Way, address};
 use nix::sys::signal::Signal;
 use sites::{Mesh, Node, TIMEOUT, accounted, done, failed, in_a_network};
@@ -487,6 +487,86 @@ fn records_are_collected_exported_and_counted() {
     // A site that is down does not block the records of others.
     let none = collect();
     assert_eq!(none.status.code(), Some(1), "{none:?}");
+}
+
+/// A store of lab with so many minutes, the newest of now, which are not in chunks.
+fn minutes_without_chunks(mesh: &Mesh, minutes: i64) {
+    let directory = mesh.directory.path().join("lab");
+    std::fs::create_dir(&directory).unwrap();
+    let mut store = Store::open(&directory, mesh.names.iter().copied(), ["cubic", "bbr"]).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
+    let source = Source {
+        site: "lab".into(),
+        store: 1,
+        sites: mesh.names.iter().map(|name| (*name).to_owned()).collect(),
+        controllers: Vec::new(),
+    };
+    let minute = |nth: i64| {
+        let (at_ms, pair) = (now - (minutes - nth) * 1000, Pair { from: 0, to: 1 });
+        Row::Minute(Minute { at_ms, pair, sent: 60, arrived: 60, answered: 60, rtt: None })
+    };
+    let rows: Vec<Row> = (0..minutes).map(minute).collect();
+    store.import(&source, Table::Minutes, &rows, 1, None).unwrap();
+}
+
+/// The probes of lab in the chunks of its store and in its rows.
+fn counted(mesh: &Mesh) -> [usize; 2] {
+    let store = Store::read(&mesh.directory.path().join("lab")).unwrap();
+    let mut minutes = 0;
+    let records = store.compact(i64::MIN..i64::MAX, u64::MAX).unwrap();
+    records.visit(&mut |_, samples| minutes += samples.minutes.len()).unwrap();
+    // The snapshot ends.
+    drop(records);
+    [minutes, store.history(i64::MIN..i64::MAX).unwrap().minutes.len()]
+}
+
+/// A node that is asked to end while it makes chunks, looks for changes and renders a page: within
+/// two seconds on a quiet machine.
+#[test]
+fn a_node_that_makes_chunks_ends_at_once() {
+    let mesh = Mesh::new(&["lab", "sea"], "period = '1h'\nsize = '64k'");
+    minutes_without_chunks(&mesh, 100_000);
+    let lab = mesh.node_with("lab", "mesh.toml", &["--listen", "127.0.0.1:0"]);
+    let log = lab.log();
+    let address = log.split_once("metrics at http://").and_then(|(_, rest)| rest.split_once('/')).unwrap().0;
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let unchunked = || Store::read(&mesh.directory.path().join("lab")).unwrap().unchunked().unwrap();
+    let began = Instant::now();
+    while unchunked() == 100_000 && began.elapsed() < TIMEOUT {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let began = Instant::now();
+    lab.stop();
+    let took = began.elapsed();
+    println!("ended in {took:?} with {} rows to go", unchunked());
+    assert!(unchunked() > 0, "too few rows for this test");
+    assert!(took < Duration::from_secs(6), "{took:?}");
+    mesh.whole("lab");
+    assert_eq!(counted(&mesh)[0], counted(&mesh)[1]);
+}
+
+#[test]
+fn a_node_that_is_killed_while_it_makes_chunks_loses_nothing() {
+    let mesh = Mesh::new(&["lab", "sea"], "period = '1h'\nsize = '64k'");
+    minutes_without_chunks(&mesh, 60_000);
+    let unchunked = || Store::read(&mesh.directory.path().join("lab")).unwrap().unchunked().unwrap();
+    let (mut kills, mut before) = (0, 60_000);
+    while unchunked() > 0 && kills < 20 {
+        let mut lab = mesh.node("lab");
+        let began = Instant::now();
+        while unchunked() >= before && began.elapsed() < TIMEOUT {
+            std::thread::sleep(Duration::from_millis(7));
+        }
+        lab.signal(Signal::SIGKILL);
+        lab.child.wait().unwrap();
+        (kills, before) = (kills + 1, unchunked());
+        mesh.whole("lab");
+        let [chunks, rows] = counted(&mesh);
+        assert!(chunks == rows && rows >= 60_000, "{chunks} in chunks, {rows} rows");
+    }
+    assert!(kills > 1, "a node made all chunks before it was killed");
+    println!("{kills} nodes were killed, {} rows to go", unchunked());
 }
 
 #[test]

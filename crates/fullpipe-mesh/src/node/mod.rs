@@ -16,7 +16,7 @@ mod stop;
 mod tally;
 
 pub use event::Event;
-pub use pull::{PullError, PullSummary, collect, copy};
+pub use pull::{PullError, PullSummary, collect, copy, delivery_delay};
 pub use tally::{PairTally, ProbeTally, Tally};
 
 use crate::budget::{Budget, BudgetError};
@@ -47,8 +47,12 @@ const MAX_ADDRESSES: usize = 4;
 const STACK_SIZE: usize = 256 << 10;
 /// Interval between deletions of expired records.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(3600);
-/// Maximum rows of each table deleted at once: one hour of the largest mesh.
-const MAX_DELETED_ROWS: u32 = 40_000;
+/// Interval between updates of the store's chunks.
+const CHUNK_INTERVAL: Duration = Duration::from_secs(30);
+/// Maximum rows of each table that are deleted, or added to chunks, while the store is locked.
+const PIECE_ROWS: u32 = 5_000;
+/// Pause between two pieces.
+const PIECE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Configuration of a node.
 pub struct Config {
@@ -408,12 +412,41 @@ impl Shared {
         }
     }
 
+    /// Deletes expired records and updates chunks, in pieces between which others use the store.
     fn upkeep(&self) {
+        let mut deleted_at: Option<Duration> = None;
         loop {
-            let oldest = self.now().wall_ms - i64::from(self.mesh.retention_days) * 86_400_000;
             // A disk failure is reported when a record cannot be stored.
-            let _ = lock(&self.store).store.delete_older_than(oldest, MAX_DELETED_ROWS);
-            if !self.stop.sleep(UPKEEP_INTERVAL) {
+            let now = self.now();
+            if deleted_at.is_none_or(|at| now.steady.saturating_sub(at) >= UPKEEP_INTERVAL) {
+                deleted_at = Some(now.steady);
+                let oldest = now.wall_ms - i64::from(self.mesh.retention_days) * 86_400_000;
+                let most = self.rows_per_hour().saturating_mul(2);
+                let piece = most.min(PIECE_ROWS);
+                self.in_pieces(most.div_ceil(piece), |store| Ok(store.delete_older_than(oldest, piece)? > 0));
+            }
+            self.in_pieces(u32::MAX, |store| store.update_chunks(PIECE_ROWS));
+            if !self.stop.sleep(CHUNK_INTERVAL) {
+                return;
+            }
+        }
+    }
+
+    /// Rows of a table that the store gets in an hour, at most.
+    fn rows_per_hour(&self) -> u32 {
+        let others = self.mesh.sites.len().saturating_sub(1);
+        let senders = if self.mesh.collector == Some(self.site) { self.mesh.sites.len() } else { 1 };
+        let periods = 3600.0 / self.mesh.period.as_secs_f64();
+        let transfers = periods * self.mesh.controllers.len() as f64;
+        ((others * senders) as f64 * transfers.max(60.0)).ceil().max(1.0) as u32
+    }
+
+    /// Repeats a piece of work on the store while it returns `true`, at most `most` times.
+    fn in_pieces(&self, most: u32, piece: impl Fn(&mut Store) -> Result<bool, StoreError>) {
+        for _ in 0..most {
+            let more = piece(&mut lock(&self.store).store);
+            // The pause lets other threads lock the store.
+            if !matches!(more, Ok(true)) || !self.stop.sleep(PIECE_PAUSE) {
                 return;
             }
         }

@@ -18,6 +18,9 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between pushes to the collector.
 const SYNC_INTERVAL: Duration = Duration::from_secs(300);
 
+/// Differences of clocks that are waited for.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
+
 /// Why records could not be pulled.
 #[derive(Debug, thiserror::Error)]
 pub enum PullError {
@@ -344,13 +347,26 @@ pub(super) fn accept_push(shared: &Shared, peer: SiteId, channel: &mut Channel) 
     took.map(drop)
 }
 
+/// Time between pushes to the collector.
+fn sync_interval(mesh: &Mesh) -> Duration {
+    SYNC_INTERVAL.min(Duration::from(mesh.period) * 5)
+}
+
+/// How long after the end of a period a node normally has its records: a transfer ends in the next
+/// period at the latest, clocks may differ by a minute, and a collector gets the records of others
+/// with their next push.
+pub fn delivery_delay(mesh: &Mesh, site: SiteId) -> Duration {
+    let own = Duration::from(mesh.period);
+    if mesh.collector == Some(site) { own + sync_interval(mesh) + CLOCK_DIFFERENCE } else { own }
+}
+
 /// Pushes new records to the collector at intervals until the node stops.
 pub(super) fn sync_with_collector(shared: &Shared, collector: SiteId) {
     if collector == shared.site {
         return;
     }
     let mut reported = false;
-    while shared.stop.sleep(SYNC_INTERVAL.min(Duration::from(shared.mesh.period) * 5)) {
+    while shared.stop.sleep(sync_interval(&shared.mesh)) {
         let given = push_to(shared, collector);
         match given {
             Ok(()) => reported = false,

@@ -1,132 +1,188 @@
-//! A history reduced to as many steps as a screen can show.
+//! Records reduced to as many steps as a screen can show.
 
-use crate::record::{History, Outcome, Pair};
-use fullpipe_experiment::statistics;
+use crate::chunk::Samples;
+use crate::store::{CompactHistory, HalfHour};
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// Maximum steps of a page: one for each half hour of a week.
 const MAX_STEPS: i64 = 360;
+/// Maximum values of a page, which limits the steps of many directions: 13 MB of text. A day of 64
+/// sites and two controllers has a step for each half hour.
+const MAX_VALUES: i64 = 2_600_000;
+/// Records farther from the median time come from a wrong clock and would compress the rest.
+const MAX_DISTANCE_MS: i64 = 366 * 86_400_000;
 
-/// All pairs over time, in steps of equal length.
-#[derive(Debug, Serialize)]
-pub(super) struct Bins {
+/// Steps of equal length.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Steps {
     /// Start of the first step, seconds since 1970 (UTC).
-    pub start_s: f64,
+    start_s: f64,
     /// Length of a step, seconds.
-    pub step_s: f64,
+    step_s: f64,
     /// Number of steps.
     pub steps: usize,
     #[serde(skip)]
-    pub pairs: BTreeMap<Pair, PairBins>,
+    start: i64,
+    #[serde(skip)]
+    step: i64,
+    /// The median time.
+    #[serde(skip)]
+    middle: i64,
 }
 
-/// A pair with one value per step; `None` where there is none. Rounded to three digits, more than
+/// A direction with one value per step, NaN where there is none. Rounded to three digits, more than
 /// can be seen.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct PairBins {
     /// RTT in milliseconds: minimum, median of medians, maximum of the 95th percentiles.
-    pub rtt: [Vec<Option<f32>>; 3],
+    pub rtt: [Vec<f32>; 3],
     /// Each controller's goodput, Mbit/s: 10th percentile, median, 90th percentile.
-    pub rate: Vec<[Vec<Option<f32>>; 3]>,
+    pub rate: Vec<[Vec<f32>; 3]>,
     /// Each controller's median retransmitted share, percent.
-    pub retransmitted: Vec<Vec<Option<f32>>>,
+    pub retransmitted: Vec<Vec<f32>>,
     /// Lost probes, percent.
-    pub lost: Vec<Option<f32>>,
+    pub lost: Vec<f32>,
     /// Failed transfers, percent.
-    pub failed: Vec<Option<f32>>,
+    pub failed: Vec<f32>,
 }
 
-#[derive(Default)]
-struct Step {
-    rtt: [Vec<f64>; 3],
-    rate: Vec<Vec<f64>>,
-    retransmitted: Vec<Vec<f64>>,
-    probes: [u64; 2],
-    transfers: [u64; 2],
-}
-
-impl Bins {
-    pub fn new(history: &History) -> Bins {
-        let times =
-            || history.transfers.iter().map(|t| t.at_ms).chain(history.minutes.iter().map(|m| m.at_ms));
-        // Records more than a year from the median come from a wrong clock and would compress the
-        // rest.
-        let mut sorted: Vec<i64> = times().collect();
-        sorted.sort_unstable();
-        let middle = sorted.get(sorted.len() / 2).copied().unwrap_or(0);
-        let year = 366 * 86_400_000_i64;
-        let near = |at: i64| at.saturating_sub(middle).saturating_abs() <= year;
-        let start = sorted.iter().copied().find(|at| near(*at)).unwrap_or(0);
-        let end = sorted.iter().rev().copied().find(|at| near(*at)).unwrap_or(0);
-        let period = crate::analysis::period_ms(history);
+impl Steps {
+    pub fn new(records: &CompactHistory<'_>) -> Steps {
+        let half_hours = records.half_hours();
+        let records_of = |one: &HalfHour| one.transfers.saturating_add(one.minutes);
+        let all = half_hours.values().map(records_of).fold(0, u64::saturating_add);
+        let mut before = 0u64;
+        let middle = half_hours.values().find(|one| {
+            before = before.saturating_add(records_of(one));
+            before > all / 2
+        });
+        let middle = middle.map_or(0, |one| one.first_ms);
+        let is_near = |at: i64| at.saturating_sub(middle).saturating_abs() <= MAX_DISTANCE_MS;
+        let start = half_hours.values().map(|one| one.first_ms).find(|at| is_near(*at)).unwrap_or(0);
+        let end = half_hours.values().rev().map(|one| one.last_ms).find(|at| is_near(*at)).unwrap_or(0);
+        let end = end.max(start);
+        let period = crate::analysis::period_ms(&records.head);
+        let values = 5 + 4 * records.head.controllers.len() as i64;
+        let most = (MAX_VALUES / values / (records.pairs() as i64).max(1)).clamp(1, MAX_STEPS);
         // Whole periods, so that each step has as many transfers as the next.
         let periods = (end - start) / period + 1;
-        let step = period.saturating_mul((periods + MAX_STEPS - 1) / MAX_STEPS).max(1);
+        let step = period.saturating_mul((periods + most - 1) / most).max(1);
         let start = start.saturating_sub(start.rem_euclid(period));
         let steps = ((end - start) / step + 1).clamp(1, MAX_STEPS + 1) as usize;
-        let place = |at: i64| near(at).then(|| ((at - start) / step) as usize).filter(|nth| *nth < steps);
-        let controllers = history.controllers.len();
-        let mut all: BTreeMap<Pair, BTreeMap<usize, Step>> = BTreeMap::new();
-        for transfer in &history.transfers {
-            let Some(nth) = place(transfer.at_ms) else { continue };
-            let step = all.entry(transfer.pair).or_default().entry(nth).or_default();
-            step.transfers[1] += 1;
-            let cc = usize::from(transfer.controller);
-            match &transfer.outcome {
-                Outcome::Done(done) if cc < controllers => {
-                    step.rate.resize(controllers, Vec::new());
-                    step.retransmitted.resize(controllers, Vec::new());
-                    step.rate[cc].push(done.goodput().as_bits_per_sec_f64() / 1e6);
-                    step.retransmitted[cc].push(done.retransmitted_share() * 100.0);
+        Steps { start_s: start as f64 / 1e3, step_s: step as f64 / 1e3, steps, start, step, middle }
+    }
+
+    /// The step of a time, if it is in one.
+    fn place(&self, at: i64) -> Option<usize> {
+        if at.saturating_sub(self.middle).saturating_abs() > MAX_DISTANCE_MS {
+            return None;
+        }
+        usize::try_from((at - self.start).div_euclid(self.step)).ok().filter(|nth| *nth < self.steps)
+    }
+
+    /// The values of a direction.
+    pub fn bins(&self, samples: &Samples, controllers: usize, scratch: &mut Scratch) -> PairBins {
+        let empty = || vec![f32::NAN; self.steps];
+        let mut bins = PairBins {
+            rtt: [empty(), empty(), empty()],
+            rate: (0..controllers).map(|_| [empty(), empty(), empty()]).collect(),
+            retransmitted: (0..controllers).map(|_| empty()).collect(),
+            lost: empty(),
+            failed: empty(),
+        };
+        for (nth, transfers) in self.chunked(&samples.transfers, |sample| sample.at_ms) {
+            scratch.rates.resize_with(controllers.max(scratch.rates.len()), Default::default);
+            let mut failed = 0;
+            for sample in transfers {
+                match (&sample.result, scratch.rates.get_mut(sample.controller as usize)) {
+                    (Ok(done), Some([rates, retransmitted])) => {
+                        rates.push(done.goodput_bps);
+                        retransmitted.push(done.retransmitted);
+                    }
+                    (Ok(_), None) => {}
+                    (Err(_), _) => failed += 1,
                 }
-                Outcome::Done(_) => {}
-                Outcome::Failed(_) => step.transfers[0] += 1,
+            }
+            bins.failed[nth] = share(failed, transfers.len() as u64);
+            for (cc, [rates, retransmitted]) in scratch.rates.iter_mut().enumerate() {
+                if let (false, Some(rate), Some(lost)) =
+                    (rates.is_empty(), bins.rate.get_mut(cc), bins.retransmitted.get_mut(cc))
+                {
+                    rates.sort_unstable_by(f32::total_cmp);
+                    retransmitted.sort_unstable_by(f32::total_cmp);
+                    for (values, q) in rate.iter_mut().zip([0.1, 0.5, 0.9]) {
+                        values[nth] = round_to_3_digits(f64::from(at(rates, q)) / 1e6);
+                    }
+                    lost[nth] = round_to_3_digits(f64::from(at(retransmitted, 0.5)) * 100.0);
+                }
+                rates.clear();
+                retransmitted.clear();
             }
         }
-        for minute in &history.minutes {
-            let Some(nth) = place(minute.at_ms) else { continue };
-            let step = all.entry(minute.pair).or_default().entry(nth).or_default();
-            step.probes[0] += u64::from(minute.sent.saturating_sub(minute.arrived));
-            step.probes[1] += u64::from(minute.sent);
-            if let Some(rtt) = minute.rtt {
-                for (of, span) in step.rtt.iter_mut().zip([rtt.min, rtt.p50, rtt.p95]) {
-                    of.push(span.as_millis_f64());
+        for (nth, minutes) in self.chunked(&samples.minutes, |sample| sample.at_ms) {
+            let (mut sent, mut lost) = (0, 0);
+            let (mut least, mut most) = (f32::INFINITY, 0f32);
+            scratch.rtts.clear();
+            for minute in minutes {
+                sent += u64::from(minute.sent);
+                lost += u64::from(minute.sent.saturating_sub(minute.arrived));
+                if let Some([min, p50, p95]) = minute.rtt_ms {
+                    (least, most) = (least.min(min), most.max(p95));
+                    scratch.rtts.push(p50);
+                }
+            }
+            if sent > 0 {
+                bins.lost[nth] = share(lost, sent);
+            }
+            if !scratch.rtts.is_empty() {
+                scratch.rtts.sort_unstable_by(f32::total_cmp);
+                let figures = [least, at(&scratch.rtts, 0.5), most];
+                for (values, figure) in bins.rtt.iter_mut().zip(figures) {
+                    values[nth] = round_to_3_digits(figure.into());
                 }
             }
         }
-        let pairs = all
-            .into_iter()
-            .map(|(pair, steps_of)| (pair, pair_bins(&steps_of, steps, controllers)))
-            .collect();
-        Bins { start_s: start as f64 / 1e3, step_s: step as f64 / 1e3, steps, pairs }
+        bins
+    }
+
+    /// Samples sorted by time, by step.
+    fn chunked<'a, T>(
+        &self,
+        samples: &'a [T],
+        at_ms: impl Fn(&T) -> i64 + 'a,
+    ) -> impl Iterator<Item = (usize, &'a [T])> {
+        let mut rest = samples;
+        std::iter::from_fn(move || {
+            while let Some(first) = rest.first() {
+                let Some(nth) = self.place(at_ms(first)) else {
+                    rest = &rest[1..];
+                    continue;
+                };
+                let same = rest.iter().take_while(|sample| self.place(at_ms(sample)) == Some(nth)).count();
+                let (step, later) = rest.split_at(same);
+                rest = later;
+                return Some((nth, step));
+            }
+            None
+        })
     }
 }
 
-fn pair_bins(all: &BTreeMap<usize, Step>, steps: usize, controllers: usize) -> PairBins {
-    let column = |of: &dyn Fn(&Step) -> Option<f64>| -> Vec<Option<f32>> {
-        (0..steps).map(|nth| all.get(&nth).and_then(of).map(round_to_3_digits)).collect()
-    };
-    let share = |[of, all]: [u64; 2]| (all > 0).then(|| of as f64 / all as f64 * 100.0);
-    PairBins {
-        rtt: [
-            column(&|step| quantile(&step.rtt[0], 0.0)),
-            column(&|step| quantile(&step.rtt[1], 0.5)),
-            column(&|step| quantile(&step.rtt[2], 1.0)),
-        ],
-        rate: (0..controllers)
-            .map(|cc| [0.1, 0.5, 0.9].map(|q| column(&|step| quantile(step.rate.get(cc)?, q))))
-            .collect(),
-        retransmitted: (0..controllers)
-            .map(|cc| column(&|step| quantile(step.retransmitted.get(cc)?, 0.5)))
-            .collect(),
-        lost: column(&|step| share(step.probes)),
-        failed: column(&|step| share(step.transfers)),
-    }
+/// Buffers that are used again for each direction.
+#[derive(Default)]
+pub(super) struct Scratch {
+    /// Goodputs and retransmitted shares of each controller.
+    rates: Vec<[Vec<f32>; 2]>,
+    rtts: Vec<f32>,
 }
 
-fn quantile(all: &[f64], q: f64) -> Option<f64> {
-    statistics::quantile(&mut all.to_vec(), q)
+/// A quantile of sorted values, of which there is at least one.
+fn at(sorted: &[f32], q: f64) -> f32 {
+    sorted[((sorted.len() - 1) as f64 * q).round() as usize]
+}
+
+fn share(of: u64, all: u64) -> f32 {
+    round_to_3_digits(of as f64 / all as f64 * 100.0)
 }
 
 /// Rounds to three significant digits.
@@ -141,6 +197,7 @@ fn round_to_3_digits(x: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::History;
 
     #[test]
     fn rounding_keeps_three_digits() {
@@ -149,7 +206,6 @@ mod tests {
 
     #[test]
     fn an_empty_history_is_one_empty_step() {
-        let bins = Bins::new(&History::default());
-        assert_eq!((bins.steps, bins.pairs.len()), (1, 0));
+        assert_eq!(Steps::new(&CompactHistory::from(&History::default())).steps, 1);
     }
 }

@@ -1,16 +1,14 @@
 //! Figure 7 of the paper, from a mesh's own records.
 
 use super::Report;
-use crate::analysis::gains;
-use crate::record::{ControllerId, History};
 use fullpipe_report::controller_colour;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 
 /// The distribution of goodput gains over the first controller, by median ratios of the paths.
-pub fn figure(history: &History, report: &Report) -> Picture {
+pub fn figure(report: &Report) -> Picture {
     let first = report.controllers.first().map_or("", String::as_str);
     let curve = |(nth, name): (usize, &String)| {
-        Curve::distribution(name, controller_colour(name).light, &gains(history, nth as ControllerId))
+        Curve::distribution(name, controller_colour(name).light, &report.gains(nth))
     };
     let curves: Vec<Curve> = report.controllers.iter().enumerate().skip(1).map(curve).collect();
     Picture {

@@ -4,18 +4,21 @@ mod bins;
 mod figure;
 mod page;
 mod state;
+mod summary;
 mod text;
 
 pub use figure::figure;
 pub use page::page;
 pub use state::State;
+pub use summary::Summary;
 pub use text::terminal;
 
-use crate::analysis::{Change, Ratio, changes, ratios};
+use crate::analysis::{Change, Ratio, changes};
 use crate::expect::{Diagnosis, Expectation, PathEstimate, diagnose, estimate_path};
 use crate::file::SIZE_RANGE;
 use crate::location::Location;
-use crate::record::{History, Outcome, Pair, SiteId};
+use crate::record::{History, Pair, SiteId};
+use crate::store::StoreError;
 use fullpipe_net::compare::median;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,8 +32,6 @@ const MAX_EXPECTED: usize = 64;
 const MAX_DIAGNOSED_OF_MANY: usize = 4;
 /// Transfers of more bytes are not simulated; a mesh file allows less.
 const MAX_SIMULATED_SIZE: u64 = SIZE_RANGE[1];
-/// The newest transfers that count for medians.
-const RECENT_TRANSFERS: usize = 240;
 
 /// A report on a mesh.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -51,6 +52,18 @@ pub struct Report {
     pub site_states: Vec<SiteReport>,
     /// Detected changes, by time.
     pub changes: Vec<ChangeReport>,
+    /// Time from which on changes were looked for, milliseconds since 1970 (UTC).
+    pub changes_from_ms: i64,
+}
+
+/// Changes, and how far back they were looked for.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Detected {
+    /// The changes.
+    pub changes: Vec<Change>,
+    /// Time from which on changes were looked for, if not in all records of a report, milliseconds
+    /// since 1970 (UTC).
+    pub from_ms: Option<i64>,
 }
 
 /// A direction.
@@ -118,26 +131,63 @@ impl Report {
     /// Analyses a history. With `explain`, each path is simulated as well, and deviations are
     /// diagnosed, which takes seconds.
     pub fn new(history: &History, explain: bool) -> Report {
-        let long = crate::analysis::period_ms(history);
-        let changes: Vec<ChangeReport> =
-            changes(history).into_iter().map(|change| describe_change(history, long, change)).collect();
-        let times = history.transfers.iter().map(|t| t.at_ms).chain(history.minutes.iter().map(|m| m.at_ms));
-        let (from_ms, to_ms) = times.fold((i64::MAX, i64::MIN), |(from, to), at| (from.min(at), to.max(at)));
-        let mut pairs = pairs(history, &changes);
+        let detected = Detected { changes: changes(history), from_ms: None };
+        let mut report = Report::from_summary(&Summary::from(history), detected);
         if explain {
-            add_expectations(history, &mut pairs);
+            report.add_expectations_from(history, report.to_simulate());
         }
+        report
+    }
+
+    /// Simulates the paths whose controllers differ most, and diagnoses deviations, which takes
+    /// seconds. `rows` gives the newest records of these directions.
+    ///
+    /// # Errors
+    /// If `rows` fails.
+    pub fn add_expectations(
+        &mut self,
+        rows: impl FnOnce(&[Pair]) -> Result<History, StoreError>,
+    ) -> Result<(), StoreError> {
+        let selected = self.to_simulate();
+        let pairs: Vec<Pair> = selected.iter().map(|(_, pair)| *pair).collect();
+        let history = rows(&pairs)?;
+        self.add_expectations_from(&history, selected);
+        Ok(())
+    }
+
+    /// The report of a summary, without simulated expectations.
+    pub fn from_summary(summary: &Summary, detected: Detected) -> Report {
+        let head = &summary.head;
+        let long = crate::analysis::period_ms(head);
+        let Detected { changes, from_ms } = detected;
+        let changes: Vec<ChangeReport> =
+            changes.into_iter().map(|change| describe_change(head, long, change)).collect();
+        let pairs = pairs(summary, &changes);
         let site = |id: usize| site(id as SiteId, &pairs, &changes);
         Report {
-            site_states: (0..history.sites.len()).map(site).collect(),
-            sites: history.sites.clone(),
-            controllers: history.controllers.clone(),
-            from_ms: if from_ms > to_ms { 0 } else { from_ms },
-            to_ms: if from_ms > to_ms { 0 } else { to_ms },
-            period_s: history.period.as_secs_f64(),
+            site_states: (0..head.sites.len()).map(site).collect(),
+            sites: head.sites.clone(),
+            controllers: head.controllers.clone(),
+            from_ms: summary.from_ms,
+            to_ms: summary.to_ms,
+            period_s: head.period.as_secs_f64(),
             pairs,
             changes,
+            changes_from_ms: from_ms.unwrap_or(summary.from_ms).max(summary.from_ms),
         }
+    }
+
+    /// Whether changes were looked for in a part of the records only.
+    pub fn changes_are_partial(&self) -> bool {
+        self.changes_from_ms as f64 > self.from_ms as f64 + 1e3 * self.period_s
+    }
+
+    /// The sorted median ratios of all directions for a controller: figure 7 of the paper.
+    pub fn gains(&self, controller: usize) -> Vec<f64> {
+        let ratio = |pair: &PathReport| Some((*pair.ratios.get(controller)?)?.ratio.median);
+        let mut all: Vec<f64> = self.pairs.iter().filter_map(ratio).collect();
+        all.sort_by(f64::total_cmp);
+        all
     }
 
     /// The changes that have not ended.
@@ -224,9 +274,9 @@ fn describe_change(history: &History, long: i64, change: Change) -> ChangeReport
     }
 }
 
-fn pairs(history: &History, changes: &[ChangeReport]) -> Vec<PathReport> {
-    let controllers = history.controllers.len();
-    let mut all: BTreeMap<Pair, PathReport> = BTreeMap::new();
+fn pairs(summary: &Summary, changes: &[ChangeReport]) -> Vec<PathReport> {
+    let head = &summary.head;
+    let controllers = head.controllers.len();
     let fresh = |pair: Pair| PathReport {
         pair,
         state: State::Normal,
@@ -240,97 +290,76 @@ fn pairs(history: &History, changes: &[ChangeReport]) -> Vec<PathReport> {
         expected: None,
         diagnosis: None,
     };
+    let states = state::states(&summary.paths, changes);
+    let path = |path: &summary::PathSummary| PathReport {
+        state: states.get(&path.pair).copied().unwrap_or(State::Normal),
+        ratios: path.ratios.clone(),
+        goodput_bps: path.goodput_bps.clone(),
+        rtt_ms: path.rtt_ms,
+        loss: path.loss,
+        transfers: path.transfers,
+        failed: path.failed,
+        ..fresh(path.pair)
+    };
+    let mut all: BTreeMap<Pair, PathReport> = summary.paths.iter().map(|one| (one.pair, path(one))).collect();
     let known = |pair: Pair| {
-        let sites = history.sites.len();
+        let sites = head.sites.len();
         usize::from(pair.from) < sites && usize::from(pair.to) < sites && pair.from != pair.to
     };
-    let mut goodputs: BTreeMap<(Pair, usize), Vec<f64>> = BTreeMap::new();
-    for transfer in history.transfers.iter().filter(|transfer| known(transfer.pair)) {
-        let pair = all.entry(transfer.pair).or_insert_with(|| fresh(transfer.pair));
-        pair.transfers += 1;
-        match &transfer.outcome {
-            Outcome::Done(done) => {
-                let of = goodputs.entry((transfer.pair, usize::from(transfer.controller))).or_default();
-                of.push(done.goodput().as_bits_per_sec_f64());
-            }
-            Outcome::Failed(_) => pair.failed += 1,
-        }
-    }
-    for ((pair, cc), of) in goodputs {
-        let newest = &of[of.len().saturating_sub(RECENT_TRANSFERS)..];
-        if let Some(slot) = all.get_mut(&pair).and_then(|pair| pair.goodput_bps.get_mut(cc)) {
-            *slot = Some(median(newest));
-        }
-    }
-    for cc in 1..controllers {
-        for ratio in ratios(history, cc as u16) {
-            if let Some(slot) = all.get_mut(&ratio.pair).and_then(|pair| pair.ratios.get_mut(cc)) {
-                *slot = Some(ratio);
-            }
-        }
-    }
-    let mut probes: BTreeMap<Pair, (Vec<f64>, u64, u64)> = BTreeMap::new();
-    for minute in history.minutes.iter().rev().filter(|minute| known(minute.pair)) {
-        let (rtts, sent, arrived) = probes.entry(minute.pair).or_default();
-        if rtts.len() < RECENT_TRANSFERS {
-            rtts.extend(minute.rtt.map(|rtt| rtt.p50.as_millis_f64()));
-            *sent += u64::from(minute.sent);
-            *arrived += u64::from(minute.arrived);
-        }
-    }
-    for (at, (rtts, sent, arrived)) in probes {
-        let pair = all.entry(at).or_insert_with(|| fresh(at));
-        pair.rtt_ms = (!rtts.is_empty()).then(|| median(&rtts));
-        pair.loss = (sent > 0).then(|| sent.saturating_sub(arrived) as f64 / sent as f64);
-    }
-    for route in history.routes.iter().filter(|route| known(route.pair)) {
+    for route in head.routes.iter().filter(|route| known(route.pair)) {
         let hops = route.hops.iter().map(|hop| hop.map_or("*".to_owned(), |hop| hop.to_string())).collect();
         all.entry(route.pair).or_insert_with(|| fresh(route.pair)).route = hops;
-    }
-    let states = state::states(history, changes);
-    for (at, pair) in &mut all {
-        pair.state = states.get(at).copied().unwrap_or(State::Normal);
     }
     all.into_values().collect()
 }
 
-fn add_expectations(history: &History, pairs: &mut [PathReport]) {
-    let gain = |path: &PathReport| {
-        let ratios = path.ratios.iter().flatten();
-        ratios.map(|ratio| ratio.ratio.median.ln().abs()).filter(|gain| gain.is_finite()).fold(0.0, f64::max)
-    };
-    let mut order: Vec<usize> = (0..pairs.len()).collect();
-    order.sort_by(|a, b| gain(&pairs[*b]).total_cmp(&gain(&pairs[*a])));
-    order.truncate(MAX_EXPECTED);
-    let diagnosed = if pairs.len() > MAX_EXPECTED { MAX_DIAGNOSED_OF_MANY } else { MAX_DIAGNOSED };
-    let selected: Vec<(usize, Pair)> = order.into_iter().map(|nth| (nth, pairs[nth].pair)).collect();
-    let expected = in_parallel(&selected, |(_, pair)| {
-        // Sizes come from other sites.
-        let estimate = estimate_path(history, *pair).filter(|path| path.size <= MAX_SIMULATED_SIZE)?;
-        let expected = Expectation::simulate(&estimate);
-        Some((estimate, expected))
-    });
-    let mut off: Vec<(f64, usize, PathEstimate)> = Vec::new();
-    for ((nth, _), expected) in selected.into_iter().zip(expected) {
-        let Some((estimate, expected)) = expected else { continue };
-        let path = &mut pairs[nth];
-        let distances = path.ratios.iter().enumerate().filter_map(|(cc, ratio)| {
-            let measured = (*ratio)?.ratio;
-            let should = expected.ratio.get(cc).copied().flatten()?;
-            (expected.agrees(cc as u16, &measured) == Some(false))
-                .then(|| (measured.median / should.median).ln().abs())
-        });
-        let farthest = distances.fold(0.0, f64::max);
-        if farthest > 0.0 {
-            off.push((farthest, nth, estimate));
-        }
-        path.expected = Some(expected);
+impl Report {
+    /// The paths whose controllers differ most.
+    fn to_simulate(&self) -> Vec<(usize, Pair)> {
+        let gain = |path: &PathReport| {
+            let ratios = path.ratios.iter().flatten();
+            ratios
+                .map(|ratio| ratio.ratio.median.ln().abs())
+                .filter(|gain| gain.is_finite())
+                .fold(0.0, f64::max)
+        };
+        let mut order: Vec<(usize, f64)> = self.pairs.iter().map(gain).enumerate().collect();
+        order.sort_by(|a, b| b.1.total_cmp(&a.1));
+        order.truncate(MAX_EXPECTED);
+        order.into_iter().map(|(nth, _)| (nth, self.pairs[nth].pair)).collect()
     }
-    off.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-    off.truncate(diagnosed);
-    let diagnoses = in_parallel(&off, |(_, _, estimate)| diagnose(estimate));
-    for ((_, nth, _), diagnosis) in off.into_iter().zip(diagnoses) {
-        pairs[nth].diagnosis = Some(diagnosis);
+
+    fn add_expectations_from(&mut self, history: &History, selected: Vec<(usize, Pair)>) {
+        let pairs = &mut self.pairs;
+        let diagnosed = if pairs.len() > MAX_EXPECTED { MAX_DIAGNOSED_OF_MANY } else { MAX_DIAGNOSED };
+        let expected = in_parallel(&selected, |(_, pair)| {
+            // Sizes come from other sites.
+            let estimate = estimate_path(history, *pair).filter(|path| path.size <= MAX_SIMULATED_SIZE)?;
+            let expected = Expectation::simulate(&estimate);
+            Some((estimate, expected))
+        });
+        let mut off: Vec<(f64, usize, PathEstimate)> = Vec::new();
+        for ((nth, _), expected) in selected.into_iter().zip(expected) {
+            let Some((estimate, expected)) = expected else { continue };
+            let path = &mut pairs[nth];
+            let distances = path.ratios.iter().enumerate().filter_map(|(cc, ratio)| {
+                let measured = (*ratio)?.ratio;
+                let should = expected.ratio.get(cc).copied().flatten()?;
+                (expected.agrees(cc as u16, &measured) == Some(false))
+                    .then(|| (measured.median / should.median).ln().abs())
+            });
+            let farthest = distances.fold(0.0, f64::max);
+            if farthest > 0.0 {
+                off.push((farthest, nth, estimate));
+            }
+            path.expected = Some(expected);
+        }
+        off.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        off.truncate(diagnosed);
+        let diagnoses = in_parallel(&off, |(_, _, estimate)| diagnose(estimate));
+        for ((_, nth, _), diagnosis) in off.into_iter().zip(diagnoses) {
+            pairs[nth].diagnosis = Some(diagnosis);
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The current state of a direction, with a symbol.
 
 use super::ChangeReport;
+use super::summary::{Newest, PathSummary};
 use crate::analysis::Metric;
-use crate::record::{History, Outcome, Pair, TransferError};
+use crate::record::{Pair, TransferError};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -89,41 +90,24 @@ impl State {
 }
 
 /// The state of each direction: by its newest transfers if they failed, else by ongoing changes.
-pub(super) fn states(history: &History, changes: &[ChangeReport]) -> BTreeMap<Pair, State> {
-    let mut newest: BTreeMap<Pair, i64> = BTreeMap::new();
-    for transfer in &history.transfers {
-        let period = newest.entry(transfer.pair).or_insert(transfer.period);
-        *period = (*period).max(transfer.period);
-    }
+pub(super) fn states(paths: &[PathSummary], changes: &[ChangeReport]) -> BTreeMap<Pair, State> {
     // A clock that jumped ahead does not define the time of all sites.
-    let mut all: Vec<i64> = newest.values().copied().collect();
+    let mut all: Vec<i64> = paths.iter().filter_map(|path| path.newest).map(|newest| newest.period).collect();
     all.sort_unstable();
     let now = all.get(all.len() / 2).copied().unwrap_or(0);
-    let mut last: BTreeMap<Pair, (i64, Option<TransferError>, bool)> = BTreeMap::new();
-    for transfer in &history.transfers {
-        let at = last.entry(transfer.pair).or_insert((i64::MIN, None, false));
-        if transfer.period > at.0 {
-            *at = (transfer.period, None, false);
-        }
-        if transfer.period == at.0 {
-            match &transfer.outcome {
-                Outcome::Done(_) => at.2 = true,
-                Outcome::Failed(error) => at.1 = Some(*error),
-            }
-        }
-    }
-    let one = |(pair, (period, error, arrived)): (Pair, (i64, Option<TransferError>, bool))| {
+    let one = |path: &PathSummary| {
+        let Newest { period, error, has_completed } = path.newest?;
         let open = changes
             .iter()
             .filter(|change| change.end_ms.is_none())
-            .find(|change| change.cause.location.contains(pair));
+            .find(|change| change.cause.location.contains(path.pair));
         let state = match (error, open) {
             _ if now.saturating_sub(period) > SILENT_PERIODS => State::Silent,
-            (Some(error), _) if !arrived => State::Failing(error),
+            (Some(error), _) if !has_completed => State::Failing(error),
             (_, Some(change)) => State::from_change(change),
             _ => State::Normal,
         };
-        (pair, state)
+        Some((path.pair, state))
     };
-    last.into_iter().map(one).collect()
+    paths.iter().filter_map(one).collect()
 }

@@ -41,10 +41,14 @@ pub fn terminal(report: &Report) -> String {
         let _ = writeln!(out, "\n{name} over {first}: rows send, columns receive");
         matrix(&mut out, report, cc, &cut);
     }
+    let since = match report.changes_are_partial() {
+        true => format!(" since {} UTC", clock(report.changes_from_ms)),
+        false => String::new(),
+    };
     if report.changes.is_empty() {
-        let _ = writeln!(out, "\nno changes");
+        let _ = writeln!(out, "\nno changes{since}");
     } else {
-        let _ = writeln!(out, "\nchanges, newest first");
+        let _ = writeln!(out, "\nchanges{since}, newest first");
     }
     for change in report.changes.iter().rev().take(CHANGES) {
         let until =

@@ -5,11 +5,15 @@
 //! with all but the last record. Failed writes, for example on a full disk, are errors; earlier
 //! records stay.
 
+mod chunks;
+mod compact;
 mod directory;
 mod exchange;
 mod rows;
 mod schema;
 
+pub(crate) use chunks::HalfHour;
+pub use compact::CompactHistory;
 pub(crate) use directory::BUDGET;
 pub use directory::Directory;
 pub use exchange::{Imported, Source};
@@ -19,7 +23,7 @@ use crate::record::History;
 use fullpipe_units::Span;
 use rows::{insert, read_row, select, table_name};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
-use schema::{APPLICATION, MAX_NAMES, SCHEMA, TABLES, harden, require_regular_file};
+use schema::{APPLICATION, CHUNK_TABLES, MAX_NAMES, SCHEMA, TABLES, harden, require_regular_file};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -36,6 +40,8 @@ pub struct Store {
     db: Connection,
     path: PathBuf,
     number: u64,
+    /// Whether the file has the tables of chunks.
+    has_chunks: bool,
     sites: Vec<i64>,
     controllers: Vec<i64>,
     /// Rows by table and sender, once they have been counted.
@@ -110,6 +116,7 @@ impl Store {
             db,
             path,
             number: 0,
+            has_chunks: false,
             sites: Vec::new(),
             controllers: Vec::new(),
             row_counts: RefCell::default(),
@@ -118,6 +125,7 @@ impl Store {
             (sites.into_iter().collect(), controllers.into_iter().collect());
         store.prepare().map_err(|e| store.failed(e))?;
         store.verify_schema()?;
+        store.upgrade()?;
         store.make_room_for_names("site", &sites)?;
         store.make_room_for_names("controller", &controllers)?;
         store.verify_names()?;
@@ -168,6 +176,7 @@ impl Store {
             db,
             path,
             number: 0,
+            has_chunks: false,
             sites: Vec::new(),
             controllers: Vec::new(),
             row_counts: RefCell::default(),
@@ -192,7 +201,7 @@ impl Store {
         if empty {
             self.db.execute_batch(&format!(
                 "BEGIN; PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA}; {TABLES} \
-                    COMMIT;"
+                    {CHUNK_TABLES} COMMIT;"
             ))?;
         }
         Ok(())
@@ -266,6 +275,7 @@ impl Store {
                 "SELECT sender FROM transfer UNION SELECT receiver FROM transfer UNION \
                     SELECT sender FROM minute UNION SELECT receiver FROM minute UNION \
                     SELECT sender FROM route UNION SELECT receiver FROM route UNION \
+                    SELECT sender FROM chunk UNION SELECT receiver FROM chunk UNION \
                     SELECT site FROM pulled"
             }
             _ => "SELECT controller FROM transfer",
@@ -308,6 +318,10 @@ impl Store {
     /// # Errors
     /// If the database fails.
     pub fn bounded_start(&self, time: &Range<i64>, most: u32) -> Result<i64, StoreError> {
+        self.bounded(time, most).map_err(|e| self.failed(e))
+    }
+
+    fn bounded(&self, time: &Range<i64>, most: u32) -> rusqlite::Result<i64> {
         let mut start = time.start;
         for table in [Table::Transfers, Table::Minutes] {
             let query = format!(
@@ -315,7 +329,7 @@ impl Store {
                 table_name(table)
             );
             let excess = self.db.query_row(&query, params![start, time.end, most], |r| r.get::<_, i64>(0));
-            if let Some(at) = excess.optional().map_err(|e| self.failed(e))? {
+            if let Some(at) = excess.optional()? {
                 start = at.saturating_add(1);
             }
         }
@@ -374,6 +388,7 @@ impl Store {
                     }
                 }
             }
+            self.delete_chunks(at_ms, most / 5)?;
             Ok(deleted)
         };
         delete().map_err(|e| self.failed(e))

@@ -7,7 +7,9 @@ use rusqlite::config::DbConfig;
 use std::path::Path;
 
 /// Schema version, in `PRAGMA user_version`.
-pub(super) const SCHEMA: i64 = 1;
+pub(super) const SCHEMA: i64 = 2;
+/// The version before, without [`CHUNK_TABLES`]: it is read as it is, and upgraded by a writer.
+pub(super) const SCHEMA_WITHOUT_CHUNKS: i64 = 1;
 /// Maximum names of sites and of controllers: 64 sites are in a mesh at a time, and former ones
 /// keep their names.
 pub(super) const MAX_NAMES: usize = 1024;
@@ -42,25 +44,56 @@ CREATE TABLE pulled(site INTEGER NOT NULL, store INTEGER NOT NULL, tab INTEGER N
   PRIMARY KEY(site, store, tab)) STRICT;
 ";
 
+/// The tables of the records as chunks. `span` counts half hours since 1970.
+pub(super) const CHUNK_TABLES: &str = "
+CREATE TABLE chunk(
+  id INTEGER PRIMARY KEY, span INTEGER NOT NULL, sender INTEGER NOT NULL, receiver INTEGER NOT NULL,
+  data BLOB NOT NULL) STRICT;
+CREATE UNIQUE INDEX chunk_at ON chunk(span, sender, receiver);
+CREATE TABLE half_hour(
+  span INTEGER PRIMARY KEY, transfers INTEGER NOT NULL, minutes INTEGER NOT NULL,
+  first_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL) STRICT;
+";
+
 impl Store {
-    /// Verifies that the file is a store of a known version.
-    pub(super) fn verify_schema(&self) -> Result<(), StoreError> {
+    /// Verifies that the file is a store of a known version, and notes whether it has chunks.
+    pub(super) fn verify_schema(&mut self) -> Result<(), StoreError> {
         let ask =
             |name| self.db.pragma_query_value(None, name, |r| r.get::<_, i64>(0)).map_err(|e| self.failed(e));
         let reason = match (ask("application_id")?, ask("user_version")?) {
-            (APPLICATION, SCHEMA) => match self.unexpected_schema().map_err(|e| self.failed(e))? {
-                None => return Ok(()),
-                Some(reason) => reason,
-            },
+            (APPLICATION, version @ (SCHEMA | SCHEMA_WITHOUT_CHUNKS)) => {
+                let has_chunks = version == SCHEMA;
+                match self.unexpected_schema(has_chunks).map_err(|e| self.failed(e))? {
+                    None => {
+                        self.has_chunks = has_chunks;
+                        return Ok(());
+                    }
+                    Some(reason) => reason,
+                }
+            }
             (APPLICATION, version) => {
                 format!(
-                    "store version {version} is not supported (supported: {SCHEMA}); use the fullpipe \
-                        that created it"
+                    "store version {version} is not supported (supported: {SCHEMA_WITHOUT_CHUNKS} and \
+                        {SCHEMA}); use the fullpipe that created it"
                 )
             }
             _ => "not a store of a mesh".to_owned(),
         };
         Err(StoreError::NotAStore { path: self.path.clone(), reason })
+    }
+
+    /// Adds the tables of chunks to a store of the version before; its rows stay as they are.
+    pub(super) fn upgrade(&mut self) -> Result<(), StoreError> {
+        if self.has_chunks {
+            return Ok(());
+        }
+        self.db
+            .execute_batch(&format!(
+                "BEGIN IMMEDIATE; {CHUNK_TABLES} PRAGMA user_version = {SCHEMA}; COMMIT;"
+            ))
+            .map_err(|e| self.failed(e))?;
+        self.has_chunks = true;
+        Ok(())
     }
 
     /// Verifies that the names are as many and of such characters as a node stores.
@@ -73,10 +106,13 @@ impl Store {
 
     /// Finds definitions that no node writes: a crafted file may have endless views in place of
     /// tables.
-    fn unexpected_schema(&self) -> rusqlite::Result<Option<String>> {
+    fn unexpected_schema(&self, has_chunks: bool) -> rusqlite::Result<Option<String>> {
         let found = definitions(&self.db)?;
         let made = Connection::open_in_memory()?;
         made.execute_batch(TABLES)?;
+        if has_chunks {
+            made.execute_batch(CHUNK_TABLES)?;
+        }
         let made = definitions(&made)?;
         if let Some([_, name, _]) = found.iter().find(|one| !made.contains(one)) {
             let name: String = name.chars().take(40).collect();

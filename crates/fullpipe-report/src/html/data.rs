@@ -5,7 +5,11 @@ use crate::reduce::{self, Grid, Line, lines, smoothed, smoothing_s, varied_path}
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{PathFacts, Recording, Series, Source, column};
 use serde::Serialize;
+#[cfg(feature = "files")]
+use serde_json::ser::{CompactFormatter, Formatter};
 use serde_json::value::RawValue;
+#[cfg(feature = "files")]
+use std::io;
 
 /// Maximum number of values in all time series of a page; about six bytes each.
 const MAX_VALUES: usize = 330_000;
@@ -150,6 +154,35 @@ fn counted(results: &Results) -> &'static str {
 /// JSON, `<` occurs in strings only.
 pub(super) fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+/// Writes JSON for use inside <script>, escaped as by [`escape_json`].
+#[cfg(feature = "files")]
+pub(super) struct ScriptFormatter;
+
+#[cfg(feature = "files")]
+impl Formatter for ScriptFormatter {
+    fn write_string_fragment<W: io::Write + ?Sized>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
+        let mut rest = text;
+        while let Some(at) = rest.find(['<', '\u{2028}', '\u{2029}']) {
+            let (plain, special) = rest.split_at(at);
+            out.write_all(plain.as_bytes())?;
+            let mut chars = special.chars();
+            if let Some(one) = chars.next() {
+                write!(out, "\\u{:04x}", u32::from(one))?;
+            }
+            rest = chars.as_str();
+        }
+        out.write_all(rest.as_bytes())
+    }
+
+    /// Whole numbers need no decimal point.
+    fn write_f32<W: io::Write + ?Sized>(&mut self, out: &mut W, value: f32) -> io::Result<()> {
+        if value.fract() == 0.0 && value.abs() < 1e7 {
+            return self.write_i64(out, value as i64);
+        }
+        CompactFormatter.write_f32(out, value)
+    }
 }
 
 fn line_data(line: &Line, run: &Recording) -> LineData {

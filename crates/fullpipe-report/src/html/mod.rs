@@ -162,13 +162,13 @@ fn dark_theme_media_query() -> String {
 /// Parts of a page with its own plots.
 #[cfg(feature = "files")]
 #[derive(Clone, Copy, Debug)]
-pub struct PlottedPage<'a> {
+pub struct PlottedPage<'a, T> {
     /// Markup.
     pub body: &'a str,
     /// Additional styles.
     pub style: &'a str,
-    /// JSON that the script finds in the element `data`.
-    pub data: &'a str,
+    /// What the script finds as JSON in the element `data`.
+    pub data: &'a T,
     /// The script. It can use `uPlot` and the object `fullpipe` of prelude.js; the theme button has
     /// the id `theme`.
     pub script: &'a str,
@@ -179,15 +179,14 @@ pub struct PlottedPage<'a> {
 /// # Errors
 /// `out` cannot be written.
 #[cfg(feature = "files")]
-pub fn write_plotted_page(
+pub fn write_plotted_page<T: serde::Serialize>(
     about: &About,
     subtitle: &str,
-    plotted: &PlottedPage<'_>,
+    plotted: &PlottedPage<'_, T>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let (title, subtitle) = (escape_html(&about.title), escape_html(subtitle));
     let PlottedPage { body, style, data, script } = plotted;
-    let data = data::escape_json(data);
     let command = reproduce_section(about);
     write!(
         out,
@@ -203,9 +202,11 @@ pub fn write_plotted_page(
          <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n\
          <footer><details><summary>Plots drawn with uPlot 1.6.32</summary><pre>{UPLOT_LICENCE}</pre>\
          </details></footer>\n\
-         <script>{UPLOT}</script>\n<script type=\"application/json\" id=\"data\">{data}</script>\n\
-         <script>{PRELUDE}</script>\n<script>{script}</script>\n</body>\n</html>\n"
-    )
+         <script>{UPLOT}</script>\n<script type=\"application/json\" id=\"data\">"
+    )?;
+    // Written as it is made: the data of a large page is in memory once.
+    data.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, data::ScriptFormatter))?;
+    write!(out, "</script>\n<script>{PRELUDE}</script>\n<script>{script}</script>\n</body>\n</html>\n")
 }
 
 fn described_path(results: &Results) -> String {

@@ -1,8 +1,7 @@
 //! The HTML page of a mesh: self-contained, saved or served.
 
-use super::bins::{Bins, PairBins};
-use super::{PathReport, Report, State, clock, paths, times};
-use crate::analysis::gains;
+use super::bins::{PairBins, Steps};
+use super::{PathReport, Report, State, Summary, clock, paths, times};
 use crate::record::{History, Pair};
 use fullpipe_report::{About, PlottedPage, controller_colour, escape_html, millis, percent, rate};
 use serde::Serialize;
@@ -18,11 +17,34 @@ const CHANGES: usize = 60;
 /// Data for the script.
 #[derive(Serialize)]
 struct Data<'a> {
-    bins: &'a Bins,
+    bins: &'a Steps,
     controllers: Vec<ControllerData<'a>>,
-    pairs: Vec<PairData<'a>>,
+    pairs: Pairs<'a>,
     changes: Vec<ChangeData<'a>>,
     cdf: Vec<Vec<f64>>,
+}
+
+/// The data of the pairs, one in memory at a time.
+struct Pairs<'a> {
+    summary: &'a Summary,
+    report: &'a Report,
+}
+
+impl Serialize for Pairs<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Pairs { summary, report } = self;
+        let (none, index) = (PairBins::default(), index(report));
+        serializer.collect_seq(report.pairs.iter().map(|pair| {
+            let path = summary.paths.binary_search_by_key(&pair.pair, |path| path.pair);
+            PairData {
+                name: summary.head.name(pair.pair),
+                bins: path.map_or(&none, |nth| &summary.paths[nth].bins),
+                story: story(report, pair),
+                back: index.get(&pair.pair.reversed()).copied(),
+                changes: changes_of(report, pair.pair),
+            }
+        }))
+    }
 }
 
 #[derive(Serialize)]
@@ -53,22 +75,8 @@ struct ChangeData<'a> {
     when: String,
 }
 
-/// Renders the page of a history and its report.
-pub fn page(history: &History, report: &Report, about: &About) -> String {
-    let bins = Bins::new(history);
-    let none = PairBins::default();
-    let index = index(report);
-    let pairs: Vec<PairData<'_>> = report
-        .pairs
-        .iter()
-        .map(|pair| PairData {
-            name: history.name(pair.pair),
-            bins: bins.pairs.get(&pair.pair).unwrap_or(&none),
-            story: story(report, pair),
-            back: index.get(&pair.pair.reversed()).copied(),
-            changes: changes_of(report, pair.pair),
-        })
-        .collect();
+/// Renders the page of a summary and its report.
+pub fn page(summary: &Summary, report: &Report, about: &About) -> String {
     let data = Data {
         controllers: report
             .controllers
@@ -78,14 +86,14 @@ pub fn page(history: &History, report: &Report, about: &About) -> String {
                 ControllerData { name, light: colour.light_hex(), dark: colour.dark_hex() }
             })
             .collect(),
-        pairs,
+        pairs: Pairs { summary, report },
         changes: report.changes.iter().map(change_data).collect(),
-        cdf: (1..report.controllers.len()).map(|cc| gains(history, cc as u16)).collect(),
-        bins: &bins,
+        cdf: (1..report.controllers.len()).map(|cc| report.gains(cc)).collect(),
+        bins: &summary.steps,
     };
-    let data = serde_json::to_string(&data).unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
-    let plotted = PlottedPage { body: &body(history, report), style: STYLE, data: &data, script: SCRIPT };
-    let mut out = Vec::new();
+    let body = body(&summary.head, report);
+    let plotted = PlottedPage { body: &body, style: STYLE, data: &data, script: SCRIPT };
+    let mut out = Vec::with_capacity(body.len() + (64 << 10) + 5 * summary.values());
     // Writing to memory cannot fail.
     let _ = fullpipe_report::write_plotted_page(about, &subtitle(report), &plotted, &mut out);
     String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
@@ -287,6 +295,9 @@ fn cell(out: &mut String, nth: usize, pair: &PathReport, cc: usize) {
 
 fn changes(out: &mut String, report: &Report) {
     *out += "<section><h2>Changes</h2>";
+    if report.changes_are_partial() {
+        let _ = write!(out, "<p class=\"hint\">Since {} UTC.</p>", clock(report.changes_from_ms));
+    }
     if report.changes.is_empty() {
         *out += "<p>No changes.</p></section>";
         return;
@@ -371,7 +382,8 @@ mod tests {
         };
         let report = Report::new(&history, false);
         assert_eq!(report.pairs[0].state, State::Failing(TransferError::Refused));
-        let page = page(&history, &report, &About { title: evil.into(), command: evil.into() });
+        let page =
+            page(&Summary::from(&history), &report, &About { title: evil.into(), command: evil.into() });
         assert!(!page.contains("<script>alert") && !page.contains("<img"), "markup from a name");
         // uPlot, the data, the prelude and the page's own script.
         assert_eq!(page.matches("</script").count(), 4);
@@ -381,7 +393,7 @@ mod tests {
     #[test]
     fn an_empty_history_gives_a_page_without_records() {
         let history = History::default();
-        let page = page(&history, &Report::new(&history, true), &About::default());
+        let page = page(&Summary::from(&history), &Report::new(&history, true), &About::default());
         assert!(page.contains("No records yet"));
     }
 }

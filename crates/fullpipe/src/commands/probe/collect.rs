@@ -20,6 +20,9 @@ pub struct Args {
     into: PathBuf,
 }
 
+/// Rows that are added to the store's chunks in a transaction.
+const CHUNKED_ROWS: u32 = 20_000;
+
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (mesh, own, keys) = self.member.read()?;
@@ -71,6 +74,8 @@ impl Args {
                 }
             }
         }
+        // Reports read these instead of all records.
+        while store.update_chunks(CHUNKED_ROWS).map_err(|e| Failure::Impossible(e.to_string()))? {}
         if missing.is_empty() {
             return Ok(());
         }

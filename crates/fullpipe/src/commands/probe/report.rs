@@ -3,10 +3,12 @@
 use crate::failure::Failure;
 use crate::print::{print, print_json, wrapped_to_stdout};
 use crate::runs::command_line;
-use fullpipe_mesh::record::History;
-use fullpipe_mesh::report::{Report, figure, page, terminal};
-use fullpipe_mesh::store::Store;
+use fullpipe_mesh::analysis::changes;
+use fullpipe_mesh::record::Pair;
+use fullpipe_mesh::report::{Detected, Report, Summary, figure, page, terminal};
+use fullpipe_mesh::store::{Store, StoreError};
 use fullpipe_report::{About, AtomicFile};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Report on the records of a mesh
@@ -18,8 +20,8 @@ pub struct Args {
     /// Store to read: the directory of `probe run` or `probe collect`
     #[arg(value_name = "STORE", default_value = super::STORE, value_hint = clap::ValueHint::DirPath)]
     store: PathBuf,
-    /// Time span to report on, counted back from the newest record [default: the newest 500000
-    /// transfers]
+    /// Time span to report on, counted back from the newest record [default: the newest 12 million
+    /// transfers, a day of 64 sites]
     #[arg(long, value_name = "TIME")]
     last: Option<fullpipe_units::Span>,
     #[command(flatten)]
@@ -35,7 +37,7 @@ pub struct FormatOptions {
     out: Vec<PathBuf>,
     /// Skip the simulation that predicts the rate of each path, which takes seconds
     #[arg(long)]
-    no_simulation: bool,
+    pub no_simulation: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -71,60 +73,74 @@ impl FormatOptions {
     }
 }
 
-/// Transfers, and probe minutes, in a report without `--last`; analysing them takes seconds.
-const REPORT_RECORDS: u32 = 500_000;
+/// Transfers, or probe minutes, in a report without `--last`, which takes seconds: a day of 64 sites
+/// with two controllers and a period of one minute.
+pub const REPORT_RECORDS: u64 = 12_000_000;
+/// The newest transfers, and probe minutes, in which changes are looked for, which takes seconds.
+const DETECTION_RECORDS: u32 = 500_000;
+/// Completed transfers per controller, and probe minutes, from which a path is estimated.
+const ESTIMATION_RECORDS: usize = 240;
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let outputs = self.format.open()?;
         let store = Store::read(&self.store).map_err(Failure::usage)?;
-        let all = i64::MIN..i64::MAX;
-        let from = match self.last {
-            Some(_) => all.start,
-            None => store.bounded_start(&all, REPORT_RECORDS).map_err(Failure::usage)?,
-        };
-        if from > all.start {
-            eprintln!(
-                "note: the report covers the newest {REPORT_RECORDS} transfers; --last TIME selects a \
-                 time span"
-            );
+        let (mut from, mut most) = (i64::MIN, REPORT_RECORDS);
+        if let Some(last) = self.last {
+            let newest = store.newest_ms().map_err(Failure::usage)?;
+            let span_ms = i64::try_from(last.as_nanos() / 1_000_000).unwrap_or(i64::MAX);
+            (from, most) = (newest.unwrap_or(0).saturating_sub(span_ms), u64::MAX);
         }
-        let mut history = store.history(from..all.end).map_err(Failure::usage)?;
-        let hidden = history.limit_names();
+        let mut records = store.compact(from..i64::MAX, most).map_err(Failure::usage)?;
+        if records.bounded_ms.is_some() {
+            let hint = match self.last {
+                Some(_) => "",
+                None => "; --last TIME selects a time span",
+            };
+            eprintln!("note: the report covers the newest records only{hint}");
+        }
+        let hidden = records.limit_names().map_err(Failure::usage)?;
         if hidden > 0 {
             eprintln!("note: {hidden} sites or controllers with few or no records are not in the report");
         }
-        if let Some(last) = self.last {
-            let newest =
-                history.transfers.iter().map(|t| t.at_ms).chain(history.minutes.iter().map(|m| m.at_ms));
-            let span_ms = i64::try_from(last.as_nanos() / 1_000_000).unwrap_or(i64::MAX);
-            let from = newest.max().unwrap_or(0).saturating_sub(span_ms);
-            history.transfers.retain(|transfer| transfer.at_ms >= from);
-            history.minutes.retain(|minute| minute.at_ms >= from);
+        let time = records.range();
+        let summary = Summary::new(records).map_err(Failure::usage)?;
+        let detected = newest_changes(&store, &summary, time.clone()).map_err(Failure::usage)?;
+        let mut report = Report::from_summary(&summary, detected);
+        if !self.format.no_simulation {
+            let rows = |pairs: &[Pair]| store.newest_of(&summary.head, pairs, &time, ESTIMATION_RECORDS);
+            report.add_expectations(rows).map_err(Failure::usage)?;
         }
-        let title = format!("Mesh of {} sites", history.sites.len());
-        show(&history, &title, &command_line(), &self.format, outputs)
+        let title = format!("Mesh of {} sites", summary.head.sites.len());
+        show(&summary, &report, &title, &command_line(), &self.format, outputs)
     }
 }
 
-/// Prints and writes the report on a history.
+/// The changes in the newest records of a time range.
+fn newest_changes(store: &Store, summary: &Summary, time: Range<i64>) -> Result<Detected, StoreError> {
+    let from = store.bounded_start(&time, DETECTION_RECORDS)?;
+    let history = store.history(from..time.end)?.with_names_of(&summary.head);
+    Ok(Detected { changes: changes(&history), from_ms: (from > time.start).then_some(from) })
+}
+
+/// Prints and writes a report.
 pub fn show(
-    history: &History,
+    summary: &Summary,
+    report: &Report,
     title: &str,
     command: &str,
     format: &FormatOptions,
     outputs: Vec<AtomicFile>,
 ) -> Result<(), Failure> {
-    let report = Report::new(history, !format.no_simulation);
     for (output, path) in outputs.into_iter().zip(&format.out) {
         let about = About { title: title.to_owned(), command: command.to_owned() };
         let bytes = match file_format(path) {
-            Some(FileFormat::Svg) => figure(history, &report).svg().into_bytes(),
-            Some(FileFormat::Png) => figure(history, &report).png().map_err(Failure::usage)?,
-            _ => page(history, &report, &about).into_bytes(),
+            Some(FileFormat::Svg) => figure(report).svg().into_bytes(),
+            Some(FileFormat::Png) => figure(report).png().map_err(Failure::usage)?,
+            _ => page(summary, report, &about).into_bytes(),
         };
         output.write_with(|out| out.write_all(&bytes)).map_err(Failure::usage)?;
         eprintln!("wrote {}", path.display());
     }
-    if format.json { print_json(&report) } else { print(wrapped_to_stdout(&terminal(&report))) }
+    if format.json { print_json(&report) } else { print(wrapped_to_stdout(&terminal(report))) }
 }

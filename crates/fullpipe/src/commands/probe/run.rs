@@ -1,6 +1,7 @@
 //! `fullpipe probe run`: the node of a site.
 
 use super::metrics;
+use super::report::REPORT_RECORDS;
 use crate::confined::confine;
 use crate::failure::Failure;
 use crate::secret;
@@ -9,10 +10,11 @@ use fullpipe_kernel::signals;
 use fullpipe_live::export::{Page, Pages, Server, Settings};
 use fullpipe_mesh::clock;
 use fullpipe_mesh::file::Mesh;
+use fullpipe_mesh::live::LiveChanges;
 use fullpipe_mesh::node::{self, Config, Event, Handle, Node, Sockets, StartError};
 use fullpipe_mesh::record::{SiteId, TransferError};
-use fullpipe_mesh::report::{Report, page};
-use fullpipe_mesh::store::{Directory, Store};
+use fullpipe_mesh::report::{Detected, Report, Summary, page};
+use fullpipe_mesh::store::{Directory, Store, StoreError};
 use fullpipe_report::{About, escape_html};
 use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User};
@@ -20,7 +22,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Run this site's probe
@@ -79,8 +81,9 @@ impl Args {
         let address = server.address().map_err(|e| Failure::Impossible(e.to_string()))?;
         eprintln!("metrics at http://{address}/metrics, report on the last day at http://{address}/");
         let stopper = server.stopper();
-        let name = mesh.name.clone();
-        let pages = Pages::default().with_front(move || last_day(&store, &name).into_bytes());
+        let live = Arc::new(LiveChanges::new(&mesh, site, store.clone()));
+        let (name, changes) = (mesh.name.clone(), Arc::clone(&live));
+        let pages = Pages::default().with_front(move || last_day(&store, &name, &changes).into_bytes());
         publish(&pages, &mesh, site, &handle);
         std::thread::scope(|scope| {
             let update = || {
@@ -90,6 +93,7 @@ impl Args {
                 stopper.stop();
             };
             scope.spawn(update);
+            scope.spawn(|| live.run(now_ms, |time| handle.sleep(time)));
             let served = scope.spawn(|| {
                 let served = server.run(&pages);
                 handle.stop();
@@ -105,31 +109,32 @@ impl Args {
     }
 }
 
-/// Maximum transfers, and probe minutes, in the page, to bound time and memory: a day of 8 sites
-/// with two controllers and a period of one minute. Each pair of sites takes memory as well, so
-/// more than 16 sites get half as many: 10 minutes of 64 sites.
-const PAGE_RECORDS: [u32; 2] = [160_000, 80_000];
-
-/// The report on the last day as a page, or on a shorter time for a large mesh; or the reason why
-/// the store cannot be read.
-fn last_day(store: &Path, mesh: &str) -> String {
+/// The wall clock, milliseconds since 1970.
+fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+    i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The report on the last day as a page, or on a shorter time for more records than those of 64
+/// sites; or the reason why the store cannot be read.
+fn last_day(store: &Path, mesh: &str, live: &LiveChanges) -> String {
+    let now = now_ms();
     // Clocks differ; but a member's records of tomorrow must not displace those of today.
     let day = now - 86_400_000..now.saturating_add(600_000);
-    let read = |store: Store| {
-        let (_, sites, _) = store.names()?;
-        let most = PAGE_RECORDS[usize::from(sites.len() > 16)];
-        store.history(store.bounded_start(&day, most)?..day.end)
+    let render = |store: Store| {
+        let mut records = store.compact(day, REPORT_RECORDS)?;
+        records.limit_names()?;
+        let summary = Summary::new(records)?;
+        // Right after the start, none have been looked for.
+        let detected = live.detected(&summary.head);
+        let detected = detected.unwrap_or(Detected { from_ms: Some(now), ..Detected::default() });
+        let report = Report::from_summary(&summary, detected);
+        let about = About { title: format!("Mesh {mesh}"), command: String::new() };
+        Ok(page(&summary, &report, &about))
     };
-    match Store::read(store).and_then(read) {
-        Ok(mut history) => {
-            history.limit_names();
-            let about = About { title: format!("Mesh {mesh}"), command: String::new() };
-            page(&history, &Report::new(&history, false), &about)
-        }
-        Err(e) => format!("<!doctype html><title>fullpipe probe</title><p>{}", escape_html(&e.to_string())),
-    }
+    Store::read(store).and_then(render).unwrap_or_else(|e: StoreError| {
+        format!("<!doctype html><title>fullpipe probe</title><p>{}", escape_html(&e.to_string()))
+    })
 }
 
 fn publish(pages: &Pages, mesh: &Mesh, site: SiteId, handle: &Handle) {

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::runs::command_line;
 use fullpipe_experiment::regular_file;
 use fullpipe_mesh::file::MAX_FILE_BYTES;
+use fullpipe_mesh::report::{Report, Summary};
 use fullpipe_mesh::simulate::SimulatedMesh;
 use fullpipe_units::Span;
 use std::path::PathBuf;
@@ -42,6 +43,8 @@ impl Args {
         let world =
             SimulatedMesh::parse(&mesh, &name, &text, self.duration, self.seed).map_err(Failure::usage)?;
         let history = world.history().map_err(|e| Failure::usage(format!("{name}: {e}")))?;
-        show(&history, &format!("{}, simulated", mesh.name), &command_line(), &self.format, outputs)
+        let report = Report::new(&history, !self.format.no_simulation);
+        let title = format!("{}, simulated", mesh.name);
+        show(&Summary::from(&history), &report, &title, &command_line(), &self.format, outputs)
     }
 }
