@@ -14,7 +14,11 @@ let mineText = null;
 
 function startWorker() {
   if (worker) worker.terminate();
-  for (const p of pending.values()) p.reject(new Error("stopped"));
+  for (const p of pending.values()) {
+    // Otherwise its end would restart the next worker and drop the user's controller.
+    clearTimeout(p.timer);
+    p.reject(new Error("stopped"));
+  }
   pending = new Map();
   busy = null;
   const own = mineText === null ? "" : parts.wrapper.replace("/*MINE*/", () => mineText);

@@ -273,6 +273,19 @@ def test_own_controller_that_loops_is_stopped(browser):
         assert opened.goodput() > 0
 
 
+def test_a_stopped_request_does_not_stop_the_next_worker(opened):
+    """The time limit of a request ends with it."""
+    left = opened.eval("""async () => {
+        const request = ask({toml: scenarioText()}).catch((e) => e.message), timers = [...pending.values()].map((p) => p.timer);
+        const cleared = [], clear = window.clearTimeout;
+        window.clearTimeout = (timer) => { cleared.push(timer); clear(timer); };
+        await startWorker();
+        window.clearTimeout = clear;
+        return [await request, timers.length, timers.every((timer) => cleared.includes(timer))];
+    }""")
+    assert left == ["stopped", 1, True]
+
+
 def test_link_restores_the_page(browser, opened):
     opened.page.fill("#field-rate", "33")
     opened.page.press("#field-rate", "Enter")
