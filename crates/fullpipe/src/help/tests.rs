@@ -72,7 +72,7 @@ const OTHER_PROGRAMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cp", &["--preserve"]),
-    ("dnf", &["--assumeno", "--enablerepo", "--setopt", "--showduplicates"]),
+    ("dnf", &["--assumeno", "--available", "--enablerepo", "--setopt", "--showduplicates"]),
     ("docker", &["--privileged", "--security-opt", "--sysctl"]),
     ("pacman", &["--needed", "--noconfirm"]),
     ("rpm", &["--import", "--oldpackage", "--qf", "--rebuilddb", "--test"]),
