@@ -90,7 +90,13 @@ pub(crate) fn discard(
         };
         match received {
             Ok(None | Some(0)) => return Ok(()),
-            Ok(Some(n)) => meter.add_bytes(n as u64),
+            Ok(Some(n)) => {
+                meter.add_bytes(n as u64);
+                // A sender that is not told by the end of the connection may go on.
+                if stop.load(Relaxed) {
+                    return Ok(());
+                }
+            }
             Err(_) if stop.load(Relaxed) => return Ok(()),
             Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
             // What is readable is the end, and not more data.
@@ -161,6 +167,35 @@ mod tests {
             sender.join().unwrap().unwrap();
         });
         assert!(began.elapsed() < Duration::from_secs(120));
+    }
+
+    #[test]
+    fn a_receiver_is_stopped_while_its_sender_goes_on() {
+        let (a, b) = pair();
+        let (sent, received) = (Meter::default(), Meter::default());
+        let [receiver_stop, sender_stop] = [const { AtomicBool::new(false) }; 2];
+        let lane = Lane::new(Rate::from_bits_per_sec(u64::MAX));
+        let budget = Budget::limit(u64::MAX);
+        std::thread::scope(|s| {
+            s.spawn(|| send(&a, 65_536, None, Allowance::default(), &sent, &sender_stop));
+            let (b, received, stop) = (&b, &received, &receiver_stop);
+            for allowance in [
+                Allowance::default(),
+                Allowance { lane: Some(&lane), budget: None },
+                Allowance { lane: None, budget: Some(&budget) },
+            ] {
+                receiver_stop.store(false, Relaxed);
+                let receiver = s.spawn(move || discard(b, allowance, received, stop));
+                let before = received.bytes();
+                while received.bytes() == before && !receiver.is_finished() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                receiver_stop.store(true, Relaxed);
+                receiver.join().unwrap().unwrap();
+            }
+            sender_stop.store(true, Relaxed);
+            let _ = (a.shutdown(Shutdown::Both), b.shutdown(Shutdown::Both));
+        });
     }
 
     #[test]
