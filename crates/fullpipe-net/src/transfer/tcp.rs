@@ -92,7 +92,7 @@ pub(crate) fn discard(
             Ok(None | Some(0)) => return Ok(()),
             Ok(Some(n)) => {
                 meter.add_bytes(n as u64);
-                // A sender that is not told by the end of the connection may go on.
+                // A sender that notices no end of the connection goes on.
                 if stop.load(Relaxed) {
                     return Ok(());
                 }
