@@ -286,7 +286,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_are_no_chunk_are_refused(
+        fn malformed_chunks_are_refused(
             (span, samples) in samples(),
             at in 0..200usize,
             with in any::<u8>(),

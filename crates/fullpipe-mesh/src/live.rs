@@ -9,7 +9,7 @@ use crate::analysis::{Change, Detector, Period};
 use crate::file::Mesh;
 use crate::node::delivery_delay;
 use crate::record::{History, SiteId};
-use crate::report::Detected;
+use crate::report::DetectedChanges;
 use crate::store::{Store, StoreError};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -149,7 +149,7 @@ impl LiveChanges {
 
     /// The changes so far, for the sites and controllers of `head`; `None` before the first were
     /// published.
-    pub fn detected(&self, head: &History) -> Option<Detected> {
+    pub fn detected(&self, head: &History) -> Option<DetectedChanges> {
         let Published { sites, controllers, changes, from_ms } =
             self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let from_ms = Some(from_ms?);
@@ -161,7 +161,7 @@ impl LiveChanges {
         let controller = |id| place(&controllers, &head.controllers, id);
         let changes =
             changes.into_iter().filter_map(|change| change.renumbered(&site, &controller)).collect();
-        Some(Detected { changes, from_ms })
+        Some(DetectedChanges { changes, from_ms })
     }
 }
 
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_does_not_wait_for_the_replay() {
+    fn shutdown_does_not_wait_for_the_replay() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = Store::open(directory.path(), ["lab", "sea"], ["cubic", "bbr"]).unwrap();
         (0..300).for_each(|minute| add_transfers(&mut store, minute));

@@ -6,7 +6,7 @@ use fullpipe_mesh::analysis::{Detector, Period};
 use fullpipe_mesh::chunk::{CHUNK_MS, MinuteSample, Samples, Throughput, TransferSample};
 use fullpipe_mesh::message::{Row, Table};
 use fullpipe_mesh::record::{History, Measurement, Minute, Outcome, Pair, RttBand, SiteId, Transfer};
-use fullpipe_mesh::report::{Detected, Report, Summary, page};
+use fullpipe_mesh::report::{DetectedChanges, Report, Summary, page};
 use fullpipe_mesh::store::{Source, Store};
 use fullpipe_report::About;
 use fullpipe_units::Span;
@@ -170,8 +170,8 @@ fn chunk(span: i64, kind: u16) -> Vec<u8> {
 
 /// The page of a store, as a node makes it.
 fn page_of(store: &Store) -> String {
-    let summary = Summary::new(store.compact(START_MS..i64::MAX, MOST).unwrap()).unwrap();
-    let report = Report::from_summary(&summary, Detected::default());
+    let summary = Summary::new(store.load_compact(START_MS..i64::MAX, MOST).unwrap()).unwrap();
+    let report = Report::from_summary(&summary, DetectedChanges::default());
     assert_eq!(report.pairs.len(), pairs().len());
     assert!(report.pairs.iter().all(|pair| pair.transfers == 2 * PERIODS as u64));
     page(&summary, &report, &About::default())
@@ -210,9 +210,9 @@ fn rows_of_64_sites_are_added_to_chunks_in_bounded_pieces() {
     }
     println!("{pieces} pieces, the longest {longest:?}");
     assert!(pieces >= 4 && longest < Duration::from_secs(5), "{pieces} {longest:?}");
-    assert_eq!(store.unchunked().unwrap(), 0);
-    let summary = Summary::new(store.compact(i64::MIN..i64::MAX, MOST).unwrap()).unwrap();
-    assert_eq!(Report::from_summary(&summary, Detected::default()).pairs.len(), pairs().len());
+    assert_eq!(store.count_unchunked_rows().unwrap(), 0);
+    let summary = Summary::new(store.load_compact(i64::MIN..i64::MAX, MOST).unwrap()).unwrap();
+    assert_eq!(Report::from_summary(&summary, DetectedChanges::default()).pairs.len(), pairs().len());
 }
 
 /// All records of some periods, as sites push them.
@@ -292,7 +292,7 @@ fn figures_of_a_day_of_64_sites() {
         }
         println!("rows: {:?}", began.elapsed());
     }
-    if store.unchunked().unwrap() > 0 {
+    if store.count_unchunked_rows().unwrap() > 0 {
         let (began, mut longest) = (Instant::now(), Duration::ZERO);
         loop {
             let (more, took, _) = measured(|| store.update_chunks(5000).unwrap());

@@ -513,7 +513,7 @@ fn minutes_without_chunks(mesh: &Mesh, minutes: i64) {
 fn counted(mesh: &Mesh) -> [usize; 2] {
     let store = Store::read(&mesh.directory.path().join("lab")).unwrap();
     let mut minutes = 0;
-    let records = store.compact(i64::MIN..i64::MAX, u64::MAX).unwrap();
+    let records = store.load_compact(i64::MIN..i64::MAX, u64::MAX).unwrap();
     records.visit(&mut |_, samples| minutes += samples.minutes.len()).unwrap();
     // The snapshot ends.
     drop(records);
@@ -531,7 +531,8 @@ fn a_node_that_makes_chunks_ends_at_once() {
     let address = log.split_once("metrics at http://").and_then(|(_, rest)| rest.split_once('/')).unwrap().0;
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let unchunked = || Store::read(&mesh.directory.path().join("lab")).unwrap().unchunked().unwrap();
+    let unchunked =
+        || Store::read(&mesh.directory.path().join("lab")).unwrap().count_unchunked_rows().unwrap();
     let began = Instant::now();
     while unchunked() == 100_000 && began.elapsed() < TIMEOUT {
         std::thread::sleep(Duration::from_millis(10));
@@ -550,7 +551,8 @@ fn a_node_that_makes_chunks_ends_at_once() {
 fn a_node_that_is_killed_while_it_makes_chunks_loses_nothing() {
     let mesh = Mesh::new(&["lab", "sea"], "period = '1h'\nsize = '64k'");
     minutes_without_chunks(&mesh, 60_000);
-    let unchunked = || Store::read(&mesh.directory.path().join("lab")).unwrap().unchunked().unwrap();
+    let unchunked =
+        || Store::read(&mesh.directory.path().join("lab")).unwrap().count_unchunked_rows().unwrap();
     let (mut kills, mut before) = (0, 60_000);
     while unchunked() > 0 && kills < 20 {
         let mut lab = mesh.node("lab");

@@ -58,7 +58,7 @@ pub struct Report {
 
 /// Changes, and how far back they were looked for.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Detected {
+pub struct DetectedChanges {
     /// The changes.
     pub changes: Vec<Change>,
     /// Time from which on changes were looked for, if not in all records of a report, milliseconds
@@ -131,7 +131,7 @@ impl Report {
     /// Analyses a history. With `explain`, each path is simulated as well, and deviations are
     /// diagnosed, which takes seconds.
     pub fn new(history: &History, explain: bool) -> Report {
-        let detected = Detected { changes: changes(history), from_ms: None };
+        let detected = DetectedChanges { changes: changes(history), from_ms: None };
         let mut report = Report::from_summary(&Summary::from(history), detected);
         if explain {
             report.add_expectations_from(history, report.to_simulate());
@@ -156,10 +156,10 @@ impl Report {
     }
 
     /// The report of a summary, without simulated expectations.
-    pub fn from_summary(summary: &Summary, detected: Detected) -> Report {
+    pub fn from_summary(summary: &Summary, detected: DetectedChanges) -> Report {
         let head = &summary.head;
         let long = crate::analysis::period_ms(head);
-        let Detected { changes, from_ms } = detected;
+        let DetectedChanges { changes, from_ms } = detected;
         let changes: Vec<ChangeReport> =
             changes.into_iter().map(|change| describe_change(head, long, change)).collect();
         let pairs = pairs(summary, &changes);

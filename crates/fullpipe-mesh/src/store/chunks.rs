@@ -71,7 +71,7 @@ impl Store {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn unchunked(&self) -> Result<u64, StoreError> {
+    pub fn count_unchunked_rows(&self) -> Result<u64, StoreError> {
         self.unchunked_rows().map_err(|e| self.failed(e))
     }
 
@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use crate::message::TRANSFER_ERRORS;
     use crate::record::{Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer};
-    use crate::report::{Detected, Report, Summary, page};
+    use crate::report::{DetectedChanges, Report, Summary, page};
     use fullpipe_units::Span;
     use proptest::prelude::*;
     use rusqlite::Connection;
@@ -310,7 +310,7 @@ mod tests {
 
     /// The report and its page.
     fn reported(summary: &Summary) -> (Report, String) {
-        let report = Report::from_summary(summary, Detected::default());
+        let report = Report::from_summary(summary, DetectedChanges::default());
         let page = page(summary, &report, &Default::default());
         (report, page)
     }
@@ -320,7 +320,7 @@ mod tests {
     }
 
     fn of_chunks(store: &Store, from: i64) -> (Report, String) {
-        reported(&Summary::new(store.compact(from..i64::MAX, u64::MAX).unwrap()).unwrap())
+        reported(&Summary::new(store.load_compact(from..i64::MAX, u64::MAX).unwrap()).unwrap())
     }
 
     /// Without printing the pages.
@@ -353,7 +353,7 @@ mod tests {
             while store.update_chunks(7).unwrap() {
                 assert_same(&of_chunks(&reader, from), &whole);
             }
-            prop_assert_eq!(reader.unchunked().unwrap(), 0);
+            prop_assert_eq!(reader.count_unchunked_rows().unwrap(), 0);
             assert_same(&of_chunks(&reader, from), &whole);
         }
     }
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!(reader.rows_after(Table::Transfers, "lab", 0, 1 << 20).unwrap().len(), 100);
         drop(reader);
         let mut writer = store(directory.path());
-        assert_eq!(writer.unchunked().unwrap(), 100);
+        assert_eq!(writer.count_unchunked_rows().unwrap(), 100);
         while writer.update_chunks(30).unwrap() {}
         assert_eq!(of_chunks(&writer, i64::MIN), of_rows(&writer, i64::MIN));
         assert_eq!(of_chunks(&writer, i64::MIN).0.pairs[0].transfers, 100);
@@ -423,7 +423,7 @@ mod tests {
     fn crafted_chunks_are_refused_and_made_again_by_a_writer() {
         let compact = |directory: &Path| {
             let store = Store::read(directory)?;
-            let mut records = store.compact(i64::MIN..i64::MAX, u64::MAX)?;
+            let mut records = store.load_compact(i64::MIN..i64::MAX, u64::MAX)?;
             records.limit_names()?;
             Summary::new(records).map(drop)
         };
@@ -520,13 +520,13 @@ mod tests {
                 .unwrap();
         }
         assert!(data.len() > 300_000, "{}", data.len());
-        let summary = Summary::new(writer.compact(i64::MIN..i64::MAX, u64::MAX).unwrap()).unwrap();
-        let report = Report::from_summary(&summary, Detected::default());
+        let summary = Summary::new(writer.load_compact(i64::MIN..i64::MAX, u64::MAX).unwrap()).unwrap();
+        let report = Report::from_summary(&summary, DetectedChanges::default());
         assert_eq!(report.pairs.iter().map(|pair| pair.transfers).collect::<Vec<_>>(), [70 * 30_000, 240]);
         // A bound selects the newest half hours.
-        let bounded = writer.compact(i64::MIN..i64::MAX, 60_000).unwrap();
+        let bounded = writer.load_compact(i64::MIN..i64::MAX, 60_000).unwrap();
         assert_eq!(bounded.bounded_ms, Some(168 * CHUNK_MS));
-        let report = Report::from_summary(&Summary::new(bounded).unwrap(), Detected::default());
+        let report = Report::from_summary(&Summary::new(bounded).unwrap(), DetectedChanges::default());
         assert_eq!(report.pairs.iter().map(|pair| pair.transfers).collect::<Vec<_>>(), [60_000]);
     }
 }

@@ -94,7 +94,7 @@ impl Store {
     ///
     /// # Errors
     /// If the database fails, or is damaged.
-    pub fn compact(&self, time: Range<i64>, most: u64) -> Result<CompactHistory<'_>, StoreError> {
+    pub fn load_compact(&self, time: Range<i64>, most: u64) -> Result<CompactHistory<'_>, StoreError> {
         self.read_compact(time, most).map_err(|e| self.failed(e))
     }
 
@@ -255,7 +255,7 @@ impl Store {
     ///
     /// # Errors
     /// If the database fails.
-    pub fn newest_of(
+    pub fn newest_records(
         &self,
         head: &History,
         pairs: &[Pair],

@@ -5,7 +5,7 @@ use crate::print::{print, print_json, wrapped_to_stdout};
 use crate::runs::command_line;
 use fullpipe_mesh::analysis::changes;
 use fullpipe_mesh::record::Pair;
-use fullpipe_mesh::report::{Detected, Report, Summary, figure, page, terminal};
+use fullpipe_mesh::report::{DetectedChanges, Report, Summary, figure, page, terminal};
 use fullpipe_mesh::store::{Store, StoreError};
 use fullpipe_report::{About, AtomicFile};
 use std::ops::Range;
@@ -91,7 +91,7 @@ impl Args {
             let span_ms = i64::try_from(last.as_nanos() / 1_000_000).unwrap_or(i64::MAX);
             (from, most) = (newest.unwrap_or(0).saturating_sub(span_ms), u64::MAX);
         }
-        let mut records = store.compact(from..i64::MAX, most).map_err(Failure::usage)?;
+        let mut records = store.load_compact(from..i64::MAX, most).map_err(Failure::usage)?;
         if records.bounded_ms.is_some() {
             let hint = match self.last {
                 Some(_) => "",
@@ -108,7 +108,7 @@ impl Args {
         let detected = newest_changes(&store, &summary, time.clone()).map_err(Failure::usage)?;
         let mut report = Report::from_summary(&summary, detected);
         if !self.format.no_simulation {
-            let rows = |pairs: &[Pair]| store.newest_of(&summary.head, pairs, &time, ESTIMATION_RECORDS);
+            let rows = |pairs: &[Pair]| store.newest_records(&summary.head, pairs, &time, ESTIMATION_RECORDS);
             report.add_expectations(rows).map_err(Failure::usage)?;
         }
         let title = format!("Mesh of {} sites", summary.head.sites.len());
@@ -117,10 +117,10 @@ impl Args {
 }
 
 /// The changes in the newest records of a time range.
-fn newest_changes(store: &Store, summary: &Summary, time: Range<i64>) -> Result<Detected, StoreError> {
+fn newest_changes(store: &Store, summary: &Summary, time: Range<i64>) -> Result<DetectedChanges, StoreError> {
     let from = store.bounded_start(&time, DETECTION_RECORDS)?;
     let history = store.history(from..time.end)?.with_names_of(&summary.head);
-    Ok(Detected { changes: changes(&history), from_ms: (from > time.start).then_some(from) })
+    Ok(DetectedChanges { changes: changes(&history), from_ms: (from > time.start).then_some(from) })
 }
 
 /// Prints and writes a report.

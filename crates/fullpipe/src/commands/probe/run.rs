@@ -13,7 +13,7 @@ use fullpipe_mesh::file::Mesh;
 use fullpipe_mesh::live::LiveChanges;
 use fullpipe_mesh::node::{self, Config, Event, Handle, Node, Sockets, StartError};
 use fullpipe_mesh::record::{SiteId, TransferError};
-use fullpipe_mesh::report::{Detected, Report, Summary, page};
+use fullpipe_mesh::report::{DetectedChanges, Report, Summary, page};
 use fullpipe_mesh::store::{Directory, Store, StoreError};
 use fullpipe_report::{About, escape_html};
 use nix::errno::Errno;
@@ -122,12 +122,13 @@ fn last_day(store: &Path, mesh: &str, live: &LiveChanges) -> String {
     // Clocks differ; but a member's records of tomorrow must not displace those of today.
     let day = now - 86_400_000..now.saturating_add(600_000);
     let render = |store: Store| {
-        let mut records = store.compact(day, REPORT_RECORDS)?;
+        let mut records = store.load_compact(day, REPORT_RECORDS)?;
         records.limit_names()?;
         let summary = Summary::new(records)?;
         // Right after the start, none have been looked for.
         let detected = live.detected(&summary.head);
-        let detected = detected.unwrap_or(Detected { from_ms: Some(now), ..Detected::default() });
+        let detected =
+            detected.unwrap_or(DetectedChanges { from_ms: Some(now), ..DetectedChanges::default() });
         let report = Report::from_summary(&summary, detected);
         let about = About { title: format!("Mesh {mesh}"), command: String::new() };
         Ok(page(&summary, &report, &about))
