@@ -85,14 +85,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Appends `later`, and sorts by time; samples of the same time stay in their order.
-    pub fn merge(&mut self, later: Samples) {
-        self.transfers.extend(later.transfers);
-        self.minutes.extend(later.minutes);
-        self.sort();
-    }
-
-    /// Sorts by time.
+    /// Sorts by time; samples of the same time stay in their order.
     pub fn sort(&mut self) {
         self.transfers.sort_by_key(|sample| sample.at_ms);
         self.minutes.sort_by_key(|sample| sample.at_ms);
@@ -139,7 +132,7 @@ impl Samples {
     /// # Errors
     /// If the bytes are not a chunk; some of its samples may have been appended.
     pub fn append(&mut self, span: i64, bytes: &[u8]) -> Result<(), Malformed> {
-        let start = span.wrapping_mul(CHUNK_MS);
+        let start = i128::from(span) * i128::from(CHUNK_MS);
         let mut r = Reader(bytes);
         if bytes.len() > MAX_CHUNK_BYTES || r.u8()? != VERSION {
             return Err(Malformed);
@@ -229,14 +222,18 @@ fn write_offset(out: &mut Vec<u8>, previous: &mut i64, at_ms: i64) {
     *previous = offset;
 }
 
+/// Reads a time. The first and the last chunk are longer than the time that can be represented.
 #[inline]
-fn read_offset(r: &mut Reader<'_>, offset: &mut i64, start: i64) -> Result<i64, Malformed> {
+fn read_offset(r: &mut Reader<'_>, offset: &mut i64, start: i128) -> Result<i64, Malformed> {
     let step = read_number(r)?;
     if step >= CHUNK_MS as u64 {
         return Err(Malformed);
     }
     *offset += step as i64;
-    if *offset >= CHUNK_MS { Err(Malformed) } else { Ok(start.wrapping_add(*offset)) }
+    if *offset >= CHUNK_MS {
+        return Err(Malformed);
+    }
+    i64::try_from(start + i128::from(*offset)).map_err(|_| Malformed)
 }
 
 #[inline]
@@ -264,13 +261,16 @@ mod tests {
         let rtt = prop::option::of(prop::array::uniform3(0f32..1e6));
         let minute = (at, 0..32_768u16, any::<u16>(), rtt)
             .prop_map(|(at_ms, sent, arrived, rtt_ms)| MinuteSample { at_ms, sent, arrived, rtt_ms });
-        let span = prop_oneof![-2_000_000..2_000_000i64, Just(i64::MIN.div_euclid(CHUNK_MS) + 1)];
+        let ends = [i64::MIN, i64::MAX].map(|at_ms| at_ms.div_euclid(CHUNK_MS));
+        let span = prop_oneof![-2_000_000..2_000_000i64, prop::sample::select(ends.to_vec())];
         (span, prop::collection::vec(transfer, 0..40), prop::collection::vec(minute, 0..40)).prop_map(
             |(span, transfers, minutes)| {
                 let mut samples = Samples { transfers, minutes };
-                let start = span.wrapping_mul(CHUNK_MS);
-                samples.transfers.iter_mut().for_each(|sample| sample.at_ms += start);
-                samples.minutes.iter_mut().for_each(|sample| sample.at_ms += start);
+                let start = i128::from(span) * i128::from(CHUNK_MS);
+                let at =
+                    |offset: i64| (start + i128::from(offset)).clamp(i64::MIN.into(), i64::MAX.into()) as i64;
+                samples.transfers.iter_mut().for_each(|sample| sample.at_ms = at(sample.at_ms));
+                samples.minutes.iter_mut().for_each(|sample| sample.at_ms = at(sample.at_ms));
                 samples.sort();
                 (span, samples)
             },
@@ -303,6 +303,20 @@ mod tests {
             bytes = whole;
             bytes.push(with);
             prop_assert!(Samples::default().append(span, &bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn times_that_cannot_be_represented_are_refused() {
+        let at = |at_ms| MinuteSample { at_ms, sent: 60, arrived: 60, rtt_ms: None };
+        let chunk = |offset| Samples { minutes: vec![at(offset)], ..Samples::default() }.to_bytes();
+        for (end, next) in [(i64::MIN, -1), (i64::MAX, 1)] {
+            let (span, offset) = (end.div_euclid(CHUNK_MS), end.rem_euclid(CHUNK_MS));
+            let mut samples = Samples::default();
+            assert_eq!(samples.append(span, &chunk(offset)), Ok(()));
+            assert_eq!(samples.minutes, [at(end)]);
+            assert_eq!(samples.append(span, &chunk(offset + next)), Err(Malformed));
+            assert_eq!(samples.append(end, &chunk(0)), Err(Malformed));
         }
     }
 
