@@ -5,10 +5,10 @@
 //! records should have arrived. Records that arrive later are in the plots of a report, but are not
 //! looked at.
 
-use crate::analysis::{Change, Detector, Period};
+use crate::analysis::{Detector, Period, period_ms};
 use crate::file::Mesh;
 use crate::node::delivery_delay;
-use crate::record::{History, SiteId};
+use crate::record::{History, SiteId, places};
 use crate::report::DetectedChanges;
 use crate::store::{Store, StoreError};
 use std::path::PathBuf;
@@ -21,6 +21,9 @@ const REPLAY: Duration = Duration::from_secs(6 * 3600);
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Time between looks for a finished period.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// A clock that is set back by more periods starts a new baseline: the records that follow would
+/// not be looked at until it has caught up.
+const MAX_WAIT_PERIODS: i64 = 10;
 /// Periods after which changes are published while the last hours are read.
 const PUBLISHED_PERIODS: u32 = 30;
 
@@ -28,21 +31,12 @@ const PUBLISHED_PERIODS: u32 = 30;
 #[derive(Debug)]
 pub struct LiveChanges {
     store: PathBuf,
-    controllers: usize,
-    period: fullpipe_units::Span,
+    /// The sites and controllers of the mesh: a store also has those of former mesh files.
+    head: History,
     /// After the end of a period its records are waited for this long.
     delay: Duration,
-    published: Mutex<Published>,
-}
-
-/// Changes with the names that their indices refer to.
-#[derive(Clone, Debug, Default)]
-struct Published {
-    sites: Vec<String>,
-    controllers: Vec<String>,
-    changes: Vec<Change>,
-    /// Start of the first period that was looked at, milliseconds since 1970.
-    from_ms: Option<i64>,
+    /// Changes with the indices of `head`.
+    published: Mutex<Option<DetectedChanges>>,
 }
 
 /// The detector and its position.
@@ -56,13 +50,13 @@ struct Position {
 impl LiveChanges {
     /// For the node of a site that writes to `store`.
     pub fn new(mesh: &Mesh, site: SiteId, store: PathBuf) -> LiveChanges {
-        LiveChanges {
-            store,
-            controllers: mesh.controllers.len(),
+        let head = History {
+            sites: mesh.sites.iter().map(|site| site.name.clone()).collect(),
+            controllers: mesh.controllers.clone(),
             period: mesh.period,
-            delay: delivery_delay(mesh, site),
-            published: Mutex::default(),
-        }
+            ..History::default()
+        };
+        LiveChanges { store, head, delay: delivery_delay(mesh, site), published: Mutex::default() }
     }
 
     /// Follows the records until `sleep` returns `false`. `now` is the wall clock, milliseconds
@@ -82,7 +76,7 @@ impl LiveChanges {
     }
 
     fn period_ms(&self) -> i64 {
-        ms(self.period.into()).max(1)
+        period_ms(&self.head)
     }
 
     /// The first period that has not finished, or whose records may be under way.
@@ -106,24 +100,24 @@ impl LiveChanges {
             // After the clock was set far ahead or back, a new baseline is needed.
             if position
                 .as_ref()
-                .is_some_and(|at| at.next < earliest || at.next > finished + ms(REPLAY) / long)
+                .is_some_and(|at| at.next < earliest || at.next > finished.saturating_add(MAX_WAIT_PERIODS))
             {
                 *position = None;
             }
             let at = position.get_or_insert_with(|| Position {
-                detector: Detector::new(self.controllers, self.period),
+                detector: Detector::new(self.head.controllers.len(), self.head.period),
                 next: earliest,
                 first: earliest,
             });
             if at.next >= finished || !sleep(Duration::ZERO) {
                 if unpublished > 0 {
-                    self.publish(store, at, long)?;
+                    self.publish(at, long);
                 }
                 return Ok(());
             }
             let began = Instant::now();
             let start = at.next.saturating_mul(long);
-            let history = store.history(start..start.saturating_add(long))?;
+            let history = store.history(start..start.saturating_add(long))?.with_names_of(&self.head);
             if !history.transfers.is_empty() || !history.minutes.is_empty() {
                 at.detector.observe(&Period::whole(&history, at.next));
             }
@@ -131,7 +125,7 @@ impl LiveChanges {
             at.next += 1;
             unpublished += 1;
             if unpublished >= PUBLISHED_PERIODS {
-                self.publish(store, at, long)?;
+                self.publish(at, long);
                 unpublished = 0;
             }
             // Transfers are measured meanwhile: at most half of a processor's time.
@@ -139,29 +133,21 @@ impl LiveChanges {
         }
     }
 
-    fn publish(&self, store: &Store, at: &Position, long: i64) -> Result<(), StoreError> {
-        let (_, sites, controllers) = store.names()?;
+    fn publish(&self, at: &Position, long: i64) {
         let from_ms = Some(at.first.saturating_mul(long));
-        let published = Published { sites, controllers, changes: at.detector.changes(), from_ms };
-        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = published;
-        Ok(())
+        let published = DetectedChanges { changes: at.detector.changes(), from_ms };
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Some(published);
     }
 
     /// The changes so far, for the sites and controllers of `head`; `None` before the first were
     /// published.
     pub fn detected(&self, head: &History) -> Option<DetectedChanges> {
-        let Published { sites, controllers, changes, from_ms } =
-            self.published.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let from_ms = Some(from_ms?);
-        let place = |own: &[String], names: &[String], id: u16| {
-            let name = own.get(usize::from(id))?;
-            names.iter().position(|other| other == name).map(|place| place as u16)
-        };
-        let site = |id| place(&sites, &head.sites, id);
-        let controller = |id| place(&controllers, &head.controllers, id);
-        let changes =
-            changes.into_iter().filter_map(|change| change.renumbered(&site, &controller)).collect();
-        Some(DetectedChanges { changes, from_ms })
+        let mut detected = self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let sites = places(&self.head.sites, &head.sites);
+        let controllers = places(&self.head.controllers, &head.controllers);
+        let renumbered = detected.changes.into_iter().map(|change| change.renumbered(&sites, &controllers));
+        detected.changes = renumbered.flatten().collect();
+        Some(detected)
     }
 }
 
@@ -175,7 +161,7 @@ mod tests {
     use crate::message::Row;
     use crate::record::{Measurement, Outcome, Pair, Transfer, TransferError};
     use fullpipe_units::Span;
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
 
     const START_MS: i64 = 1_767_225_600_000;
 
@@ -211,6 +197,21 @@ mod tests {
         }
     }
 
+    /// Follows the records at these minutes of the clock, before each of which `prepare` is called.
+    fn follow(live: &LiveChanges, minutes: &[i64], prepare: impl FnMut(i64)) {
+        let (left, prepare) = (Cell::new(minutes), RefCell::new(prepare));
+        prepare.borrow_mut()(minutes[0]);
+        let now = || START_MS + left.get()[0] * 60_000;
+        let sleep = |time: Duration| {
+            if time == INTERVAL {
+                left.set(&left.get()[1..]);
+                left.get().first().into_iter().for_each(|minute| prepare.borrow_mut()(*minute));
+            }
+            !left.get().is_empty()
+        };
+        live.run(now, sleep);
+    }
+
     #[test]
     fn changes_are_followed_and_survive_a_set_clock() {
         let directory = tempfile::tempdir().unwrap();
@@ -219,20 +220,10 @@ mod tests {
         let mut head = History { sites: vec!["lab".into(), "sea".into()], ..History::default() };
         assert_eq!(live.detected(&head), None);
         (0..40).for_each(|minute| add_transfers(&mut store, minute));
-        let follow = |minutes: &[i64]| {
-            let left = Cell::new(minutes);
-            let now = || START_MS + left.get()[0] * 60_000;
-            let sleep = |time: Duration| {
-                if time == INTERVAL {
-                    left.set(&left.get()[1..]);
-                }
-                !left.get().is_empty()
-            };
-            live.run(now, sleep);
-        };
+        let follow = |minutes: &[i64]| follow(&live, minutes, |_| ());
         follow(&[45]);
         let detected = live.detected(&head).unwrap();
-        assert_eq!(detected.from_ms, Some(START_MS + 44 * 60_000 - ms(REPLAY)));
+        assert_eq!(detected.from_ms, Some(START_MS + 43 * 60_000 - ms(REPLAY)));
         assert_eq!(detected.changes.len(), 1);
         assert_eq!(detected.changes[0].begin, START_MS / 60_000 + 30);
         // Other indices of the names, and a site that is not in a report.
@@ -244,6 +235,52 @@ mod tests {
         follow(&[46, 50_000, 46]);
         let again = live.detected(&History { sites: vec!["lab".into(), "sea".into()], ..head }).unwrap();
         assert_eq!(again.changes.len(), 1);
+    }
+
+    #[test]
+    fn a_clock_set_back_by_hours_does_not_stop_the_detection() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = Store::open(directory.path(), ["lab", "sea"], ["cubic", "bbr"]).unwrap();
+        (0..20).for_each(|minute| add_transfers(&mut store, minute));
+        let live = LiveChanges::new(&mesh(), 0, directory.path().to_owned());
+        // Five hours ahead, and right again when the transfers begin to fail.
+        follow(&live, &[22, 320, 22, 45], |minute| {
+            if minute == 45 {
+                (20..40).for_each(|minute| add_transfers(&mut store, minute));
+            }
+        });
+        let detected = live.detected(&live.head).unwrap();
+        assert_eq!(detected.changes.len(), 1, "{detected:?}");
+        assert_eq!(detected.changes[0].begin, START_MS / 60_000 + 30);
+    }
+
+    #[test]
+    fn a_store_with_former_sites_and_controllers_is_followed_by_their_names() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Store::open(directory.path(), ["old", "sea"], ["reno", "vegas", "bbr"]).unwrap());
+        let mut store = Store::open(directory.path(), ["lab", "sea"], ["cubic", "bbr"]).unwrap();
+        (0..40).for_each(|minute| add_transfers(&mut store, minute));
+        let live = LiveChanges::new(&mesh(), 0, directory.path().to_owned());
+        follow(&live, &[45], |_| ());
+        let (_, sites, controllers) = store.names().unwrap();
+        let head = History { sites, controllers, ..History::default() };
+        let detected = live.detected(&head).unwrap();
+        assert_eq!(detected.changes.len(), 1, "{detected:?}");
+        assert_eq!(head.name(detected.changes[0].shifts[0].pair), "lab → sea");
+    }
+
+    /// A minute that begins at the end of a period is stored when its last reply can have arrived.
+    #[test]
+    fn probe_minutes_are_stored_before_their_period_is_read() {
+        for period_s in [1, 10, 60, 600] {
+            let mut mesh = mesh();
+            mesh.period = Span::from_secs(period_s);
+            let live = LiveChanges::new(&mesh, 0, PathBuf::new());
+            let end_ms = (START_MS / live.period_ms() + 1) * live.period_ms();
+            let stored_ms = end_ms + 91_000;
+            assert!(live.finished(stored_ms - 1) <= START_MS / live.period_ms(), "{period_s} s");
+            assert!(live.finished(stored_ms + live.period_ms()) > START_MS / live.period_ms());
+        }
     }
 
     #[test]

@@ -179,19 +179,12 @@ impl History {
         if self.sites == head.sites && self.controllers == head.controllers {
             return self;
         }
-        let places = |own: &[String], names: &[String]| -> Vec<Option<u16>> {
-            let place = |name| names.iter().position(|other| other == name).map(|place| place as u16);
-            own.iter().map(place).collect()
-        };
         let sites = places(&self.sites, &head.sites);
         let controllers = places(&self.controllers, &head.controllers);
-        let of = |ids: &[Option<u16>], id: u16| ids.get(usize::from(id)).copied().flatten();
-        let renumber = |pair: &mut Pair| {
-            let renumbered = of(&sites, pair.from).zip(of(&sites, pair.to));
-            renumbered.map(|(from, to)| *pair = Pair { from, to }).is_some()
-        };
+        let renumber =
+            |pair: &mut Pair| pair.renumbered(&sites).map(|renumbered| *pair = renumbered).is_some();
         self.transfers.retain_mut(|transfer| {
-            let controller = of(&controllers, transfer.controller);
+            let controller = place(&controllers, transfer.controller);
             controller.map(|id| transfer.controller = id).is_some() && renumber(&mut transfer.pair)
         });
         self.minutes.retain_mut(|minute| renumber(&mut minute.pair));
@@ -199,10 +192,34 @@ impl History {
         History { sites: head.sites.clone(), controllers: head.controllers.clone(), ..self }
     }
 
+    /// Whether both sites of a direction have names, and differ.
+    pub(crate) fn has_pair(&self, pair: Pair) -> bool {
+        let sites = self.sites.len();
+        usize::from(pair.from) < sites && usize::from(pair.to) < sites && pair.from != pair.to
+    }
+
     /// A pair as text: `lab → sea`.
     pub fn name(&self, pair: Pair) -> String {
         let of = |site: SiteId| self.sites.get(usize::from(site)).map_or("?", String::as_str);
         format!("{} → {}", of(pair.from), of(pair.to))
+    }
+}
+
+/// The index in `names` of each of the `own` names.
+pub(crate) fn places(own: &[String], names: &[String]) -> Vec<Option<u16>> {
+    let place = |name| names.iter().position(|other| other == name).map(|place| place as u16);
+    own.iter().map(place).collect()
+}
+
+/// The new index of a site or controller, if it has one.
+pub(crate) fn place(places: &[Option<u16>], id: u16) -> Option<u16> {
+    places.get(usize::from(id)).copied().flatten()
+}
+
+impl Pair {
+    /// The direction with other indices of sites, if both have one.
+    pub(crate) fn renumbered(self, sites: &[Option<u16>]) -> Option<Pair> {
+        Some(Pair { from: place(sites, self.from)?, to: place(sites, self.to)? })
     }
 }
 

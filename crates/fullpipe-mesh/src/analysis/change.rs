@@ -1,7 +1,7 @@
 //! A detected change: location, time, quantities, size and confidence.
 
 use crate::location::Location;
-use crate::record::{ControllerId, History, Pair, SiteId};
+use crate::record::{ControllerId, History, Pair, SiteId, place};
 use fullpipe_net::compare::Estimate;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -107,22 +107,22 @@ impl Change {
     /// The change with other indices of sites and controllers; `None` if one of its sites has none.
     pub(crate) fn renumbered(
         mut self,
-        site: &dyn Fn(SiteId) -> Option<SiteId>,
-        controller: &dyn Fn(ControllerId) -> Option<ControllerId>,
+        sites: &[Option<SiteId>],
+        controllers: &[Option<ControllerId>],
     ) -> Option<Change> {
-        let pair = |pair: Pair| Some(Pair { from: site(pair.from)?, to: site(pair.to)? });
+        let site = |id| place(sites, id);
         self.location = match self.location {
             Location::Site(id) => Location::Site(site(id)?),
             Location::Sending(id) => Location::Sending(site(id)?),
             Location::Receiving(id) => Location::Receiving(site(id)?),
-            Location::Both(both) => Location::Both(pair(both)?.unordered()),
-            Location::Direction(direction) => Location::Direction(pair(direction)?),
+            Location::Both(both) => Location::Both(both.renumbered(sites)?.unordered()),
+            Location::Direction(direction) => Location::Direction(direction.renumbered(sites)?),
         };
         for shift in &mut self.shifts {
-            shift.pair = pair(shift.pair)?;
+            shift.pair = shift.pair.renumbered(sites)?;
             shift.sizes.retain_mut(|(quantity, ..)| match quantity {
                 Quantity::Goodput(id) | Quantity::Retransmitted(id) => {
-                    controller(*id).map(|other| *id = other).is_some()
+                    place(controllers, *id).map(|other| *id = other).is_some()
                 }
                 _ => true,
             });

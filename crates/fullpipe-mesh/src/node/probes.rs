@@ -17,6 +17,8 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// A minute is closed this long after its end: replies may be in flight or lost.
 const REPLY_GRACE: Duration = Duration::from_secs(30);
+/// A minute is stored at most this long after its last probe.
+pub(super) const MINUTE_DELAY: Duration = MINUTE.saturating_add(REPLY_GRACE).saturating_add(PROBE_INTERVAL);
 /// Replies per second to one site, and burst; peers send one request a second.
 const REPLY_RATE: [f64; 2] = [2.0, 4.0];
 /// Relative and absolute (seconds) change of the RTT that indicates another path.

@@ -1,5 +1,6 @@
 //! Transfer of records between sites: requested by id in pieces, and resumable.
 
+use super::probes::MINUTE_DELAY;
 use super::stop::lock;
 use super::{Event, Shared};
 use crate::channel::{Channel, OPENING_BYTES, ReceiveError, dial};
@@ -353,10 +354,10 @@ fn sync_interval(mesh: &Mesh) -> Duration {
 }
 
 /// How long after the end of a period a node normally has its records: a transfer ends in the next
-/// period at the latest, clocks may differ by a minute, and a collector gets the records of others
-/// with their next push.
+/// period at the latest, a minute of probes that begins in a period is stored when it is complete,
+/// clocks may differ by a minute, and a collector gets the records of others with their next push.
 pub fn delivery_delay(mesh: &Mesh, site: SiteId) -> Duration {
-    let own = Duration::from(mesh.period);
+    let own = Duration::from(mesh.period).max(MINUTE_DELAY);
     if mesh.collector == Some(site) { own + sync_interval(mesh) + CLOCK_DIFFERENCE } else { own }
 }
 
