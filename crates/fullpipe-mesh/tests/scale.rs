@@ -5,7 +5,9 @@
 use fullpipe_mesh::analysis::{Detector, Period};
 use fullpipe_mesh::chunk::{CHUNK_MS, MinuteSample, Samples, Throughput, TransferSample};
 use fullpipe_mesh::message::{Row, Table};
-use fullpipe_mesh::record::{History, Measurement, Minute, Outcome, Pair, RttBand, SiteId, Transfer};
+use fullpipe_mesh::record::{
+    History, Measurement, Minute, Outcome, Pair, RttBand, SiteId, Transfer, TransferError,
+};
 use fullpipe_mesh::report::{DetectedChanges, Report, Summary, page};
 use fullpipe_mesh::store::{Source, Store};
 use fullpipe_report::About;
@@ -22,6 +24,7 @@ const PERIOD_MS: i64 = 60_000;
 const PERIODS: i64 = 1440;
 /// 1 January 2026, 00:00 UTC.
 const START_MS: i64 = 1_767_225_600_000;
+const FIRST_PERIOD: i64 = START_MS / PERIOD_MS;
 /// Transfers, or minutes, in a report without a time span.
 const MOST: u64 = 12_000_000;
 
@@ -119,15 +122,11 @@ fn chunks_of_a_day(directory: &Path) {
     let transaction = db.transaction().unwrap();
     for span in START_MS / CHUNK_MS..START_MS / CHUNK_MS + PERIODS * PERIOD_MS / CHUNK_MS {
         let start = span * CHUNK_MS;
+        // Of 17 kinds, since to make each of 17 million records takes longer than to read it.
+        let kinds: Vec<Vec<u8>> = (0..17).map(|kind| chunk(span, kind)).collect();
         for sender in 1..=i64::from(SITES) {
             for receiver in (1..=i64::from(SITES)).filter(|receiver| *receiver != sender) {
-                // Of 17 kinds, since to make each of 17 million records takes longer than to read it.
-                static KINDS: Mutex<Vec<(Vec<u8>, i64)>> = Mutex::new(Vec::new());
-                let mut kinds = KINDS.lock().unwrap();
-                if kinds.is_empty() {
-                    kinds.extend((0..17).map(|kind| (chunk(span, kind), span)));
-                }
-                let (data, _) = &kinds[((sender * 5 + receiver * 3 + span) % 17) as usize];
+                let data = &kinds[((sender * 5 + receiver * 3 + span) % 17) as usize];
                 transaction
                     .prepare_cached("INSERT INTO chunk VALUES (NULL, ?, ?, ?, ?)")
                     .unwrap()
@@ -146,24 +145,31 @@ fn chunks_of_a_day(directory: &Path) {
     transaction.commit().unwrap();
 }
 
-/// A chunk of half an hour. Its periods are those of the first, which only ratios look at.
+/// A chunk of half an hour.
 fn chunk(span: i64, kind: u16) -> Vec<u8> {
     let mut samples = Samples::default();
     for nth in 0..CHUNK_MS / PERIOD_MS {
         let period = span * (CHUNK_MS / PERIOD_MS) + nth;
         for controller in 0..2 {
-            let done = transfer(Pair { from: kind, to: 20 + kind }, nth, controller);
+            let done = transfer(Pair { from: kind, to: 20 + kind }, period - FIRST_PERIOD, controller);
             let goodput_bps = done.outcome.done().unwrap().goodput().as_bits_per_sec_f64() as f32;
             let retransmitted = if nth % 3 == 0 { 0.01 } else { 0.0 };
+            let is_failed = (nth + i64::from(kind)) % 29 == 0;
             samples.transfers.push(TransferSample {
                 at_ms: period * PERIOD_MS + i64::from(controller) * 30_000,
                 period,
                 controller: 1 + u32::from(controller),
-                result: Ok(Throughput { goodput_bps, retransmitted }),
+                result: match is_failed {
+                    false => Ok(Throughput { goodput_bps, retransmitted }),
+                    true => Err(TransferError::Stalled),
+                },
             });
         }
-        let rtt_ms = Some([20.0 + f32::from(kind), 21.5 + f32::from(kind), 40.25]);
-        samples.minutes.push(MinuteSample { at_ms: period * PERIOD_MS, sent: 60, arrived: 60, rtt_ms });
+        // Some minutes without replies, some with a lost request.
+        let arrived = [60, 59, 60, 0, 60][(period + i64::from(kind)).rem_euclid(5) as usize];
+        let rtt = 20.0 + f32::from(kind) + (period % 48) as f32 / 8.0;
+        let rtt_ms = (arrived > 0).then_some([rtt, rtt + 1.5, rtt + 20.25]);
+        samples.minutes.push(MinuteSample { at_ms: period * PERIOD_MS, sent: 60, arrived, rtt_ms });
     }
     samples.to_bytes()
 }
@@ -188,6 +194,40 @@ fn page_of_a_day_of_64_sites_takes_bounded_time_and_memory() {
     assert!(text.len() < 15 << 20, "{} bytes", text.len());
     assert!(took < Duration::from_secs(45), "{took:?}");
     assert!(peak <= 64, "{peak} MiB");
+}
+
+/// The encoded chunks of a sender are in memory once, in a buffer of their bound.
+#[test]
+fn chunks_of_a_sender_take_bounded_memory() {
+    let _alone = alone();
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()));
+    let sample = |n: i64| TransferSample {
+        at_ms: n * 10,
+        period: n * 0x1234_5678_9abc,
+        controller: 1,
+        result: Err(TransferError::Stalled),
+    };
+    let data = Samples { transfers: (0..2000).map(sample).collect(), ..Samples::default() }.to_bytes();
+    let mut db = Connection::open(directory.path().join("mesh.db")).unwrap();
+    let transaction = db.transaction().unwrap();
+    let spans = (17 << 20) / 63 / data.len() as i64;
+    for span in 0..spans {
+        for receiver in 2..=i64::from(SITES) {
+            let query = "INSERT INTO chunk VALUES (NULL, ?, 1, ?, ?)";
+            transaction.prepare_cached(query).unwrap().execute(params![span, receiver, data]).unwrap();
+        }
+        let query = "INSERT INTO half_hour VALUES (?, 126000, 0, ?, ?)";
+        transaction.execute(query, params![span, span * CHUNK_MS, span * CHUNK_MS]).unwrap();
+    }
+    transaction.commit().unwrap();
+    let store = Store::read(directory.path()).unwrap();
+    let records = store.load_compact(i64::MIN..i64::MAX, u64::MAX).unwrap();
+    let mut directions = 0;
+    let (_, took, peak) = measured(|| records.visit(&mut |_, _| directions += 1).unwrap());
+    println!("{directions} directions of a sender with {} kB of chunks: {took:?}, {peak} MiB", 17 << 10);
+    assert_eq!(directions, 63);
+    assert!(peak <= 24, "{peak} MiB");
 }
 
 /// Rows of a mesh are added to chunks in pieces of bounded time, of which each leaves a store that

@@ -11,4 +11,4 @@ pub use change::{Change, Metric, Quantity, Shift};
 pub use detector::{Detector, changes};
 pub(crate) use periods::period_ms;
 pub use periods::{Period, periods};
-pub use ratio::{Ratio, gains, ratio, ratios};
+pub use ratio::Ratio;

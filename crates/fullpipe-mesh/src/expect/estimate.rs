@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// The newest transfers per controller and probe minutes that are used: older ones may belong to
 /// another path.
-const NEWEST: usize = 240;
+pub const ESTIMATION_RECORDS: usize = 240;
 /// The default time limit of a transfer is the period divided by this.
 const DEFAULT_LIMIT_DIVISOR: u64 = 3;
 /// The smallest queue: a few packets always fit.
@@ -64,7 +64,7 @@ pub fn estimate_path(history: &History, pair: Pair) -> Option<PathEstimate> {
     let mut min_rtt: Option<Span> = None;
     let mut least = |rtt: Span| min_rtt = Some(min_rtt.map_or(rtt, |least| least.min(rtt)));
     let (mut sent, mut lost) = (0u64, 0u64);
-    for minute in history.minutes.iter().rev().filter(|minute| minute.pair == pair).take(NEWEST) {
+    for minute in history.minutes.iter().rev().filter(|minute| minute.pair == pair).take(ESTIMATION_RECORDS) {
         if let Some(rtt) = minute.rtt {
             least(rtt.min);
         }
@@ -75,7 +75,7 @@ pub fn estimate_path(history: &History, pair: Pair) -> Option<PathEstimate> {
     }
     let of = |controller: ControllerId| -> Vec<&Measurement> {
         let own = history.transfers.iter().rev().filter(|t| t.pair == pair && t.controller == controller);
-        own.filter_map(|transfer| transfer.outcome.done()).take(NEWEST).collect()
+        own.filter_map(|transfer| transfer.outcome.done()).take(ESTIMATION_RECORDS).collect()
     };
     let all: Vec<Vec<&Measurement>> =
         (0..history.controllers.len()).map(|cc| of(cc as ControllerId)).collect();

@@ -10,7 +10,7 @@ mod cause;
 mod estimate;
 
 pub use cause::{Cause, Diagnosis, diagnose};
-pub use estimate::{ControllerStats, PathEstimate, estimate_path};
+pub use estimate::{ControllerStats, ESTIMATION_RECORDS, PathEstimate, estimate_path};
 
 use crate::simulate::State;
 use fullpipe_net::compare::{Estimate, median_interval};
@@ -155,7 +155,8 @@ mod tests {
         for forward in [link(100, 20, 1.0), link(50, 40, 2.0), lossy(link(100, 30, 1.0), 0.01)] {
             let (history, path) = measured(forward.clone(), None);
             let expected = Expectation::simulate(&path);
-            if let Some(ratio) = crate::analysis::ratio(&history, PAIR, 1) {
+            let report = crate::report::Report::new(&history, false);
+            if let Some(ratio) = report.pairs[0].ratios[1] {
                 assert_eq!(
                     expected.agrees(1, &ratio.ratio),
                     Some(true),

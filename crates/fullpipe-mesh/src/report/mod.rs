@@ -17,11 +17,11 @@ use crate::analysis::{Change, Ratio, changes};
 use crate::expect::{Diagnosis, Expectation, PathEstimate, diagnose, estimate_path};
 use crate::file::SIZE_RANGE;
 use crate::location::Location;
-use crate::record::{History, Pair, SiteId};
+use crate::record::{History, Pair, Route, SiteId};
 use crate::store::StoreError;
 use fullpipe_net::compare::median;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Maximum pairs that are diagnosed, which takes about a second each: those farthest from their
 /// expectation.
@@ -160,8 +160,10 @@ impl Report {
         let head = &summary.head;
         let long = crate::analysis::period_ms(head);
         let DetectedChanges { changes, from_ms } = detected;
+        let mut routes: HashMap<Pair, Vec<&Route>> = HashMap::new();
+        head.routes.iter().for_each(|route| routes.entry(route.pair).or_default().push(route));
         let changes: Vec<ChangeReport> =
-            changes.into_iter().map(|change| describe_change(head, long, change)).collect();
+            changes.into_iter().map(|change| describe_change(head, &routes, long, change)).collect();
         let pairs = pairs(summary, &changes);
         let site = |id: usize| site(id as SiteId, &pairs, &changes);
         Report {
@@ -202,9 +204,7 @@ impl Report {
         }
         let mut details = Vec::new();
         for (nth, name) in self.controllers.iter().enumerate().skip(1) {
-            let mut medians: Vec<f64> =
-                self.pairs.iter().filter_map(|pair| Some((*pair.ratios.get(nth)?)?.ratio.median)).collect();
-            medians.sort_by(f64::total_cmp);
+            let medians = self.gains(nth);
             let (Some(least), Some(most)) = (medians.first(), medians.last()) else { continue };
             let first = self.controllers.first().map_or("", String::as_str);
             details.push(format!(
@@ -242,25 +242,27 @@ pub(crate) fn times(ratio: f64) -> String {
     }
 }
 
-fn describe_change(history: &History, long: i64, change: Change) -> ChangeReport {
+fn describe_change(
+    history: &History,
+    traced: &HashMap<Pair, Vec<&Route>>,
+    long: i64,
+    change: Change,
+) -> ChangeReport {
     let at = |period: i64| period.saturating_mul(long);
     let begin_ms = at(change.begin);
     let mut routes = Vec::new();
-    let named = |route: &crate::record::Route| -> Vec<String> {
-        route.hops.iter().map(|hop| hop.map_or("*".to_owned(), |hop| hop.to_string())).collect()
-    };
     let pairs: BTreeSet<Pair> = change.shifts.iter().flat_map(|s| [s.pair, s.pair.reversed()]).collect();
     for pair in pairs.into_iter().filter(|pair| change.location.contains(*pair)) {
-        let of = || history.routes.iter().filter(move |route| route.pair == pair);
+        let Some(traced) = traced.get(&pair) else { continue };
         // Routes are traced after a suspected change, so the first may be a few periods late.
-        let before = of().rfind(|route| route.at_ms < begin_ms);
-        let after = of().find(|route| {
+        let before = traced.iter().rfind(|route| route.at_ms < begin_ms);
+        let after = traced.iter().find(|route| {
             (begin_ms..begin_ms.saturating_add(long.saturating_mul(10))).contains(&route.at_ms)
         });
         if let (Some(before), Some(after)) = (before, after)
             && before.hops != after.hops
         {
-            routes.push((history.name(pair), named(before), named(after)));
+            routes.push((history.name(pair), hop_names(before), hop_names(after)));
         }
     }
     ChangeReport {
@@ -302,15 +304,15 @@ fn pairs(summary: &Summary, changes: &[ChangeReport]) -> Vec<PathReport> {
         ..fresh(path.pair)
     };
     let mut all: BTreeMap<Pair, PathReport> = summary.paths.iter().map(|one| (one.pair, path(one))).collect();
-    let known = |pair: Pair| {
-        let sites = head.sites.len();
-        usize::from(pair.from) < sites && usize::from(pair.to) < sites && pair.from != pair.to
-    };
-    for route in head.routes.iter().filter(|route| known(route.pair)) {
-        let hops = route.hops.iter().map(|hop| hop.map_or("*".to_owned(), |hop| hop.to_string())).collect();
-        all.entry(route.pair).or_insert_with(|| fresh(route.pair)).route = hops;
+    for route in head.routes.iter().filter(|route| head.has_pair(route.pair)) {
+        all.entry(route.pair).or_insert_with(|| fresh(route.pair)).route = hop_names(route);
     }
     all.into_values().collect()
+}
+
+/// The routers of a path, nearest first.
+fn hop_names(route: &Route) -> Vec<String> {
+    route.hops.iter().map(|hop| hop.map_or("*".to_owned(), |hop| hop.to_string())).collect()
 }
 
 impl Report {

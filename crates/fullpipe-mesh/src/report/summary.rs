@@ -20,6 +20,8 @@ pub struct Summary {
     pub from_ms: i64,
     /// Time of the last record.
     pub to_ms: i64,
+    /// Directions with more records than fit into memory: the older ones are left out.
+    pub shortened_paths: usize,
     pub(super) steps: Steps,
     pub(super) paths: Vec<PathSummary>,
 }
@@ -56,26 +58,24 @@ impl Summary {
     /// # Errors
     /// If the store fails, or is damaged.
     pub fn new(records: CompactHistory<'_>) -> Result<Summary, StoreError> {
-        let (sites, controllers) = (records.head.sites.len(), records.head.controllers.len());
+        let controllers = records.head.controllers.len();
         let steps = Steps::new(&records);
         let mut scratch = (Scratch::default(), Vec::new());
         let (mut from_ms, mut to_ms) = (i64::MAX, i64::MIN);
         let mut paths = Vec::with_capacity(records.pairs());
-        records.visit(&mut |pair, samples| {
+        let shortened_paths = records.visit(&mut |pair, samples| {
             let first =
                 [samples.transfers.first().map(|s| s.at_ms), samples.minutes.first().map(|s| s.at_ms)];
             let last = [samples.transfers.last().map(|s| s.at_ms), samples.minutes.last().map(|s| s.at_ms)];
             from_ms = first.into_iter().flatten().fold(from_ms, i64::min);
             to_ms = last.into_iter().flatten().fold(to_ms, i64::max);
-            let is_known =
-                usize::from(pair.from) < sites && usize::from(pair.to) < sites && pair.from != pair.to;
-            if is_known && (!samples.transfers.is_empty() || !samples.minutes.is_empty()) {
+            if records.head.has_pair(pair) && (!samples.transfers.is_empty() || !samples.minutes.is_empty()) {
                 let bins = steps.bins(samples, controllers, &mut scratch.0);
                 paths.push(summarise(pair, samples, controllers, bins, &mut scratch.1));
             }
         })?;
         let (from_ms, to_ms) = if from_ms > to_ms { (0, 0) } else { (from_ms, to_ms) };
-        Ok(Summary { head: records.head, from_ms, to_ms, steps, paths })
+        Ok(Summary { head: records.head, from_ms, to_ms, shortened_paths, steps, paths })
     }
 
     /// The number of values in the plots.
@@ -185,4 +185,66 @@ fn newest(samples: &Samples) -> Option<Newest> {
         }
     }
     newest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Measurement, Outcome, Transfer};
+    use fullpipe_units::Span;
+
+    fn done(period: i64, controller: ControllerId, millis: u64) -> Transfer {
+        let measured = Measurement {
+            bytes: 8_000_000,
+            duration: Span::from_millis(millis),
+            delivery_rate: None,
+            rtt: Span::ZERO,
+            min_rtt: Span::ZERO,
+            segments: 0,
+            retransmitted: 0,
+            receive_window_limited: 0.0,
+            send_buffer_limited: 0.0,
+            cpu: Span::ZERO,
+        };
+        let outcome = Outcome::Done(Box::new(measured));
+        Transfer { at_ms: period * 60_000, period, pair: Pair { from: 0, to: 1 }, controller, outcome }
+    }
+
+    /// The ratio of the second controller.
+    fn ratio(transfers: Vec<Transfer>) -> Option<Ratio> {
+        let names = |all: [&str; 2]| all.map(str::to_owned).to_vec();
+        let (sites, controllers) = (names(["lab", "sea"]), names(["cubic", "bbr"]));
+        let history = History { sites, controllers, transfers, ..History::default() };
+        let summary = Summary::from(&history);
+        assert_eq!(summary.paths[0].ratios[0], None, "of the first");
+        summary.paths[0].ratios[1]
+    }
+
+    #[test]
+    fn only_transfers_of_the_same_period_are_compared() {
+        let mut transfers = Vec::new();
+        for period in 0..20 {
+            // The path's speed varies; the ratio stays.
+            let times = 1 + period as u64 % 5;
+            transfers.push(done(period, 1, 100 * times));
+            transfers.push(done(period, 0, 300 * times + period as u64));
+        }
+        transfers.push(done(50, 0, 1));
+        let failed = Outcome::Failed(TransferError::Stalled);
+        transfers.push(Transfer { outcome: failed, ..done(50, 1, 1) });
+        let ratio = ratio(transfers).unwrap();
+        assert_eq!(ratio.periods, 20);
+        assert!(
+            (2.99..3.1).contains(&ratio.ratio.median) && ratio.ratio.low >= 2.99 && ratio.ratio.high < 3.2
+        );
+    }
+
+    #[test]
+    fn a_transfer_of_zero_bytes_gives_no_ratio() {
+        let mut transfers = vec![done(1, 0, 5), done(1, 1, 5)];
+        assert!(ratio(transfers.clone()).is_some());
+        let Outcome::Done(measured) = &mut transfers[0].outcome else { unreachable!() };
+        measured.bytes = 0;
+        assert_eq!(ratio(transfers), None);
+    }
 }

@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_with_very_large_chunks_is_read_direction_by_direction() {
+    fn a_sender_with_very_many_samples_is_read_direction_by_direction_without_the_oldest() {
         let directory = tempfile::tempdir().unwrap();
         let writer = chunked(directory.path());
         // Chunks of nearly a megabyte, more than are in memory at a time.
@@ -508,7 +508,7 @@ mod tests {
             sample.period = periods;
         });
         let data = samples.to_bytes();
-        for span in 100..170 {
+        for span in 100..240 {
             writer.add_to_chunk(span, [1, 2], Samples::default()).unwrap();
             writer.db.execute("UPDATE chunk SET data = ? WHERE span = ?", params![data, span]).unwrap();
             writer
@@ -520,12 +520,21 @@ mod tests {
                 .unwrap();
         }
         assert!(data.len() > 300_000, "{}", data.len());
-        let summary = Summary::new(writer.load_compact(i64::MIN..i64::MAX, u64::MAX).unwrap()).unwrap();
-        let report = Report::from_summary(&summary, DetectedChanges::default());
-        assert_eq!(report.pairs.iter().map(|pair| pair.transfers).collect::<Vec<_>>(), [70 * 30_000, 240]);
+        let transfers = |range| {
+            let summary = Summary::new(writer.load_compact(range, u64::MAX).unwrap()).unwrap();
+            let report = Report::from_summary(&summary, DetectedChanges::default());
+            let transfers: Vec<u64> = report.pairs.iter().map(|pair| pair.transfers).collect();
+            (summary.shortened_paths, summary.from_ms, transfers)
+        };
+        let first = 170 * CHUNK_MS;
+        assert_eq!(transfers(first..i64::MAX), (0, first, vec![70 * 30_000]));
+        // The first 134 chunks have more than four million transfers, of which the newer half stays.
+        let (shortened, from_ms, transfers) = transfers(i64::MIN..i64::MAX);
+        assert_eq!((shortened, transfers), (1, vec![134 * 30_000 / 2 + 6 * 30_000, 240]));
+        assert_eq!(from_ms, 0, "of the other direction");
         // A bound selects the newest half hours.
         let bounded = writer.load_compact(i64::MIN..i64::MAX, 60_000).unwrap();
-        assert_eq!(bounded.bounded_ms, Some(168 * CHUNK_MS));
+        assert_eq!(bounded.bounded_ms, Some(238 * CHUNK_MS));
         let report = Report::from_summary(&Summary::new(bounded).unwrap(), DetectedChanges::default());
         assert_eq!(report.pairs.iter().map(|pair| pair.transfers).collect::<Vec<_>>(), [60_000]);
     }

@@ -6,14 +6,16 @@ use super::{Store, StoreError, names};
 use crate::chunk::{CHUNK_MS, MAX_CHUNK_BYTES, MinuteSample, Samples, TransferSample};
 use crate::file::{MAX_CONTROLLERS, MAX_SITES};
 use crate::message::{Row, Table};
-use crate::record::{History, Pair, keep_largest};
+use crate::record::{History, Pair, keep_largest, place, places};
 use rusqlite::{Transaction, params};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// Maximum bytes of encoded chunks in memory.
+/// Maximum bytes, and number, of encoded chunks in memory.
 const MAX_GROUP_BYTES: usize = 16 << 20;
-/// Maximum samples of a direction: 7 years of minutes.
+const MAX_GROUP_CHUNKS: usize = 250_000;
+/// Maximum transfers, or minutes, of a direction in memory, 7 years of minutes: of more, the newer half
+/// is kept.
 const MAX_PAIR_SAMPLES: usize = 4_000_000;
 /// Maximum directions: more than 64 sites and their predecessors have.
 const MAX_PAIRS: usize = 100_000;
@@ -319,11 +321,8 @@ impl Store {
 
 /// The indices of names in another list, by the names' row ids.
 fn renumbered((own, ids): (Vec<String>, HashMap<i64, u16>), names: &[String]) -> HashMap<i64, u16> {
-    let place = |index: u16| {
-        let name = own.get(usize::from(index))?;
-        names.iter().position(|other| other == name).and_then(|place| u16::try_from(place).ok())
-    };
-    ids.into_iter().filter_map(|(id, index)| Some((id, place(index)?))).collect()
+    let places = places(&own, names);
+    ids.into_iter().filter_map(|(id, index)| Some((id, place(&places, index)?))).collect()
 }
 
 /// Replaces controller ids by indices; samples of unknown ones are dropped.
@@ -356,9 +355,7 @@ impl CompactHistory<'_> {
     }
 
     fn kept_pair(&self, pair: Pair) -> Option<Pair> {
-        let Some([sites, _]) = &self.kept else { return Some(pair) };
-        let of = |id: u16| sites.get(usize::from(id)).copied().flatten();
-        Some(Pair { from: of(pair.from)?, to: of(pair.to)? })
+        self.kept.as_ref().map_or(Some(pair), |[sites, _]| pair.renumbered(sites))
     }
 
     /// Keeps the [`MAX_SITES`] sites and [`MAX_CONTROLLERS`] controllers with most records, and
@@ -406,14 +403,16 @@ impl CompactHistory<'_> {
         Ok(before - self.head.sites.len() - self.head.controllers.len())
     }
 
-    /// Calls `visit` with the samples of each direction, by time.
+    /// Calls `visit` with the samples of each direction, by time. Returns how many directions have
+    /// more than fit into memory, and are without their older samples.
     ///
     /// # Errors
     /// If the database fails, or is damaged.
-    pub fn visit(&self, visit: &mut dyn FnMut(Pair, &Samples)) -> Result<(), StoreError> {
+    pub fn visit(&self, visit: &mut dyn FnMut(Pair, &Samples)) -> Result<usize, StoreError> {
         let mut samples = Samples::default();
         let mut pairs = self.pairs.iter().peekable();
         let mut group = Group::default();
+        let mut shortened = 0;
         while let Some((pair, [sender, _])) = pairs.peek().copied() {
             let from = pair.from;
             if let Some(chunks) = &self.chunks {
@@ -429,7 +428,7 @@ impl CompactHistory<'_> {
                         true => group.append(*receiver, &mut samples),
                         false => chunks.append([*sender, *receiver], &self.half_hours, &mut samples),
                     };
-                    added.map_err(|e| chunks.store.failed(e))?;
+                    shortened += usize::from(added.map_err(|e| chunks.store.failed(e))?);
                     rename_controllers(&mut samples, |id| chunks.controllers.get(&i64::from(id)).copied());
                     self.keep_range(&mut samples);
                 }
@@ -445,7 +444,7 @@ impl CompactHistory<'_> {
                 visit(pair, &samples);
             }
         }
-        Ok(())
+        Ok(shortened)
     }
 }
 
@@ -460,31 +459,35 @@ struct Group {
 }
 
 impl Group {
-    fn append(&self, receiver: i64, samples: &mut Samples) -> rusqlite::Result<()> {
+    /// Appends the samples of a receiver. Returns whether older ones were dropped.
+    fn append(&self, receiver: i64, samples: &mut Samples) -> rusqlite::Result<bool> {
         let first = self.chunks.partition_point(|(other, ..)| *other < receiver);
+        let mut is_shortened = false;
         for (_, span, place) in self.chunks[first..].iter().take_while(|(other, ..)| *other == receiver) {
-            append(*span, self.bytes.get(place.clone()), samples)?;
+            is_shortened |= append(*span, self.bytes.get(place.clone()), samples)?;
         }
-        Ok(())
+        Ok(is_shortened)
     }
 }
 
-/// Appends the samples of a chunk; `None` is one that is too large.
-fn append(span: i64, bytes: Option<&[u8]>, samples: &mut Samples) -> rusqlite::Result<()> {
-    let damaged = rusqlite::Error::IntegralValueOutOfRange(4, span);
-    if samples.transfers.len().max(samples.minutes.len()) > MAX_PAIR_SAMPLES {
-        return Err(damaged);
-    }
-    match bytes {
-        Some(bytes) => samples.append(span, bytes).map_err(|_| damaged),
-        None => Err(damaged),
-    }
+/// Appends the samples of a chunk later than the others; `None` is one that is too large. Returns
+/// whether older samples were dropped.
+fn append(span: i64, bytes: Option<&[u8]>, samples: &mut Samples) -> rusqlite::Result<bool> {
+    let damaged = || rusqlite::Error::IntegralValueOutOfRange(4, span);
+    samples.append(span, bytes.ok_or_else(damaged)?).map_err(|_| damaged())?;
+    let excess = |n: usize| if n > MAX_PAIR_SAMPLES { n / 2 } else { 0 };
+    let (transfers, minutes) = (excess(samples.transfers.len()), excess(samples.minutes.len()));
+    samples.transfers.drain(..transfers);
+    samples.minutes.drain(..minutes);
+    Ok(transfers + minutes > 0)
 }
 
 impl Chunks<'_> {
     /// Reads the chunks of a sender, if they are not too many.
     fn read_sender(&self, sender: i64, half_hours: &HalfHours, group: &mut Group) -> rusqlite::Result<()> {
         group.bytes.clear();
+        // Doubling would take up to three times as much.
+        group.bytes.reserve_exact(MAX_GROUP_BYTES);
         group.chunks.clear();
         group.is_whole = false;
         let mut statement = self.store.db.prepare_cached(&format!(
@@ -497,7 +500,8 @@ impl Chunks<'_> {
                 let Some(data) = row.get_ref(1)?.as_blob_or_null()? else {
                     return Err(rusqlite::Error::IntegralValueOutOfRange(4, *span));
                 };
-                if group.bytes.len() + data.len() > MAX_GROUP_BYTES {
+                if group.bytes.len() + data.len() > MAX_GROUP_BYTES || group.chunks.len() >= MAX_GROUP_CHUNKS
+                {
                     return Ok(());
                 }
                 let start = group.bytes.len();
@@ -510,13 +514,14 @@ impl Chunks<'_> {
         Ok(())
     }
 
-    /// Reads the samples of one direction.
+    /// Reads the samples of one direction. Returns whether older ones were dropped.
     fn append(
         &self,
         [sender, receiver]: [i64; 2],
         half_hours: &HalfHours,
         samples: &mut Samples,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<bool> {
+        let mut is_shortened = false;
         let mut statement = self.store.db.prepare_cached(&format!(
             "SELECT CASE WHEN length(data) <= {MAX_CHUNK_BYTES} THEN data END FROM chunk WHERE span = ? AND \
              sender = ? AND receiver = ?"
@@ -524,9 +529,9 @@ impl Chunks<'_> {
         for span in half_hours.keys() {
             let mut found = statement.query(params![span, sender, receiver])?;
             if let Some(row) = found.next()? {
-                append(*span, row.get_ref(0)?.as_blob_or_null()?, samples)?;
+                is_shortened |= append(*span, row.get_ref(0)?.as_blob_or_null()?, samples)?;
             }
         }
-        Ok(())
+        Ok(is_shortened)
     }
 }

@@ -105,6 +105,12 @@ impl Args {
         }
         let time = records.range();
         let summary = Summary::new(records).map_err(Failure::usage)?;
+        if summary.shortened_paths > 0 {
+            eprintln!(
+                "note: {} paths have too many records; the report has only the newest of them",
+                summary.shortened_paths
+            );
+        }
         let detected = newest_changes(&store, &summary, time.clone()).map_err(Failure::usage)?;
         let mut report = Report::from_summary(&summary, detected);
         if !self.format.no_simulation {
