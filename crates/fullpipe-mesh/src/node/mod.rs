@@ -49,6 +49,8 @@ const STACK_SIZE: usize = 256 << 10;
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(3600);
 /// Interval between updates of the store's chunks.
 const CHUNK_INTERVAL: Duration = Duration::from_secs(30);
+/// A store of expired records shrinks by this part of its rows in each hour.
+const DELETION_HOURS: u64 = 100;
 /// Maximum rows of each table that are deleted, or added to chunks, while the store is locked.
 const PIECE_ROWS: u32 = 5_000;
 /// Pause between two pieces.
@@ -421,7 +423,8 @@ impl Shared {
             if deleted_at.is_none_or(|at| now.steady.saturating_sub(at) >= UPKEEP_INTERVAL) {
                 deleted_at = Some(now.steady);
                 let oldest = now.wall_ms - i64::from(self.mesh.retention_days) * 86_400_000;
-                let most = self.rows_per_hour().saturating_mul(2);
+                let stored = lock(&self.store).store.largest_table_rows().unwrap_or(0);
+                let most = deletable_rows(self.rows_per_hour(), stored);
                 let piece = most.min(PIECE_ROWS);
                 self.in_pieces(most.div_ceil(piece), |store| Ok(store.delete_older_than(oldest, piece)? > 0));
             }
@@ -453,9 +456,38 @@ impl Shared {
     }
 }
 
+/// Rows of a table that are deleted in an hour, at most, so that a wrong clock does not delete
+/// everything at once: twice as many as the store gets, or more of a large store, whose mesh file had
+/// a longer retention or a shorter period before.
+fn deletable_rows(rows_per_hour: u32, stored: u64) -> u32 {
+    let share = u32::try_from(stored / DELETION_HOURS).unwrap_or(u32::MAX);
+    rows_per_hour.saturating_mul(2).max(share)
+}
+
 /// Whether an address belongs to this machine.
 pub fn is_local(address: &str) -> bool {
     let Ok(mut all) = (address, 0).to_socket_addrs() else { return false };
     // Only local addresses can be bound.
     all.any(|a| !a.ip().is_unspecified() && UdpSocket::bind(a).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_store_is_deleted_within_weeks_and_not_at_once() {
+        assert_eq!([0, 5000].map(|stored| deletable_rows(60, stored)), [120, 120]);
+        // A year of records, of which a week is to be kept.
+        let (rows_per_hour, week) = (60, 7 * 24 * 60);
+        let (mut stored, mut hours) = (52 * week, 0);
+        assert!(u64::from(deletable_rows(rows_per_hour, stored)) < stored / 50);
+        while stored > 2 * week {
+            stored += u64::from(rows_per_hour);
+            stored -= u64::from(deletable_rows(rows_per_hour, stored));
+            hours += 1;
+        }
+        assert!(hours < 4 * 7 * 24, "{hours} hours");
+        assert_eq!(deletable_rows(u32::MAX, u64::MAX), u32::MAX);
+    }
 }

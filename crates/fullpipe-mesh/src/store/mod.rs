@@ -364,6 +364,20 @@ impl Store {
         read().map_err(|e| self.failed(e))
     }
 
+    /// The number of rows of the largest table, at most: ids may have gaps.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn largest_table_rows(&self) -> Result<u64, StoreError> {
+        let count = |table| {
+            let query = format!("SELECT max(id) - min(id) + 1 FROM {}", table_name(table));
+            self.db.query_row(&query, [], |r| r.get::<_, Option<i64>>(0))
+        };
+        let counts = Table::ALL.map(count).into_iter().collect::<rusqlite::Result<Vec<_>>>();
+        let largest = counts.map_err(|e| self.failed(e))?.into_iter().flatten().max();
+        Ok(largest.unwrap_or(0).max(0) as u64)
+    }
+
     /// Deletes records older than `at_ms`, at most `most` of each table, so that a wrong clock
     /// cannot delete everything at once.
     ///
@@ -378,13 +392,15 @@ impl Store {
                     "DELETE FROM {name} WHERE id IN (SELECT id FROM {name} WHERE at_ms < ? ORDER BY \
                         at_ms LIMIT ?) RETURNING sender"
                 ))?;
-                let mut senders = statement.query(params![at_ms, most])?;
+                // On a full disk the statement fails at its end, and nothing is deleted.
+                let senders: Vec<i64> = statement
+                    .query_map(params![at_ms, most], |r| r.get(0))?
+                    .collect::<rusqlite::Result<_>>()?;
+                deleted += senders.len();
                 let mut counts = self.row_counts.borrow_mut();
-                while let Some(row) = senders.next()? {
-                    deleted += 1;
-                    let count = counts.get_mut(&table).and_then(|by_site| by_site.get_mut(&row.get(0).ok()?));
-                    if let Some(count) = count {
-                        *count = count.saturating_sub(1);
+                if let Some(by_site) = counts.get_mut(&table) {
+                    for sender in senders {
+                        by_site.entry(sender).and_modify(|count| *count = count.saturating_sub(1));
                     }
                 }
             }
