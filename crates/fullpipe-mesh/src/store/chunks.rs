@@ -5,7 +5,7 @@
 //! after that id itself, so its result does not depend on when the last update was.
 
 use super::rows::{read_row, select, table_name};
-use super::{Store, StoreError, names};
+use super::{IN_TIME_RANGE, Store, StoreError, names};
 use crate::chunk::{CHUNK_MS, MAX_CHUNK_BYTES, MinuteSample, Samples, TransferSample};
 use crate::message::{Row, Table};
 use rusqlite::{CachedStatement, OptionalExtension, Params, TransactionBehavior, params};
@@ -186,7 +186,7 @@ impl Store {
         self.read_samples(table, statement, params![after, most], key, into)
     }
 
-    /// Reads the rows of a time range.
+    /// Reads the rows of a time range, at most [`MAX_TAIL`].
     pub(super) fn read_between<K: Ord>(
         &self,
         table: Table,
@@ -194,9 +194,8 @@ impl Store {
         key: &dyn Fn(i64, i64, i64) -> K,
         into: &mut BTreeMap<K, Samples>,
     ) -> rusqlite::Result<()> {
-        let statement =
-            self.db.prepare_cached(&select(table, "at_ms >= ?1 AND at_ms < ?2 ORDER BY at_ms, id"))?;
-        self.read_samples(table, statement, params![time.start, time.end], key, into).map(drop)
+        let statement = self.db.prepare_cached(&select(table, IN_TIME_RANGE))?;
+        self.read_samples(table, statement, params![time.start, time.end, MAX_TAIL], key, into).map(drop)
     }
 
     fn read_samples<K: Ord>(

@@ -28,11 +28,15 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// File name of the database in its directory.
 pub const FILE: &str = "mesh.db";
+
+/// The condition and order of the rows of a time range, at most so many.
+const IN_TIME_RANGE: &str = "at_ms >= ?1 AND at_ms < ?2 ORDER BY at_ms, id LIMIT ?3";
 
 /// A store.
 #[derive(Debug)]
@@ -312,18 +316,10 @@ impl Store {
         insert(&self.db, row, &self.sites, &self.controllers).map_err(|e| self.failed(e))
     }
 
-    /// The earliest time within `time` from which on there are at most `most` transfers and at most
-    /// `most` minutes: a time range that can be analysed with bounded time and memory.
-    ///
-    /// # Errors
-    /// If the database fails.
-    pub fn bounded_start(&self, time: &Range<i64>, most: u32) -> Result<i64, StoreError> {
-        self.bounded(time, most).map_err(|e| self.failed(e))
-    }
-
+    /// The earliest time within `time` from which on each table has at most `most` rows.
     fn bounded(&self, time: &Range<i64>, most: u32) -> rusqlite::Result<i64> {
         let mut start = time.start;
-        for table in [Table::Transfers, Table::Minutes] {
+        for table in Table::ALL {
             let query = format!(
                 "SELECT at_ms FROM {} WHERE at_ms >= ? AND at_ms < ? ORDER BY at_ms DESC LIMIT 1 OFFSET ?",
                 table_name(table)
@@ -341,27 +337,52 @@ impl Store {
     /// # Errors
     /// If the database fails.
     pub fn history(&self, time: Range<i64>) -> Result<History, StoreError> {
-        let read = || -> rusqlite::Result<History> {
+        let read = || {
             // One transaction for a consistent snapshot.
-            let _transaction = self.db.unchecked_transaction()?;
-            let ((sites, site_ids), (controllers, controller_ids)) =
-                (names(&self.db, "site")?, names(&self.db, "controller")?);
-            let mut history = History { sites, controllers, period: self.period()?, ..History::default() };
-            for table in Table::ALL {
-                let condition = "at_ms >= ?1 AND at_ms < ?2 ORDER BY at_ms, id";
-                let mut statement = self.db.prepare(&select(table, condition))?;
-                let mut found = statement.query(params![time.start, time.end])?;
-                while let Some(row) = found.next()? {
-                    match read_row(table, row, &site_ids, &controller_ids)? {
-                        Row::Transfer(transfer) => history.transfers.push(transfer),
-                        Row::Minute(minute) => history.minutes.push(minute),
-                        Row::Route(route) => history.routes.push(route),
-                    }
-                }
-            }
-            Ok(history)
+            let _snapshot = self.db.unchecked_transaction()?;
+            self.read_history(time, i64::MAX)
         };
         read().map_err(|e| self.failed(e))
+    }
+
+    /// The records from the earliest time within `time` from which on each table has at most `most`,
+    /// and that time: a part that can be analysed with bounded time and memory.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn newest_history(&self, time: &Range<i64>, most: u32) -> Result<(History, i64), StoreError> {
+        let read = || {
+            let _snapshot = self.db.unchecked_transaction()?;
+            let from = self.bounded(time, most)?;
+            Ok((self.read_history(from..time.end, most.into())?, from))
+        };
+        read().map_err(|e| self.failed(e))
+    }
+
+    fn read_history(&self, time: Range<i64>, most: i64) -> rusqlite::Result<History> {
+        let ((sites, site_ids), (controllers, controller_ids)) =
+            (names(&self.db, "site")?, names(&self.db, "controller")?);
+        let mut history = History { sites, controllers, period: self.period()?, ..History::default() };
+        for table in Table::ALL {
+            let mut statement = self.db.prepare(&select(table, IN_TIME_RANGE))?;
+            let mut found = statement.query(params![time.start, time.end, most.min(self.max_rows()?)])?;
+            while let Some(row) = found.next()? {
+                match read_row(table, row, &site_ids, &controller_ids)? {
+                    Row::Transfer(transfer) => history.transfers.push(transfer),
+                    Row::Minute(minute) => history.minutes.push(minute),
+                    Row::Route(route) => history.routes.push(route),
+                }
+            }
+        }
+        Ok(history)
+    }
+
+    /// More rows than the file has room for. Pages of a crafted file may refer to each other in
+    /// circles, and have rows without end.
+    fn max_rows(&self) -> rusqlite::Result<i64> {
+        const MIN_ROW_BYTES: i64 = 8;
+        let ask = |name| self.db.pragma_query_value(None, name, |r| r.get::<_, i64>(0));
+        Ok(ask("page_count")?.saturating_mul(ask("page_size")?) / MIN_ROW_BYTES)
     }
 
     /// The number of rows of the largest table, at most: ids may have gaps.
@@ -432,9 +453,9 @@ fn failed(path: &Path, source: rusqlite::Error) -> StoreError {
 
 fn escaped(path: &Path) -> String {
     let mut uri = String::new();
-    for byte in path.to_string_lossy().bytes() {
+    for &byte in path.as_os_str().as_bytes() {
         match byte {
-            b'?' | b'#' | b'%' => drop(write!(uri, "%{byte:02x}")),
+            b'?' | b'#' | b'%' | 0x80.. => drop(write!(uri, "%{byte:02x}")),
             other => uri.push(char::from(other)),
         }
     }
@@ -488,12 +509,16 @@ mod tests {
         assert_eq!(read, rows());
         assert_eq!(store.history(60_000..120_000).unwrap().transfers.len(), 1);
         let all = i64::MIN..i64::MAX;
-        assert_eq!(store.bounded_start(&all, 100).unwrap(), i64::MIN);
+        assert_eq!(store.newest_history(&all, 100).unwrap().1, i64::MIN);
         for most in 0..4 {
-            let part = store.history(store.bounded_start(&all, most).unwrap()..i64::MAX).unwrap();
-            assert!(part.transfers.len() <= most as usize && part.minutes.len() <= most as usize);
+            let (part, from) = store.newest_history(&all, most).unwrap();
+            let rows = [part.transfers.len(), part.minutes.len(), part.routes.len()];
+            assert!(rows.iter().all(|n| *n <= most as usize), "{rows:?}");
             assert!(most < 2 || !part.transfers.is_empty());
+            assert!(part.transfers.iter().all(|transfer| transfer.at_ms >= from));
         }
+        let transfers = rows().iter().filter(|row| matches!(row, Row::Transfer(_))).count();
+        assert_eq!(store.largest_table_rows().unwrap(), transfers as u64);
         assert_eq!(written.integrity_error().unwrap(), None);
         // Site ids are stable when the mesh file changes their order.
         drop(written);
@@ -504,6 +529,11 @@ mod tests {
         other.add(&Row::Transfer(swapped)).unwrap();
         let last = other.history(i64::MIN..i64::MAX).unwrap().transfers.into_iter().find(|t| t.period == 99);
         assert_eq!(last.map(|t| (t.pair, t.controller)), Some((Pair { from: 1, to: 0 }, 1)));
+    }
+
+    #[test]
+    fn paths_are_escaped_in_uris() {
+        assert_eq!(escaped(Path::new("/mesh?/50%/\u{e9}")), "/mesh%3f/50%25/%c3%a9");
     }
 
     #[test]

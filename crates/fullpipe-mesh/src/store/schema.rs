@@ -1,9 +1,11 @@
 //! The schema of a store, and validation of files that may come from elsewhere.
 
 use super::{Store, StoreError};
+use crate::chunk::MAX_CHUNK_BYTES;
 use crate::file::is_plain;
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use std::path::Path;
 
 /// Schema version, in `PRAGMA user_version`.
@@ -13,6 +15,8 @@ pub(super) const SCHEMA_WITHOUT_CHUNKS: i64 = 1;
 /// Maximum names of sites and of controllers: 64 sites are in a mesh at a time, and former ones
 /// keep their names.
 pub(super) const MAX_NAMES: usize = 1024;
+/// Maximum bytes of a value or row: a chunk is the largest.
+const MAX_VALUE_BYTES: i32 = 2 * MAX_CHUNK_BYTES as i32;
 /// In `PRAGMA application_id`: "fpme".
 pub(super) const APPLICATION: i64 = 0x6670_6d65;
 
@@ -58,6 +62,8 @@ CREATE TABLE half_hour(
 impl Store {
     /// Verifies that the file is a store of a known version, and notes whether it has chunks.
     pub(super) fn verify_schema(&mut self) -> Result<(), StoreError> {
+        // From one snapshot: a writer may upgrade the store meanwhile.
+        let _snapshot = self.db.unchecked_transaction().map_err(|e| self.failed(e))?;
         let ask =
             |name| self.db.pragma_query_value(None, name, |r| r.get::<_, i64>(0)).map_err(|e| self.failed(e));
         let reason = match (ask("application_id")?, ask("user_version")?) {
@@ -150,8 +156,9 @@ pub(super) fn require_regular_file(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Disables triggers, views and other code in the file.
+/// Disables triggers, views and other code in the file, and limits the size of a value.
 pub(super) fn harden(db: &Connection) -> rusqlite::Result<()> {
+    db.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)?;
     let off = [
         DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
         DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
@@ -181,6 +188,7 @@ mod tests {
     use super::super::FILE;
     use super::super::tests::{filled, store};
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     #[test]
     fn files_that_are_not_stores_are_refused() {
@@ -197,6 +205,33 @@ mod tests {
         later.db.pragma_update(None, "user_version", 7).unwrap();
         drop(later);
         assert!(said(directory.path()).contains("version 7"));
+    }
+
+    #[test]
+    fn a_store_is_read_while_a_writer_upgrades_it() {
+        for _ in 0..150 {
+            let directory = tempfile::tempdir().unwrap();
+            let file = Connection::open(directory.path().join(FILE)).unwrap();
+            file.execute_batch(&format!(
+                "PRAGMA journal_mode = wal; PRAGMA application_id = {APPLICATION}; \
+                 PRAGMA user_version = {SCHEMA_WITHOUT_CHUNKS}; {TABLES}"
+            ))
+            .unwrap();
+            let is_upgraded = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        while !is_upgraded.load(Relaxed) {
+                            Store::read(directory.path()).unwrap();
+                        }
+                    });
+                }
+                let upgraded = scope.spawn(|| store(directory.path()));
+                let upgraded = upgraded.join();
+                is_upgraded.store(true, Relaxed);
+                upgraded.unwrap();
+            });
+        }
     }
 
     #[test]
@@ -227,6 +262,7 @@ mod tests {
             ("UPDATE transfer SET trouble = 99", "out of range"),
             ("UPDATE transfer SET receiver = 99", "out of range"),
             (hops, "out of range"),
+            ("UPDATE route SET hops = printf('%.*c', 3000000, ' ')", "too big"),
         ] {
             let error = made(with).unwrap_err().to_string();
             assert!(error.contains(said), "{with}: {error}");

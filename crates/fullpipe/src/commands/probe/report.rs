@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::print::{print, print_json, wrapped_to_stdout};
 use crate::runs::command_line;
 use fullpipe_mesh::analysis::changes;
+use fullpipe_mesh::expect::ESTIMATION_RECORDS;
 use fullpipe_mesh::record::Pair;
 use fullpipe_mesh::report::{DetectedChanges, Report, Summary, figure, page, terminal};
 use fullpipe_mesh::store::{Store, StoreError};
@@ -78,8 +79,6 @@ impl FormatOptions {
 pub const REPORT_RECORDS: u64 = 12_000_000;
 /// The newest transfers, and probe minutes, in which changes are looked for, which takes seconds.
 const DETECTION_RECORDS: u32 = 500_000;
-/// Completed transfers per controller, and probe minutes, from which a path is estimated.
-const ESTIMATION_RECORDS: usize = 240;
 
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
@@ -124,8 +123,8 @@ impl Args {
 
 /// The changes in the newest records of a time range.
 fn newest_changes(store: &Store, summary: &Summary, time: Range<i64>) -> Result<DetectedChanges, StoreError> {
-    let from = store.bounded_start(&time, DETECTION_RECORDS)?;
-    let history = store.history(from..time.end)?.with_names_of(&summary.head);
+    let (history, from) = store.newest_history(&time, DETECTION_RECORDS)?;
+    let history = history.with_names_of(&summary.head);
     Ok(DetectedChanges { changes: changes(&history), from_ms: (from > time.start).then_some(from) })
 }
 
