@@ -25,7 +25,10 @@ pub fn periods(history: &History) -> Vec<Period<'_>> {
     let long = period_ms(history);
     let mut all: BTreeMap<i64, Period<'_>> = BTreeMap::new();
     for transfer in &history.transfers {
-        all.entry(transfer.period).or_default().transfers.push(transfer);
+        // A member may number its transfers at will; each period takes time.
+        let at = transfer.at_ms.div_euclid(long);
+        let number = transfer.period.clamp(at.saturating_sub(1), at.saturating_add(1));
+        all.entry(number).or_default().transfers.push(transfer);
     }
     for minute in &history.minutes {
         all.entry(minute.at_ms.div_euclid(long)).or_default().minutes.push(minute);
@@ -71,14 +74,32 @@ mod tests {
         };
         let history = History {
             period: Span::from_secs(60),
-            transfers: vec![transfer(0, i64::MIN), transfer(1, 7), transfer(2, 7), transfer(3, i64::MAX)],
+            transfers: vec![transfer(0, 0), transfer(420_001, 7), transfer(480_002, 7)],
             ..History::default()
         };
         let periods = periods(&history);
         assert_eq!(
             periods.iter().map(|p| (p.number, p.transfers.len())).collect::<Vec<_>>(),
-            [(i64::MIN, 1), (7, 1), (i64::MAX, 1)]
+            [(0, 1), (7, 1)]
         );
-        assert_eq!(periods[1].transfers[0].at_ms, 2);
+        assert_eq!(periods[1].transfers[0].at_ms, 480_002);
+    }
+
+    #[test]
+    fn a_transfer_is_in_the_period_of_its_time_or_the_next() {
+        let transfer = |nth: i64| Transfer {
+            at_ms: 600_000 + nth % 60_000,
+            period: nth.wrapping_mul(i64::MAX / 50_000),
+            pair: Pair { from: 0, to: 1 },
+            controller: (nth % 7) as u16,
+            outcome: Outcome::Failed(TransferError::Broken),
+        };
+        let history = History {
+            period: Span::from_secs(60),
+            transfers: (0..100_000).map(transfer).collect(),
+            ..History::default()
+        };
+        let numbers: Vec<i64> = periods(&history).iter().map(|period| period.number).collect();
+        assert_eq!(numbers, [9, 11]);
     }
 }

@@ -36,6 +36,10 @@ const LOCATE_PERIODS: u64 = 6;
 /// was silent.
 const MAX_NUMBERS: usize = 1440;
 
+/// Maximum changes, and shifts of all of them, that are kept. A site that goes down has 500 shifts.
+const MAX_CHANGES: usize = 1000;
+const MAX_SHIFTS: usize = 100_000;
+
 /// A metric of a direction and the sign of its shift.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
@@ -62,8 +66,6 @@ pub struct Detector {
     slow_bps: f64,
     period: Span,
     tick: u64,
-    /// Periods observed, with the present one.
-    observed: u64,
     /// The numbers of the last periods.
     numbers: VecDeque<i64>,
     tracks: BTreeMap<Pair, Track>,
@@ -79,7 +81,6 @@ impl Detector {
             slow_bps: 0.0,
             period,
             tick: 0,
-            observed: 0,
             numbers: VecDeque::new(),
             tracks: BTreeMap::new(),
             open: BTreeMap::new(),
@@ -89,7 +90,6 @@ impl Detector {
 
     /// Processes the next period.
     pub fn observe(&mut self, period: &Period<'_>) {
-        self.observed += 1;
         self.numbers.push_back(period.number);
         if self.numbers.len() > MAX_NUMBERS {
             self.numbers.pop_front();
@@ -108,32 +108,48 @@ impl Detector {
                 self.locate(nth);
             }
         }
+        self.limit_changes();
         self.tick += 1;
     }
 
     /// The number of a tick; of one long past, the oldest number.
     fn number_of(&self, tick: u64) -> Option<i64> {
-        let newer = usize::try_from(self.observed.checked_sub(tick + 1)?).unwrap_or(usize::MAX);
+        let newer = usize::try_from(self.tick.checked_sub(tick)?).unwrap_or(usize::MAX);
         self.numbers.iter().rev().nth(newer).or(self.numbers.front()).copied()
     }
 
     /// Forgets changes that ended before the period with this number.
     pub fn forget(&mut self, before: i64) {
-        let is_old = |change: &TrackedChange| change.change.end.is_some_and(|end| end < before);
+        self.retain_changes(|change| change.change.end.is_none_or(|end| end >= before));
+    }
+
+    /// Forgets the older half of the changes that have ended, if there are too many: a member may
+    /// send records that change all the time.
+    fn limit_changes(&mut self) {
+        let shifts: usize = self.tracked.iter().map(|change| change.change.shifts.len()).sum();
+        if self.tracked.len() <= MAX_CHANGES && shifts <= MAX_SHIFTS {
+            return;
+        }
+        let mut older = self.tracked.len() / 2;
+        self.retain_changes(|_| {
+            older = older.saturating_sub(1);
+            older == 0
+        });
+    }
+
+    /// Keeps the changes with ongoing shifts, and others for which `is_kept`.
+    fn retain_changes(&mut self, mut is_kept: impl FnMut(&TrackedChange) -> bool) {
         let open: BTreeSet<usize> = self.open.values().map(|open| open.change).collect();
-        let mut places = Vec::with_capacity(self.tracked.len());
-        let mut next = 0;
-        for (nth, tracked) in self.tracked.iter().enumerate() {
-            places.push((!is_old(tracked) || open.contains(&nth)).then(|| {
-                next += 1;
-                next - 1
-            }));
-        }
-        let mut kept = places.iter();
-        self.tracked.retain(|_| kept.next().is_some_and(Option::is_some));
-        for open in self.open.values_mut() {
-            open.change = places.get(open.change).copied().flatten().unwrap_or(usize::MAX);
-        }
+        let (mut places, mut next) = (Vec::with_capacity(self.tracked.len()), 0);
+        let mut nth = 0;
+        self.tracked.retain(|change| {
+            let is_kept = is_kept(change) || open.contains(&nth);
+            places.push(next);
+            next += usize::from(is_kept);
+            nth += 1;
+            is_kept
+        });
+        self.open.values_mut().for_each(|open| open.change = places[open.change]);
     }
 
     /// The changes so far, by time, with their latest sizes.
@@ -161,4 +177,56 @@ pub fn changes(history: &History) -> Vec<Change> {
     let mut detector = Detector::new(history.controllers.len(), history.period);
     periods(history).iter().for_each(|period| detector.observe(period));
     detector.changes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Measurement, Outcome, Transfer, TransferError};
+
+    /// Transfers of 32 pairs that fail for four of sixteen periods, one pair after the other.
+    fn period(number: i64) -> History {
+        let transfer = |site: u16, controller: u16| {
+            let measured = Measurement {
+                bytes: 8_000_000,
+                duration: Span::from_secs(1),
+                delivery_rate: None,
+                rtt: Span::from_millis(40),
+                min_rtt: Span::from_millis(40),
+                segments: 5600,
+                retransmitted: 0,
+                receive_window_limited: 0.0,
+                send_buffer_limited: 0.0,
+                cpu: Span::ZERO,
+            };
+            let outcome = match (number + i64::from(site)) % 16 {
+                12.. if number >= 60 => Outcome::Failed(TransferError::Unreachable),
+                _ => Outcome::Done(Box::new(measured)),
+            };
+            let (at_ms, pair) = (number * 60_000, Pair { from: 2 * site, to: 2 * site + 1 });
+            Transfer { at_ms, period: number, pair, controller, outcome }
+        };
+        let transfers = (0..32).flat_map(|site| [transfer(site, 0), transfer(site, 1)]).collect();
+        History { transfers, ..History::default() }
+    }
+
+    #[test]
+    fn a_detector_keeps_the_newest_of_very_many_changes() {
+        let mut detector = Detector::new(2, Span::from_secs(60));
+        let (mut most, mut all) = (0, BTreeSet::new());
+        for number in 0..1000 {
+            let history = period(number);
+            detector.observe(&Period::whole(&history, number));
+            let changes = detector.changes();
+            most = most.max(changes.len());
+            assert!(detector.open.values().all(|open| detector.tracked[open.change].change.end.is_none()));
+            all.extend(changes.iter().map(|change| (change.begin, change.location)));
+        }
+        assert!(all.len() > MAX_CHANGES + 500, "{} changes", all.len());
+        assert!((MAX_CHANGES / 2..=MAX_CHANGES).contains(&most), "{most}");
+        let newest = detector.changes().last().map(|change| change.begin);
+        assert!(newest > Some(980), "{newest:?}");
+        detector.forget(990);
+        assert!(detector.changes().iter().all(|change| change.end.is_none_or(|end| end >= 990)));
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::signals::Signal;
 use super::track::SHARE_FLOOR;
-use super::{Detector, Key, LOCATE_PERIODS, MERGE_PERIODS, TrackedChange, touches};
+use super::{Detector, Key, LOCATE_PERIODS, MAX_SHIFTS, MERGE_PERIODS, TrackedChange, touches};
 use crate::analysis::change::{Change, Metric, Quantity, Shift};
 use crate::analysis::counts::Counts;
 use crate::analysis::series::Series;
@@ -58,6 +58,10 @@ impl Detector {
             .explaining(key)
             .or_else(|| self.neighbouring(key.pair, begin))
             .unwrap_or_else(|| self.new_change(key.pair, begin));
+        // The changes of a direction that varies all the time may have one that never ends.
+        if self.tracked[change].change.shifts.len() >= MAX_SHIFTS {
+            return;
+        }
         let shift = Shift {
             pair: key.pair,
             metric: key.metric,
