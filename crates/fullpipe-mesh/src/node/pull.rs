@@ -12,6 +12,7 @@ use crate::record::{ControllerId, Pair, SiteId, TransferError};
 use crate::store::{Imported, Source, Store, StoreError};
 use fullpipe_units::Span;
 use std::net::ToSocketAddrs;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 /// Timeout for one reply; pieces are small.
@@ -19,6 +20,7 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval between pushes to the collector.
 const SYNC_INTERVAL: Duration = Duration::from_secs(300);
 
+const DAY_MS: i64 = 86_400_000;
 /// Differences of clocks that are waited for.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
 
@@ -63,9 +65,10 @@ pub enum PullError {
 /// Limits for the records of one site. Authentication proves a member's identity, not its honesty.
 struct Bounds<'a> {
     mesh: &'a Mesh,
-    /// Milliseconds since 1970: one day in the future. Clocks may be wrong, but a record of next
-    /// year would stretch the report to a year.
-    latest_ms: i64,
+    /// Milliseconds since 1970: from one day before the retention to one day in the future. Clocks may
+    /// be wrong, but a record of next year would stretch the report to a year, and expired records
+    /// that a site pushes after each deletion would delay that of others.
+    time: RangeInclusive<i64>,
     transfers: u64,
     minutes: u64,
 }
@@ -80,7 +83,8 @@ impl Bounds<'_> {
         let limit = |kept: u64| kept.saturating_mul(2).saturating_add(1000);
         Bounds {
             mesh,
-            latest_ms: now_ms.saturating_add(86_400_000),
+            time: now_ms.saturating_sub((i64::from(mesh.retention_days) + 1) * DAY_MS)
+                ..=now_ms.saturating_add(DAY_MS),
             transfers: limit(periods.saturating_mul(others * mesh.controllers.len() as u64)),
             minutes: limit(u64::from(mesh.retention_days) * 1440 * others),
         }
@@ -145,15 +149,15 @@ impl Translation {
 pub struct PullSummary {
     /// Records of all tables.
     pub records: u64,
-    /// Records skipped because they are dated in the future.
-    pub later: u64,
+    /// Records skipped because they are dated in the future, or before the retention.
+    pub misdated: u64,
     /// Records skipped because the mesh file does not have their receiver, controller or size.
     pub unknown: u64,
 }
 
 /// Pulls new records of `site` into `store` on behalf of `own`, at `now_ms` (milliseconds since
-/// 1970). Records dated more than a day ahead are skipped, as are those that the mesh file does not
-/// have the names or size of.
+/// 1970). Records dated more than a day ahead, or a day before the retention, are skipped, as are
+/// those that the mesh file does not have the names or size of.
 ///
 /// # Errors
 /// [`PullError`] says why the pull is incomplete; received records are kept and the next pull
@@ -273,11 +277,11 @@ fn pull(
                 return Err(PullError::ForeignRecords);
             }
             after = *last;
-            let (given, mut later) = (rows.len() as u64, 0);
+            let (given, mut misdated) = (rows.len() as u64, 0);
             let mut kept = Vec::with_capacity(rows.len());
             for row in rows.into_iter().filter_map(|(_, row)| translation.row(row)) {
-                if row.pair().0 > bounds.latest_ms {
-                    later += 1;
+                if !bounds.time.contains(&row.pair().0) {
+                    misdated += 1;
                 } else if bounds.is_possible(&row) {
                     kept.push(row);
                 }
@@ -288,8 +292,8 @@ fn pull(
                 Ok(())
             })?;
             pulled.records += imported.stored;
-            pulled.later += later;
-            pulled.unknown += given - later - kept.len() as u64;
+            pulled.misdated += misdated;
+            pulled.unknown += given - misdated - kept.len() as u64;
             if imported.excess > 0 {
                 let _ = channel.send(&Message::End);
                 return Err(PullError::Excess { table, days: mesh.retention_days });

@@ -239,15 +239,16 @@ impl Store {
         })
     }
 
-    /// The time of the newest transfer or minute, milliseconds since 1970.
+    /// The time of the newest transfer or minute before `end_ms`, milliseconds since 1970.
     ///
     /// # Errors
     /// If the database fails.
-    pub fn newest_ms(&self) -> Result<Option<i64>, StoreError> {
-        let query = "SELECT (SELECT max(at_ms) FROM transfer), (SELECT max(at_ms) FROM minute)";
+    pub fn newest_ms(&self, end_ms: i64) -> Result<Option<i64>, StoreError> {
+        let query = "SELECT (SELECT max(at_ms) FROM transfer WHERE at_ms < ?1), \
+            (SELECT max(at_ms) FROM minute WHERE at_ms < ?1)";
         let newest = self
             .db
-            .query_row(query, [], |r| Ok(r.get::<_, Option<i64>>(0)?.max(r.get::<_, Option<i64>>(1)?)));
+            .query_row(query, [end_ms], |r| Ok(r.get::<_, Option<i64>>(0)?.max(r.get::<_, Option<i64>>(1)?)));
         newest.map_err(|e| self.failed(e))
     }
 

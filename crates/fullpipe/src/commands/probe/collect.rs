@@ -54,10 +54,11 @@ impl Args {
             match collected {
                 Ok(collected) => {
                     println!("{name}: {} new records", collected.records);
-                    if collected.later > 0 {
+                    if collected.misdated > 0 {
                         eprintln!(
-                            "warning: {name}: skipping {} records dated in the future; check its clock",
-                            collected.later
+                            "warning: {name}: skipping {} records dated in the future or before the \
+                             retention; check its clock",
+                            collected.misdated
                         );
                     }
                     if collected.unknown > 0 {

@@ -1,5 +1,6 @@
 //! `fullpipe probe report`: the results of a mesh.
 
+use super::run::{MAX_CLOCK_DIFFERENCE_MS, now_ms};
 use crate::failure::Failure;
 use crate::print::{print, print_json, wrapped_to_stdout};
 use crate::runs::command_line;
@@ -84,9 +85,14 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let outputs = self.format.open()?;
         let store = Store::read(&self.store).map_err(Failure::usage)?;
+        // A record of tomorrow must not displace those of today, unless there are no others.
+        let present = now_ms().saturating_add(MAX_CLOCK_DIFFERENCE_MS);
+        let (newest, end) = match store.newest_ms(present).map_err(Failure::usage)? {
+            Some(newest) => (Some(newest), present),
+            None => (store.newest_ms(i64::MAX).map_err(Failure::usage)?, i64::MAX),
+        };
         let (mut from, mut most) = (i64::MIN, REPORT_RECORDS);
         if let Some(last) = self.last {
-            let newest = store.newest_ms().map_err(Failure::usage)?;
             let span_ms = i64::try_from(last.as_nanos() / 1_000_000).unwrap_or(i64::MAX);
             (from, most) = (newest.unwrap_or(0).saturating_sub(span_ms), u64::MAX);
         }
@@ -110,7 +116,7 @@ impl Args {
                 summary.shortened_paths
             );
         }
-        let detected = newest_changes(&store, &summary, time.clone()).map_err(Failure::usage)?;
+        let detected = newest_changes(&store, &summary, time.start..end).map_err(Failure::usage)?;
         let mut report = Report::from_summary(&summary, detected);
         if !self.format.no_simulation {
             let rows = |pairs: &[Pair]| store.newest_records(&summary.head, pairs, &time, ESTIMATION_RECORDS);

@@ -109,8 +109,11 @@ impl Args {
     }
 }
 
+/// Records that are dated later than this after the present are not in the page.
+pub(super) const MAX_CLOCK_DIFFERENCE_MS: i64 = 600_000;
+
 /// The wall clock, milliseconds since 1970.
-fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_millis()).unwrap_or(i64::MAX)
 }
@@ -120,7 +123,7 @@ fn now_ms() -> i64 {
 fn last_day(store: &Path, mesh: &str, live: &LiveChanges) -> String {
     let now = now_ms();
     // Clocks differ; but a member's records of tomorrow must not displace those of today.
-    let day = now - 86_400_000..now.saturating_add(600_000);
+    let day = now - 86_400_000..now.saturating_add(MAX_CLOCK_DIFFERENCE_MS);
     let render = |store: Store| {
         let mut records = store.load_compact(day, REPORT_RECORDS)?;
         records.limit_names()?;
