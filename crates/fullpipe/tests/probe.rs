@@ -62,9 +62,11 @@ fn three_sites_exchange_transfers_and_keep_records() {
             assert!(minute.sent >= minute.arrived && minute.arrived >= minute.answered && minute.sent > 0);
         }
         assert!(history.minutes.iter().any(|m| m.answered > 0), "{:?}", history.minutes);
-        // The node that ends first aborts transfers from others.
+        // The node that ends first aborts transfers from others; on a busy machine, some have no slot.
         let lost = history.transfers.len() - done(&history);
-        let ended = failed(&history, TransferError::Broken) + failed(&history, TransferError::Refused);
+        let expected =
+            [TransferError::Broken, TransferError::Refused, TransferError::Busy, TransferError::TooSlow];
+        let ended: usize = expected.iter().map(|error| failed(&history, *error)).sum();
         assert_eq!(ended, lost, "{:?}", history.transfers);
         println!("{name}: {} transfers arrived, {lost} not", done(&history));
     }
@@ -86,25 +88,26 @@ fn files_exchanged_for_links_meanwhile_do_not_change_the_owner_of_the_links_targ
     std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     let directory = Directory::open(&folder.path().canonicalize().unwrap()).unwrap();
     let is_done = AtomicBool::new(false);
-    let exchanges = std::thread::scope(|scope| {
+    let owner = |path: &std::path::Path| std::fs::metadata(path).unwrap().uid();
+    let mut changes = 0;
+    std::thread::scope(|scope| {
         let exchanging = scope.spawn(|| {
-            (0..).find(|_| {
+            (0..3000).for_each(|_| {
                 std::fs::write(&next, "").unwrap();
                 std::fs::rename(&next, &budget).unwrap();
                 std::os::unix::fs::symlink(&secret, &next).unwrap();
                 std::fs::rename(&next, &budget).unwrap();
-                is_done.load(Ordering::Relaxed)
-            })
+            });
+            is_done.store(true, Ordering::Relaxed);
         });
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(600) {
+        while !is_done.load(Ordering::Relaxed) {
             directory.give_to(NOBODY.into(), NOBODY.into()).unwrap();
+            assert_eq!(owner(&secret), 0, "after {changes} changes");
+            changes += 1;
         }
-        is_done.store(true, Ordering::Relaxed);
-        exchanging.join().unwrap()
+        exchanging.join().unwrap();
     });
-    let owner = |path: &std::path::Path| std::fs::metadata(path).unwrap().uid();
-    assert_eq!(owner(&secret), 0, "after {exchanges:?} exchanges");
+    assert!(changes > 0);
     std::fs::remove_file(&budget).unwrap();
     std::fs::write(&budget, "").unwrap();
     directory.give_to(NOBODY.into(), NOBODY.into()).unwrap();
@@ -296,8 +299,9 @@ fn a_killed_node_loses_at_most_the_transfer_in_progress() {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        std::thread::sleep(Duration::from_millis(300 + random % 2200));
         let at = (random >> 20) as usize % names.len();
+        mesh.until(names[at], "new transfers", |h| h.transfers.len() > kept_before[at]);
+        std::thread::sleep(Duration::from_millis(random % 2000));
         nodes[at].signal(Signal::SIGKILL);
         nodes[at].child.wait().unwrap();
         mesh.whole(names[at]);
@@ -509,6 +513,22 @@ fn minutes_without_chunks(mesh: &Mesh, minutes: i64) {
     store.import(&source, Table::Minutes, &rows, 1, None).unwrap();
 }
 
+/// A site that sends records of tomorrow must not hide those of others.
+#[test]
+fn a_record_of_tomorrow_does_not_displace_those_of_today() {
+    let mesh = Mesh::new(&["lab", "sea"], "period = '1h'\nsize = '64k'");
+    minutes_without_chunks(&mesh, 100);
+    let mut store =
+        Store::open(&mesh.directory.path().join("lab"), ["lab", "sea"], ["cubic", "bbr"]).unwrap();
+    let tomorrow = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64 + 80_000_000;
+    let pair = Pair { from: 1, to: 0 };
+    let minute = Minute { at_ms: tomorrow, pair, sent: 60, arrived: 60, answered: 60, rtt: None };
+    store.add(&Row::Minute(minute)).unwrap();
+    let reported = mesh.run(&["report", &mesh.path("lab"), "--no-simulation", "--last", "1h"]);
+    let printed = String::from_utf8_lossy(&reported.stdout);
+    assert!(reported.status.success() && printed.contains("2 paths"), "{reported:?}");
+}
+
 /// The probes of lab in the chunks of its store and in its rows.
 fn counted(mesh: &Mesh) -> [usize; 2] {
     let store = Store::read(&mesh.directory.path().join("lab")).unwrap();
@@ -520,29 +540,34 @@ fn counted(mesh: &Mesh) -> [usize; 2] {
     [minutes, store.history(i64::MIN..i64::MAX).unwrap().minutes.len()]
 }
 
-/// A node that is asked to end while it makes chunks, looks for changes and renders a page: within
-/// two seconds on a quiet machine.
+/// A node that is asked to end while it makes chunks, looks for changes and renders a page does not
+/// finish the chunks first.
 #[test]
 fn a_node_that_makes_chunks_ends_at_once() {
+    const ROWS: u64 = 200_000;
     let mesh = Mesh::new(&["lab", "sea"], "period = '1h'\nsize = '64k'");
-    minutes_without_chunks(&mesh, 100_000);
+    minutes_without_chunks(&mesh, ROWS as i64);
     let lab = mesh.node_with("lab", "mesh.toml", &["--listen", "127.0.0.1:0"]);
     let log = lab.log();
     let address = log.split_once("metrics at http://").and_then(|(_, rest)| rest.split_once('/')).unwrap().0;
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let unchunked =
-        || Store::read(&mesh.directory.path().join("lab")).unwrap().count_unchunked_rows().unwrap();
+    let left = || Store::read(&mesh.directory.path().join("lab")).unwrap().count_unchunked_rows().unwrap();
     let began = Instant::now();
-    while unchunked() == 100_000 && began.elapsed() < TIMEOUT {
+    while left() >= ROWS && began.elapsed() < TIMEOUT {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let began = Instant::now();
-    lab.stop();
-    let took = began.elapsed();
-    println!("ended in {took:?} with {} rows to go", unchunked());
-    assert!(unchunked() > 0, "too few rows for this test");
-    assert!(took < Duration::from_secs(6), "{took:?}");
+    // Nothing happens between the count and the signal.
+    lab.signal(Signal::SIGSTOP);
+    let before = left();
+    lab.signal(Signal::SIGTERM);
+    lab.signal(Signal::SIGCONT);
+    lab.ended();
+    let after = left();
+    println!("ended {} rows later, with {after} to go", before.saturating_sub(after));
+    // Pieces have 5000 rows.
+    assert!(before < ROWS && before.saturating_sub(after) <= 4 * 5000, "{before} rows before, {after} after");
+    assert!(after > 0, "all chunks were made");
     mesh.whole("lab");
     assert_eq!(counted(&mesh)[0], counted(&mesh)[1]);
 }
@@ -550,11 +575,11 @@ fn a_node_that_makes_chunks_ends_at_once() {
 #[test]
 fn a_node_that_is_killed_while_it_makes_chunks_loses_nothing() {
     let mesh = Mesh::new(&["lab", "sea"], "period = '1h'\nsize = '64k'");
-    minutes_without_chunks(&mesh, 60_000);
+    minutes_without_chunks(&mesh, 100_000);
     let unchunked =
         || Store::read(&mesh.directory.path().join("lab")).unwrap().count_unchunked_rows().unwrap();
-    let (mut kills, mut before) = (0, 60_000);
-    while unchunked() > 0 && kills < 20 {
+    let (mut kills, mut before) = (0, 100_000);
+    while unchunked() > 0 && kills < 6 {
         let mut lab = mesh.node("lab");
         let began = Instant::now();
         while unchunked() >= before && began.elapsed() < TIMEOUT {
@@ -565,7 +590,7 @@ fn a_node_that_is_killed_while_it_makes_chunks_loses_nothing() {
         (kills, before) = (kills + 1, unchunked());
         mesh.whole("lab");
         let [chunks, rows] = counted(&mesh);
-        assert!(chunks == rows && rows >= 60_000, "{chunks} in chunks, {rows} rows");
+        assert!(chunks == rows && rows >= 100_000, "{chunks} in chunks, {rows} rows");
     }
     assert!(kills > 1, "a node made all chunks before it was killed");
     println!("{kills} nodes were killed, {} rows to go", unchunked());
@@ -590,8 +615,10 @@ fn excess_and_future_records_of_a_member_are_bounded() {
     };
     // One day of probes to two sites has 2880 minutes.
     craft(1, &mut (0..8000).map(|i| now / 60_000 * 60_000 + (i / 4 - 1500) * 60_000 + i % 4));
-    craft(2, &mut [now, now + 365 * 86_400_000, now + 1].into_iter());
-    let nodes = ["sea", "sky"].map(|name| mesh.node(name));
+    craft(2, &mut [now, now + 365 * 86_400_000, now - 3 * 86_400_000, now + 1].into_iter());
+    // A node keeps records for longer than the others.
+    mesh.write("long.toml", "period = '1h'\nsize = '64k'\nretention_days = 30");
+    let nodes = [mesh.node("sea"), mesh.node_with("sky", "long.toml", &[])];
     craft(0, &mut std::iter::empty());
     let (file, store, all) = (mesh.path("mesh.toml"), mesh.path("lab"), mesh.path("all"));
     let collected = mesh.run(&["collect", &file, "--site", "lab", "--store", &store, "--into", &all]);
@@ -602,13 +629,16 @@ fn excess_and_future_records_of_a_member_are_bounded() {
             .contains("sea: the site sent more minutes of probes than its node can have recorded in 1 days"),
         "{printed}"
     );
-    assert!(printed.contains("sky: skipping 1 records dated in the future"), "{printed}");
+    assert!(
+        printed.contains("sky: skipping 2 records dated in the future or before the retention"),
+        "{printed}"
+    );
     let history = mesh.history("all");
     let of = |name: &str| {
         history.minutes.iter().filter(|m| history.sites[usize::from(m.pair.from)] == name).count()
     };
     assert!((2880..=2 * 2880 + 1000).contains(&of("sea")), "{}", of("sea"));
-    assert!(of("sky") >= 2 && history.minutes.iter().all(|m| m.at_ms < now + 2 * 86_400_000));
+    assert!(of("sky") >= 2 && history.minutes.iter().all(|m| m.at_ms.abs_diff(now) <= 2 * 86_400_000));
     // Skipped records are not requested again.
     let again = mesh.run(&["collect", &file, "--site", "lab", "--store", &store, "--into", &all]);
     assert!(!String::from_utf8_lossy(&again.stderr).contains("dated in the future"), "{again:?}");

@@ -169,8 +169,13 @@ impl Node {
     }
 
     /// Shuts it down cleanly.
-    pub fn stop(mut self) -> String {
+    pub fn stop(self) -> String {
         self.signal(Signal::SIGTERM);
+        self.ended()
+    }
+
+    /// Waits until it has ended cleanly, after a signal.
+    pub fn ended(mut self) -> String {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
