@@ -6,12 +6,14 @@
 //! override them.
 
 mod assignment;
+mod containers;
 mod directories;
 mod modules;
 mod overrides;
 mod scripts;
 
 pub use assignment::{Assignment, Dialect, glob_matches, normalise, parse};
+pub use containers::{ContainerSysctl, container_sysctls};
 pub use modules::{ModuleEntry, modules_at_boot};
 
 use crate::host::View;

@@ -1,11 +1,13 @@
 //! Facts about a host without judgement: kernel, modules, scope, controllers.
 
 mod kernel;
+mod modprobe;
 mod scope;
 mod system;
 
 pub use fullpipe_kernel::facts::{Config, Version};
 pub use kernel::{ModuleIndex, NextKernel, Presence};
+pub use modprobe::Modprobe;
 pub use scope::Scope;
 pub use system::{Snippet, System};
 
@@ -39,8 +41,10 @@ pub struct Facts {
     pub modules: ModuleIndex,
     /// The kernel of the next boot, if it is not the running one.
     pub next_kernel: Option<NextKernel>,
-    /// Modules that cannot be loaded, with the reason.
-    pub blocked: BTreeMap<String, String>,
+    /// Rules for loading modules.
+    pub modprobe: Modprobe,
+    /// Modules on disk that cannot be loaded, or of which that is unknown.
+    exceptions: BTreeMap<String, Presence>,
     /// Queueing disciplines, or why they could not be read.
     pub qdiscs: Result<Vec<QdiscNode>, String>,
     /// Routes with a controller, or why they could not be read.
@@ -118,7 +122,7 @@ pub fn distribution(view: &dyn View, key: &str) -> Option<String> {
 
 /// The default kernel of the boot loader, if it is not the running one. A container or a namespace
 /// boots none.
-fn next_kernel(host: &dyn Host, identity: &Identity) -> Option<NextKernel> {
+fn next_kernel(host: &dyn Host, identity: &Identity, modprobe: &Modprobe) -> Option<NextKernel> {
     let scope = Scope::detect(host, identity);
     if !identity.running || scope.container.is_some() || !scope.initial_network || !scope.boots {
         return None;
@@ -127,7 +131,7 @@ fn next_kernel(host: &dyn Host, identity: &Identity) -> Option<NextKernel> {
     let kernels = installed::all(host);
     let default = loader.default_of(host, &kernels)?;
     let is_known = kernels.iter().any(|kernel| kernel.running && kernel.image.is_some());
-    (is_known && !default.running).then(|| NextKernel::read(host, &default.release))
+    (is_known && !default.running).then(|| NextKernel::read(host, &default.release, modprobe))
 }
 
 impl Facts {
@@ -147,6 +151,9 @@ impl Facts {
             text.split_ascii_whitespace().map(str::to_owned).collect()
         };
         let scope = Scope::detect(host, &identity);
+        let config = kernel::config(host, &release);
+        let modules = ModuleIndex::read(host, &release);
+        let modprobe = Modprobe::read(host, config.as_ref());
         Facts {
             version: Version::parse(&release),
             system: System::detect(host, &identity, &scope),
@@ -155,10 +162,11 @@ impl Facts {
             allowed: words("net.ipv4.tcp_allowed_congestion_control"),
             default: host.sysctl("net.ipv4.tcp_congestion_control"),
             default_qdisc: host.sysctl("net.core.default_qdisc"),
-            config: kernel::config(host, &release),
-            modules: ModuleIndex::read(host, &release),
-            next_kernel: next_kernel(host, &identity),
-            blocked: kernel::blocked_modules(host),
+            exceptions: modprobe.exceptions(host, &modules, config.as_ref()),
+            config,
+            modules,
+            next_kernel: next_kernel(host, &identity, &modprobe),
+            modprobe,
             qdiscs: host.qdiscs().map_err(|e| e.to_string()),
             routes: host.congestion_routes().map_err(|e| e.to_string()),
             sockets: host.sockets().map_err(|e| e.to_string()),
@@ -187,10 +195,7 @@ impl Facts {
             Presence::Unknown => self.configured(name, self.identity.running),
             found => found,
         };
-        match (found, self.blocked.get(&module)) {
-            (Presence::Loadable(_), Some(place)) => Presence::Missing(place.clone()),
-            (found, _) => found,
-        }
+        found.unless_loading(&self.exceptions, &module)
     }
 
     fn configured(&self, name: &str, listed: bool) -> Presence {
@@ -204,9 +209,9 @@ impl Facts {
         let is_module = || {
             self.modules.is_module(&module) || matches!(self.configured(name, false), Presence::Loadable(_))
         };
-        match (&self.next_kernel, self.blocked.get(&module)) {
+        match (&self.next_kernel, self.exceptions.get(&module)) {
             (Some(kernel), _) => kernel.controller(name),
-            (None, Some(place)) if is_module() => Presence::Missing(place.clone()),
+            (None, Some(exception)) if is_module() => exception.clone(),
             (None, _) => self.controller(name),
         }
     }
@@ -220,6 +225,22 @@ impl Facts {
             }
             None => format!("the next boot has no {name} ({from})"),
         })
+    }
+
+    /// The version of a registered BBR of the kernel, with the place and the value that report it:
+    /// a socket that uses it, or its module. Without either it is presumed by the name.
+    pub fn bbr_version(&self, view: &dyn View, name: &str) -> (String, Option<(String, String)>) {
+        let sockets = self.sockets.as_deref().unwrap_or_default();
+        let socket = sockets.iter().filter(|socket| socket.controller == name).find_map(|socket| socket.bbr);
+        if let Some(bbr) = socket {
+            let version = bbr.version.to_string();
+            return (format!("v{version}"), Some((format!("sock_diag BBRINFO of {name}"), version)));
+        }
+        let path = format!("/sys/module/tcp_{name}/version");
+        match view.text(&path) {
+            Some(version) => (format!("v{version}"), Some((path, version))),
+            None => (if name == "bbr3" { "v3" } else { "v1" }.to_owned(), None),
+        }
     }
 
     /// Whether this host forwards packets of others: a router, a bridge or NAT.
@@ -252,7 +273,8 @@ impl Facts {
         if ["pfifo", "bfifo", "pfifo_fast", "mq"].contains(&kind) {
             return Presence::Ready("part of every kernel".into());
         }
-        match self.modules.find(&format!("sch_{kind}")) {
+        let module = format!("sch_{kind}");
+        let found = match self.modules.find(&module) {
             Presence::Unknown if !DISCIPLINES.contains(&kind) => {
                 Presence::Missing("in no release of Linux".into())
             }
@@ -260,7 +282,8 @@ impl Facts {
                 kernel::configured(c, &format!("CONFIG_NET_SCH_{}", kind.to_uppercase()), false)
             }),
             found => found,
-        }
+        };
+        found.unless_loading(&self.exceptions, &module)
     }
 
     /// Whether the kernel of the next boot accepts a value for a key (with slashes). Unknown

@@ -8,7 +8,8 @@
 mod support;
 
 use fullpipe_host::boot::{self, Program};
-use fullpipe_host::host::Directory;
+use fullpipe_host::facts::{Facts, Presence};
+use fullpipe_host::host::{Directory, Model};
 use rand_core::{Rng, SeedableRng};
 use rand_pcg::Pcg64;
 use std::collections::BTreeMap;
@@ -460,4 +461,76 @@ fn fake_hosts_end_as_the_real_programs_leave_them() {
     }
     let apart = compare(root.path(), &names);
     println!("{} hosts agree; the first two readers differ from each other on {apart}", names.len());
+}
+
+/// Whether kmod's modprobe would load tcp_bbr under these rules.
+fn modprobe_loads(root: &Path, rules: &str) -> bool {
+    fs::write(root.join("etc/modprobe.d/rules.conf"), rules).unwrap();
+    let output = Command::new("/usr/sbin/modprobe")
+        .args(["--dry-run", "--verbose", "--set-version", "6.1.0", "--dirname"])
+        .arg(root)
+        .arg("--config")
+        .arg(root.join("etc/modprobe.d"))
+        .arg("tcp_bbr")
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .any(|line| line.starts_with("insmod ") && line.contains("tcp_bbr.ko"))
+}
+
+/// The rules for modules against kmod's modprobe, on a module that only it looks at.
+#[test]
+fn modprobe_rules_are_those_of_kmod() {
+    let missing = ["/usr/sbin/modprobe", "/usr/sbin/depmod"].into_iter().find(|p| !Path::new(p).exists());
+    if let Some(program) = missing {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{program} is not installed");
+        println!("SKIPPED: {program} is not installed");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let modules = root.path().join("lib/modules/6.1.0/kernel/net/ipv4");
+    fs::create_dir_all(&modules).unwrap();
+    fs::create_dir_all(root.path().join("etc/modprobe.d")).unwrap();
+    fs::create_dir_all(root.path().join("sys")).unwrap();
+    for module in ["tcp_bbr", "tcp_other"] {
+        let source = root.path().join("module.c");
+        fs::write(
+            &source,
+            "__attribute__((section(\".modinfo\"))) const char licence[] = \"license=GPL\";\n",
+        )
+        .unwrap();
+        let made = Command::new("cc")
+            .arg("-c")
+            .arg(&source)
+            .arg("-o")
+            .arg(modules.join(format!("{module}.ko")))
+            .status();
+        assert!(made.unwrap().success());
+    }
+    let made = Command::new("/usr/sbin/depmod").arg("--basedir").arg(root.path()).arg("6.1.0").status();
+    assert!(made.unwrap().success());
+    let rules = [
+        "",
+        "blacklist tcp_bbr",
+        "softdep tcp_bbr pre: missing",
+        "softdep tcp_bbr pre: tcp_other post: missing",
+        "install tcp_bbr /bin/false",
+        "install tcp-bbr /bin/true",
+        "install tcp_bbr \\\n/bin/false",
+        "#install tcp_bbr /bin/false",
+        "install tcp_other /bin/false",
+        "alias tcp_bbr off",
+        "alias tcp-bbr tcp_other",
+        "alias tcp_bbr tcp-bbr",
+        "alias bbr tcp_bbr",
+        "options tcp_bbr x=1",
+        "remove tcp_bbr /bin/false",
+        "  install   tcp_bbr\t/bin/false  ",
+    ];
+    for rule in rules {
+        let loads = modprobe_loads(root.path(), &format!("{rule}\n"));
+        let found = Facts::gather(&Model::new(Directory::new(root.path()))).controller("bbr");
+        assert_eq!(matches!(found, Presence::Loadable(_)), loads, "{rule:?}: {found:?}");
+    }
 }

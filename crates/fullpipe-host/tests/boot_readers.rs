@@ -334,6 +334,156 @@ fn a_module_that_modprobe_refuses_is_not_available() {
     assert!(outcome == Outcome::Failed && text.contains("module_blacklist="), "{text}");
 }
 
+/// The verdict on bbr, and the text that `plan` prints where it refuses.
+fn judged(rules: &dyn Fn(&Host)) -> (Verdict, String) {
+    let host = Host::new();
+    rules(&host);
+    let plan = plan::make(&host.model(), &Request::new("bbr"), "/usr/bin/fullpipe");
+    (host.finding("controller").unwrap().verdict, plan.map_or_else(|e| e.to_string(), |_| String::new()))
+}
+
+#[test]
+fn modprobe_rules_decide_whether_a_module_loads() {
+    let with = |text: &str| judged(&|host| host.write("etc/modprobe.d/rules.conf", text));
+    for text in ["alias tcp_bbr off\n", "alias tcp-bbr tcp_cubic\n", "install tcp_bbr \\\n /bin/false\n"] {
+        let (verdict, refused) = with(text);
+        assert!(verdict == Verdict::Fail && refused.contains("rules.conf:1"), "{text}: {refused}");
+    }
+    // A blacklist disables aliases only, and a soft dependency that fails prevents nothing.
+    for text in [
+        "blacklist tcp_bbr\n",
+        "softdep tcp_bbr pre: missing\n",
+        "alias bbr tcp_bbr\n",
+        "install tcp_bbr /sbin/modprobe --ignore-install tcp_bbr && logger loaded\n",
+        "# install tcp_bbr /bin/false\n",
+    ] {
+        assert_eq!(with(text), (Verdict::Ok, String::new()), "{text}");
+    }
+    let (verdict, _) = with("install tcp_bbr /usr/local/sbin/load-bbr\n");
+    assert_eq!(verdict, Verdict::Unknown, "a command of the administrator may or may not load it");
+}
+
+#[test]
+fn a_queueing_discipline_that_modprobe_refuses_is_not_planned() {
+    let host = Host::new();
+    assert!(host.plan().steps.iter().any(|step| step.change.wanted().contains("fq")));
+    host.write("etc/modprobe.d/hardening.conf", "install sch_fq /bin/false\n");
+    assert_eq!(host.finding("default").unwrap().verdict, Verdict::Warn, "bbr itself can be enabled");
+    let titles: Vec<String> = host
+        .plan()
+        .steps
+        .iter()
+        .map(|step| format!("{} {}", step.change.title(), step.change.wanted()))
+        .collect();
+    assert!(!titles.iter().any(|title| title.ends_with(" fq") || title.contains("sch_fq")), "{titles:?}");
+}
+
+#[test]
+fn a_listed_module_on_the_blacklist_is_not_loaded_early() {
+    let host = Host::new();
+    host.write("etc/modules-load.d/bbr.conf", "tcp_bbr\n");
+    host.sysctl("kernel.modules_disabled", "1");
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr");
+    assert_eq!(host.finding("module-at-boot").unwrap().verdict, Verdict::Ok);
+    host.write("etc/modprobe.d/blacklist.conf", "blacklist tcp_bbr\n");
+    let finding = host.finding("module-at-boot").unwrap();
+    let advice = finding.advice.clone().unwrap_or_default();
+    assert!(finding.verdict == Verdict::Warn && advice.contains("blacklist.conf:1"), "{finding:?}");
+}
+
+#[test]
+fn a_kernel_that_requires_signatures_refuses_unsigned_modules() {
+    const MODULE: &str = "lib/modules/6.1.0/kernel/net/ipv4/tcp_bbr.ko";
+    const SIGNED: &str = "ELF\n~Module signature appended~\n";
+    let lockdown =
+        |host: &Host| host.write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
+    let (verdict, refused) = judged(&|host| {
+        lockdown(host);
+        host.write(MODULE, "ELF");
+    });
+    assert!(verdict == Verdict::Fail && refused.contains("not signed"), "{refused}");
+    let (verdict, refused) = judged(&|host| {
+        host.write("sys/module/module/parameters/sig_enforce", "Y\n");
+        host.write(MODULE, "ELF");
+    });
+    assert!(verdict == Verdict::Fail && refused.contains("sig_enforce"), "{refused}");
+    let signed = judged(&|host| {
+        lockdown(host);
+        host.write(MODULE, SIGNED);
+    });
+    assert_eq!(signed, (Verdict::Ok, String::new()));
+    // A module that DKMS built is signed by a key that this kernel may or may not know.
+    let (verdict, _) = judged(&|host| {
+        lockdown(host);
+        host.write(
+            "lib/modules/6.1.0/modules.dep",
+            "updates/dkms/tcp_bbr.ko:\nkernel/net/sched/sch_fq.ko:\n",
+        );
+        host.write("lib/modules/6.1.0/updates/dkms/tcp_bbr.ko", SIGNED);
+    });
+    assert_eq!(verdict, Verdict::Unknown);
+}
+
+#[test]
+fn a_module_whose_compression_nothing_reads_is_not_available() {
+    let compressed = |host: &Host, extension: &str, features: &str| {
+        let list = format!("kernel/net/ipv4/tcp_bbr.ko{extension}:\nkernel/net/sched/sch_fq.ko:\n");
+        host.write("lib/modules/6.1.0/modules.dep", &list);
+        host.write("usr/sbin/modprobe", &format!("\u{7f}ELF\0kmod version 30\0{features}\0"));
+    };
+    let (verdict, refused) = judged(&|host| compressed(host, ".zst", "-ZSTD +XZ -ZLIB -EXPERIMENTAL"));
+    assert!(verdict == Verdict::Fail && refused.contains("without ZSTD"), "{refused}");
+    let (verdict, refused) = judged(&|host| compressed(host, ".gz", "+XZ -ZLIB"));
+    assert!(verdict == Verdict::Fail && refused.contains("without ZLIB"), "{refused}");
+    for (extension, features) in
+        [(".zst", "+ZSTD +XZ +ZLIB"), (".xz", "+XZ -ZLIB"), (".zst", "no features"), ("", "-XZ -ZLIB")]
+    {
+        let found = judged(&|host| compressed(host, extension, features));
+        assert_eq!(found, (Verdict::Ok, String::new()), "{extension} {features}");
+    }
+    let by_kernel = judged(&|host| {
+        compressed(host, ".zst", "-ZSTD +XZ -ZLIB");
+        host.write("boot/config-6.1.0", "CONFIG_TCP_CONG_BBR=m\nCONFIG_MODULE_DECOMPRESS=y\n");
+    });
+    assert_eq!(by_kernel, (Verdict::Ok, String::new()));
+}
+
+#[test]
+fn sysctls_of_containers_are_not_those_of_the_host() {
+    let host = Host::new();
+    host.apply().unwrap();
+    host.unit("web.service", &format!("ExecStart=/usr/bin/podman run --sysctl {CONTROLLER}=cubic web"));
+    host.unit("db.service", &format!("ExecStart=/usr/bin/docker run --sysctl={CONTROLLER}=cubic db"));
+    assert_eq!(host.next_boot().0, Outcome::Passed);
+    let finding = host.finding("containers").unwrap();
+    assert_eq!(finding.verdict, Verdict::Advice);
+    assert!(finding.state.contains("web.service:2") && finding.state.contains("db.service:2"), "{finding:?}");
+    // A container that calls sysctl in the host's network namespace changes the host.
+    host.unit(
+        "late.service",
+        &format!("ExecStart=/usr/bin/podman run --net host box sysctl -w {CONTROLLER}=cubic"),
+    );
+    assert_eq!(host.next_boot().0, Outcome::Failed);
+}
+
+#[test]
+fn containers_with_another_controller_are_found_in_their_files() {
+    let host = Host::new();
+    assert!(host.finding("containers").is_none());
+    host.write(
+        "etc/containers/systemd/web.container",
+        &format!("[Container]\nImage=web\nSysctl={CONTROLLER}=cubic\n"),
+    );
+    host.write("etc/containers/containers.conf", "[containers]\ndefault_sysctls = [\n  \"net.ipv4.ping_group_range=0 0\",\n  \"net.ipv4.tcp_congestion_control=reno\",\n]\n");
+    let finding = host.finding("containers").unwrap();
+    assert!(
+        finding.state.contains("web.container:3") && finding.state.contains("containers.conf:4"),
+        "{finding:?}"
+    );
+    host.write("etc/containers/systemd/web.container", &format!("[Container]\nSysctl={CONTROLLER}=bbr\n"));
+    assert!(!host.finding("containers").unwrap().state.contains("web.container"));
+}
+
 #[test]
 fn a_comment_behind_the_qdisc_makes_the_value_invalid() {
     let host = Host::new();
@@ -501,14 +651,14 @@ fn systems_with_another_way_to_a_kernel_are_named() {
     }
 }
 
-/// The snippets that plan prints on models of these systems are those of the how-to page.
+/// The snippets that plan prints on models of these systems are those of the how-to pages.
 #[test]
-fn printed_snippets_are_those_of_the_page() {
+fn printed_snippets_are_those_of_the_pages() {
     const COMMANDS: [&str; 5] = ["nixos-rebuild", "talosctl", "butane", "wsl", "kubectl"];
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/containers-and-routers.md");
-    let page = fs::read_to_string(page).unwrap();
-    let blocks: Vec<&str> = page.split("```\n").collect();
-    let printed = |host: &Host, name: &str| {
+    let pages = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to");
+    let printed = |host: &Host, name: &str, page: &str| {
+        let page = fs::read_to_string(format!("{pages}/{page}.md")).unwrap();
+        let blocks: Vec<&str> = page.split("```\n").collect();
         let notes = host.plan().notes;
         let note =
             notes.iter().find(|note| note.contains("add this to ")).unwrap_or_else(|| panic!("{name}"));
@@ -525,27 +675,31 @@ fn printed_snippets_are_those_of_the_page() {
     for system in ["nixos", "talos", "flatcar"] {
         let host = Host::new();
         host.write("etc/os-release", &format!("ID={system}\n"));
-        printed(&host, system);
+        printed(&host, system, "immutable-systems");
     }
+    let ostree = Host::new();
+    ostree.write("run/ostree-booted", "");
+    ostree.apply().unwrap();
+    assert_eq!(ostree.next_boot().0, Outcome::Passed, "/etc of an ostree system is writable");
     let unraid = Host::new();
     unraid.write("etc/unraid-version", "version=\"7.0\"\n");
-    printed(&unraid, "unraid");
+    printed(&unraid, "unraid", "immutable-systems");
     let wsl = Host::new();
     let release = "5.15.153.1-microsoft-standard-WSL2";
     wsl.kernel(release, &["tcp_bbr"], "");
     wsl.write(&format!("lib/modules/{release}/modules.dep"), "kernel/net/ipv4/tcp_bbr.ko:\n");
     wsl.write("proc/1/comm", "init\n");
-    printed(&wsl, "WSL2");
+    printed(&wsl, "WSL2", "wsl2");
     // A privileged pod with the host's network, and a container with its own.
     let node = Host::new().with_init("sleep");
     node.write("proc/1/environ", "KUBERNETES_SERVICE_HOST=10.0.0.1\0container=cri\0");
-    printed(&node, "pod");
+    printed(&node, "pod", "kubernetes-nodes");
     let container = Host::new().with_init("nginx");
     container.write(".dockerenv", "");
     fs::remove_file(container.root.path().join("proc/sys/net/ipv4/tcp_mem")).unwrap();
     container.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr");
     container.sysctl("net.ipv4.tcp_allowed_congestion_control", "reno cubic bbr");
-    printed(&container, "container");
+    printed(&container, "container", "containers");
 }
 
 #[test]

@@ -203,7 +203,7 @@ const UNITS: [&str; 4] =
 const MAX_UNITS: usize = 1024;
 
 /// The files at these paths, or in these directories.
-fn expand(view: &dyn View, paths: &[&str]) -> Vec<String> {
+pub(super) fn expand(view: &dyn View, paths: &[&str]) -> Vec<String> {
     let mut files = Vec::new();
     for path in paths {
         match view.list(path) {
@@ -297,7 +297,7 @@ fn read_commands(
 
 /// Files of the units that are enabled by a link in a `.wants` or `.requires` directory, with their
 /// drop-ins, without fullpipe's own.
-fn enabled_units(view: &dyn View) -> Vec<String> {
+pub(super) fn enabled_units(view: &dyn View) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for directory in UNITS {
         let wants = view.list(directory).unwrap_or_default().into_iter();

@@ -210,19 +210,25 @@ fn module(context: &Context) -> Option<Finding> {
         return None;
     }
     let disabled = context.host.sysctl("kernel.modules_disabled").as_deref() == Some("1");
-    let named = boot::modules_at_boot(context.host).into_iter().find(|m| m.module == name);
+    let listed = boot::modules_at_boot(context.host).into_iter().find(|m| m.module == name);
+    let skipped = context.facts.modprobe.skipped_at_boot(&name);
+    let named = listed.as_ref().filter(|_| skipped.is_none());
     let finding = |verdict, state: String| {
         Finding::new("module-at-boot", Group::Boot, verdict, state)
             .read(
                 "modules-load.d",
-                named.as_ref().map_or("not listed".to_owned(), |m| format!("{}:{}", m.file, m.line)),
+                match (&listed, skipped) {
+                    (None, _) => "not listed".to_owned(),
+                    (Some(m), None) => format!("{}:{}", m.file, m.line),
+                    (Some(m), Some(place)) => format!("{}:{}, skipped ({place})", m.file, m.line),
+                },
             )
             .why(
                 "setting the sysctl loads the module, unless module loading is disabled by then",
                 "modules-load.d(5); Linux tcp_cong.c, request_module",
             )
     };
-    Some(match (&named, disabled) {
+    Some(match (named, disabled) {
         (Some(m), _) => finding(Verdict::Ok, format!("{name} is loaded at boot ({})", m.file)),
         (None, true) => finding(
             Verdict::Warn,
@@ -237,7 +243,11 @@ fn module(context: &Context) -> Option<Finding> {
                     "list it in modules-load.d",
                     |change| matches!(change, Change::File { path, .. } if path == MODULES_FILE),
                 )
-                .unwrap_or_else(|| format!("list {name} in {MODULES_FILE}")),
+                .filter(|_| skipped.is_none())
+                .unwrap_or_else(|| match skipped {
+                    Some(place) => format!("remove {place}"),
+                    None => format!("list {name} in {MODULES_FILE}"),
+                }),
         ),
         (None, false) => finding(Verdict::Ok, format!("{name} is loaded when the sysctl is set")),
     })

@@ -117,25 +117,14 @@ fn bbr_version(context: &Context) -> Option<Finding> {
     let mut states = Vec::new();
     let mut read = Vec::new();
     for name in names() {
-        let path = format!("/sys/module/tcp_{name}/version");
-        let module = context.host.text(&path);
-        let socket = context.sockets().iter().filter(|s| s.controller == *name).find_map(|s| s.bbr);
-        let version = match (socket, &module) {
-            (Some(seen), _) => {
-                read.push((format!("sock_diag BBRINFO of {name}"), seen.version.to_string()));
-                format!("the kernel's {name} is v{}", seen.version)
-            }
-            (None, Some(version)) => {
-                read.push((path, version.clone()));
-                format!("the kernel's {name} is v{version}")
-            }
-            (None, None) => {
-                read.push((path, "absent".into()));
-                let version = if name == "bbr3" { "v3" } else { "v1" };
+        let (version, evidence) = context.facts.bbr_version(context.host, name);
+        states.push(match &evidence {
+            Some(_) => format!("the kernel's {name} is {version}"),
+            None => {
                 format!("the kernel's {name} is presumably {version}: no socket or module reports a version")
             }
-        };
-        states.push(version);
+        });
+        read.push(evidence.unwrap_or((format!("/sys/module/tcp_{name}/version"), "absent".into())));
     }
     // Kernels with both have v3 as a module of its own.
     let is_offered = !names().any(|name| name == "bbr3")

@@ -1,6 +1,7 @@
 //! The controllers of new and established connections.
 
 use super::{Context, Finding, Group, Verdict};
+use crate::boot;
 use crate::plan::Change;
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ pub(super) fn check(context: &Context, findings: &mut Vec<Finding>) {
     findings.push(default(context));
     findings.push(allowed(context));
     findings.extend(namespaces(context));
+    findings.extend(containers(context));
     findings.push(routes(context));
     findings.push(sockets(context));
 }
@@ -102,6 +104,32 @@ fn namespaces(context: &Context) -> Option<Finding> {
     } else {
         finding.advice("restart these containers, or set it inside each")
     })
+}
+
+/// Containers that are started with a controller of their own.
+fn containers(context: &Context) -> Option<Finding> {
+    const KEY: &str = "net.ipv4.tcp_congestion_control";
+    let wanted = &context.question.controller;
+    let set = boot::container_sysctls(context.host, KEY);
+    let differ: Vec<String> = set
+        .iter()
+        .filter(|sysctl| sysctl.value != *wanted)
+        .map(|sysctl| format!("{} ({})", sysctl.value, sysctl.place))
+        .collect();
+    if differ.is_empty() {
+        return None;
+    }
+    let state = format!("containers are started with another controller: {}", some(&differ));
+    Some(
+        Finding::new("containers", Group::Controller, Verdict::Advice, state)
+            .read("container files", format!("{KEY} in {} places", set.len()))
+            .why(
+                "--sysctl sets the controller of a container's network namespace, which then does not copy \
+                 the host's default",
+                "podman-run(1), podman-systemd.unit(5), containers.conf(5)",
+            )
+            .advice(format!("change these lines to {wanted}, or remove them, and restart the containers")),
+    )
 }
 
 /// The first few, and the number of others.

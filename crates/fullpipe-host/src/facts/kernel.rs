@@ -1,5 +1,6 @@
 //! Features of the kernel, by its configuration and modules.
 
+use super::Modprobe;
 use crate::host::View;
 use fullpipe_kernel::facts::Config;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,16 @@ pub enum Presence {
     Missing(String),
     /// Nothing readable tells.
     Unknown,
+}
+
+impl Presence {
+    /// Itself, or the exception for this module if it needs to be loaded.
+    pub(super) fn unless_loading(self, exceptions: &BTreeMap<String, Presence>, module: &str) -> Presence {
+        match self {
+            Presence::Loadable(_) => exceptions.get(module).cloned().unwrap_or(self),
+            found => found,
+        }
+    }
 }
 
 /// Reads the configuration of a kernel of this release.
@@ -33,50 +44,6 @@ pub(super) fn configured(config: &Config, name: &str, listed: bool) -> Presence 
     }
 }
 
-/// Modules that modprobe refuses to load, with the place that says so: `install NAME /bin/false` in
-/// modprobe.d(5)
-/// and `module_blacklist=` on the kernel command line. `blacklist` only disables aliases, and the
-/// kernel requests
-/// controllers by the module's name (tcp_cong.c).
-pub(super) fn blocked_modules(view: &dyn View) -> BTreeMap<String, String> {
-    const DIRECTORIES: [&str; 5] = [
-        "/etc/modprobe.d",
-        "/run/modprobe.d",
-        "/usr/local/lib/modprobe.d",
-        "/usr/lib/modprobe.d",
-        "/lib/modprobe.d",
-    ];
-    const REFUSALS: [&str; 6] =
-        ["/bin/false", "/usr/bin/false", "/bin/true", "/usr/bin/true", "false", "true"];
-    let mut files: BTreeMap<String, String> = BTreeMap::new();
-    for directory in DIRECTORIES {
-        for name in view.list(directory).unwrap_or_default().into_iter().filter(|n| n.ends_with(".conf")) {
-            let path = format!("{directory}/{name}");
-            files.entry(name).or_insert(path);
-        }
-    }
-    let mut blocked = BTreeMap::new();
-    for file in files.values() {
-        let text = view.content(file).unwrap_or_default();
-        for (number, line) in text.lines().enumerate() {
-            let words: Vec<&str> = line.split_ascii_whitespace().collect();
-            if let ["install", module, command, ..] = words[..]
-                && REFUSALS.contains(&command)
-            {
-                let place = format!("`install` in {file}:{}", number + 1);
-                blocked.entry(module.replace('-', "_")).or_insert(place);
-            }
-        }
-    }
-    let command_line = view.text("/proc/cmdline").unwrap_or_default();
-    let lists =
-        command_line.split_ascii_whitespace().filter_map(|word| word.strip_prefix("module_blacklist="));
-    for module in lists.flat_map(|list| list.split(',')) {
-        blocked.insert(module.replace('-', "_"), "module_blacklist= on the kernel command line".into());
-    }
-    blocked
-}
-
 /// The default kernel of the boot loader, if it is not the running one.
 #[derive(Clone, Debug)]
 pub struct NextKernel {
@@ -84,10 +51,11 @@ pub struct NextKernel {
     pub release: String,
     config: Option<Config>,
     modules: ModuleIndex,
+    exceptions: BTreeMap<String, Presence>,
 }
 
 impl NextKernel {
-    pub(super) fn read(view: &dyn View, release: &str) -> NextKernel {
+    pub(super) fn read(view: &dyn View, release: &str, modprobe: &Modprobe) -> NextKernel {
         // /proc/config.gz belongs to the running kernel.
         let paths = Config::paths(release);
         let config = paths
@@ -95,7 +63,8 @@ impl NextKernel {
             .filter(|path| !path.starts_with("/proc/"))
             .find_map(|path| Config::parse(path, &view.read(path).ok()?));
         let modules = ModuleIndex { loaded: BTreeSet::new(), ..ModuleIndex::read(view, release) };
-        NextKernel { release: release.to_owned(), config, modules }
+        let exceptions = modprobe.exceptions(view, &modules, config.as_ref());
+        NextKernel { release: release.to_owned(), config, modules, exceptions }
     }
 
     /// Whether it has a controller.
@@ -103,12 +72,14 @@ impl NextKernel {
         if name == "reno" {
             return Presence::Ready("part of every kernel".into());
         }
-        match self.modules.find(&format!("tcp_{name}")) {
+        let module = format!("tcp_{name}");
+        let found = match self.modules.find(&module) {
             Presence::Unknown => self.config.as_ref().map_or(Presence::Unknown, |config| {
                 configured(config, &format!("CONFIG_TCP_CONG_{}", name.to_uppercase()), false)
             }),
             found => found,
-        }
+        };
+        found.unless_loading(&self.exceptions, &module)
     }
 }
 
@@ -119,7 +90,8 @@ pub struct ModuleIndex {
     /// Only a list of files, without modules.dep and modules.builtin: OpenWrt.
     flat: bool,
     builtin: BTreeSet<String>,
-    on_disk: BTreeSet<String>,
+    /// The file of each, relative to the directory.
+    on_disk: BTreeMap<String, String>,
     loaded: BTreeSet<String>,
 }
 
@@ -133,13 +105,14 @@ impl ModuleIndex {
             .collect();
         let loaded = view.list("/sys/module").unwrap_or_default().into_iter().collect();
         if let Some(directory) = places.iter().find(|d| view.exists(&format!("{d}/modules.dep"))) {
-            let names = |file: &str| {
+            let modules = |file: &str| -> BTreeMap<String, String> {
                 let text = view.content(&format!("{directory}/{file}")).unwrap_or_default();
-                text.lines().filter_map(|l| module_name(l.split(':').next()?)).collect()
+                let paths = text.lines().filter_map(|line| line.split(':').next());
+                paths.filter_map(|path| Some((module_name(path)?, path.trim().to_owned()))).collect()
             };
             return ModuleIndex {
-                builtin: names("modules.builtin"),
-                on_disk: names("modules.dep"),
+                builtin: modules("modules.builtin").into_keys().collect(),
+                on_disk: modules("modules.dep"),
                 loaded,
                 directory: Some(directory.clone()),
                 flat: false,
@@ -147,7 +120,8 @@ impl ModuleIndex {
         }
         for directory in places {
             let names = view.list(&directory).unwrap_or_default();
-            let on_disk: BTreeSet<String> = names.iter().filter_map(|name| module_name(name)).collect();
+            let on_disk: BTreeMap<String, String> =
+                names.into_iter().filter_map(|name| Some((module_name(&name)?, name))).collect();
             if !on_disk.is_empty() {
                 return ModuleIndex {
                     on_disk,
@@ -169,8 +143,8 @@ impl ModuleIndex {
         match &self.directory {
             None => Presence::Unknown,
             Some(d) if self.builtin.contains(name) => Presence::Ready(format!("{d}/modules.builtin")),
-            Some(d) if self.on_disk.contains(name) && self.flat => Presence::Loadable(d.clone()),
-            Some(d) if self.on_disk.contains(name) => Presence::Loadable(format!("{d}/modules.dep")),
+            Some(d) if self.on_disk.contains_key(name) && self.flat => Presence::Loadable(d.clone()),
+            Some(d) if self.on_disk.contains_key(name) => Presence::Loadable(format!("{d}/modules.dep")),
             Some(_) if self.flat => Presence::Unknown,
             Some(d) => Presence::Missing(format!("{d}/modules.dep")),
         }
@@ -181,9 +155,20 @@ impl ModuleIndex {
         ModuleIndex { loaded: BTreeSet::new(), ..self.clone() }.find(name)
     }
 
+    /// The modules that are files.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.on_disk.keys().filter(|name| !self.builtin.contains(*name))
+    }
+
+    /// The file of a module that is not built in.
+    pub(super) fn path(&self, name: &str) -> Option<String> {
+        let (directory, path) = (self.directory.as_ref()?, self.on_disk.get(name)?);
+        Some(if path.starts_with('/') { path.clone() } else { format!("{directory}/{path}") })
+    }
+
     /// Whether the module is a file (and not built in).
     pub fn is_module(&self, name: &str) -> bool {
-        self.on_disk.contains(name) && !self.builtin.contains(name)
+        self.on_disk.contains_key(name) && !self.builtin.contains(name)
     }
 }
 

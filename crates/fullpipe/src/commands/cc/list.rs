@@ -7,6 +7,8 @@ use crate::runs::print_hanging;
 use fullpipe_ebpf::features::Feature;
 use fullpipe_ebpf::kernel::{self, Kernel};
 use fullpipe_ebpf::{Controller, Error, lifecycle, loader, pins};
+use fullpipe_host::facts::Facts;
+use fullpipe_host::host::Machine;
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -101,11 +103,22 @@ pub fn run(json: bool) -> Result<(), Failure> {
             }
         })
         .collect();
+    let host = Machine::new();
+    let facts = Facts::gather(&host);
+    // The same name is v1 in Linux and v3 in kernels built from Google's branch.
+    let version_of = |name: &str| match facts.bbr_version(&host, name) {
+        _ if !name.starts_with("bbr") => None,
+        (version, Some(_)) => Some(version),
+        (version, None) => Some(format!("{version}, presumably")),
+    };
     for name in available.iter().filter(|name| !Controller::ALL.iter().any(|ours| ours.name() == *name)) {
         let (state, about) = match loaded.iter().find(|(pinned, _)| pinned == name) {
             Some((_, Some(controller))) => (State::Loaded, about(name, *controller)),
             Some((_, None)) => (State::Loaded, "loaded by another version of fullpipe".to_owned()),
-            None if pins_readable => (State::Available, "part of the kernel".to_owned()),
+            None if pins_readable => {
+                let version = version_of(name).map_or_else(String::new, |version| format!(": BBR {version}"));
+                (State::Available, format!("part of the kernel{version}"))
+            }
             None => (State::Available, "part of the kernel, or loaded by root under another name".to_owned()),
         };
         rows.push(Row { name: name.clone(), state, loadable: None, about, missing: None });
