@@ -66,9 +66,12 @@ pub struct SocketSample {
     pub rcv_ooopack: Option<u64>,
     /// BBR's bandwidth estimate, bytes per second.
     pub bbr_bw: Option<u64>,
-    /// BBR's state, inferred from its gains.
+    /// BBR's state: as v3 reports it, or inferred from the gains of v1.
     #[serde(default)]
     pub bbr_mode: Option<String>,
+    /// BBR's version.
+    #[serde(default)]
+    pub bbr_version: Option<u8>,
 }
 
 impl SocketSample {
@@ -92,7 +95,8 @@ impl SocketSample {
     fn with_cc_info(mut self, cc_info: Option<&CcInfo>) -> SocketSample {
         if let Some(CcInfo::Bbr(bbr)) = cc_info {
             self.bbr_bw = Some(bbr.bw.as_bytes_per_sec());
-            self.bbr_mode = bbr.mode().map(|mode| format!("{mode:?}"));
+            self.bbr_mode = bbr.state().map(str::to_owned);
+            self.bbr_version = Some(bbr.version());
         }
         self
     }
@@ -126,6 +130,7 @@ impl SocketSample {
             rcv_ooopack: info.rcv_ooopack.map(u64::from),
             bbr_bw: None,
             bbr_mode: None,
+            bbr_version: None,
         }
     }
 
@@ -155,6 +160,16 @@ impl SocketSample {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bbr_v3_is_named_with_its_own_states() {
+        let mut bytes = [0; 52];
+        (bytes[36], bytes[37], bytes[39]) = (2, 4, 3);
+        let sample = SocketSample::default().with_cc_info(CcInfo::decode("bbr", &bytes).as_ref());
+        assert_eq!((sample.bbr_mode.as_deref(), sample.bbr_version), (Some("ProbeBW_UP"), Some(3)));
+        let sample = SocketSample::default().with_cc_info(CcInfo::decode("bbr", &bytes[..20]).as_ref());
+        assert_eq!(sample.bbr_version, Some(1));
+    }
 
     #[test]
     fn text_of_a_peer_is_kept_short() {

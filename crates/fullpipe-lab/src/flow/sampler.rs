@@ -8,7 +8,7 @@ use fullpipe_experiment::recording::{
     Distributions, Event, EventKind, FlowRecording, FlowRow, Series, StateChange, Summary, per_second,
 };
 use fullpipe_experiment::scenario::App;
-use fullpipe_kernel::tcp_info::{BbrMode, CaState, CcInfo, TcpInfo};
+use fullpipe_kernel::tcp_info::{CaState, CcInfo, TcpInfo};
 use fullpipe_units::{Rate, Span, Time};
 
 /// The kernel's time statistics of a connection (Linux `tcp_chrono`), in seconds since its start:
@@ -278,22 +278,18 @@ impl Sampler {
 fn controller_state(info: &TcpInfo, cc: &CcInfo) -> Option<ControllerState> {
     let CcInfo::Bbr(bbr) = cc else { return None };
     // Until the first acknowledgement of data (the SYN counts as one byte) the gains are meaningless.
-    let state = if info.bytes_acked.is_some_and(|b| b <= 1) {
-        Some("Startup")
-    } else {
-        bbr.mode().map(|mode| match mode {
-            BbrMode::Startup => "Startup",
-            BbrMode::Drain => "Drain",
-            BbrMode::ProbeBw => "ProbeBW",
-            BbrMode::ProbeRtt => "ProbeRTT",
-        })
-    };
+    let is_new = info.bytes_acked.is_some_and(|bytes| bytes <= 1);
+    let bytes = |segments: u32| u64::from(segments) * u64::from(info.snd_mss);
     Some(ControllerState {
-        state,
+        state: if is_new { Some("Startup") } else { bbr.state() },
         bw: Some(bbr.bw),
+        max_bw: bbr.v3.map(|v3| v3.bw_hi),
+        bw_shortterm: bbr.v3.and_then(|v3| v3.bw_lo),
         min_rtt: Some(bbr.min_rtt),
         pacing_gain: Some(bbr.pacing_gain.as_f64()),
         cwnd_gain: Some(bbr.cwnd_gain.as_f64()),
+        inflight_longterm: bbr.v3.and_then(|v3| v3.inflight_hi).map(bytes),
+        inflight_shortterm: bbr.v3.and_then(|v3| v3.inflight_lo).map(bytes),
         ..ControllerState::default()
     })
 }
@@ -302,4 +298,39 @@ fn controller_state(info: &TcpInfo, cc: &CcInfo) -> Option<ControllerState> {
 fn state_of(info: &TcpInfo, controller_state: Option<&ControllerState>) -> Option<&'static str> {
     let slow_start = if info.in_slow_start() { "SlowStart" } else { "CongestionAvoidance" };
     controller_state.map_or(Some(slow_start), |controller_state| controller_state.state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `tcp_bbr_info` of Google's v3 in ProbeBW_CRUISE, with every bound.
+    #[test]
+    fn bounds_of_the_kernels_v3_are_recorded_as_those_of_fp_bbr3() {
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let mut bytes = words(&[1_250_000, 0, 40_000, 256, 576, 2_500_000, 0, 1_000_000, 0]);
+        bytes.extend([2, 6, 0, 3]);
+        bytes.extend(words(&[50, 90, 7]));
+        let info = TcpInfo::decode(&[1; 280]).unwrap();
+        let cc = CcInfo::decode("bbr", &bytes).unwrap();
+        let found = controller_state(&info, &cc).unwrap();
+        let mss = u64::from(info.snd_mss);
+        assert_eq!(
+            found,
+            ControllerState {
+                state: Some("ProbeBW_CRUISE"),
+                bw: Some(Rate::from_bytes_per_sec(1_250_000)),
+                max_bw: Some(Rate::from_bytes_per_sec(2_500_000)),
+                bw_shortterm: Some(Rate::from_bytes_per_sec(1_000_000)),
+                min_rtt: Some(Span::from_millis(40)),
+                pacing_gain: Some(1.0),
+                cwnd_gain: Some(2.25),
+                inflight_longterm: Some(90 * mss),
+                inflight_shortterm: Some(50 * mss),
+                rounds: None,
+            }
+        );
+        let v1 = controller_state(&info, &CcInfo::decode("bbr", &bytes[..20]).unwrap()).unwrap();
+        assert_eq!((v1.max_bw, v1.inflight_longterm), (None, None));
+    }
 }
