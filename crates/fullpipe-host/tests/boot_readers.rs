@@ -474,7 +474,12 @@ fn containers_with_another_controller_are_found_in_their_files() {
         "etc/containers/systemd/web.container",
         &format!("[Container]\nImage=web\nSysctl={CONTROLLER}=cubic\n"),
     );
-    host.write("etc/containers/containers.conf", "[containers]\ndefault_sysctls = [\n  \"net.ipv4.ping_group_range=0 0\",\n  \"net.ipv4.tcp_congestion_control=reno\",\n]\n");
+    let defaults = ["net.ipv4.ping_group_range=0 0", "net.ipv4.tcp_congestion_control=reno"];
+    let defaults = defaults.map(|default| format!("  {default:?},\n")).concat();
+    host.write(
+        "etc/containers/containers.conf",
+        &format!("[containers]\ndefault_sysctls = [\n{defaults}]\n"),
+    );
     let finding = host.finding("containers").unwrap();
     assert!(
         finding.state.contains("web.container:3") && finding.state.contains("containers.conf:4"),
