@@ -881,6 +881,14 @@ fn the_end_of_a_trial_keeps_an_edited_entry_and_does_not_boot_it() {
     assert!(exceptions.len() == 1 && exceptions[0].contains(custom), "{exceptions:?}");
     assert_eq!(fake.content(custom).unwrap(), edited);
     assert_eq!(boot(&fake, &clock), OLD);
+    // A second entry of that name would not be booted.
+    let before = snapshot(&fake);
+    let error = trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap_err();
+    assert!(error.text().contains(custom) && error.text().contains("of an earlier trial"), "{error}");
+    assert_same(&snapshot(&fake), &before, "a refusal");
+    remove(&fake, custom);
+    trial_boot::arm(&host, &store(), &attempt(NEW)).unwrap();
+    assert_eq!(boot(&fake, &clock), NEW);
 }
 
 #[test]

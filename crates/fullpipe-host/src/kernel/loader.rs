@@ -387,6 +387,18 @@ impl Loader {
         let image = kernel.image.as_deref().ok_or_else(none)?;
         let added = |path: &str, text: &str| -> Result<(FileState, FileState)> {
             let before = state_of(host, path)?;
+            // Another file of one entry is replaced as a whole, and of equal names the first is booted.
+            let is_taken = match self.read {
+                Menu::Entries(_) => before != FileState::Absent,
+                Menu::Grub(_) | Menu::Extlinux(_) => before.text().contains(grub::TRIAL),
+            };
+            if is_taken {
+                return Err(Error::check(format_args!(
+                    "{path} still has the entry {} of an earlier trial, which would be booted instead of \
+                     this one: remove that entry, then try again",
+                    grub::TRIAL
+                )));
+            }
             let after = match &before {
                 FileState::File { content, .. } => {
                     before.with_content([&content[..], text.as_bytes()].concat())
