@@ -605,6 +605,21 @@ fn rpm_simulated(said: &str) -> Simulated {
             continue;
         }
         words.extend(line.split_ascii_whitespace());
+        let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+        // A package that the one above replaces is removed. dnf 4 has `replacing NAME.ARCHITECTURE VERSION`,
+        // dnf 5 a row of its own.
+        if let ["replacing", replaced, rest @ ..] = &words[..] {
+            let name = match rest {
+                [version] if is_number(version) => {
+                    replaced.rsplit_once('.').map_or(*replaced, |(name, _)| name)
+                }
+                _ if rest.len() < 5 => continue,
+                _ => replaced,
+            };
+            simulated.removed.push(name.to_owned());
+            words.clear();
+            continue;
+        }
         if words.len() < 6 {
             continue;
         }
@@ -613,7 +628,6 @@ fn rpm_simulated(said: &str) -> Simulated {
         let [name, _, version, _, size, _] = row[..] else { continue };
         // dnf 5 has every epoch, and rpm's queries have none.
         let version = version.rsplit_once(':').map_or(version, |(_, version)| version);
-        let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
         if !is_number(version) || !is_number(size) {
             continue;
         }
@@ -774,6 +788,18 @@ mod tests {
             narrow.installed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
             ["kernel-ml-modules-extra-6.12.118-1.el9.elrepo", "kernel-ml-6.12.118-1.el9.elrepo", "gcc"]
         );
+        assert_eq!(narrow.removed, ["kernel-core"]);
+        let dnf4 = rpm_simulated(
+            "Dependencies resolved.\n======\n Package  Architecture  Version  Repository  Size\n\
+             ======\nInstalling:\n kernel-ml  x86_64  6.12.118-1.el9.elrepo  elrepo-kernel  120 k\n     \
+             replacing  kernel-tools.x86_64 5.14.0-1.el9\n     replacing  kernel-libs.noarch 1:5.14.0-1.el9\n \
+             gcc  x86_64  11.4-1  base  9 M\n\nTransaction Summary\n",
+        );
+        assert_eq!(
+            dnf4.installed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+            ["kernel-ml-6.12.118-1.el9.elrepo", "gcc"]
+        );
+        assert_eq!(dnf4.removed, ["kernel-tools", "kernel-libs"]);
     }
 
     #[test]
