@@ -295,7 +295,8 @@ impl Store {
         Ok(journal)
     }
 
-    fn read(&self, files: &dyn Files) -> Result<Option<Journal>> {
+    /// As [`Store::load`], with every step of the file.
+    pub(crate) fn read(&self, files: &dyn Files) -> Result<Option<Journal>> {
         let Some(bytes) = self.read_state(files, JOURNAL)? else { return Ok(None) };
         decode(&bytes).map(Some).map_err(|e| {
             Error::check(format_args!(

@@ -195,7 +195,7 @@ fn refuse_if_changed(
     options: &revert::Options,
     command: &str,
 ) -> Result<()> {
-    if *options != revert::Options::default() {
+    if !options.refuses() {
         return Ok(());
     }
     let Some(journal) = store.load(host)? else { return Ok(()) };

@@ -30,6 +30,11 @@ impl Options {
         Options { keep_files: true, ..Options::default() }
     }
 
+    /// Whether a setting that was changed since is an error.
+    pub(crate) fn refuses(&self) -> bool {
+        !self.force && !self.keep_changed && !self.keep_files
+    }
+
     fn keeps(&self, change: &Change) -> bool {
         self.keep_changed || self.keep_files && !change.is_live()
     }
@@ -71,6 +76,11 @@ pub(crate) struct Changed<'a> {
 }
 
 impl Changed<'_> {
+    /// Whether its step was not begun.
+    pub fn is_pending(&self) -> bool {
+        self.is_pending
+    }
+
     /// Lists all of them, each with the applied and the current value.
     pub fn describe(all: &[Changed<'_>]) -> String {
         let one = |changed: &Changed<'_>| {
@@ -122,8 +132,13 @@ pub fn revert(host: &dyn Host, store: &Store, options: &Options) -> Result<Optio
 /// # Errors
 /// As [`revert`].
 pub(crate) fn roll_back(host: &dyn Host, store: &Store, selection: Selection<'_>) -> Result<Reverted> {
-    // The journal states which steps were begun.
-    match store.load(host)? {
+    // The journal states which steps were begun. `load` leaves out steps that have become void since, so
+    // that the numbers of the others change.
+    let journal = match selection {
+        Selection::Latest(_) => store.read(host)?,
+        _ => store.load(host)?,
+    };
+    match journal {
         Some(journal) => undo(host, store, &journal, selection, &Options::automatic()),
         None => Ok(Reverted::default()),
     }
@@ -146,6 +161,9 @@ pub(crate) fn revert_selection(
         Some(journal) => {
             if selection == Selection::All {
                 kernel::refuse_running(host, &journal)?;
+                if options.refuses() {
+                    refuse_if_changed(host, &journal, selection, "revert")?;
+                }
                 kernel::Trial::forget(host, store)
                     .map_err(|e| Error::io("cannot remove the record of the kernel trial", &e))?;
             }
@@ -175,7 +193,7 @@ pub(crate) fn undo(
     options: &Options,
 ) -> Result<Reverted> {
     let plan = &journal.plan;
-    if !options.force && !options.keep_changed && !options.keep_files {
+    if options.refuses() {
         refuse_if_changed(host, journal, selection, "revert")?;
     }
     let announced = match selection {
@@ -268,8 +286,10 @@ pub(crate) fn refuse_if_changed(
     selection: Selection<'_>,
     command: &str,
 ) -> Result<()> {
-    let mut changed = changed_since(host, &journal.plan, selection)?;
-    changed.retain(|c| !c.is_pending);
+    // Steps that were not begun are not rolled back, and do not hide a change of what an earlier step set.
+    let mut begun = journal.plan.clone();
+    begun.steps.retain(|step| !step.is_pending);
+    let mut changed = changed_since(host, &begun, selection)?;
     if journal.phase == Phase::Reverting {
         changed.retain(|c| !is_default_qdisc(c.change));
     }

@@ -854,6 +854,10 @@ fn kernel_back_and_keep_refuse_settings_changed_since_and_keep_them_on_request()
     install_newest(&host_with).unwrap();
     trial_boot::arm(&host_with, &store(), &Attempt { asks: true, ..attempt(NEW) }).unwrap();
     let edited = edit(&fake);
+    let before = snapshot(&fake);
+    let error = revert::revert(&host_with, &store(), &revert::Options::default()).unwrap_err();
+    assert!(error.text().contains("nothing was reverted"), "{error}");
+    assert_same(&snapshot(&fake), &before, "a refusal, with the record of the trial");
     assert_eq!(boot(&fake, &clock), NEW);
     let before = snapshot(&fake);
     let error = trial_boot::keep(&host_with, &store(), &revert::Options::default()).unwrap_err();

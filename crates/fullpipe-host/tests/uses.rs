@@ -5,13 +5,13 @@
 mod support;
 
 use fullpipe_host::assign::{self, Cgroup, Part};
-use fullpipe_host::host::{DelegateFiles, Files, Host, Model, ModelKernel, View};
+use fullpipe_host::host::{DelegateFiles, Files, Host, Model, ModelKernel, Process, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::CongestionRoute;
 use fullpipe_host::plan::{ControllerUnit, Request, unit_name};
 use fullpipe_host::revert::Outcome;
 use fullpipe_host::status::status;
-use fullpipe_host::{Error, apply, revert};
+use fullpipe_host::{Error, apply, revert, split};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use support::clock::TestClock;
@@ -844,4 +844,52 @@ fn impossible_requests_are_refused_before_anything_changes() {
 
 fn remove_directory(host: &Fake, path: &str) {
     host.files().remove_directory(path).unwrap();
+}
+
+#[test]
+fn a_revert_after_an_interrupted_load_refuses_a_default_that_was_changed_since() {
+    let clock = TestClock::default();
+    let (original, _) = start(&clock);
+    put_in_force(&original, "fp_hybla");
+    let counter = copy(&original, &clock);
+    let counter = Faulty::counting(&counter);
+    use_as_default(&counter, "mine").unwrap();
+    for at in 0..counter.changes() {
+        let host = copy(&original, &clock);
+        let _ = use_as_default(&Faulty::new(&host, at, Fault::CrashBefore), "mine");
+        host.files().release();
+        host.set_sysctl(DEFAULT, "reno").unwrap();
+        let error = revert_selection(&host).expect_err(&format!("change {at}"));
+        assert!(error.text().contains(DEFAULT), "change {at}: {error}");
+        assert_eq!(host.sysctl(DEFAULT).unwrap(), "reno", "change {at}");
+    }
+}
+
+/// The entry of a split is void once its process has exited, and the steps after it move up.
+#[test]
+fn a_failed_load_is_rolled_back_although_a_split_ends_meanwhile() {
+    const SPLIT: &str = "/proc/77/stat";
+    let clock = TestClock::default();
+    let (original, _) = start(&clock);
+    put(&original, SPLIT, &format!("77 (fullpipe) S {} 5 4 5\n", vec!["1"; 18].join(" ")));
+    let owner = Process { id: 77, started: 5 };
+    split::begin(&original, &store(), owner, "/sys/fs/cgroup", "bbr 50%, cubic 50%").unwrap();
+    let counter = copy(&original, &clock);
+    let counter = Faulty::counting(&counter);
+    use_as_default(&counter, "mine").unwrap();
+    let mut failed = 0;
+    for at in 0..counter.changes() {
+        let host = copy(&original, &clock);
+        let before = host.sysctl(DEFAULT);
+        let meanwhile = || {
+            host.files().remove(SPLIT).unwrap();
+            unregister(&host, "mine");
+        };
+        if use_as_default(&Faulty::meanwhile(&host, at, &meanwhile), "mine").is_err() {
+            failed += 1;
+            assert_eq!(host.sysctl(DEFAULT), before, "change {at}");
+            assert!(status(&host, &store()).unwrap().uses.is_empty(), "change {at}");
+        }
+    }
+    assert!(failed > 1, "{failed} loads failed");
 }
