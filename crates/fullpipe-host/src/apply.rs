@@ -188,6 +188,7 @@ pub fn apply(host: &dyn Host, store: &Store, request: &Request, options: &Option
             let plan = plan::make(host, request, &options.program)?;
             if plan.is_empty() {
                 let (observed, warnings) = verify(host, &plan, Part::Whole)?;
+                let warnings = [expired, warnings].concat();
                 return Ok(Applied { plan, made: 0, observed, warnings, on_trial: false });
             }
             begin(host, store, known, plan)?
@@ -333,6 +334,13 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
         )));
     }
     let changed = revert::changed_since(host, in_force, Selection::Apply)?;
+    // --force sets again what was set; what a step that was not begun replaces was planned otherwise.
+    if changed.iter().any(Changed::is_pending) {
+        return Err(Error::check(format_args!(
+            "these settings were changed since the apply was interrupted:\n{}\nrun {revert}, then apply again",
+            Changed::describe(&changed)
+        )));
+    }
     if !changed.is_empty() && !options.force {
         return Err(Error::check(format_args!(
             "these settings were changed since fullpipe applied them:\n{}\nuse --force to set them again, or \

@@ -5,7 +5,7 @@ mod support;
 
 use fullpipe_host::host::{Clock, DelegateFiles, Host, Model, View};
 use fullpipe_host::journal::{Phase, Store};
-use fullpipe_host::plan::Request;
+use fullpipe_host::plan::{QdiscChoice, Request};
 use fullpipe_host::status::status;
 use fullpipe_host::trial::{self, Decision, TrialEnd};
 use fullpipe_host::{Error, apply, revert};
@@ -412,4 +412,55 @@ fn a_full_disk_does_not_stop_the_rollback_of_a_trial() {
             assert_same(&snapshot(&host), &original, &format!("{name}: {ends_by}"));
         }
     }
+}
+
+#[test]
+fn an_interrupted_apply_whose_remaining_files_were_edited_is_only_rolled_back() {
+    let clock = TestClock::default();
+    let (original, _) = start("hand-edited-sysctl-conf", &clock);
+    let apply = |host: &dyn Host, force: bool| {
+        let options = apply::Options { force, ..Default::default() };
+        apply::apply(host, &store(), &Request::new("bbr"), &options)
+    };
+    let counter = copy(&original, &clock);
+    let counter = Faulty::counting(&counter);
+    apply(&counter, false).unwrap();
+    let mut refused = 0;
+    for at in 0..counter.changes() {
+        let host = copy(&original, &clock);
+        let _ = apply(&Faulty::new(&host, at, Fault::CrashBefore), false);
+        host.files().release();
+        edit(&host);
+        let before = snapshot(&host);
+        let Err(error) = apply(&host, false) else { continue };
+        if error.text().contains("--force") {
+            continue;
+        }
+        refused += 1;
+        assert!(error.text().contains(EDITED) && error.text().contains("fullpipe revert"), "{at}: {error}");
+        assert!(apply(&host, true).is_err(), "{at}");
+        assert_same(&snapshot(&host), &before, "a refusal");
+        revert_selection(&host);
+        apply(&host, false).unwrap();
+        assert!(is_edited(&host));
+    }
+    assert!(refused > 5, "{refused} of {} are refused", counter.changes());
+}
+
+#[test]
+fn an_apply_reports_what_the_rollback_of_an_expired_trial_left_although_nothing_is_to_do() {
+    const DEFAULT: &str = "net.ipv4.tcp_congestion_control";
+    let clock = TestClock::default();
+    let (host, _) = start("ebpf-hybla-loaded", &clock);
+    host.set_sysctl(DEFAULT, "fp_hybla").unwrap();
+    try_out(&host, "reno").unwrap();
+    clock.advance(WITHIN);
+    // The previous default is unloaded during the trial.
+    for list in ["tcp_available_congestion_control", "tcp_allowed_congestion_control"] {
+        host.files().put(&format!("/proc/sys/net/ipv4/{list}"), b"reno cubic\n", 0o644);
+    }
+    let request = Request { qdisc: QdiscChoice::Keep, live_only: true, ..Request::new("cubic") };
+    let applied = apply::apply(&host, &store(), &request, &apply::Options::default()).unwrap();
+    assert!(applied.plan.is_empty(), "{applied:?}");
+    assert!(applied.warnings.iter().any(|text| text.contains(DEFAULT)), "{:?}", applied.warnings);
 }
