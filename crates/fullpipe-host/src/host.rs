@@ -13,7 +13,7 @@ mod rooted;
 
 pub use clock::{BootClock, Clock};
 pub use directory::Directory;
-pub(crate) use directory::{ACCESS_LIST, CAPABILITY, is_label};
+pub(crate) use directory::{ACCESS_LIST, CAPABILITY, is_computed, is_label};
 pub use machine::Machine;
 pub(crate) use machine::free;
 pub use model::{Model, ModelKernel, ModelProgram};

@@ -202,6 +202,22 @@ fn the_own_form_of_an_access_list_on_xfs_is_not_recorded() {
     assert!(!recorded.contains_key("trusted.SGI_ACL_FILE"), "{recorded:?}");
 }
 
+/// Journals of earlier versions have it.
+#[test]
+fn the_own_form_of_an_access_list_on_xfs_is_neither_compared_nor_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, "text").unwrap();
+    let host = Directory::new(dir.path());
+    let now = FileState::read(&host, "/file").unwrap();
+    let FileState::File { content, mode, uid, gid, .. } = now.clone() else { panic!("{now:?}") };
+    let list = [("trusted.SGI_ACL_FILE".to_owned(), plan::Content(b"\0\0\0\0".to_vec()))];
+    let old = FileState::File { content, mode, uid, gid, attributes: Some(list.into()) };
+    assert!(now.matches(&old) && old.matches(&now));
+    plan::install(&host, "/file", &old).unwrap();
+    assert_eq!(metadata(&path).attributes, BTreeMap::new());
+}
+
 /// The image of a test that runs again in a process of another user.
 const IMAGE: &str = "FULLPIPE_TEST_IMAGE";
 

@@ -346,7 +346,9 @@ fn set_file_attributes(file: &File, attributes: &Attributes) -> io::Result<()> {
     for name in INHERITED.iter().filter(|&&name| now.contains_key(name) && !attributes.contains_key(name)) {
         xattr::remove_file(file, &c_name(name)?).map_err(|e| failed(name, e))?;
     }
-    for (name, value) in attributes.iter().filter(|(name, value)| now.get(*name) != Some(value)) {
+    let is_missing =
+        |(name, value): &(&String, &Vec<u8>)| !is_computed(name) && now.get(*name) != Some(value);
+    for (name, value) in attributes.iter().filter(is_missing) {
         match set_attribute(file, name, value) {
             Err(e) if is_label(name) && is_refusal(&e) => {}
             outcome => outcome.map_err(|e| failed(name, e))?,
@@ -393,11 +395,15 @@ fn c_name(name: &str) -> io::Result<CString> {
     CString::new(name).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
+/// Whether the kernel computes an attribute: checksums of a file's content and inode, and XFS' own
+/// form of an access list, which `system.posix_acl_access` sets. Journals of earlier versions have
+/// the latter.
+pub fn is_computed(name: &str) -> bool {
+    ["security.ima", "security.evm", "trusted.SGI_ACL_FILE"].contains(&name)
+}
+
 /// The attributes of an open file.
 fn read_attributes(file: &File) -> io::Result<Attributes> {
-    /// Checksums that the kernel computes from a file's content and inode, and XFS' own form of an
-    /// access list, which `system.posix_acl_access` sets.
-    const COMPUTED: [&str; 3] = ["security.ima", "security.evm", "trusted.SGI_ACL_FILE"];
     /// Bound of one value (XATTR_SIZE_MAX) and of all: an image is untrusted.
     const MAX_VALUE: usize = 65_536;
     const MAX_TOTAL: usize = 1 << 20;
@@ -413,7 +419,7 @@ fn read_attributes(file: &File) -> io::Result<Attributes> {
         let Ok(text) = name.to_str().map(str::to_owned) else {
             return Err(io::Error::other("the name of an extended attribute is not UTF-8"));
         };
-        if COMPUTED.contains(&text.as_str()) {
+        if is_computed(&text) {
             continue;
         }
         let length = match xattr::get_file(file, &name, &mut value) {

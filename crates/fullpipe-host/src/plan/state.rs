@@ -1,7 +1,9 @@
 //! The complete state of a path, from which it is restored byte for byte.
 
 use crate::error::Error;
-use crate::host::{ACCESS_LIST, Attributes, CAPABILITY, Files, Node, Stat, View, is_label, parent};
+use crate::host::{
+    ACCESS_LIST, Attributes, CAPABILITY, Files, Node, Stat, View, is_computed, is_label, parent,
+};
 use crate::net::{hex, unhex};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -202,9 +204,9 @@ impl FileState {
     }
 }
 
-/// Attributes without security labels.
+/// Attributes without security labels and those that the kernel computes.
 fn unlabelled(all: &BTreeMap<String, Content>) -> impl Iterator<Item = (&String, &Content)> {
-    all.iter().filter(|(name, _)| !is_label(name))
+    all.iter().filter(|(name, _)| !is_label(name) && !is_computed(name))
 }
 
 /// Temporary names of a new state; no boot program reads these suffixes. The first that is free is
