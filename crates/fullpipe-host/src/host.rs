@@ -82,8 +82,8 @@ pub trait View {
     /// The names in a directory, sorted by their bytes.
     fn list(&self, directory: &str) -> io::Result<Vec<String>>;
 
-    /// Extended attributes of the file that `path` leads to, without the checksums that the kernel
-    /// keeps of a file's content (IMA, EVM). Empty where the file system has none.
+    /// Extended attributes of the file or directory that `path` leads to, without those that the
+    /// kernel computes. Empty where the file system has none.
     fn attributes(&self, _path: &str) -> io::Result<Attributes> {
         Ok(Attributes::new())
     }

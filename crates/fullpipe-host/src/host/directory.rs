@@ -217,7 +217,10 @@ impl View for Directory {
 
     fn attributes(&self, path: &str) -> io::Result<Attributes> {
         let file = self.root()?.at(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)?;
-        is_regular(&file, path)?;
+        match kind(&fstat(&file)?) {
+            SFlag::S_IFDIR => {}
+            _ => is_regular(&file, path)?,
+        }
         read_attributes(&file.into())
     }
 

@@ -2,7 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::facts::Scope;
-use crate::host::{Host, View, parent};
+use crate::host::{ACCESS_LIST, Host, Stat, View, parent};
+use std::io;
 
 const UNITS: &str = "/etc/systemd/system";
 
@@ -35,15 +36,17 @@ pub fn unit_word(path: &str) -> Result<String> {
 /// Refuses a program for a unit of root that another user could replace.
 ///
 /// # Errors
-/// [`Error::Check`] if the file or a directory above it belongs to another user, or if others may
-/// write it.
+/// [`Error::Check`] if the file or a directory above it belongs to another user, or if others than
+/// the group root may write to it.
 pub(crate) fn refuse_writable_program(host: &dyn Host, program: &str) -> Result<()> {
     let identity = host.identity();
     // Owners of another user namespace are not known.
     if !identity.this_machine || !Scope::detect(host, &identity).initial_user {
         return Ok(());
     }
-    match replaceable_part(host, program) {
+    let replaceable = replaceable_part(host, program)
+        .map_err(|e| Error::io(format_args!("cannot find out who may change {program}"), &e))?;
+    match replaceable {
         None => Ok(()),
         Some(part) => Err(Error::check(format_args!(
             "a unit of root would run {program}, and another user may change {part}: install fullpipe where \
@@ -52,22 +55,38 @@ pub(crate) fn refuse_writable_program(host: &dyn Host, program: &str) -> Result<
     }
 }
 
-/// The part of a path that a user other than its owner, root or the caller, may replace.
-fn replaceable_part(view: &dyn View, path: &str) -> Option<String> {
-    let resolved = view.resolve(path).unwrap_or_else(|_| path.to_owned());
+/// The part of a path that a user other than root or the caller may replace.
+fn replaceable_part(view: &dyn View, path: &str) -> io::Result<Option<String>> {
+    let resolved = view.resolve(path)?;
     let mut part = resolved.as_str();
     loop {
-        let stat = view.stat(part).ok()?;
-        // In a sticky directory only the owner of a file may replace it.
-        let is_sticky = part != resolved && stat.mode & 0o1000 != 0;
-        if !view.trusts_owner(stat.uid) || stat.mode & 0o022 != 0 && !is_sticky {
-            return Some(part.to_owned());
+        match view.stat(part) {
+            Ok(stat) if is_replaceable(view, part, &stat, part == resolved) => {
+                return Ok(Some(part.to_owned()));
+            }
+            // Whoever may write the directory decides what it will be.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            stat => drop(stat?),
         }
         if part == "/" {
-            return None;
+            return Ok(None);
         }
         part = parent(part);
     }
+}
+
+/// Whether another user may change a file, or replace what is in a directory.
+fn is_replaceable(view: &dyn View, path: &str, stat: &Stat, is_program: bool) -> bool {
+    if !view.trusts_owner(stat.uid) {
+        return true;
+    }
+    // In a sticky directory only the owner of a file may replace it.
+    if stat.mode & 0o022 == 0 || !is_program && stat.mode & 0o1000 != 0 {
+        return false;
+    }
+    // With an access list, the bits of the group are the most that other users may have.
+    let has_list = || view.attributes(path).map_or(true, |all| all.contains_key(ACCESS_LIST));
+    stat.mode & 0o002 != 0 || stat.gid != 0 || has_list()
 }
 
 /// A unit that loads a controller, verifies it with a test transfer, and then makes it the default.
@@ -172,8 +191,11 @@ mod tests {
             mode(name, bits);
         }
         let view = Directory::new(root.path());
-        let found = || replaceable_part(&view, "/link");
+        let found = || replaceable_part(&view, "/link").unwrap();
         assert_eq!(found(), None);
+        let is_root = ["opt", "opt/bin", "opt/bin/fullpipe"]
+            .iter()
+            .all(|name| std::os::unix::fs::chown(path(name), None, Some(4712)).is_ok());
         for (name, bits) in [("opt", 0o775), ("opt/bin", 0o757), ("opt/bin/fullpipe", 0o775)] {
             mode(name, bits);
             assert_eq!(found(), Some(format!("/{name}")));
@@ -181,6 +203,25 @@ mod tests {
         }
         mode("opt", 0o1777);
         assert_eq!(found(), None, "a sticky directory");
+        if !is_root {
+            println!("SKIPPED the group root: cannot change the group of a file");
+            return;
+        }
+        mode("opt", 0o755);
+        for name in ["opt/bin", "opt/bin/fullpipe"] {
+            std::os::unix::fs::chown(path(name), None, Some(0)).unwrap();
+            mode(name, 0o775);
+        }
+        assert_eq!(found(), None, "the group root");
+    }
+
+    #[test]
+    fn a_program_whose_directory_cannot_be_read_is_not_trusted() {
+        let root = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("loop", root.path().join("loop")).unwrap();
+        let view = Directory::new(root.path());
+        assert!(replaceable_part(&view, "/loop/fullpipe").is_err());
+        assert_eq!(replaceable_part(&view, "/missing").unwrap(), None);
     }
 
     #[test]
