@@ -205,7 +205,8 @@ pub fn parent(path: &str) -> &str {
     }
 }
 
-/// Changes to a host's files. Nothing is durable until [`Files::sync`].
+/// Changes to a host's files. Nothing is durable until [`Files::sync`]. What creates a path leaves
+/// nothing behind if it fails.
 pub trait Files: View {
     /// Creates a file that must not exist yet.
     fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()>;
@@ -220,7 +221,10 @@ pub trait Files: View {
         attributes: &Attributes,
     ) -> io::Result<()> {
         self.create(path, content, mode, uid, gid)?;
-        self.set_attributes(path, attributes)
+        self.set_attributes(path, attributes).inspect_err(|_| {
+            // Report the first error.
+            let _ = self.remove(path);
+        })
     }
 
     /// The files in one directory, which is `/` of the result. On a real file system the directory

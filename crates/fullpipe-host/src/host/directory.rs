@@ -273,7 +273,12 @@ impl Files for Directory {
         let now = place.stat()?;
         if (now.st_uid, now.st_gid) != (uid, gid) {
             let (uid, gid) = owner(uid, gid);
-            fchownat(&place.directory, place.name, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+            fchownat(&place.directory, place.name, uid, gid, AtFlags::AT_SYMLINK_NOFOLLOW).inspect_err(
+                |_| {
+                    // Report the first error.
+                    let _ = unlinkat(&place.directory, place.name, UnlinkatFlags::NoRemoveDir);
+                },
+            )?;
         }
         Ok(())
     }

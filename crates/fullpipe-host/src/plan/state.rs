@@ -224,11 +224,16 @@ pub(crate) fn has_temporary(view: &dyn View, path: &str) -> Option<String> {
 }
 
 /// Whether `found` is what an interrupted write of `state` leaves.
-fn is_left(found: &FileState, state: &FileState) -> bool {
+fn is_left(view: &dyn View, found: &FileState, state: &FileState) -> bool {
     match (found, state) {
-        // After a loss of power the bytes may be missing, or zero.
-        (FileState::File { content, .. }, FileState::File { content: whole, .. }) => {
-            whole.starts_with(content) || content.iter().all(|byte| *byte == 0)
+        (
+            FileState::File { content, mode, uid, .. },
+            FileState::File { content: whole, mode: wanted, uid: owner, .. },
+        ) => {
+            // It is created by the caller with mode 0600; owner and mode come after the content.
+            let is_own = (view.trusts_owner(*uid) || uid == owner) && mode & !(wanted | 0o600) == 0;
+            // After a loss of power the bytes may be missing, or zero.
+            is_own && (whole.starts_with(content) || content.iter().all(|byte| *byte == 0))
         }
         (FileState::Link { target, .. }, FileState::Link { target: wanted, .. }) => target == wanted,
         _ => false,
@@ -240,13 +245,14 @@ fn is_left(found: &FileState, state: &FileState) -> bool {
 /// # Errors
 /// From the file system.
 pub fn tidy(files: &dyn Files, path: &str, states: &[&FileState]) -> io::Result<()> {
-    tidy_if(files, path, &|found| states.iter().any(|state| is_left(found, state)))
+    tidy_if(files, path, &|found| states.iter().any(|state| is_left(files, found, state)))
 }
 
 /// Removes the temporary files of `path` that `is_own` recognises.
 pub(crate) fn tidy_if(files: &dyn Files, path: &str, is_own: &dyn Fn(&FileState) -> bool) -> io::Result<()> {
     for name in temporaries(path) {
-        if files.stat(&name).is_err() {
+        // A file with a second name is not only fullpipe's.
+        if !files.stat(&name).is_ok_and(|stat| stat.links == 1) {
             continue;
         }
         if FileState::read(files, &name).is_ok_and(|found| is_own(&found)) {
@@ -346,6 +352,23 @@ pub fn install(files: &dyn Files, path: &str, state: &FileState) -> io::Result<(
     install_over(files, path, state, &|_| true)
 }
 
+/// Writes a file or link under a temporary name of `path`, which is returned; an error leaves nothing.
+fn create_temporary(files: &dyn Files, path: &str, state: &FileState) -> io::Result<Option<String>> {
+    let new = free_temporary(files, path)?;
+    match state {
+        FileState::File { content, mode, uid, gid, attributes } => {
+            let attributes = wanted_attributes(files, path, attributes.as_ref())?;
+            // With an access list the bits of the group are its mask. Until the list is set they would be
+            // permissions of the group itself.
+            let first = if attributes.contains_key(ACCESS_LIST) { mode & 0o7700 } else { *mode };
+            files.create_with(&new, content, (first, *uid, *gid), &attributes)?;
+        }
+        FileState::Link { target, uid, gid } => files.link(&new, target, *uid, *gid)?,
+        FileState::Absent | FileState::Directory { .. } => return Ok(None),
+    }
+    Ok(Some(new))
+}
+
 /// As [`install`], if the path is as `expected` right before it is replaced.
 pub(super) fn install_over(
     files: &dyn Files,
@@ -355,20 +378,8 @@ pub(super) fn install_over(
 ) -> io::Result<()> {
     refuse_privileges(path, state)?;
     tidy(files, path, &[state])?;
-    let new = free_temporary(files, path)?;
-    let prepare = || -> io::Result<()> {
-        match state {
-            FileState::File { content, mode, uid, gid, attributes } => {
-                let attributes = wanted_attributes(files, path, attributes.as_ref())?;
-                // With an access list the bits of the group are its mask. Until the list is set they
-                // would be permissions of the group itself.
-                let first = if attributes.contains_key(ACCESS_LIST) { mode & 0o7700 } else { *mode };
-                files.create_with(&new, content, (first, *uid, *gid), &attributes)?;
-                files.sync(&new)
-            }
-            FileState::Link { target, uid, gid } => files.link(&new, target, *uid, *gid),
-            FileState::Absent | FileState::Directory { .. } => Ok(()),
-        }?;
+    let temporary = create_temporary(files, path, state)?;
+    let check = || -> io::Result<()> {
         let now = FileState::read(files, path)?;
         if expected(&now) {
             return Ok(());
@@ -376,15 +387,18 @@ pub(super) fn install_over(
         let text = format!("another program changed it in the meantime, to {}", now.describe());
         Err(io::Error::new(io::ErrorKind::ResourceBusy, text))
     };
-    prepare().inspect_err(|e| {
-        // A file that another process made under this name meanwhile stays.
-        if e.kind() != io::ErrorKind::AlreadyExists {
+    if let Some(new) = temporary {
+        let sync = || if matches!(state, FileState::File { .. }) { files.sync(&new) } else { Ok(()) };
+        let placed = sync().and_then(|()| check()).and_then(|()| files.rename(&new, path));
+        placed.inspect_err(|_| {
             // Report the first error; a leftover temporary file is harmless.
             let _ = files.remove(&new);
-        }
-    })?;
+        })?;
+        return files.sync(parent(path));
+    }
+    check()?;
     match state {
-        FileState::File { .. } | FileState::Link { .. } => files.rename(&new, path)?,
+        FileState::File { .. } | FileState::Link { .. } => {}
         FileState::Directory { mode } => match files.stat(path) {
             Ok(now) if now.node == Node::Directory && now.mode != *mode => {
                 // Made without its mode; one with files in it stays as it is.
@@ -403,4 +417,64 @@ pub(super) fn install_over(
         },
     }
     files.sync(parent(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Directory;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    fn state(directory: &std::path::Path, text: &str, mode: u32) -> FileState {
+        let about = fs::metadata(directory).unwrap();
+        let content = Content(text.as_bytes().to_vec());
+        FileState::File { content, mode, uid: about.uid(), gid: about.gid(), attributes: None }
+    }
+
+    #[test]
+    fn only_temporary_files_as_fullpipe_makes_them_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Directory::new(dir.path());
+        let new = dir.path().join("file.fullpipe-new");
+        let wanted = state(dir.path(), "a text", 0o640);
+        let stays = |text: &str, mode: u32| {
+            fs::write(&new, text).unwrap();
+            fs::set_permissions(&new, fs::Permissions::from_mode(mode)).unwrap();
+            tidy(&files, "/file", &[&wanted]).unwrap();
+            fs::remove_file(&new).is_ok()
+        };
+        for (text, mode) in [("a text", 0o640), ("a te", 0o600), ("", 0o600), ("\0\0", 0o640)] {
+            assert!(!stays(text, mode), "{text:?}, {mode:o}");
+        }
+        for (text, mode) in [("a te", 0o644), ("", 0o666), ("another", 0o600)] {
+            assert!(stays(text, mode), "{text:?}, {mode:o}");
+        }
+        fs::write(dir.path().join("other"), "a te").unwrap();
+        fs::set_permissions(dir.path().join("other"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::hard_link(dir.path().join("other"), &new).unwrap();
+        tidy(&files, "/file", &[&wanted]).unwrap();
+        assert!(new.exists(), "a second name of another file");
+    }
+
+    #[test]
+    fn a_failed_replacement_removes_only_the_file_that_it_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Directory::new(dir.path());
+        let (path, new) = (dir.path().join("file"), dir.path().join("file.fullpipe-new"));
+        fs::write(&path, "edited").unwrap();
+        let foreign = |_: &FileState| {
+            // The name is used for none of these states, and another program takes it.
+            let _ = fs::File::create_new(&new);
+            false
+        };
+        for wanted in [FileState::Absent, FileState::Directory { mode: 0o755 }] {
+            install_over(&files, "/file", &wanted, &foreign).unwrap_err();
+            assert!(new.exists(), "{wanted:?}");
+            fs::remove_file(&new).unwrap();
+        }
+        install_over(&files, "/file", &state(dir.path(), "new", 0o600), &foreign).unwrap_err();
+        assert!(!new.exists());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "edited");
+    }
 }
