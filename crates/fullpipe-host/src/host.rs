@@ -125,9 +125,9 @@ pub trait View {
         self.text(&sysctl_path(name))
     }
 
-    /// What was not read so far because it is too large, one sentence each. Readers treat such files
-    /// as absent, so their results are unknown.
-    fn oversized(&self) -> Vec<String> {
+    /// What could not be read so far because it is too large or its name is not UTF-8, one sentence
+    /// each. Readers treat it as absent, so their results are unknown.
+    fn unread(&self) -> Vec<String> {
         Vec::new()
     }
 
@@ -393,8 +393,8 @@ impl<T: DelegateFiles> View for T {
     fn trusts_owner(&self, uid: u32) -> bool {
         self.files().trusts_owner(uid)
     }
-    fn oversized(&self) -> Vec<String> {
-        self.files().oversized()
+    fn unread(&self) -> Vec<String> {
+        self.files().unread()
     }
 }
 

@@ -271,7 +271,7 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
     let prediction = boot::predict(host, &boot::programs(host), key, &takes);
     let boot_line = prediction.line;
     if journal.is_some() {
-        drift.lines.extend(host.oversized().iter().map(|text| format!("next boot: unknown, since {text}")));
+        drift.lines.extend(host.unread().iter().map(|text| format!("next boot: unknown, since {text}")));
     }
     if let (Some(journal), Some(line), true) = (journal, &boot_line, facts.scope.boots) {
         drift.check_boot(journal, line);
@@ -293,9 +293,9 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
         };
         drift.lines.extend(prediction.unresolved.last().map(may_override));
     }
-    let oversized = host.oversized();
+    let unread = host.unread();
     let boot = match &boot_line {
-        _ if !oversized.is_empty() => format!("unknown: {}", oversized.join("; ")),
+        _ if !unread.is_empty() => format!("unknown: {}", unread.join("; ")),
         Some(line) => format!("{} ({})", line.value, line.place()),
         None => "the kernel's built-in default (no file sets one)".into(),
     };

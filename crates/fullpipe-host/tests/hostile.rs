@@ -500,8 +500,21 @@ fn the_files_of_a_directory_have_a_bounded_size_together() {
     };
     let sizes: Vec<usize> = (0..6).map_while(|number| read(number).ok()).map(|bytes| bytes.len()).collect();
     assert_eq!(sizes, [16 << 20; 4]);
-    assert!(host.oversized()[0].contains("larger than 64 MiB"), "{:?}", host.oversized());
+    assert!(host.unread()[0].contains("larger than 64 MiB"), "{:?}", host.unread());
     assert_eq!(host.read("/0/file").unwrap().len(), 16 << 20, "a file counts once");
+}
+
+#[test]
+fn a_name_that_is_not_utf_8_is_reported_and_not_skipped() {
+    use std::os::unix::ffi::OsStrExt;
+    let root = image();
+    let name = std::ffi::OsStr::from_bytes(b"etc/sysctl.d/zzz\xff.conf");
+    fs::write(root.path().join(name), "net.ipv4.tcp_congestion_control = reno\n").unwrap();
+    let error = read_all(root.path()).unwrap_err();
+    let text = "/etc/sysctl.d has a file whose name is not UTF-8 (\"zzz\\xff.conf\")";
+    assert!(error.text().contains(text), "{error}");
+    let now = status::status(&host(root.path()), &store()).unwrap();
+    assert!(now.boot.contains("unknown: /etc/sysctl.d has"), "{}", now.boot);
 }
 
 #[test]

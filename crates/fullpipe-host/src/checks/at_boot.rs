@@ -61,7 +61,7 @@ fn controller(context: &Context) -> Finding {
             _ => finding.read("sysctl files", "none sets the controller"),
         }
     };
-    if let Some(text) = context.host.oversized().first() {
+    if let Some(text) = context.host.unread().first() {
         return finding(Verdict::Unknown, format!("{text}, so that not all boot files were read"));
     }
     let obstacle = context.facts.obstacle_at_boot(wanted);

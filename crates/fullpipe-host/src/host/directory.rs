@@ -36,7 +36,8 @@ const MAX_TOTAL_SIZE: u64 = 64 << 20;
 /// Most names that are listed in a directory of an image.
 const MAX_NAMES: usize = 100_000;
 
-/// What was read of an image, which is untrusted: thousands of files may each be small enough.
+/// What was read, with bounds for an image, which is untrusted: thousands of files may each be small
+/// enough.
 #[derive(Debug, Default)]
 struct Reads {
     /// Device and inode of each file, so that one that is read twice counts once.
@@ -45,7 +46,7 @@ struct Reads {
     by_directory: HashMap<String, u64>,
     /// Bytes of all.
     total: u64,
-    /// What was too large, each with its reason.
+    /// What was not read, each with its reason.
     refused: BTreeMap<String, String>,
 }
 
@@ -61,16 +62,17 @@ impl Reads {
         let directory = parent(path);
         let in_directory = self.by_directory.get(directory).copied().unwrap_or(0).saturating_add(size);
         let total = self.total.saturating_add(size);
+        let too_large = io::ErrorKind::FileTooLarge;
         if size > MAX_FILE_SIZE {
-            return self.refuse(path, format!("is larger than {} MiB", MAX_FILE_SIZE >> 20));
+            return self.refuse(path, too_large, format!("is larger than {} MiB", MAX_FILE_SIZE >> 20));
         }
         if in_directory > MAX_FILE_SIZE {
             let text = format!("and other files in {directory} are larger than {} MiB", MAX_FILE_SIZE >> 20);
-            return self.refuse(path, text);
+            return self.refuse(path, too_large, text);
         }
         if total > MAX_TOTAL_SIZE {
             let text = format!("and other files that are read are larger than {} MiB", MAX_TOTAL_SIZE >> 20);
-            return self.refuse(path, text);
+            return self.refuse(path, too_large, text);
         }
         self.files.insert(file);
         self.by_directory.insert(directory.to_owned(), in_directory);
@@ -78,13 +80,13 @@ impl Reads {
         Ok(())
     }
 
-    fn refuse<T>(&mut self, path: &str, why: String) -> io::Result<T> {
+    fn refuse<T>(&mut self, path: &str, kind: io::ErrorKind, why: String) -> io::Result<T> {
         const MAX_REFUSED: usize = 16;
         let text = format!("{path} {why}");
         if self.refused.len() < MAX_REFUSED {
             self.refused.insert(path.to_owned(), text.clone());
         }
-        Err(io::Error::new(io::ErrorKind::FileTooLarge, text))
+        Err(io::Error::new(kind, text))
     }
 }
 
@@ -190,7 +192,7 @@ impl View for Directory {
         read_bounded(&file, path)
     }
 
-    fn oversized(&self) -> Vec<String> {
+    fn unread(&self) -> Vec<String> {
         self.reads().refused.values().cloned().collect()
     }
 
@@ -201,15 +203,24 @@ impl View for Directory {
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         let opened = self.root()?.at(directory, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?;
         let most = if self.is_machine { usize::MAX } else { MAX_NAMES };
-        let mut names: Vec<String> = Dir::from_fd(opened)?
-            .into_iter()
-            .take(most.saturating_add(3))
-            .map_while(Result::ok)
-            .filter_map(|e| e.file_name().to_str().ok().map(str::to_owned))
-            .filter(|name| name != "." && name != "..")
-            .collect();
-        if names.len() > most {
-            return self.reads().refuse(directory, format!("has more than {MAX_NAMES} files"));
+        let mut names = Vec::new();
+        for entry in Dir::from_fd(opened)? {
+            let entry = entry?;
+            let name = match entry.file_name().to_str() {
+                Ok("." | "..") => continue,
+                Ok(name) => name.to_owned(),
+                // Such a file takes effect, and has no path here.
+                Err(_) => {
+                    let name = entry.file_name().to_bytes().escape_ascii();
+                    let text = format!("has a file whose name is not UTF-8 (\"{name}\")");
+                    return self.reads().refuse(directory, io::ErrorKind::InvalidData, text);
+                }
+            };
+            if names.len() >= most {
+                let text = format!("has more than {MAX_NAMES} files");
+                return self.reads().refuse(directory, io::ErrorKind::FileTooLarge, text);
+            }
+            names.push(name);
         }
         names.sort_unstable();
         Ok(names)

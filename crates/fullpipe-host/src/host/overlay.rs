@@ -49,8 +49,8 @@ impl View for Overlay<'_> {
         }
     }
 
-    fn oversized(&self) -> Vec<String> {
-        self.below.oversized()
+    fn unread(&self) -> Vec<String> {
+        self.below.unread()
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {

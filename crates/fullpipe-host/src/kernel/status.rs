@@ -107,9 +107,9 @@ pub(super) fn obstacle(host: &dyn Host, kernels: &[Kernel], loader: Option<&Load
                 .into(),
         );
     }
-    let refused = host.oversized().into_iter().next().or_else(|| loader.and_then(Loader::excess));
+    let refused = host.unread().into_iter().next().or_else(|| loader.and_then(Loader::excess));
     if let Some(text) = refused {
-        return Some(format!("{text}: fullpipe does not read that much of a boot menu"));
+        return Some(format!("{text}, so that the boot menu was not read completely"));
     }
     let scope = Scope::detect(host, &identity);
     if let Some(kind) = &scope.container {

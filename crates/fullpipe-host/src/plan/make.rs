@@ -44,8 +44,8 @@ pub fn make(host: &dyn Host, request: &Request, program: &str) -> Result<Plan> {
 /// As [`make`], with the facts about this host.
 pub(crate) fn make_with(host: &dyn Host, facts: &Facts, request: &Request, program: &str) -> Result<Plan> {
     let plan = draft_plan(host, facts, request, program);
-    match host.oversized().first() {
-        Some(text) => Err(Error::check(format_args!("{text}: fullpipe does not read that much of an image"))),
+    match host.unread().first() {
+        Some(text) => Err(Error::check(format_args!("{text}, so that not all files were read"))),
         None => plan,
     }
 }
