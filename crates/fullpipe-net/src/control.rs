@@ -2,9 +2,10 @@
 
 use crate::foreign;
 use crate::iperf3::{MAX_RESULTS, Malformed, ServerError, State};
-use crate::server::Account;
+use crate::server::{Account, receive};
+use crate::transfer::PACKET;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -93,27 +94,20 @@ impl Control {
                 return Err(ControlError::TimedOut(doing, timeout));
             }
             self.socket.set_read_timeout(Some(left)).map_err(|e| ControlError::Io(doing, e))?;
-            let mut max = buffer.len() - filled;
-            if let Some(account) = self.account() {
-                if !self.readable(left).map_err(|e| ControlError::Io(doing, e))? {
-                    continue;
-                }
-                max = account.received.quantum(max, 1448);
-                let began = Instant::now();
-                if !account.receive_message(max, &self.socket) {
-                    return Err(ControlError::Closed(doing));
-                }
-                deadline += began.elapsed();
+            let account = self.account();
+            if account.is_some() && !self.readable(left).map_err(|e| ControlError::Io(doing, e))? {
+                continue;
             }
-            let read = (&self.socket).read(&mut buffer[filled..filled + max]);
-            if let Some(account) = self.account() {
-                account.received.refund(max - read.as_ref().map_or(0, |n| *n));
-            }
-            match read {
+            match receive(account, &self.socket, &mut buffer[filled..], &mut deadline) {
                 Ok(0) => return Err(ControlError::Closed(doing)),
                 Ok(n) => filled += n,
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => {
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted
+                    ) =>
+                {
                     return Err(ControlError::Closed(doing));
                 }
                 Err(e) => return Err(ControlError::Io(doing, e)),
@@ -179,7 +173,7 @@ impl Control {
     /// If the write times out or the connection fails.
     pub fn write(&self, bytes: &[u8], doing: &'static str) -> Result<(), ControlError> {
         let Some(account) = self.account() else { return self.write_now(bytes, doing) };
-        for piece in bytes.chunks(account.sent.quantum(bytes.len(), 1448)) {
+        for piece in bytes.chunks(account.sent.quantum(bytes.len(), PACKET)) {
             if !account.send_message(piece.len(), &self.socket) {
                 return Err(ControlError::Closed(doing));
             }

@@ -113,6 +113,19 @@ fn a_rate_at_which_a_transfer_would_be_ended_is_refused() {
 }
 
 #[test]
+fn a_low_rate_is_accepted_if_the_places_share_a_low_maximum_rate() {
+    // 20 bytes per second for each of 256 places, of which half is the least rate.
+    let server = start(Limits { rate: Some(Rate::from_bytes_per_sec(5120)), ..Limits::default() });
+    let answer = |rate| {
+        let head = "HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        exchange(&server, &format!("GET /download?size=10&rate={rate} {head}"))
+    };
+    for (rate, status) in [("1kbit", "200"), ("160bit", "200"), ("152bit", "400"), ("0", "400")] {
+        assert!(answer(rate).starts_with(&format!("HTTP/1.1 {status} ")), "{rate}: {}", answer(rate));
+    }
+}
+
+#[test]
 fn a_client_that_does_not_read_is_dropped_and_does_not_delay_a_stop() {
     let server = start(Limits { idle: Duration::from_millis(400), ..patient() });
     let mut socket = connect(&server);
@@ -268,7 +281,7 @@ fn a_dripping_upload_is_ended() {
             std::thread::sleep(Duration::from_millis(100));
         }
         let error = server.event("upload")["error"].to_string();
-        assert!(error.contains("less than 500 bytes per second") || error.contains("no progress"), "{error}");
+        assert!(error.contains("bytes in 400ms, less than 200") || error.contains("no progress"), "{error}");
     }
 }
 
@@ -288,6 +301,7 @@ fn pages_of_other_sites_get_and_give_nothing() {
         ("Origin: http://127.0.0.1:18099", "Origin: http://localhost"),
         ("Origin: null", "Origin: http://localhost:80"),
         ("Referer: http://evil.example/", "Referer: http://localhost/"),
+        ("Referer: about:srcdoc", "Referer: about:blank"),
     ] {
         let post = |field: &str| {
             let fields =

@@ -24,6 +24,40 @@ fn stock_client(host: &str, options: &[&str]) -> (Value, Value) {
     (json, server.event("test_finished"))
 }
 
+/// iperf3 sends whole blocks, also when that is more than the bytes it was asked to send.
+#[test]
+fn a_stock_client_may_send_as_many_bytes_as_the_limit() {
+    if !have("iperf3") {
+        return;
+    }
+    let limits = server::Limits { bytes: Some(1_000_000), ..patient() };
+    for options in [
+        &["-n", "1000000"][..],
+        &["-n", "1000000", "-P", "3"],
+        &["-n", "1000000", "-R"],
+        &["-n", "1000000", "-R", "-P", "3"],
+        &["-u", "-n", "1000000", "-b", "40M", "-l", "1400", "-P", "2"],
+    ] {
+        let server = Running::start(server::Config { limits: limits.clone(), ..Default::default() });
+        let mut command = Command::new("iperf3");
+        command.args(["-c", "127.0.0.1", "-p", &server.port(), "-J"]).args(options);
+        let (code, out, err) = run(command, PATIENCE);
+        assert_eq!(code, 0, "{options:?}: {out}{err}{:?}", server.events());
+        let event = server.event("test_finished");
+        let is_tcp = options[0] != "-u";
+        assert!(
+            !is_tcp
+                || (event["sent"].as_u64(), event["received"].as_u64()) <= (Some(1_000_000), Some(1_000_000)),
+            "{event}"
+        );
+    }
+    let server = Running::start(server::Config { limits, ..Default::default() });
+    let mut command = Command::new("iperf3");
+    command.args(["-c", "127.0.0.1", "-p", &server.port(), "-n", "1000001"]);
+    assert_ne!(run(command, PATIENCE).0, 0);
+    assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("1000000 allowed"));
+}
+
 /// Runs the fullpipe client against a stock server.
 fn stock_server(host: &str, params: Params) -> Outcome {
     let (_server, port) = iperf3_server();

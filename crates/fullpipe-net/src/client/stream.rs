@@ -50,7 +50,7 @@ impl Stream {
         let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
             // A failed stream shows up as a stall or on the control connection.
             let budget = budget.as_deref().filter(|_| me.endpoint.sends);
-            let _ = me.endpoint.run(&options, Allowance { budget, lane: None }, &stop);
+            let _ = me.endpoint.run(&options, Allowance { budget, bucket: None }, &stop);
         })?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())

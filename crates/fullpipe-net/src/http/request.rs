@@ -126,7 +126,9 @@ fn cross_site(fields: &Fields) -> Result<bool, MessageError> {
             |url: &Option<Url>| url.as_ref().and_then(|u| Some((u.host_str()?.to_owned(), u.port())));
         authority(&source).is_none() || authority(&source) != authority(&host)
     };
-    let sources = [fields.only("origin")?, fields.only("referer")?];
+    // A client without a referrer may send an empty one or `about:blank` (RFC 9110 section 10.1.3).
+    let referer = fields.only("referer")?.filter(|text| !matches!(text.trim(), "" | "about:blank"));
+    let sources = [fields.only("origin")?, referer];
     Ok(sources.into_iter().flatten().any(differs))
 }
 
@@ -198,6 +200,8 @@ mod tests {
         }
         for own in [
             "",
+            "Referer: \r\n",
+            "Referer: about:blank\r\n",
             "Origin: http://192.0.2.2:5201\r\nReferer: http://192.0.2.2:5201/\r\n",
             // A reverse proxy that changes `Host`.
             "Origin: https://speed.example\r\nSec-Fetch-Site: same-origin\r\n",

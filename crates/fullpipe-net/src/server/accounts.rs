@@ -3,7 +3,7 @@
 
 use super::admission::address_group;
 use super::lock;
-use crate::transfer::Lane;
+use crate::transfer::{Grant, TokenBucket};
 use fullpipe_units::Rate;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{HashMap, VecDeque};
@@ -21,26 +21,34 @@ const MAX_EXAMINED: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Account {
     /// What this server sends.
-    pub sent: Lane,
+    pub sent: TokenBucket,
     /// What it receives.
-    pub received: Lane,
+    pub received: TokenBucket,
     stopping: Arc<AtomicBool>,
 }
 
 impl Account {
-    fn goes_on(&self, socket: &impl AsFd) -> bool {
+    /// Whether the client is connected and the server is not stopping.
+    fn is_open(&self, socket: &impl AsFd) -> bool {
         !self.stopping.load(SeqCst) && !hung_up(socket)
     }
 
     /// Waits until a message of `bytes` may be sent to `socket`; `false` if the client is gone or
     /// the server stops.
     pub fn send_message(&self, bytes: usize, socket: &impl AsFd) -> bool {
-        self.sent.acquire_ahead(bytes, &mut || self.goes_on(socket))
+        self.sent.acquire_ahead(bytes, &mut || self.is_open(socket))
     }
 
-    /// As [`send_message`](Self::send_message), for a message to be received.
-    pub fn receive_message(&self, bytes: usize, socket: &impl AsFd) -> bool {
-        self.received.acquire_ahead(bytes, &mut || self.goes_on(socket))
+    /// As [`send_message`](Self::send_message), for a part of a longer message, which waits behind
+    /// the data of other transfers.
+    pub fn send_part(&self, bytes: usize, socket: &impl AsFd) -> bool {
+        self.sent.acquire(bytes, &mut || self.is_open(socket))
+    }
+
+    /// Waits until a part of `max` bytes of a message may be received from `socket`; `None` if the
+    /// client is gone or the server stops.
+    pub fn receive_message(&self, max: usize, socket: &impl AsFd) -> Option<Grant<'_>> {
+        self.received.grant_ahead(max, &mut || self.is_open(socket))
     }
 }
 
@@ -84,13 +92,19 @@ impl Accounts {
             table.forget_one();
         }
         let account = Arc::new(Account {
-            sent: Lane::new(self.rate),
-            received: Lane::new(self.rate),
+            sent: TokenBucket::new(self.rate),
+            received: TokenBucket::new(self.rate),
             stopping: Arc::clone(&self.stopping),
         });
         table.by_address.insert(group, Arc::clone(&account));
         table.queue.push_back(group);
         account
+    }
+
+    /// Number of addresses that are remembered.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        lock(&self.table).by_address.len()
     }
 }
 

@@ -97,9 +97,9 @@ impl fmt::Display for Network {
     }
 }
 
-/// The error for a test or transfer below the least rate.
-pub(super) fn too_slow(limits: &Limits) -> String {
-    format!("less than {MIN_BYTES_PER_SECOND} bytes per second for {:?}", limits.idle)
+/// The error for a test or transfer of `bytes` over an idle timeout, if they are too few.
+pub(super) fn too_slow(bytes: u64, min_bytes: u64, idle: Duration) -> Option<String> {
+    (bytes < min_bytes).then(|| format!("{bytes} bytes in {idle:?}, less than {min_bytes}"))
 }
 
 /// Whether `ip` may connect: an empty list allows all.

@@ -24,6 +24,7 @@ pub(crate) use accounts::Account;
 use crate::control::readable;
 use crate::foreign;
 use crate::iperf3::{COOKIE_LEN, Cookie};
+use crate::transfer::{Grant, PACKET};
 use accounts::Accounts;
 use admission::Admission;
 use fullpipe_kernel::socket;
@@ -93,6 +94,9 @@ struct Waiting {
     logged: bool,
 }
 
+/// Connections, or datagrams, that are handled before the others and a stop get their turn.
+const MAX_PER_TURN: usize = 64;
+
 /// Maximum echo connections per test: a client has one.
 const MAX_ECHOES: usize = 2;
 
@@ -141,6 +145,11 @@ impl Shared {
         self.config.limits.min_bytes(self.clients.max_per_address())
     }
 
+    /// Why a test or transfer that transferred `bytes` over an idle timeout is ended, if it is.
+    fn too_slow(&self, bytes: u64) -> Option<String> {
+        limits::too_slow(bytes, self.min_bytes(), self.config.limits.idle)
+    }
+
     /// Counts a finished test.
     fn finish(&self) {
         self.finished.fetch_add(1, SeqCst);
@@ -175,17 +184,16 @@ fn drain(shared: &Shared, socket: &TcpStream, account: Option<&Account>) {
         && !shared.stopping()
         && readable(socket, Duration::from_millis(200)).is_ok_and(|ready| ready)
     {
-        let lane = account.map(|account| &account.received);
-        let max = lane.map_or(rest.len(), |lane| lane.quantum(rest.len(), 1448));
-        if let Some(lane) = lane
-            && !lane.acquire(max, &mut || Instant::now() < deadline && !shared.stopping())
-        {
-            return;
-        }
-        let read = (&mut &*socket).read(&mut rest[..max]).unwrap_or(0);
-        if let Some(lane) = lane {
-            lane.refund(max - read);
-        }
+        let max = rest.len();
+        let grant = match account {
+            None => Some(Grant::unlimited(max)),
+            Some(account) => {
+                account.received.grant(max, PACKET, &mut || Instant::now() < deadline && !shared.stopping())
+            }
+        };
+        let Some(grant) = grant else { return };
+        let read = (&mut &*socket).read(&mut rest[..grant.bytes()]).unwrap_or(0);
+        grant.transferred(read);
         if read == 0 {
             return;
         }
@@ -314,7 +322,7 @@ impl Server {
 
     /// Accepts pending connections.
     fn accept(&self, sequence: &mut u64) {
-        loop {
+        for _ in 0..MAX_PER_TURN {
             let (socket, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
@@ -334,6 +342,11 @@ impl Server {
             *sequence += 1;
             let (shared, number) = (Arc::clone(&self.shared), *sequence);
             let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+            // Strangers take neither a place nor an account.
+            if !limits::allowed(&shared.config.allow, peer.ip()) {
+                shared.log(Event::new("refused", Some(peer)).with("reason", "address not allowed"));
+                continue;
+            }
             // Excess connections are closed unread.
             let permit = match shared.admission.acquire(peer.ip()) {
                 Ok(permit) => permit,
@@ -376,10 +389,6 @@ fn bind_to(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
 fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
     let failed =
         |reason: String| shared.log(Event::new("connection_failed", Some(peer)).with("reason", reason));
-    if !limits::allowed(&shared.config.allow, peer.ip()) {
-        shared.log(Event::new("refused", Some(peer)).with("reason", "address not allowed"));
-        return;
-    }
     if let Err(e) = arrival.socket.set_nonblocking(false) {
         return failed(e.to_string());
     }
@@ -404,7 +413,8 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
                     Some(cookie) => {
                         session::echo(shared, &arrival, &cookie);
                         if let Some(test) = lock(&shared.waiting).get_mut(&cookie) {
-                            test.echoes -= 1;
+                            // It may be another test, with the same cookie.
+                            test.echoes = test.echoes.saturating_sub(1);
                         }
                     }
                     None => failed("echo connection without a test, or too many".to_owned()),
@@ -456,22 +466,21 @@ enum Opening {
 
 /// Reads from a readable socket as soon as its address may, which does not count towards the
 /// deadline.
-fn receive(
+pub(crate) fn receive(
     account: Option<&Account>,
     mut socket: &TcpStream,
     buffer: &mut [u8],
     deadline: &mut Instant,
 ) -> io::Result<usize> {
     let Some(account) = account else { return socket.read(buffer) };
-    let max = account.received.quantum(buffer.len(), 1448);
     let began = Instant::now();
-    if !account.receive_message(max, socket) {
+    let Some(grant) = account.receive_message(buffer.len(), socket) else {
         return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection ended"));
-    }
+    };
     *deadline += began.elapsed();
-    let read = socket.read(&mut buffer[..max]);
-    account.received.refund(max - read.as_ref().map_or(0, |n| *n));
-    read
+    let read = socket.read(&mut buffer[..grant.bytes()])?;
+    grant.transferred(read);
+    Ok(read)
 }
 
 /// Reads four bytes, which distinguish HTTP from iperf3, and then the rest of a cookie.
@@ -516,5 +525,40 @@ fn read_opening(
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Err(e) => return Err(e.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fullpipe_units::Rate;
+
+    #[test]
+    fn an_address_that_is_not_allowed_takes_no_account() {
+        let limits = Limits { rate: Some(Rate::from_bytes_per_sec(1000)), ..Limits::default() };
+        let config = Config {
+            address: Some(Ipv4Addr::LOCALHOST.into()),
+            port: 0,
+            limits,
+            allow: vec!["192.0.2.0/24".parse().unwrap()],
+            ..Config::default()
+        };
+        let (refused, refusals) = mpsc::channel();
+        let log = Mutex::new(refused);
+        let server = Server::bind(config, move |event| {
+            if event.kind == "refused" {
+                let _ = lock(&log).send(event.clone());
+            }
+        })
+        .unwrap();
+        let (address, handle) = (server.address(), server.handle());
+        let thread = std::thread::spawn(move || server.run().unwrap());
+        let mut stranger = TcpStream::connect(address).unwrap();
+        let refusal = refusals.recv().unwrap();
+        assert_eq!(refusal.to_json()["reason"], "address not allowed");
+        assert!(matches!(stranger.read(&mut [0]), Ok(0) | Err(_)));
+        assert_eq!(handle.0.accounts.as_ref().unwrap().count(), 0);
+        handle.stop();
+        thread.join().unwrap();
     }
 }

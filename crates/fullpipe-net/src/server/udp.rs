@@ -2,7 +2,7 @@
 //!
 //! Hellos carry no cookie, so each goes to the oldest waiting test of the same address.
 
-use super::{Event, Shared, admission, bind_to, lock};
+use super::{Event, MAX_PER_TURN, Shared, admission, bind_to, lock};
 use crate::iperf3::{HELLO_REPLY, UdpHeader};
 use fullpipe_kernel::socket;
 use std::io;
@@ -11,6 +11,9 @@ use std::sync::mpsc;
 
 /// More than a test needs while its thread is busy; the kernel may grant less.
 const BUFFER: usize = 4 * 1024 * 1024;
+
+/// Datagrams of other peers that are taken from a new socket.
+const MAX_STRAYS: usize = 256;
 
 /// A test that waits for hellos.
 pub(super) struct Waiting {
@@ -36,10 +39,12 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Receives the datagrams pending at the server's port.
+/// Receives datagrams pending at the server's port. A flood of them must delay neither connections
+/// nor a stop.
 pub(super) fn hello(shared: &Shared, datagrams: &UdpSocket) {
     let mut datagram = [0; 64];
-    while let Ok((length, peer)) = datagrams.recv_from(&mut datagram) {
+    for _ in 0..MAX_PER_TURN {
+        let Ok((length, peer)) = datagrams.recv_from(&mut datagram) else { return };
         welcome(shared, &datagram[..length], peer);
     }
 }
@@ -67,8 +72,9 @@ fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
             // Until it was connected, the new socket received datagrams of all peers.
             let mut strays = Vec::new();
             let mut stray = [0; 64];
-            while let Ok((length, from)) = socket.recv_from(&mut stray) {
-                if from != peer && strays.len() < 256 {
+            for _ in 0..MAX_STRAYS {
+                let Ok((length, from)) = socket.recv_from(&mut stray) else { break };
+                if from != peer {
                     strays.push((stray[..length].to_vec(), from));
                 }
             }
@@ -99,4 +105,24 @@ fn connect(shared: &Shared, peer: SocketAddr) -> io::Result<UdpSocket> {
     socket.connect(peer)?;
     let _ = socket::set_buffers(&socket, BUFFER);
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Config, Server};
+    use std::net::Ipv4Addr;
+
+    #[test]
+    fn a_flood_of_datagrams_leaves_connections_and_a_stop_their_turn() {
+        let config = Config { address: Some(Ipv4Addr::LOCALHOST.into()), port: 0, ..Config::default() };
+        let server = Server::bind(config, |_| {}).unwrap();
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for _ in 0..MAX_PER_TURN + 1 {
+            socket.send_to(&[0], server.address()).unwrap();
+        }
+        hello(&server.shared, &server.datagrams);
+        assert_eq!(server.datagrams.recv(&mut [0; 4]).unwrap(), 1, "the rest waits");
+        assert!(server.datagrams.recv(&mut [0; 4]).is_err());
+    }
 }

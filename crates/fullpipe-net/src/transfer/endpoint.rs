@@ -1,6 +1,6 @@
 //! One stream of a test at one of its ends.
 
-use super::{Allowance, Meter, Pacer, discard, receive_datagrams, send, send_datagrams};
+use super::{Allowance, Meter, PACKET, Pacer, discard, receive_datagrams, send, send_datagrams};
 use crate::iperf3::{Results, StreamResults};
 use crate::sample::SocketSample;
 use fullpipe_kernel::socket;
@@ -100,7 +100,7 @@ impl Endpoint {
         let &StreamOptions { block, whole_blocks, rate, wide } = options;
         match (&self.transport, self.sends) {
             (Transport::Tcp(socket), true) => {
-                let block = if whole_blocks { block } else { Pacer::new(rate).quantum(block, 1448) };
+                let block = if whole_blocks { block } else { Pacer::new(rate).quantum(block, PACKET) };
                 send(socket, block, rate, allowance, &self.meter, stop)
             }
             (Transport::Tcp(socket), false) => discard(socket, allowance, &self.meter, stop),

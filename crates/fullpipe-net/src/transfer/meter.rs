@@ -1,9 +1,10 @@
 //! Counters written by one thread and read by others.
 
+use super::POLL_INTERVAL;
 use super::allowance::excess;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// The counters of one stream, from its beginning.
@@ -57,17 +58,61 @@ impl Meter {
 /// The bytes left to transfer in one direction of a test, shared by its streams.
 #[derive(Debug)]
 pub struct Budget {
-    left: AtomicU64,
+    remaining: Mutex<Remaining>,
+    /// Signals that reserved bytes were transferred or returned.
+    settled: Condvar,
     /// The limit, if more than it is an error and not the end of the test.
     limit: Option<u64>,
-    /// Serialises receivers, so that none holds bytes that another one needs.
-    receiving: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Remaining {
+    /// Bytes that are neither transferred nor reserved.
+    left: u64,
+    /// Bytes that streams are transferring.
+    reserved: u64,
+}
+
+/// A stream reserves at most this fraction of what is left, so that one which cannot transfer its
+/// bytes does not hold all of those that the others need.
+const MAX_SHARE: u64 = 16;
+/// A stream may always reserve this many bytes.
+const MIN_RESERVATION: u64 = 64 * 1024;
+
+/// Bytes of a budget that a stream is transferring; those that it does not transfer are returned.
+#[derive(Debug)]
+pub(super) struct Reservation<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+    transferred: u64,
+}
+
+impl Reservation<'_> {
+    /// The bytes that may be transferred.
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+
+    /// Keeps `bytes` of the reservation, and returns the others.
+    pub fn transferred(mut self, bytes: usize) {
+        self.transferred = self.bytes.min(bytes as u64);
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let mut remaining = self.budget.lock();
+        remaining.reserved -= self.bytes;
+        remaining.left += self.bytes - self.transferred;
+        self.budget.settled.notify_all();
+    }
 }
 
 impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
-        Budget { left: AtomicU64::new(bytes), limit: None, receiving: Mutex::default() }
+        let remaining = Mutex::new(Remaining { left: bytes, reserved: 0 });
+        Budget { remaining, settled: Condvar::new(), limit: None }
     }
 
     /// A budget of `bytes` that a test must not exceed.
@@ -80,49 +125,75 @@ impl Budget {
         Budget { limit: Some(bytes), ..Budget::new(bytes - bytes % block.max(1)) }
     }
 
-    /// Reserves up to `want` bytes; 0 when exhausted.
-    pub fn reserve(&self, want: u64) -> u64 {
-        let before = self.left.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(want)));
-        before.unwrap_or_else(|left| left).min(want)
+    fn lock(&self) -> MutexGuard<'_, Remaining> {
+        self.remaining.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the budget is exhausted.
+    /// Whether all bytes are transferred or being transferred.
     pub fn is_spent(&self) -> bool {
-        self.left.load(Relaxed) == 0
+        self.lock().left == 0
     }
 
-    /// Calls `receive` for up to `max` bytes, as far as they are left, and subtracts those that it
-    /// returns.
+    /// Reserves up to `max` bytes. Waits while there are none, but other streams may return some;
+    /// `None` if stopped, or if all are transferred.
     ///
     /// # Errors
-    /// Those of `receive`, or that the budget is exhausted.
-    pub(super) fn receive(
-        &self,
-        max: usize,
-        receive: impl FnOnce(usize) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        let _alone = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.left.load(Relaxed);
-        if left == 0 {
-            return Err(self.exceeded());
-        }
-        let n = receive(max.min(usize::try_from(left).unwrap_or(usize::MAX)))?;
-        self.left.store(left.saturating_sub(n as u64), Relaxed);
-        Ok(n)
+    /// If all are transferred and the budget is a limit.
+    pub(super) fn reserve(&self, max: usize, stop: &AtomicBool) -> io::Result<Option<Reservation<'_>>> {
+        let max = max as u64;
+        self.reserve_part(stop, |left| max.min((left / MAX_SHARE).max(MIN_RESERVATION)))
     }
 
-    pub(super) fn exceeded(&self) -> io::Error {
+    /// As [`reserve`](Self::reserve), for a datagram, the last of which may be longer than what is
+    /// left.
+    pub(super) fn reserve_datagram(
+        &self,
+        bytes: usize,
+        stop: &AtomicBool,
+    ) -> io::Result<Option<Reservation<'_>>> {
+        self.reserve_part(stop, |_| bytes as u64)
+    }
+
+    fn reserve_part(
+        &self,
+        stop: &AtomicBool,
+        part: impl FnOnce(u64) -> u64,
+    ) -> io::Result<Option<Reservation<'_>>> {
+        let mut remaining = self.lock();
+        while remaining.left == 0 {
+            if stop.load(Relaxed) {
+                return Ok(None);
+            }
+            if remaining.reserved == 0 {
+                return if self.limit.is_some() { Err(self.exceeded()) } else { Ok(None) };
+            }
+            let waited = self.settled.wait_timeout(remaining, POLL_INTERVAL);
+            remaining = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let bytes = part(remaining.left).min(remaining.left);
+        remaining.left -= bytes;
+        remaining.reserved += bytes;
+        Ok(Some(Reservation { budget: self, bytes, transferred: 0 }))
+    }
+
+    /// Subtracts bytes that have arrived.
+    ///
+    /// # Errors
+    /// If there were fewer left.
+    pub(super) fn charge(&self, bytes: usize) -> io::Result<()> {
+        let mut remaining = self.lock();
+        let left = remaining.left.checked_sub(bytes as u64);
+        remaining.left = left.unwrap_or(0);
+        left.map(|_| ()).ok_or_else(|| self.exceeded())
+    }
+
+    fn exceeded(&self) -> io::Error {
         excess(
             self.limit.map_or_else(
                 || "more bytes than requested".to_owned(),
                 |max| format!("more than {max} bytes"),
             ),
         )
-    }
-
-    /// The result of a sender that has used the budget.
-    pub(super) fn end(&self) -> io::Result<()> {
-        if self.limit.is_some() { Err(self.exceeded()) } else { Ok(()) }
     }
 }
 
@@ -161,15 +232,51 @@ fn used() -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn a_budget_is_spent_to_the_last_byte_and_not_beyond() {
-        let budget = Budget::new(100);
-        assert_eq!((budget.reserve(60), budget.reserve(60), budget.reserve(60)), (60, 40, 0));
-        assert!(budget.end().is_ok());
-        let limit = Budget::limit(100);
-        let receive = |max, there| limit.receive(max, |max| Ok(there).map(|n: usize| n.min(max)));
-        assert_eq!((receive(60, 30).unwrap(), receive(90, 90).unwrap()), (30, 70));
-        assert!(receive(1, 1).unwrap_err().to_string() == "more than 100 bytes" && limit.end().is_err());
+        let go = AtomicBool::new(false);
+        for budget in [Budget::new(100), Budget::limit(100)] {
+            let transfer = |max, there: usize| {
+                let reserved = budget.reserve(max, &go)?;
+                Ok::<_, io::Error>(reserved.map(|reserved| {
+                    let bytes = there.min(reserved.bytes());
+                    reserved.transferred(bytes);
+                    bytes
+                }))
+            };
+            assert_eq!((transfer(60, 30).unwrap(), transfer(90, 90).unwrap()), (Some(30), Some(70)));
+            assert!(budget.is_spent());
+            match transfer(1, 1) {
+                Ok(none) => assert!(none.is_none() && budget.limit.is_none()),
+                Err(e) => assert_eq!(e.to_string(), "more than 100 bytes"),
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_reserved_and_not_transferred_are_left_to_others() {
+        let (budget, go) = (Budget::limit(1000), AtomicBool::new(false));
+        let held = budget.reserve(1000, &go).unwrap().unwrap();
+        assert_eq!(held.bytes(), 1000);
+        // Nothing is transferred yet, so a stream that finds nothing left must not end the test.
+        let stopped = AtomicBool::new(true);
+        assert!(budget.reserve(1, &stopped).unwrap().is_none());
+        std::thread::scope(|s| {
+            let other = s.spawn(|| budget.reserve(1000, &go).unwrap().unwrap().bytes());
+            std::thread::sleep(Duration::from_millis(20));
+            held.transferred(400);
+            assert_eq!(other.join().unwrap(), 600);
+        });
+        budget.reserve(1000, &go).unwrap().unwrap().transferred(600);
+        assert!(budget.reserve(1, &go).is_err());
+    }
+
+    #[test]
+    fn a_stream_does_not_reserve_all_that_is_left() {
+        let (budget, go) = (Budget::limit(64 << 20), AtomicBool::new(false));
+        let held: Vec<_> = (0..8).map(|_| budget.reserve(usize::MAX, &go).unwrap().unwrap()).collect();
+        assert!(held.iter().all(|reserved| reserved.bytes() >= 2 << 20) && !budget.is_spent());
     }
 }

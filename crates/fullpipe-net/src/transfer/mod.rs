@@ -2,18 +2,23 @@
 
 mod allowance;
 mod endpoint;
-mod lane;
 mod meter;
 mod pace;
 mod tcp;
+mod token_bucket;
 mod udp;
 
-pub(crate) use allowance::{Allowance, is_excess};
+pub(crate) use allowance::{Allowance, MIN_RECEIVED, is_excess};
 pub use endpoint::SocketFacts;
 pub(crate) use endpoint::{Counters, Endpoint, Measurement, StreamOptions, Transport};
-pub(crate) use lane::Lane;
 pub use meter::{Budget, CpuClock, Meter};
 pub use pace::Pacer;
 pub use tcp::{DEFAULT_SEND_BLOCK, noise};
 pub(crate) use tcp::{DISCARD_BLOCK, discard, send};
+pub(crate) use token_bucket::{Grant, PACKET, TokenBucket};
 pub(crate) use udp::{receive_datagrams, send_datagrams};
+
+use std::time::Duration;
+
+/// Interval at which a waiting thread checks whether it is stopped.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);

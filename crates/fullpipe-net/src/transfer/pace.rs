@@ -1,5 +1,6 @@
 //! Pacing by sleeping between blocks.
 
+use super::POLL_INTERVAL;
 use fullpipe_units::{Rate, Span};
 use std::time::{Duration, Instant};
 
@@ -13,8 +14,6 @@ pub struct Pacer {
 
 /// Maximum lag that is caught up.
 const MAX_LAG: Duration = Duration::from_millis(100);
-/// Poll interval of a sleeping thread.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Pacer {
     /// Starts pacing at `rate`, at least one byte per second; `None` never waits.

@@ -1,16 +1,13 @@
 //! The two ends of a UDP stream.
 
-use super::{Allowance, Meter, Pacer};
+use super::{Allowance, Meter, POLL_INTERVAL, Pacer};
 use crate::iperf3::{MIN_UDP_BLOCK, UdpHeader};
 use fullpipe_units::Rate;
 use nix::errno::Errno;
 use std::io;
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// Poll interval of an idle receiver.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
+use std::time::{SystemTime, UNIX_EPOCH};
 
 fn wall_clock_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
@@ -34,16 +31,18 @@ pub(crate) fn send_datagrams(
     let mut datagram = vec![0x5a; block.max(MIN_UDP_BLOCK)];
     let mut number = 0;
     while pace.wait(datagram.len(), &mut || !stop.load(Relaxed)) {
-        if let Some(budget) = allowance.budget
-            && budget.reserve(datagram.len() as u64) == 0
-        {
-            return budget.end();
-        }
-        if let Some(lane) = allowance.lane
-            && !lane.acquire(datagram.len(), &mut || !stop.load(Relaxed))
+        if let Some(bucket) = allowance.bucket
+            && !bucket.acquire(datagram.len(), &mut || !stop.load(Relaxed))
         {
             return Ok(());
         }
+        let reserved = match allowance.budget {
+            None => None,
+            Some(budget) => match budget.reserve_datagram(datagram.len(), stop)? {
+                None => return Ok(()),
+                reserved => reserved,
+            },
+        };
         UdpHeader { sent_us: wall_clock_us(), number: number + 1 }.write(&mut datagram, wide);
         loop {
             match socket.send(&datagram) {
@@ -60,6 +59,9 @@ pub(crate) fn send_datagrams(
                 Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => break,
                 Err(e) => return Err(e),
             }
+        }
+        if let Some(reserved) = reserved {
+            reserved.transferred(datagram.len());
         }
         number += 1;
         meter.add_bytes(datagram.len() as u64);
@@ -139,7 +141,7 @@ impl ReceiveStats {
 mod tests {
     use super::*;
     use crate::transfer::Budget;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     fn count(numbers: &[u64]) -> ReceiveStats {
         let mut count = ReceiveStats::default();
@@ -190,7 +192,7 @@ mod tests {
                 1000,
                 true,
                 Some(Rate::from_bytes_per_sec(1_000_000)),
-                Allowance { budget: Some(&budget), lane: None },
+                Allowance { budget: Some(&budget), bucket: None },
                 &sent,
                 &stop,
             )

@@ -7,7 +7,7 @@ use crate::http::RequestHead;
 use crate::iperf3::Cookie;
 use crate::sample::SocketSample;
 use crate::server::accounts::hung_up;
-use crate::transfer::{Pacer, noise};
+use crate::transfer::{PACKET, Pacer, noise};
 use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::{Bytes, Rate, Span};
 use serde_json::json;
@@ -49,7 +49,7 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
         let span: Span = text.parse().map_err(|e| bad(format!("time: {e}")))?;
         seconds = seconds.min(span.as_secs_f64());
     }
-    let rate = rate(request)?;
+    let rate = rate(connection.shared, request)?;
     // The bytes depend only on their number and the repeated block.
     let tag = format!("\"noise1-{size}\"");
     let conditional = request.if_range.as_deref().is_none_or(|condition| condition == tag);
@@ -121,24 +121,25 @@ fn body(connection: &Connection<'_>, part: Part, done: &mut u64, record: &Record
     let mut watch = Watch::of_body(connection, part.time, true);
     // A download repeats this block.
     let content = noise();
-    let piece = pace.quantum(connection.send_quantum(content.len()), 1448) as u64;
+    let block = pace.quantum(content.len(), PACKET) as u64;
+    let bucket = connection.account.map(|account| &account.sent);
     let mut checked_at = Instant::now();
     while *done < part.length {
         let at = ((part.first + *done) % content.len() as u64) as usize;
-        let end = (content.len() - at).min(piece.min(part.length - *done) as usize) + at;
+        let end = (content.len() - at).min(block.min(part.length - *done) as usize) + at;
         watch.wait(&mut pace, end - at)?;
-        if let Some(account) = connection.account {
-            watch.acquire(&account.sent, end - at)?;
-        }
-        let n = watch.write(&content[at..end])?;
-        if let Some(account) = connection.account {
-            account.sent.refund(end - at - n);
-        }
-        *done += n as u64;
-        watch.transferred(n)?;
-        if checked_at.elapsed() > POLL_INTERVAL {
-            checked_at = Instant::now();
-            record.remember(*done, false);
+        let mut left = &content[at..end];
+        while !left.is_empty() {
+            let grant = watch.grant(bucket, left.len(), PACKET)?;
+            let n = watch.write(&left[..grant.bytes()])?;
+            grant.transferred(n);
+            left = &left[n..];
+            *done += n as u64;
+            watch.transferred(n)?;
+            if checked_at.elapsed() > POLL_INTERVAL {
+                checked_at = Instant::now();
+                record.remember(*done, false);
+            }
         }
     }
     Ok(())

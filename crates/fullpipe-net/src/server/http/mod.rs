@@ -17,7 +17,7 @@ mod upload;
 pub(super) use download::Transfers;
 
 use super::admission::Permit;
-use super::{Arrival, Event, MIN_BYTES_PER_SECOND, Shared, lock};
+use super::{Arrival, Event, Shared, lock};
 use crate::http::{MessageError, RequestHead};
 use connection::Connection;
 use fullpipe_kernel::{local_name, tcp_info};
@@ -226,17 +226,17 @@ fn admit(connection: &Connection<'_>, request: &RequestHead) -> Result<Permit, R
     Ok(permit)
 }
 
-/// Least requested rate: twice the least rate of a transfer.
-const MIN_RATE: Rate = Rate::from_bytes_per_sec(2 * MIN_BYTES_PER_SECOND);
-
-/// The requested rate; the allowed rate is that of the address.
-fn rate(request: &RequestHead) -> Result<Option<Rate>, Refusal> {
+/// The requested rate, which is at least twice the least rate of a transfer; the allowed rate is
+/// that of the address.
+fn rate(shared: &Shared, request: &RequestHead) -> Result<Option<Rate>, Refusal> {
     let asked = match request.parameter("rate") {
         Some(text) => Some(text.parse::<Rate>().map_err(|e| bad(format!("rate: {e}")))?),
         None => None,
     };
-    if asked.is_some_and(|asked| asked < MIN_RATE) {
-        return Err(bad(format!("rate: at least {} bit/s", MIN_RATE.as_bits_per_sec())));
+    let least = 2.0 * shared.min_bytes() as f64 / shared.config.limits.idle.as_secs_f64().max(1e-9);
+    let least = Rate::from_bytes_per_sec(least.ceil().max(1.0) as u64);
+    if asked.is_some_and(|asked| asked < least) {
+        return Err(bad(format!("rate: at least {} bit/s", least.as_bits_per_sec())));
     }
     Ok(asked)
 }

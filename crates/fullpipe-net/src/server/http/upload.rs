@@ -4,7 +4,7 @@ use super::connection::{Connection, POLL_INTERVAL, Watch};
 use super::{Event, Failed, MAX_SIZE, Next, admit, bad, rate, refusal};
 use crate::control::readable;
 use crate::http::{Chunked, Framing, MessageError, RequestHead, Step};
-use crate::transfer::{DISCARD_BLOCK, Pacer};
+use crate::transfer::{DISCARD_BLOCK, MIN_RECEIVED, Pacer};
 use fullpipe_kernel::socket;
 use serde_json::json;
 use std::io;
@@ -19,7 +19,7 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
     if matches!(request.framing, Framing::Length(n) if n > max) {
         return Err(MessageError::TooLarge(max).into());
     }
-    let rate = rate(request)?;
+    let rate = rate(connection.shared, request)?;
     let _permit = admit(connection, request)?;
     if request.expects_continue && connection.buffer.is_empty() {
         connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")?;
@@ -82,36 +82,27 @@ impl Body<'_, '_> {
     /// Discards up to `max` bytes from the socket without copying them.
     fn discard(&mut self, max: u64) -> io::Result<usize> {
         let socket = self.connection.socket;
-        let max = self.pace.quantum(DISCARD_BLOCK, 16 * 1024).min(usize::try_from(max).unwrap_or(usize::MAX));
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        let max = self.pace.quantum(DISCARD_BLOCK, MIN_RECEIVED).min(max);
+        let bucket = self.connection.account.map(|account| &account.received);
         loop {
-            if let Some(account) = self.connection.account {
-                if !readable(socket, POLL_INTERVAL)? {
-                    self.watch.check_idle()?;
-                    continue;
-                }
-                let max = account.received.quantum(max, 16 * 1024);
-                self.watch.acquire(&account.received, max)?;
-                let discarded = socket::discard(socket, max);
-                account.received.refund(max - discarded.as_ref().map_or(0, |n| *n));
-                if let Some(n) = self.result(discarded)? {
+            // Only an unlimited reader waits in the socket.
+            if bucket.is_some() && !readable(socket, POLL_INTERVAL)? {
+                self.watch.check_idle()?;
+                continue;
+            }
+            let grant = self.watch.grant(bucket, max, MIN_RECEIVED)?;
+            match socket::discard(socket, grant.bytes()) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => {
+                    grant.transferred(n);
                     return Ok(n);
                 }
-            } else if let Some(n) = self.result(socket::discard(socket, max))? {
-                return Ok(n);
+                Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
+                    self.watch.check_idle()?;
+                }
+                Err(e) => return Err(e),
             }
-        }
-    }
-
-    /// `None` if there was no data yet.
-    fn result(&mut self, discarded: io::Result<usize>) -> io::Result<Option<usize>> {
-        match discarded {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(n) => Ok(Some(n)),
-            Err(e) if matches!(e.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {
-                self.watch.check_idle()?;
-                Ok(None)
-            }
-            Err(e) => Err(e),
         }
     }
 

@@ -219,12 +219,7 @@ impl Session<'_> {
             let why = format!("UDP without a rate limit requested, {rate} allowed");
             return Err(refuse(ServerError::TOTAL_RATE, why));
         }
-        let asked = params.byte_budget().map(|bytes| match params.protocol {
-            Protocol::Tcp => bytes,
-            // The last datagram is sent whole.
-            Protocol::Udp => bytes.next_multiple_of(params.block.into()),
-        });
-        if let (Some(max), Some(asked)) = (limits.bytes, asked)
+        if let (Some(max), Some(asked)) = (limits.bytes, params.byte_budget())
             && asked > max
         {
             return Err(refuse(ServerError::PARAMS, format!("{asked} bytes requested, {max} allowed")));

@@ -4,7 +4,6 @@ use super::stream::Stream;
 use super::{Session, SessionError, direction, refuse};
 use crate::control::{ControlError, extension as extension_message};
 use crate::iperf3::{Params, Protocol, Results, ServerError, State, extension, max_results};
-use crate::server::limits::too_slow;
 use crate::server::{Event, Limits};
 use crate::transfer::{Allowance, Budget, Counters, CpuClock, Measurement, is_excess};
 use serde_json::json;
@@ -69,9 +68,9 @@ impl Session<'_> {
     fn allowance<'a>(&'a self, budgets: &'a Budgets, stream: &Stream) -> Allowance<'a> {
         let account = self.control.account();
         if stream.endpoint.sends {
-            Allowance { lane: account.map(|account| &account.sent), budget: budgets.sent.as_ref() }
+            Allowance { bucket: account.map(|account| &account.sent), budget: budgets.sent.as_ref() }
         } else {
-            Allowance { lane: account.map(|account| &account.received), budget: budgets.received.as_ref() }
+            Allowance { bucket: account.map(|account| &account.received), budget: budgets.received.as_ref() }
         }
     }
 
@@ -130,9 +129,18 @@ impl Budgets {
             Protocol::Tcp => Budget::limit(max),
             Protocol::Udp => Budget::limit_in_blocks(max, params.block.into()),
         });
-        // A requested number of bytes is at most the limit.
+        // A requested number of bytes is at most the limit, but iperf3 sends whole blocks: as many
+        // as its streams have may follow. TCP leaves them in its buffers; datagrams arrive anyway.
         let sent = params.byte_budget().map(Budget::new).or(limit);
-        Budgets { sent, received: limits.bytes.map(Budget::limit) }
+        let received = limits.bytes.map(|max| match (params.byte_budget(), params.protocol) {
+            (None, _) => Budget::limit(max),
+            (Some(_), Protocol::Tcp) => Budget::new(max),
+            (Some(_), Protocol::Udp) => {
+                let blocks = u64::from(params.block) * u64::from(params.parallel);
+                Budget::limit(max.saturating_add(blocks))
+            }
+        });
+        Budgets { sent, received }
     }
 }
 
@@ -182,7 +190,7 @@ impl<'a> Monitor<'a> {
     }
 
     /// Monitors the test until the client ends it. Returns the counters at the end of the omitted
-    /// seconds and the seconds since.
+    /// seconds and the seconds from then to the end.
     fn run(mut self, budget: Option<&Budget>) -> Result<(Vec<Counters>, f64), SessionError> {
         let doing = "waiting for the test's end";
         let control = self.session.control;
@@ -192,28 +200,31 @@ impl<'a> Monitor<'a> {
             }
             self.advance(Instant::now())?;
         }
+        // Reading the message may wait for the client's rate.
+        let mut ended = Instant::now();
         self.session.read_end(doing)?;
         if let Some(bytes) = self.params.byte_budget().filter(|_| self.params.protocol == Protocol::Tcp) {
             if self.params.client_sends() {
-                self.drain(false, bytes)?;
+                ended = self.drain(false, bytes)?.unwrap_or(ended);
             }
             // The client may have received its last bytes before the sending thread has counted
             // them.
             if budget.is_some_and(Budget::is_spent) {
-                self.drain(true, bytes)?;
+                ended = self.drain(true, bytes)?.unwrap_or(ended);
             }
         }
-        let (counters, at) = self.from.unwrap_or_else(|| (counters(self.streams), Instant::now()));
-        Ok((counters, at.elapsed().as_secs_f64()))
+        let (counters, at) = self.from.unwrap_or_else(|| (counters(self.streams), ended));
+        Ok((counters, ended.saturating_duration_since(at).as_secs_f64()))
     }
 
     /// Waits for bytes sent before the end of the test, by either end, that are not counted yet,
-    /// within the limits.
-    fn drain(&mut self, sent: bool, expected: u64) -> Result<(), SessionError> {
+    /// within the limits. Returns the time of the last of them.
+    fn drain(&mut self, sent: bool, expected: u64) -> Result<Option<Instant>, SessionError> {
         let moved = |streams: &[Stream]| -> u64 {
             streams.iter().filter(|s| s.endpoint.sends == sent).map(|s| s.endpoint.meter.bytes()).sum()
         };
         let (mut last, mut last_at) = (moved(self.streams), Instant::now());
+        let mut ended = None;
         while last < expected && last_at.elapsed() < DRAIN_TIMEOUT {
             if self.session.shared.stopping() {
                 return Err(SessionError::Stopping);
@@ -223,9 +234,10 @@ impl<'a> Monitor<'a> {
             let now = moved(self.streams);
             if now != last {
                 (last, last_at) = (now, Instant::now());
+                ended = Some(last_at);
             }
         }
-        Ok(())
+        Ok(ended)
     }
 
     fn omit_until(&self) -> Instant {
@@ -274,8 +286,8 @@ impl<'a> Monitor<'a> {
         if now - self.checked.1 >= limits.idle {
             // Acknowledged bytes, as far as possible: those in a buffer are no progress.
             let total: u64 = self.streams.iter().map(|s| s.endpoint.progress()).sum();
-            if total.saturating_sub(self.checked.0) < self.session.shared.min_bytes() {
-                return Err(refuse(ServerError::NO_DATA, too_slow(limits)));
+            if let Some(why) = self.session.shared.too_slow(total.saturating_sub(self.checked.0)) {
+                return Err(refuse(ServerError::NO_DATA, why));
             }
             self.checked = (total, now);
         }
