@@ -37,6 +37,9 @@ pub struct Imported {
 /// set back repeats a time once.
 const MAX_PER_SLOT: u32 = 2;
 
+/// Stores of a site whose last imported id is kept: a site has one at a time, and chooses its number.
+const MAX_STORES: u32 = 8;
+
 /// The id of a name that is not looked up yet; SQLite's ids start at 1.
 const UNRESOLVED: i64 = 0;
 
@@ -114,6 +117,12 @@ impl Store {
             self.db.execute(
                 "INSERT OR REPLACE INTO pulled VALUES (?, ?, ?, ?)",
                 params![site, from.store as i64, table as i64, last as i64],
+            )?;
+            // The ids of the latest stores: a replaced row gets a new rowid.
+            self.db.execute(
+                "DELETE FROM pulled WHERE site = ?1 AND tab = ?2 AND rowid NOT IN (SELECT rowid FROM pulled \
+                 WHERE site = ?1 AND tab = ?2 ORDER BY rowid DESC LIMIT ?3)",
+                params![site, table as i64, MAX_STORES],
             )?;
             transaction.commit()?;
             self.row_counts.borrow_mut().entry(table).or_default().insert(site, present);
@@ -351,6 +360,16 @@ mod tests {
             to.import(&source(9), Table::Minutes, &shifted, 100, Some(1000)).unwrap();
         }
         assert_eq!(to.history(i64::MIN..i64::MAX).unwrap().minutes.len(), 200);
+        // Nor do the numbers of its stores accumulate; the latest ones stay.
+        for id in 100..200 {
+            to.import(&source(9), Table::Minutes, &rows, 100, Some(1000)).unwrap();
+            to.import(&source(id), Table::Minutes, &rows, 100, Some(1000)).unwrap();
+        }
+        let kept: u32 = to.db.query_row("SELECT count(*) FROM pulled", [], |r| r.get(0)).unwrap();
+        assert_eq!(kept, MAX_STORES);
+        for (id, last) in [(9, 100), (199, 100), (100, 0)] {
+            assert_eq!(to.last_imported("sea", id, Table::Minutes).unwrap(), last, "{id}");
+        }
         let more: Vec<Row> = (100..2000).map(|i| minute(i * 60_000, 1)).collect();
         let imported = to.import(&source(10), Table::Minutes, &more, 1900, Some(1000)).unwrap();
         assert_eq!(imported, Imported { stored: 800, duplicates: 0, excess: 1100 });
