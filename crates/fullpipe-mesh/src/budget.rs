@@ -11,7 +11,7 @@
 use crate::clock::Moment;
 use crate::key::digest;
 use crate::wire::{Reader, Writer};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -65,8 +65,13 @@ impl Budget {
     /// If another process has it open, or the file cannot be read or created.
     pub fn open(directory: &Path, limit: u64, now: Moment) -> Result<Budget, BudgetError> {
         let path = directory.join(crate::store::BUDGET);
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        // Neither a link nor a FIFO: the first bytes are overwritten.
+        let file = options.custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits()).open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(BudgetError::File(io::Error::other("not a regular file")));
+        }
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, e)| match e {
             nix::errno::Errno::EWOULDBLOCK => BudgetError::InUse,
             e => BudgetError::File(e.into()),
@@ -129,6 +134,12 @@ impl Budget {
         self.spent
     }
 
+    /// The number of the budget day, in days since 1970 by the clock at its start.
+    pub fn day(&mut self, now: Moment) -> i64 {
+        self.roll_over(now);
+        self.day
+    }
+
     /// The daily limit in bytes.
     pub fn limit(&self) -> u64 {
         self.limit
@@ -152,13 +163,16 @@ impl Budget {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        self.number += 1;
+        let number = self.number + 1;
         let mut slot = Writer::default();
-        slot.u64(self.number).i64(self.day).u64(self.spent);
+        slot.u64(number).i64(self.day).u64(self.spent);
         let hash = digest(&slot.0);
         slot.bytes(&hash[..SLOT_LEN - slot.0.len()]);
-        self.file.write_all_at(&slot.0, self.number % 2 * SLOT_LEN as u64)?;
-        self.file.sync_data()
+        self.file.write_all_at(&slot.0, number % 2 * SLOT_LEN as u64)?;
+        self.file.sync_data()?;
+        // After an error, the next write goes to the same slot: the other one is intact.
+        self.number = number;
+        Ok(())
     }
 }
 
@@ -204,6 +218,16 @@ mod tests {
         bytes[slot + 20] ^= 1;
         std::fs::write(&path, bytes).unwrap();
         assert_eq!(open().spent(at(20_000.5, 0.2)), 1000);
+    }
+
+    #[test]
+    fn a_link_in_place_of_the_file_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("target");
+        std::fs::write(&target, "as before").unwrap();
+        std::os::unix::fs::symlink(&target, directory.path().join("budget")).unwrap();
+        assert!(Budget::open(directory.path(), 1000, at(20_000.5, 0.0)).is_err());
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "as before");
     }
 
     #[test]
