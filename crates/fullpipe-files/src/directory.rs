@@ -1,14 +1,15 @@
 //! Directories to work in.
 
-use crate::{Location, open_at, open_directory};
+use crate::{MAX_LINKS, kind, open_at, open_directory, open_entry, prepend, read_link};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag};
-use nix::sys::stat::{Mode, fstat, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 use nix::unistd::geteuid;
+use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Component, Path};
+use std::path::{Path, PathBuf};
 
 /// Creates the directory `path` with mode 0700 where it is missing, with missing parents, for
 /// programs that are given paths in it.
@@ -21,44 +22,74 @@ use std::path::{Component, Path};
 /// `PermissionDenied` with the name of the directory that others can change, and errors of
 /// openat(2) and mkdirat(2).
 pub fn create_private_directory(path: &Path) -> io::Result<()> {
-    let path = std::path::absolute(path)?;
-    let mut directory = open_directory(AT_FDCWD, OsStr::new("/"))?;
-    let mut so_far = std::path::PathBuf::from("/");
-    let mut names = path.components().filter_map(|component| match component {
-        Component::Normal(name) => Some(name),
-        Component::ParentDir => Some(OsStr::new("..")),
-        _ => None,
-    });
-    require_own(&directory, &so_far, names.clone().next().is_none())?;
-    while let Some(name) = names.next() {
-        so_far.push(name);
-        directory = enter(&directory, name, &so_far)?;
-        require_own(&directory, &so_far, names.clone().next().is_none())?;
-    }
-    Ok(())
+    walk(path, 0o700, require_own).map(drop)
 }
 
-/// Opens a directory, which is created if it is missing.
-fn enter(parent: &OwnedFd, name: &OsStr, path: &Path) -> io::Result<OwnedFd> {
-    match mkdirat(parent, name, Mode::S_IRWXU) {
-        Ok(()) | Err(Errno::EEXIST) => {}
-        // A file system that is read-only may have it already.
-        Err(Errno::EROFS | Errno::EACCES) => {}
-        Err(e) => return Err(e.into()),
-    }
-    match open_directory(parent, name) {
-        // A link of the caller or of root, such as /home to /var/home.
-        Err(e) if e.raw_os_error() == Some(Errno::ENOTDIR as i32) => {
-            let location = Location::resolve(path)?;
-            open_at(
-                &location.directory,
-                location.name(),
-                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW,
-                0,
-            )
+/// Opens the directory `path`, which is created with this mode (before the umask) where it is
+/// missing, with missing parents. Unlike in [`create_private_directory`], it and its parents may
+/// belong to other users. Symbolic links of others are refused, wherever they are: only root and
+/// the caller may decide which directory the path stands for. The descriptor is for reading the
+/// directory.
+///
+/// # Errors
+/// `PermissionDenied` with the name of a link of another user, and errors of openat(2) and
+/// mkdirat(2).
+pub fn create_and_open_directory(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+    let directory = walk(path, mode, |_, _, _| Ok(()))?;
+    open_at(&directory, OsStr::new("."), OFlag::O_RDONLY | OFlag::O_DIRECTORY, 0)
+}
+
+/// Opens the directories of a path one after the other, and creates what is missing. `check` is
+/// called with each of them, its path, and whether it is the last one.
+fn walk(
+    path: &Path,
+    mode: u32,
+    check: impl Fn(&OwnedFd, &Path, bool) -> io::Result<()>,
+) -> io::Result<OwnedFd> {
+    let path = std::path::absolute(path)?;
+    let mut directory = open_directory(AT_FDCWD, OsStr::new("/"))?;
+    let mut so_far = PathBuf::from("/");
+    let mut links = 0;
+    let mut pending = VecDeque::new();
+    prepend(&mut pending, &path, &mut directory)?;
+    check(&directory, &so_far, false)?;
+    while let Some(name) = pending.pop_front() {
+        match mkdirat(&directory, &*name, Mode::from_bits_truncate(mode)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            // A file system that is read-only may have it already.
+            Err(Errno::EROFS | Errno::EACCES) => {}
+            Err(e) => return Err(e.into()),
         }
-        directory => directory,
+        let entry = open_entry(&directory, &name)?;
+        let status = fstat(&entry)?;
+        if kind(&status) == SFlag::S_IFLNK {
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(Errno::ELOOP.into());
+            }
+            so_far.push(&name);
+            if ![0, geteuid().as_raw()].contains(&status.st_uid) {
+                let text = format!(
+                    "refusing {}, a symbolic link of another user ({})",
+                    so_far.display(),
+                    status.st_uid
+                );
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+            }
+            let target = PathBuf::from(read_link(&entry)?);
+            so_far.pop();
+            if target.is_absolute() {
+                so_far = PathBuf::from("/");
+            }
+            prepend(&mut pending, &target, &mut directory)?;
+            continue;
+        }
+        so_far.push(&name);
+        directory = open_directory(&directory, &name)?;
+        check(&directory, &so_far, false)?;
     }
+    check(&directory, &so_far, true)?;
+    Ok(directory)
 }
 
 /// Refuses a directory in which others can rename or replace entries.
@@ -83,6 +114,36 @@ mod tests {
     use super::*;
     use std::fs::{self, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+
+    #[test]
+    fn links_of_others_are_refused_anywhere_in_a_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().join("real");
+        let created = create_and_open_directory(&real.join("a"), 0o700).unwrap();
+        assert_eq!(fstat(&created).unwrap().st_ino, fs::metadata(real.join("a")).unwrap().ino());
+        assert_eq!(fs::metadata(&real).unwrap().mode() & 0o777, 0o700);
+        // An own link to an own link to a directory, and one that leads nowhere yet.
+        symlink("real", dir.path().join("one")).unwrap();
+        symlink(dir.path().join("one/a"), dir.path().join("two")).unwrap();
+        symlink("real/b/c", dir.path().join("three")).unwrap();
+        for (path, same) in [("two", "real/a"), ("one/../real/a/.", "real/a"), ("three", "real/b/c")] {
+            let opened = create_and_open_directory(&dir.path().join(path), 0o700).unwrap();
+            assert_eq!(fstat(&opened).unwrap().st_ino, fs::metadata(dir.path().join(same)).unwrap().ino());
+        }
+        symlink("loop", dir.path().join("loop")).unwrap();
+        assert!(create_and_open_directory(&dir.path().join("loop"), 0o700).is_err());
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(create_and_open_directory(&dir.path().join("file"), 0o700).is_err());
+        if let Err(e) = std::os::unix::fs::lchown(dir.path().join("one"), Some(65534), None) {
+            println!("SKIPPED: cannot change the owner of a link: {e}");
+            return;
+        }
+        for path in ["one", "one/a", "one/new", "two", "two/new"] {
+            let error = create_and_open_directory(&dir.path().join(path), 0o700).unwrap_err().to_string();
+            assert!(error.contains("one, a symbolic link of another user (65534)"), "{path}: {error}");
+        }
+        assert!(!real.join("new").exists() && !real.join("a/new").exists());
+    }
 
     #[test]
     fn a_directory_that_others_can_change_is_refused() {

@@ -12,7 +12,8 @@
 //! * Replace a file: [`Replacement`].
 //! * Write to a file in place: [`Location::resolve`], then [`create_new`](Location::create_new) or
 //!   [`write`](Location::write).
-//! * Work in a directory as root: [`create_private_directory`].
+//! * Work in a directory as root: [`create_private_directory`], or [`create_and_open_directory`] for one
+//!   of another user.
 //! * Write to a file as a shell's `>` or `>>`: [`create`], [`append`].
 //! * Read a file named by a user: [`open_regular`], which never waits for a FIFO or a device.
 //! * Read a bounded file, such as a configuration: [`read_bounded`].
@@ -23,7 +24,7 @@
 mod directory;
 mod replacement;
 
-pub use directory::create_private_directory;
+pub use directory::{create_and_open_directory, create_private_directory};
 pub use replacement::Replacement;
 
 use nix::errno::Errno;

@@ -72,6 +72,40 @@ fn three_sites_exchange_transfers_and_keep_records() {
     }
 }
 
+/// A directory that nobody may write is root's to give away, but not because a link of another user
+/// leads to it.
+#[test]
+fn root_does_not_follow_a_link_of_another_user_to_a_store() {
+    if !nix::unistd::Uid::effective().is_root() {
+        println!("SKIPPED: only root can change owners");
+        return;
+    }
+    let mesh = Mesh::new(&["lab", "sea"], "period = '2s'\nsize = '64k'");
+    let (target, link) = (mesh.path("target"), mesh.path("link"));
+    std::fs::create_dir(&target).unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+    for store in [link.clone(), format!("{link}/new")] {
+        let run = mesh.run(&[
+            "run",
+            &mesh.path("mesh.toml"),
+            "--site",
+            "lab",
+            "--store",
+            &store,
+            "-B",
+            "127.0.0.1",
+        ]);
+        let printed = String::from_utf8_lossy(&run.stderr);
+        assert!(
+            run.status.code() == Some(2) && printed.contains("a symbolic link of another user"),
+            "{run:?}"
+        );
+    }
+    assert_eq!(std::fs::metadata(&target).unwrap().uid(), 0);
+    assert!(std::fs::read_dir(&target).unwrap().next().is_none());
+}
+
 /// The owner of a store exchanges a file for a link while root changes the owners.
 #[test]
 fn files_exchanged_for_links_meanwhile_do_not_change_the_owner_of_the_links_target() {
@@ -86,7 +120,7 @@ fn files_exchanged_for_links_meanwhile_do_not_change_the_owner_of_the_links_targ
     let folder = tempfile::tempdir().unwrap();
     let (next, budget) = (folder.path().join("next"), folder.path().join("budget"));
     std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-    let directory = Directory::open(&folder.path().canonicalize().unwrap()).unwrap();
+    let directory = Directory::open(folder.path(), 0o700).unwrap();
     let is_done = AtomicBool::new(false);
     let owner = |path: &std::path::Path| std::fs::metadata(path).unwrap().uid();
     let mut changes = 0;

@@ -3,13 +3,13 @@
 
 use super::FILE;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 use nix::unistd::{Gid, Uid, fchownat};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// The name of the budget file.
@@ -30,20 +30,27 @@ fn file_names() -> [OsString; 5] {
 }
 
 impl Directory {
-    /// Opens the directory at `path`, which must not contain symbolic links: resolve it first.
+    /// Opens the directory at `path`, which is created with this mode if it is missing. Symbolic
+    /// links on the way are followed if they belong to root or the caller.
     ///
     /// # Errors
-    /// If it is not a directory, or a component of the path has become a link.
-    pub fn open(path: &Path) -> io::Result<Directory> {
-        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_SYMLINKS);
-        let handle = match openat2(nix::fcntl::AT_FDCWD, path, how) {
-            // Linux before 5.6, or a filter: at least the last component is checked.
-            Err(Errno::ENOSYS | Errno::EPERM) => nix::fcntl::open(path, flags, Mode::empty())?,
-            opened => opened?,
-        };
+    /// If it cannot be created, is not a directory, or another user's link is on the way.
+    pub fn open(path: &Path, mode: u32) -> io::Result<Directory> {
+        let handle = fullpipe_files::create_and_open_directory(path, mode)?;
+        // As the kernel knows it: without links.
+        let path = std::fs::read_link(descriptor_path(&handle))?;
         let owner = Uid::from_raw(fstat(&handle)?.st_uid);
-        Ok(Directory { handle, path: path.to_owned(), owner })
+        Ok(Directory { handle, path, owner })
+    }
+
+    /// The path of the directory, without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A path that leads to this directory whatever its name stands for in the meantime.
+    pub fn descriptor_path(&self) -> PathBuf {
+        descriptor_path(&self.handle)
     }
 
     /// The owner of the directory when it was opened.
@@ -106,6 +113,10 @@ impl Directory {
     }
 }
 
+fn descriptor_path(handle: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", handle.as_raw_fd()).into()
+}
+
 fn change_owner(file: &impl AsFd, stat: &FileStat, uid: Uid, gid: Gid) -> io::Result<()> {
     if stat.st_uid == uid.as_raw() && stat.st_gid == gid.as_raw() {
         return Ok(());
@@ -117,7 +128,7 @@ fn change_owner(file: &impl AsFd, stat: &FileStat, uid: Uid, gid: Gid) -> io::Re
 mod tests {
     use super::*;
     use std::fs;
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::{MetadataExt, lchown, symlink};
 
     fn inodes(directory: &Directory) -> Vec<u64> {
         directory.store_files().unwrap().iter().map(|(_, stat)| stat.st_ino).collect()
@@ -130,7 +141,7 @@ mod tests {
         fs::write(&secret, "root's").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let directory = Directory::open(&folder.path().canonicalize().unwrap()).unwrap();
+        let directory = Directory::open(folder.path(), 0o700).unwrap();
         symlink(&secret, at(FILE)).unwrap();
         fs::hard_link(&secret, at("mesh.db-wal")).unwrap();
         nix::unistd::mkfifo(&at("mesh.db-shm"), Mode::S_IRWXU).unwrap();
@@ -149,22 +160,35 @@ mod tests {
     }
 
     #[test]
-    fn a_path_with_a_link_is_not_opened() {
+    fn a_path_with_a_link_of_another_user_is_not_opened() {
         let folder = tempfile::tempdir().unwrap();
         let real = folder.path().canonicalize().unwrap();
         fs::create_dir_all(real.join("a/store")).unwrap();
         symlink(real.join("a"), real.join("b")).unwrap();
-        assert!(Directory::open(&real.join("a/store")).is_ok());
-        assert!(Directory::open(&real.join("b/store")).is_err());
         symlink(real.join("a/store"), real.join("c")).unwrap();
-        assert!(Directory::open(&real.join("c")).is_err());
+        for name in ["a/store", "b/store", "c"] {
+            let directory = Directory::open(&real.join(name), 0o700).unwrap();
+            assert_eq!(directory.path(), real.join("a/store"));
+            assert_eq!(directory.descriptor_path().canonicalize().unwrap(), real.join("a/store"));
+        }
+        for link in ["b", "c"] {
+            if let Err(e) = lchown(real.join(link), Some(65534), None) {
+                println!("SKIPPED: cannot change the owner of a link: {e}");
+                return;
+            }
+        }
+        for name in ["b/store", "b/new", "c"] {
+            let error = Directory::open(&real.join(name), 0o700).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{name}: {error}");
+        }
+        assert!(!real.join("a/new").exists());
     }
 
     #[test]
     fn a_directory_with_other_files_is_not_given_away() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("passwd"), "").unwrap();
-        let directory = Directory::open(&folder.path().canonicalize().unwrap()).unwrap();
+        let directory = Directory::open(folder.path(), 0o700).unwrap();
         let other = Uid::from_raw(directory.owner().as_raw() + 1);
         let error = directory.give_to(other, Gid::current()).unwrap_err().to_string();
         assert!(error.contains("`passwd`, which is not a store's file"), "{error}");

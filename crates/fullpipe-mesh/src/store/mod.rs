@@ -103,7 +103,8 @@ fn full(error: &rusqlite::Error) -> bool {
 }
 
 impl Store {
-    /// Opens the store in the existing `directory`, creating it if needed.
+    /// Opens the store in the existing `directory`, creating it if needed. The path must not contain
+    /// links ([`Directory::path`]).
     ///
     /// # Errors
     /// If the file is not a store or cannot be written.
@@ -114,7 +115,8 @@ impl Store {
     ) -> Result<Store, StoreError> {
         let path = directory.join(FILE);
         require_regular_file(&path)?;
-        let db = Connection::open(&path).map_err(|source| failed(&path, source))?;
+        let flags = OpenFlags::default() | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let db = Connection::open_with_flags(&path, flags).map_err(|source| failed(&path, source))?;
         harden(&db).map_err(|source| failed(&path, source))?;
         let mut store = Store {
             db,

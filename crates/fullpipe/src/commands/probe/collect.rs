@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use fullpipe_mesh::clock::{self, Clock};
 use fullpipe_mesh::node::{collect, copy};
 use fullpipe_mesh::record::SiteId;
-use fullpipe_mesh::store::Store;
+use fullpipe_mesh::store::{Directory, Store};
 use std::path::PathBuf;
 
 /// Collect new records of all sites into one store
@@ -26,19 +26,16 @@ const CHUNKED_ROWS: u32 = 20_000;
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (mesh, own, keys) = self.member.read()?;
-        std::fs::create_dir_all(&self.into)
+        let into = Directory::open(&self.into, 0o777)
             .map_err(|e| Failure::usage(format!("--into {}: {e}", self.into.display())))?;
-        let same = |a: &PathBuf, b: &PathBuf| {
-            a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a))
-        };
-        if same(&self.into, &self.member.store) {
+        if self.member.store.canonicalize().is_ok_and(|store| store == into.path()) {
             return Err(Failure::usage(
                 "--into is the store of this site's node, which must be its only writer: choose another \
                  directory",
             ));
         }
         let names = mesh.sites.iter().map(|s| s.name.as_str());
-        let mut store = Store::open(&self.into, names, mesh.controllers.iter().map(String::as_str))
+        let mut store = Store::open(into.path(), names, mesh.controllers.iter().map(String::as_str))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
         store.set_period(mesh.period).map_err(|e| Failure::Impossible(e.to_string()))?;
         let mut missing = Vec::new();

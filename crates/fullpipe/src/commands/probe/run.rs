@@ -20,7 +20,6 @@ use nix::errno::Errno;
 use nix::unistd::{Gid, Uid, User};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -62,7 +61,11 @@ impl Args {
         let sockets = Sockets::bind(&mesh, site, self.bind).map_err(failure)?;
         let metrics = self.listen.map(|address| Server::bind(address, &settings)).transpose();
         let metrics = metrics.map_err(Failure::usage)?;
-        let store = prepare_store(&self.member.store, self.user.as_deref())?;
+        let directory = prepare_store(&self.member.store, self.user.as_deref())?;
+        let store = directory.path().to_owned();
+        // Before the store is opened, so that its files are those of this directory, and before other
+        // threads are started, since those would keep the privileges.
+        drop_privileges(&directory)?;
 
         let config = Config {
             mesh: mesh.clone(),
@@ -73,8 +76,6 @@ impl Args {
             log: Box::new(log(self.verbose)),
         };
         let node = Node::open(config, sockets).map_err(failure)?;
-        // Before other threads are started, since those would keep the privileges.
-        drop_privileges(&store)?;
         let (handle, stopping) = (node.handle(), node.handle());
         signals::on_termination(move || stopping.stop()).map_err(|e| Failure::Impossible(e.to_string()))?;
         let Some(server) = metrics else { return node.run().map_err(failure) };
@@ -192,14 +193,12 @@ fn log(verbose: bool) -> impl Fn(&Event) + Send + Sync {
 
 /// Creates the directory of the store if needed. If started by root, switches to the user who owns
 /// it.
-fn prepare_store(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
+fn prepare_store(path: &Path, user: Option<&str>) -> Result<Directory, Failure> {
     let failed = |e: &dyn std::fmt::Display| Failure::usage(format!("--store {}: {e}", path.display()));
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|e| failed(&e))?;
-    let path = path.canonicalize().map_err(|e| failed(&e))?;
+    let directory = Directory::open(path, 0o700).map_err(|e| failed(&e))?;
     if !Uid::effective().is_root() && user.is_none() {
-        return Ok(path);
+        return Ok(directory);
     }
-    let directory = Directory::open(&path).map_err(|e| failed(&e))?;
     let owner = directory.owner().as_raw();
     let found = match user {
         Some(name) => User::from_name(name),
@@ -229,16 +228,16 @@ fn prepare_store(path: &Path, user: Option<&str>) -> Result<PathBuf, Failure> {
         // In a user namespace that maps no other user, root has no privileges outside.
         eprintln!("note: still running as root: {e}");
     }
-    Ok(path)
+    Ok(directory)
 }
 
 /// Drops everything but the store, the network, and name resolution.
-fn drop_privileges(store: &Path) -> Result<(), Failure> {
+fn drop_privileges(store: &Directory) -> Result<(), Failure> {
     let readable = ["/etc", "/run/systemd/resolve", "/proc/sys/net/ipv4"].map(Path::new);
     let confinement = Confinement {
         // For controllers that only root may use.
         capabilities: &[Capability::NetAdmin],
-        access: FileAccess::Peer { readable: &readable, writable: &[store] },
+        access: FileAccess::Peer { readable: &readable, writable: &[&store.descriptor_path()] },
     };
     confine(&confinement)
 }
