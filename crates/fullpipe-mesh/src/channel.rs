@@ -18,6 +18,12 @@ use std::time::{Duration, Instant};
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// A peer that does not accept a small message within this time is gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same for a message of up to 64 KiB: a path may have 20 kbit/s.
+const LARGE_SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum bytes of a frame, without its length, unless records are expected: the longest of the
+/// other messages has 13 bytes. A peer that has not proven its key cannot make this site buffer
+/// more.
+const SMALL_FRAME: usize = 16 + TAG_LEN;
 
 /// An authenticated connection.
 #[derive(Debug)]
@@ -26,6 +32,8 @@ pub(crate) struct Channel {
     keys: SessionKeys,
     /// The part of the next frame that has been received.
     partial: Vec<u8>,
+    /// Maximum bytes of a received frame, without its length.
+    max_frame: usize,
 }
 
 /// Why no message was received.
@@ -99,7 +107,7 @@ pub(crate) fn dial(
         Ok(Reply::NotAMember | Reply::WrongSite) | Err(Malformed) => None,
     };
     let keys = keys.ok_or(TransferError::NotAMember)?;
-    let mut channel = Channel { stream: Arc::new(stream), keys, partial: Vec::new() };
+    let mut channel = Channel::new(stream, keys);
     channel.send(&Message::Ready).map_err(|_| TransferError::Broken)?;
     match channel.receive(deadline, &mut || true) {
         Ok(Message::Ready) => Ok(channel),
@@ -149,7 +157,7 @@ pub(crate) fn accept(
     };
     let (reply, keys) = welcome(&hello, &key, random().map_err(|_| HandshakeError::Malformed)?);
     (&stream).write_all(&reply.to_bytes()).map_err(|_| HandshakeError::Closed)?;
-    let mut channel = Channel { stream: Arc::new(stream), keys, partial: Vec::new() };
+    let mut channel = Channel::new(stream, keys);
     match channel.receive(deadline, &mut || true) {
         Ok(Message::Ready) => {}
         Ok(_) | Err(ReceiveError::Malformed | ReceiveError::Cancelled | ReceiveError::Closed(_)) => {
@@ -212,10 +220,35 @@ fn read_exactly(mut stream: &TcpStream, buffer: &mut [u8], deadline: Instant) ->
 }
 
 impl Channel {
+    fn new(stream: TcpStream, keys: SessionKeys) -> Channel {
+        Channel { stream: Arc::new(stream), keys, partial: Vec::new(), max_frame: SMALL_FRAME }
+    }
+
+    /// Accepts messages with records, up to 64 KiB.
+    pub fn expect_records(&mut self) {
+        self.max_frame = usize::from(u16::MAX);
+    }
+
+    /// Sends a message. The timeout is for all of it, not for each piece that the peer accepts.
     pub fn send(&mut self, message: &Message) -> io::Result<()> {
         let frame = self.keys.seal(&message.to_bytes());
-        self.stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-        (&*self.stream).write_all(&frame)
+        let is_small = frame.len() <= 2 + SMALL_FRAME;
+        let deadline = Instant::now() + if is_small { SEND_TIMEOUT } else { LARGE_SEND_TIMEOUT };
+        let mut left = &frame[..];
+        while !left.is_empty() {
+            let wait = deadline.saturating_duration_since(Instant::now());
+            if wait.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            self.stream.set_write_timeout(Some(wait))?;
+            match (&*self.stream).write(left) {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(n) => left = &left[n..],
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
     }
 
     /// Receives the next message. While there is none, `keep_waiting` is polled; `false` cancels
@@ -235,7 +268,7 @@ impl Channel {
                 self.partial.clear();
                 return Ok(message);
             }
-            if (2..2 + TAG_LEN).contains(&wanted) && self.partial.len() >= 2 {
+            if self.partial.len() >= 2 && !(TAG_LEN..=self.max_frame).contains(&(wanted - 2)) {
                 return Err(ReceiveError::Malformed);
             }
             let left = deadline.saturating_duration_since(Instant::now());

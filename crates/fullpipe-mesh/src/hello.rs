@@ -25,7 +25,7 @@ pub const MAX_BODY: usize = 1024;
 pub type Nonce = [u8; 32];
 
 /// The purpose of a connection.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Purpose {
     /// Transfers from the initiator to the responder with the named controller.
     Transfers(String),

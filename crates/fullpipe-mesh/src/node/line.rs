@@ -1,16 +1,39 @@
 //! A site's line: one transfer at a time, in or out.
 
+use super::bucket::Bucket;
 use super::stop::lock;
 use crate::record::{Pair, SiteId};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The share of time for which transfers of one pair of sites hold the line, at most, if there are
+/// other peers.
+const MAX_SHARE: f64 = 0.5;
 
 /// The lock on the site's line.
 #[derive(Debug)]
 pub(super) struct Line {
+    /// Whether transfers of one direction hold the line together.
     shared: bool,
-    holder: Mutex<Option<(Pair, u32)>>,
+    own: SiteId,
+    began: Instant,
+    state: Mutex<State>,
     freed: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    holder: Option<Holder>,
+    /// By peer: seconds for which it may hold the line. A slow peer, or one that falls silent in
+    /// the middle of a transfer, leaves the others their time. Empty if there are no others.
+    shares: Vec<Bucket>,
+}
+
+#[derive(Debug)]
+struct Holder {
+    pair: Pair,
+    transfers: u32,
+    since: Instant,
 }
 
 /// Holds the line until dropped.
@@ -18,45 +41,71 @@ pub(super) struct Line {
 pub(super) struct LineGuard<'a>(&'a Line);
 
 impl Line {
-    /// With `shared`, transfers of one pair hold the line together.
-    pub fn new(shared: bool) -> Line {
-        Line { shared, holder: Mutex::new(None), freed: Condvar::new() }
+    /// The line of site `own` in a mesh of `sites`. With `shared`, transfers of one pair hold the
+    /// line together.
+    pub fn new(shared: bool, own: SiteId, sites: usize, period: Duration) -> Line {
+        let share = Bucket::new(MAX_SHARE, MAX_SHARE * period.as_secs_f64(), Duration::ZERO);
+        let shares = if sites > 2 { vec![share; sites] } else { Vec::new() };
+        let state = State { holder: None, shares };
+        Line { shared, own, began: Instant::now(), state: Mutex::new(state), freed: Condvar::new() }
     }
 
     /// Acquires the line, waiting until the deadline.
     pub fn acquire(&self, pair: Pair, until: Instant) -> Option<LineGuard<'_>> {
-        let mut holder = lock(&self.holder);
+        let mut state = lock(&self.state);
         loop {
-            match &mut *holder {
-                None => {
-                    *holder = Some((pair, 1));
-                    return Some(LineGuard(self));
-                }
-                Some((other, n)) if self.shared && *other == pair => {
-                    *n += 1;
+            let now = Instant::now();
+            let mut wait = until.saturating_duration_since(now);
+            match &mut state.holder {
+                Some(holder) if self.shared && holder.pair == pair => {
+                    holder.transfers += 1;
                     return Some(LineGuard(self));
                 }
                 Some(_) => {}
+                None => {
+                    let pause = state.shares.get_mut(self.peer(pair)).map_or(Duration::ZERO, |share| {
+                        share.time_until_positive(now.saturating_duration_since(self.began))
+                    });
+                    if pause.is_zero() {
+                        state.holder = Some(Holder { pair, transfers: 1, since: now });
+                        return Some(LineGuard(self));
+                    }
+                    wait = wait.min(pause);
+                }
             }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if until <= now {
                 return None;
             }
-            holder = self.freed.wait_timeout(holder, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.freed.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Whether a transfer with this site is in progress.
     pub fn is_busy_with(&self, peer: SiteId) -> bool {
-        lock(&self.holder).is_some_and(|(pair, _)| pair.from == peer || pair.to == peer)
+        lock(&self.state).holder.as_ref().is_some_and(|h| h.pair.from == peer || h.pair.to == peer)
+    }
+
+    fn peer(&self, pair: Pair) -> usize {
+        usize::from(if pair.from == self.own { pair.to } else { pair.from })
     }
 }
 
 impl Drop for LineGuard<'_> {
     fn drop(&mut self) {
-        let mut holder = lock(&self.0.holder);
-        *holder = holder.take().and_then(|(pair, n)| (n > 1).then_some((pair, n - 1)));
-        drop(holder);
+        let mut state = lock(&self.0.state);
+        let State { holder, shares } = &mut *state;
+        if let Some(held) = holder {
+            held.transfers -= 1;
+            if held.transfers == 0 {
+                let now = Instant::now();
+                if let Some(share) = shares.get_mut(self.0.peer(held.pair)) {
+                    let held_for = now.saturating_duration_since(held.since);
+                    share.spend(held_for.as_secs_f64(), now.saturating_duration_since(self.0.began));
+                }
+                *holder = None;
+            }
+        }
+        drop(state);
         self.0.freed.notify_all();
     }
 }
@@ -64,26 +113,55 @@ impl Drop for LineGuard<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    const A: Pair = Pair { from: 0, to: 1 };
+    const B: Pair = Pair { from: 2, to: 0 };
 
     #[test]
     fn the_line_is_exclusive_or_shared_by_one_pair() {
-        let (a, b) = (Pair { from: 0, to: 1 }, Pair { from: 2, to: 0 });
         let now = Instant::now;
-        let line = Line::new(false);
-        let first = line.acquire(a, now()).unwrap();
-        assert!(line.acquire(a, now()).is_none() && line.acquire(b, now()).is_none());
+        let line = Line::new(false, 0, 3, Duration::from_secs(60));
+        let first = line.acquire(A, now()).unwrap();
+        assert!(line.acquire(A, now()).is_none() && line.acquire(B, now()).is_none());
         assert!(line.is_busy_with(1) && !line.is_busy_with(2));
         std::thread::scope(|s| {
-            let waits = s.spawn(|| line.acquire(b, now() + Duration::from_secs(600)).is_some());
+            let waits = s.spawn(|| line.acquire(B, now() + Duration::from_secs(600)).is_some());
             drop(first);
             assert!(waits.join().unwrap());
         });
-        let shared = Line::new(true);
-        let both = (shared.acquire(a, now()).unwrap(), shared.acquire(a, now()).unwrap());
+        let shared = Line::new(true, 0, 3, Duration::from_secs(60));
+        let both = (shared.acquire(A, now()).unwrap(), shared.acquire(A, now()).unwrap());
         drop(both.0);
-        assert!(shared.acquire(b, now()).is_none());
+        assert!(shared.acquire(B, now()).is_none());
         drop(both.1);
-        assert!(shared.acquire(b, now()).is_some());
+        assert!(shared.acquire(B, now()).is_some());
+    }
+
+    #[test]
+    fn a_peer_that_held_the_line_beyond_its_share_leaves_it_to_others() {
+        let period = Duration::from_secs(3600);
+        let now = Instant::now;
+        let hold = |line: &Line, pair, time: Duration| {
+            let guard = line.acquire(pair, now()).unwrap();
+            lock(&line.state).holder.as_mut().unwrap().since -= time;
+            drop(guard);
+        };
+        let line = Line::new(false, 0, 3, period);
+        hold(&line, A, period / 4);
+        hold(&line, A.reversed(), period);
+        assert!(line.acquire(A, now()).is_none(), "both directions count");
+        assert!(line.acquire(B, now()).is_some());
+        // One that waits for its share does not keep the line.
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| line.acquire(A, now() + Duration::from_millis(300)).is_some());
+            hold(&line, B, Duration::ZERO);
+            assert!(!waits.join().unwrap());
+        });
+        // Without other peers there is no share.
+        let line = Line::new(false, 0, 2, period);
+        for _ in 0..10 {
+            hold(&line, A, period / 10);
+        }
+        assert!(line.acquire(A, now()).is_some());
     }
 }

@@ -177,6 +177,8 @@ struct Quota {
     transfers: Bucket,
     /// Messages of any kind.
     messages: Bucket,
+    /// Attempts to provide records.
+    pushes: Bucket,
 }
 
 impl Quota {
@@ -185,6 +187,7 @@ impl Quota {
         Quota {
             transfers: Bucket::new(of_a_period / mesh.period.as_secs_f64(), 2.0 * of_a_period, now.steady),
             messages: Bucket::new(20.0, 100.0, now.steady),
+            pushes: Bucket::new(2.0 / pull::sync_interval(mesh).as_secs_f64(), 4.0, now.steady),
         }
     }
 }
@@ -254,8 +257,8 @@ impl Node {
         let shared = Shared {
             schedule: Schedule::new(&mesh),
             timetable: Mutex::new(Timetable::new(mesh.period, now)),
-            line: Line::new(mesh.together),
-            ledger: Ledger::new(budget),
+            line: Line::new(mesh.together, site, sites, mesh.period.into()),
+            ledger: Ledger::new(budget, sites, now),
             store: Mutex::new(RecordStore { store, lost: 0 }),
             tally: Mutex::new(Tally::new(&mesh, site)),
             addresses: Mutex::new(vec![None; sites]),
@@ -354,6 +357,17 @@ impl Shared {
         lock(&self.quotas).get_mut(usize::from(peer)).is_some_and(|quota| bucket(quota).try_take(now))
     }
 
+    /// Waits until a site may send another message; `false` when the node stops. A flood of a
+    /// member waits in its own connections.
+    fn wait_for_message_quota(&self, peer: SiteId) -> bool {
+        while !self.allows(peer, |quota| &mut quota.messages) {
+            if !self.stop.sleep(Duration::from_millis(100)) {
+                return false;
+            }
+        }
+        true
+    }
+
     fn key(&self, peer: SiteId) -> Option<&PairKey> {
         self.keys.get(usize::from(peer))?.as_ref()
     }
@@ -395,6 +409,11 @@ impl Shared {
     /// Remembers the address at which a site was reached.
     fn reached(&self, peer: SiteId, address: SocketAddr) {
         lock(&self.addresses)[usize::from(peer)] = Some(address);
+    }
+
+    /// Whether a peer was last reached at this address, or has it in the mesh file.
+    fn is_address_of_peer(&self, ip: IpAddr) -> bool {
+        lock(&self.addresses).iter().flatten().any(|known| known.ip().to_canonical() == ip.to_canonical())
     }
 
     /// Requests a route trace to a site.

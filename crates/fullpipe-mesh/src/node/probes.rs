@@ -87,7 +87,7 @@ fn receive(
     match received.kind {
         Kind::Request => {
             if let Some(reply) = peer.reply_to(&received, now)
-                && shared.ledger.reserve_small(2 * PROBE_BYTES, shared.now())
+                && shared.ledger.reserve_small(Some(peer.id), 2 * PROBE_BYTES, shared.now())
             {
                 let _ = socket.send_to(&reply.to_bytes(own, peer.name, &peer.key), from);
             }
@@ -173,7 +173,9 @@ impl Peer {
         }
         let Some(mut address) = lock(&shared.addresses)[usize::from(self.id)] else { return };
         // A probe queued behind a transfer would measure the transfer.
-        if shared.line.is_busy_with(self.id) || !shared.ledger.reserve_small(2 * PROBE_BYTES, moment) {
+        if shared.line.is_busy_with(self.id)
+            || !shared.ledger.reserve_small(Some(self.id), 2 * PROBE_BYTES, moment)
+        {
             return;
         }
         if let (true, IpAddr::V4(ip)) = (six, address.ip()) {

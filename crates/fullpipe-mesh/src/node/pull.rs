@@ -3,7 +3,7 @@
 use super::probes::MINUTE_DELAY;
 use super::stop::lock;
 use super::{Event, Shared};
-use crate::channel::{Channel, OPENING_BYTES, ReceiveError, dial};
+use crate::channel::{Channel, MESSAGE_BYTES, OPENING_BYTES, ReceiveError, dial};
 use crate::file::{Mesh, is_plain};
 use crate::hello::{Hello, Purpose};
 use crate::key::{KeyError, Keys};
@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// Timeout for one reply; pieces are small.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time of an exchange with one site; the next one resumes it.
+const MAX_EXCHANGE_TIME: Duration = Duration::from_secs(3600);
 /// Interval between pushes to the collector.
 const SYNC_INTERVAL: Duration = Duration::from_secs(300);
 
@@ -184,6 +186,7 @@ pub fn collect(
     };
     let mut channel =
         dial(address, None, &key, hello, Duration::from_secs(10)).map_err(PullError::Connection)?;
+    channel.expect_records();
     let bounds = Bounds::new(mesh, now_ms);
     pull(&mut channel, site, &bounds, &mut |_| true, &mut || true, &mut |taken| taken(store))
 }
@@ -221,13 +224,16 @@ fn pull(
     keep_waiting: &mut dyn FnMut() -> bool,
     with: &mut WithStore<'_>,
 ) -> Result<PullSummary, PullError> {
-    let mut next_message =
-        |channel: &mut Channel| match channel.receive(Instant::now() + REPLY_TIMEOUT, keep_waiting) {
-            Ok(Message::BudgetSpent) => Err(PullError::Budget),
-            Ok(message) => Ok(message),
-            Err(ReceiveError::Malformed) => Err(PullError::Connection(TransferError::NotAMember)),
-            Err(_) => Err(PullError::Interrupted),
-        };
+    // Other sites may be next.
+    let ends = Instant::now() + MAX_EXCHANGE_TIME;
+    let mut next_message = |channel: &mut Channel| match channel
+        .receive(ends.min(Instant::now() + REPLY_TIMEOUT), keep_waiting)
+    {
+        Ok(Message::BudgetSpent) => Err(PullError::Budget),
+        Ok(message) => Ok(message),
+        Err(ReceiveError::Malformed) => Err(PullError::Connection(TransferError::NotAMember)),
+        Err(_) => Err(PullError::Interrupted),
+    };
     let Message::Catalog { store: number, sites, controllers } = next_message(channel)? else {
         return Err(PullError::Connection(TransferError::NotAMember));
     };
@@ -253,6 +259,7 @@ fn pull(
             after = store.last_imported(name, number, table)?;
             Ok(())
         })?;
+        let mut received = 0;
         loop {
             if !reserve(MAX_ROWS_BYTES as u64) {
                 let _ = channel.send(&Message::End);
@@ -294,7 +301,9 @@ fn pull(
             pulled.records += imported.stored;
             pulled.misdated += misdated;
             pulled.unknown += given - misdated - kept.len() as u64;
-            if imported.excess > 0 {
+            received += given;
+            // Records that are skipped could be sent without end.
+            if imported.excess > 0 || received > bounds.limit(table) {
                 let _ = channel.send(&Message::End);
                 return Err(PullError::Excess { table, days: mesh.retention_days });
             }
@@ -305,19 +314,22 @@ fn pull(
 }
 
 /// Serves this site's rows to a peer.
-pub(super) fn serve_rows(shared: &Shared, channel: &mut Channel) -> Result<(), PullError> {
+pub(super) fn serve_rows(shared: &Shared, peer: SiteId, channel: &mut Channel) -> Result<(), PullError> {
     let (store, sites, controllers) = lock(&shared.store).store.names()?;
     let send = |channel: &mut Channel, message: Message| {
-        let message = if shared.ledger.reserve_small(message.to_bytes().len() as u64 + 200, shared.now()) {
-            message
-        } else {
-            Message::BudgetSpent
-        };
-        channel.send(&message).map_err(|_| PullError::Interrupted)
+        let bytes = message.to_bytes().len() as u64 + MESSAGE_BYTES;
+        let is_affordable = shared.ledger.reserve_small(Some(peer), bytes, shared.now());
+        channel
+            .send(if is_affordable { &message } else { &Message::BudgetSpent })
+            .map_err(|_| PullError::Interrupted)?;
+        if is_affordable { Ok(()) } else { Err(PullError::Budget) }
     };
     send(channel, Message::Catalog { store, sites, controllers })?;
     loop {
         let asked = channel.receive(Instant::now() + REPLY_TIMEOUT, &mut || !shared.stop.is_stopped());
+        if !shared.wait_for_message_quota(peer) {
+            return Err(PullError::Interrupted);
+        }
         match asked {
             Ok(Message::Request { table, after }) => {
                 let rows =
@@ -330,15 +342,23 @@ pub(super) fn serve_rows(shared: &Shared, channel: &mut Channel) -> Result<(), P
     }
 }
 
-/// Receives the rows of a peer that pushes its records.
+/// Receives the rows of a peer that pushes its records. One that pushes more often than a node does
+/// is not served: each attempt costs time of the store and, if it fails, a line in the log.
 pub(super) fn accept_push(shared: &Shared, peer: SiteId, channel: &mut Channel) -> Result<(), PullError> {
+    if !shared.allows(peer, |quota| &mut quota.pushes) {
+        return Err(PullError::Interrupted);
+    }
     let site = shared.name(peer).to_owned();
     let took = if shared.mesh.collector == Some(shared.site) {
+        channel.expect_records();
         pull(
             channel,
             peer,
             &Bounds::new(&shared.mesh, shared.now().wall_ms),
-            &mut |bytes| shared.ledger.reserve_small(bytes, shared.now()),
+            &mut |bytes| {
+                shared.wait_for_message_quota(peer)
+                    && shared.ledger.reserve_small(Some(peer), bytes, shared.now())
+            },
             &mut || !shared.stop.is_stopped(),
             &mut |act| act(&mut lock(&shared.store).store),
         )
@@ -346,14 +366,14 @@ pub(super) fn accept_push(shared: &Shared, peer: SiteId, channel: &mut Channel) 
         let _ = channel.send(&Message::End);
         Err(PullError::Connection(TransferError::NotAMember))
     };
-    if let Err(e) = &took {
+    if let (Err(e), false) = (&took, shared.stop.is_stopped()) {
         shared.log(&Event::SyncFailed { site, reason: e.to_string() });
     }
     took.map(drop)
 }
 
 /// Time between pushes to the collector.
-fn sync_interval(mesh: &Mesh) -> Duration {
+pub(super) fn sync_interval(mesh: &Mesh) -> Duration {
     SYNC_INTERVAL.min(Duration::from(mesh.period) * 5)
 }
 
@@ -386,7 +406,7 @@ pub(super) fn sync_with_collector(shared: &Shared, collector: SiteId) {
 }
 
 fn push_to(shared: &Shared, collector: SiteId) -> Result<(), PullError> {
-    if !shared.ledger.reserve_small(OPENING_BYTES, shared.now()) {
+    if !shared.ledger.reserve_small(Some(collector), OPENING_BYTES, shared.now()) {
         return Err(PullError::Budget);
     }
     let key = shared.key(collector).ok_or(PullError::Connection(TransferError::NotAMember))?;
@@ -404,5 +424,5 @@ fn push_to(shared: &Shared, collector: SiteId) -> Result<(), PullError> {
     if !shared.stop.watch(&channel.stream) {
         return Err(PullError::Interrupted);
     }
-    serve_rows(shared, &mut channel)
+    serve_rows(shared, collector, &mut channel)
 }

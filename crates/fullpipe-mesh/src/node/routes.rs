@@ -49,7 +49,7 @@ fn route(shared: &Shared, peer: SiteId) -> Option<Route> {
     let at_ms = shared.now().wall_ms;
     let mut hops = Vec::new();
     for ttl in 1..=MAX_HOPS {
-        if shared.stop.is_stopped() || !shared.ledger.reserve_small(HOP_BYTES, shared.now()) {
+        if shared.stop.is_stopped() || !shared.ledger.reserve_small(Some(peer), HOP_BYTES, shared.now()) {
             return None;
         }
         match hop(address, ttl, HOP_TIMEOUT) {

@@ -21,7 +21,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout for connecting and for replies to small messages. Even the longest paths answer within
 /// half a second.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// A transfer has stalled if nothing is acknowledged for half its time limit, within these bounds.
+/// A transfer has stalled if nothing is acknowledged, or received, for half its time limit, within
+/// these bounds.
 /// The upper one is five retransmission timeouts in a row, starting at 300 ms and doubling.
 const STALL_TIMEOUT_RANGE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// Maximum delay between connection attempts, also limited to some periods.
@@ -138,7 +139,7 @@ impl Sender<'_> {
                 return Err(TransferError::Busy);
             };
             let bytes = self.shared.mesh.size;
-            let reservation = Reservation::new(self.shared, bytes + bytes / 16 + (64 << 10))?;
+            let reservation = Reservation::new(self.shared, self.pair.to, bytes + bytes / 16 + (64 << 10))?;
             let offer = Message::Offer { bytes, limit_ms: limit.as_millis() as u32 };
             match self.request(&offer, (Instant::now() + REPLY_TIMEOUT).min(until))? {
                 Message::Accept => {
@@ -212,7 +213,7 @@ impl Sender<'_> {
     fn dial(&self, until: Instant) -> Result<Channel, TransferError> {
         let shared = self.shared;
         let peer = self.pair.to;
-        if !shared.ledger.reserve_small(OPENING_BYTES, shared.now()) {
+        if !shared.ledger.reserve_small(Some(peer), OPENING_BYTES, shared.now()) {
             return Err(TransferError::SenderBudget);
         }
         let key = shared.key(peer).ok_or(TransferError::NotAMember)?;
@@ -246,7 +247,7 @@ impl Sender<'_> {
 
     /// Sends a small message and receives the reply.
     fn request(&mut self, message: &Message, until: Instant) -> Result<Message, TransferError> {
-        if !self.shared.ledger.reserve_small(2 * MESSAGE_BYTES, self.shared.now()) {
+        if !self.shared.ledger.reserve_small(Some(self.pair.to), 2 * MESSAGE_BYTES, self.shared.now()) {
             return Err(TransferError::SenderBudget);
         }
         let channel = self.channel.as_mut().ok_or(TransferError::Broken)?;
@@ -422,10 +423,7 @@ impl Monitor<'_> {
         if now >= self.until {
             return Err(self.timed_out());
         }
-        let limit = Duration::from(self.shared.mesh.limit);
-        if now.duration_since(self.acked_at)
-            >= (limit / 2).clamp(STALL_TIMEOUT_RANGE[0], STALL_TIMEOUT_RANGE[1])
-        {
+        if now.duration_since(self.acked_at) >= stall_timeout(self.shared) {
             return Err(self.stalled());
         }
         Ok(())
@@ -462,6 +460,11 @@ impl Drop for Monitor<'_> {
     }
 }
 
+/// How long a transfer may make no progress.
+pub(super) fn stall_timeout(shared: &Shared) -> Duration {
+    (Duration::from(shared.mesh.limit) / 2).clamp(STALL_TIMEOUT_RANGE[0], STALL_TIMEOUT_RANGE[1])
+}
+
 fn since(from: Option<Span>, to: Option<Span>) -> Option<Span> {
     Some(Span::from_nanos(to?.as_nanos().saturating_sub(from?.as_nanos())))
 }
@@ -475,17 +478,18 @@ pub(super) fn wire_bytes(before: &TcpInfo, after: &TcpInfo) -> u64 {
         + HEADER_BYTES * (segments(before.segs_out, after.segs_out) + segments(before.segs_in, after.segs_in))
 }
 
-/// Budget bytes reserved for a transfer; the unused part is released on drop.
+/// Budget bytes reserved for a transfer with a peer; the unused part is released on drop.
 pub(super) struct Reservation<'a> {
     shared: &'a Shared,
+    peer: SiteId,
     reserved: u64,
     used: u64,
 }
 
 impl<'a> Reservation<'a> {
-    pub fn new(shared: &'a Shared, bytes: u64) -> Result<Reservation<'a>, TransferError> {
-        match shared.ledger.reserve(bytes, shared.now()) {
-            Ok(()) => Ok(Reservation { shared, reserved: bytes, used: 0 }),
+    pub fn new(shared: &'a Shared, peer: SiteId, bytes: u64) -> Result<Reservation<'a>, TransferError> {
+        match shared.ledger.reserve(peer, bytes, shared.now()) {
+            Ok(()) => Ok(Reservation { shared, peer, reserved: bytes, used: 0 }),
             Err(refused) => {
                 if let ReserveError::File(e) = refused {
                     shared.log(&Event::BudgetWriteFailed { reason: e.to_string() });
@@ -505,7 +509,7 @@ impl<'a> Reservation<'a> {
             return true;
         }
         let more = (bytes - self.reserved).max(self.reserved / 8);
-        let reserved = self.shared.ledger.reserve(more, self.shared.now()).is_ok();
+        let reserved = self.shared.ledger.reserve(self.peer, more, self.shared.now()).is_ok();
         if reserved {
             self.reserved += more;
         }
@@ -515,7 +519,7 @@ impl<'a> Reservation<'a> {
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.shared.ledger.release(self.reserved.saturating_sub(self.used));
+        self.shared.ledger.release(self.peer, self.reserved.saturating_sub(self.used));
     }
 }
 
