@@ -469,3 +469,50 @@ fn a_package_waits_a_bounded_time_and_stays_while_a_journal_may_be_needed() {
         assert!(may_go(), "{script}: empty directories");
     }
 }
+
+/// rpm 6 runs the scripts of packages without a network, where nothing is applied.
+#[test]
+fn a_package_asks_about_the_host_and_not_about_a_namespace_of_its_own() {
+    // A host of its own, as process 1 sees it.
+    let on_a_host = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args([
+            "--user",
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+            "--net",
+            "--kill-child",
+        ]);
+        command.args(["sh", "-c", script]).stderr(Stdio::null());
+        command
+    };
+    if !on_a_host("true").status().is_ok_and(|status| status.success()) {
+        assert!(std::env::var_os("CI").is_none(), "no user namespaces");
+        println!("SKIPPED: this machine lets no one make user namespaces (unshare -Urmnpf)");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let r = root.path();
+    let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
+    // A fullpipe whose changes are those of the host.
+    let stub = "#!/bin/sh\necho '{'\n[ \"$(readlink /proc/self/ns/net)\" != \"$HOST\" ] || echo '  \"phase\": \
+                \"applied\",'\necho '}'\n";
+    write(r, "fullpipe", stub);
+    fs::set_permissions(r.join("fullpipe"), fs::Permissions::from_mode(0o755)).unwrap();
+    for (script, argument) in [("debian/prerm", "remove"), ("rpm/preun", "0")] {
+        let text = fs::read_to_string(packaging.join(script)).unwrap();
+        let text = text
+            .replace("/usr/bin/fullpipe", &r.join("fullpipe").display().to_string())
+            .replace("systemctl ", "true ");
+        for separate in ["", "unshare --net "] {
+            let run = format!(
+                "HOST=$(readlink /proc/1/ns/net) && export HOST && ! {separate}sh -c \"$SCRIPT\" sh {argument} && \
+                 echo kept"
+            );
+            let output = on_a_host(&run).env("SCRIPT", &text).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "kept\n", "{script}: {separate}");
+        }
+    }
+}
