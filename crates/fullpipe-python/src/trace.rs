@@ -51,15 +51,16 @@ pub fn trace(
     };
     let raised = Arc::new(Mutex::new(None));
     let source = InterruptibleFile { file: File::open(&path)?, raised: Arc::clone(&raised) };
-    let (read, mut connections) = py.detach(|| {
+    let (read, analysis) = py.detach(|| {
         let mut analyser = Analyser::new(Options { at, ..Options::default() });
         let read = input::read(&path.display().to_string(), source, |frame| analyser.add_frame(frame));
-        (read, analyser.finish().connections)
+        (read, analyser.finish())
     });
     if let Some(e) = raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
         return Err(e);
     }
     let outcome = read.map_err(|e| PyValueError::new_err(e.to_string()))?;
+    let mut connections = analysis.connections;
     if controllers {
         for connection in &mut connections {
             py.check_signals()?;
@@ -67,7 +68,8 @@ pub fn trace(
         }
     }
     let records = connections.into_iter().map(|connection| connection.record).collect();
-    let json =
-        serde_json::to_string(&Connections::new(records)).map_err(|e| RunError::new_err(e.to_string()))?;
+    let unlisted = analysis.packets.unlisted_connections;
+    let document = Connections { unlisted, ..Connections::new(records) };
+    let json = serde_json::to_string(&document).map_err(|e| RunError::new_err(e.to_string()))?;
     Ok((json, outcome.damage.map(|damage| format!("at byte {}: {}", damage.offset, damage.reason))))
 }

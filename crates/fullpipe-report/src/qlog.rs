@@ -36,6 +36,7 @@ const METRICS: [(&str, &str, NumberType); 8] = [
 pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{{\"qlog_version\":\"0.3\",\"qlog_format\":\"JSON\",\"title\":{}", json!(about.title))?;
     write!(out, ",\"description\":{},\"traces\":[", json!(about.command))?;
+    let mut budget = MAX_LOSS_EVENTS;
     for (i, (title, run, flow)) in flows(results).enumerate() {
         let separator = if i == 0 { "\n" } else { ",\n" };
         let trace = trace(&title, &run.provenance.version);
@@ -44,7 +45,7 @@ pub(crate) fn write(results: &Results, about: &About, out: &mut dyn Write) -> io
         let open = open.strip_suffix('}').unwrap_or(&open);
         write!(out, "{separator}{open},\"events\":[")?;
         let mut separator = "\n";
-        for (at_s, name, data) in events(flow) {
+        for (at_s, name, data) in events(flow, &mut budget) {
             for data in data.values() {
                 let event = json!({ "time": millis(at_s), "name": name, "data": data });
                 write!(out, "{separator}{event}")?;
@@ -70,11 +71,12 @@ pub(crate) fn write_sequence(results: &Results, about: &About, out: &mut dyn Wri
         }),
     )?;
     let mut groups = Vec::new();
+    let mut budget = MAX_LOSS_EVENTS;
     let mut all: Vec<(f64, usize, &'static str, Data)> = Vec::new();
     for (title, _, flow) in flows(results) {
         let group = groups.len();
         groups.push(title);
-        all.extend(events(flow).into_iter().map(|(at_s, name, data)| (at_s, group, name, data)));
+        all.extend(events(flow, &mut budget).into_iter().map(|(at_s, name, data)| (at_s, group, name, data)));
     }
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (at_s, group, name, data) in all {
@@ -131,6 +133,15 @@ enum Data {
 }
 
 impl Data {
+    /// The number of events.
+    #[cfg(test)]
+    fn count(&self) -> u64 {
+        match self {
+            Data::Lost { before, after } => after - before,
+            _ => 1,
+        }
+    }
+
     /// The data of each event.
     fn values(self) -> impl Iterator<Item = Value> {
         let lost_packets = |count: u64| json!({ "lost_packets": count });
@@ -145,14 +156,14 @@ impl Data {
 
 type Events = Vec<(f64, &'static str, Data)>;
 
-/// The flow's events in order of time.
-fn events(flow: &FlowRecording) -> Events {
+/// The flow's events in order of time. `budget`: losses that may be written one by one.
+fn events(flow: &FlowRecording, budget: &mut u64) -> Events {
     let start = Data::Any(json!({ "congestion_control": flow.cc }));
     // Not `recovery:parameters_set`: that requires a timer granularity, which a recording does not
     // have.
     let mut events = vec![(flow.start_s, "fullpipe:flow_started", start)];
     metrics(flow, &mut events);
-    losses(flow, &mut events);
+    losses(flow, budget, &mut events);
     let mut old: Option<&str> = None;
     for change in &flow.states {
         let mut data = json!({ "new": change.state });
@@ -208,17 +219,21 @@ fn metrics(flow: &FlowRecording, events: &mut Events) {
     }
 }
 
-/// Maximum number of losses of a flow that are written one by one.
+/// Maximum number of losses in a file that are written one by one.
 const MAX_LOSS_EVENTS: u64 = 10_000_000;
 
 /// Adds one `packet_lost` for each packet that the sender marked lost, at the end of the sampling
-/// interval. Flows with more than [`MAX_LOSS_EVENTS`] losses get one per sampling interval.
-fn losses(flow: &FlowRecording, events: &mut Events) {
+/// interval. Flows with more losses than the remaining `budget` get one per sampling interval.
+fn losses(flow: &FlowRecording, budget: &mut u64, events: &mut Events) {
     let Some(lost) = flow.series.get(column::LOST_PACKETS) else { return };
-    let is_single = lost.iter().all(|total| total.is_nan() || *total <= MAX_LOSS_EVENTS as f64);
+    // Not a number gives 0.
+    let most = lost.iter().map(|total| *total as u64).max().unwrap_or(0);
+    let is_single = most <= *budget;
+    if is_single {
+        *budget -= most;
+    }
     let mut before = 0;
     for (&t, &total) in flow.series.t_s.iter().zip(lost) {
-        // Not a number gives 0.
         let after = total as u64;
         if after > before {
             let data = if is_single { Data::Lost { before, after } } else { Data::LostTotal(after) };
@@ -488,7 +503,8 @@ mod tests {
             let column = flow.series.columns.iter_mut().find(|c| c.name == column::LOST_PACKETS).unwrap();
             column.values = lost.iter().copied().chain(std::iter::repeat(f64::NAN)).take(rows).collect();
             let mut events = Vec::new();
-            losses(flow, &mut events);
+            let mut budget = MAX_LOSS_EVENTS;
+            losses(flow, &mut budget, &mut events);
             assert!(events.len() <= lost.len());
             let values = events.into_iter().flat_map(|(_, _, data)| data.values());
             values.map(|data| data["lost_packets"].as_u64().unwrap()).collect::<Vec<_>>()
@@ -497,6 +513,28 @@ mod tests {
         // A recording of another program can contain any number.
         assert_eq!(written(&[3.0, 1e12, f64::INFINITY]), [3, 1_000_000_000_000, u64::MAX]);
         assert_eq!(written(&[f64::NAN, -1.0]), [0_u64; 0]);
+    }
+
+    #[test]
+    fn losses_of_all_flows_of_a_file_are_bounded() {
+        let mut race = support::race(0.2);
+        let mut flow = race.runs[0].flows[0].clone();
+        let rows = flow.series.t_s.len();
+        let lost = flow.series.columns.iter_mut().find(|c| c.name == column::LOST_PACKETS).unwrap();
+        lost.values = (1..=rows).map(|n| (n as u64 * MAX_LOSS_EVENTS / rows as u64) as f64).collect();
+        let mut few = flow.clone();
+        let lost = few.series.columns.iter_mut().find(|c| c.name == column::LOST_PACKETS).unwrap();
+        lost.values = vec![1.0; rows];
+        race.runs[0].flows = vec![few, flow.clone(), flow];
+        let mut budget = MAX_LOSS_EVENTS;
+        let lost = |flow: &FlowRecording, budget: &mut u64| {
+            let events =
+                events(flow, budget).into_iter().filter(|(_, name, _)| *name == "recovery:packet_lost");
+            events.map(|(_, _, data)| data.count()).sum::<u64>()
+        };
+        let counts: Vec<u64> = race.runs[0].flows.iter().map(|flow| lost(flow, &mut budget)).collect();
+        // One by one, and then one for each sampling interval.
+        assert_eq!(counts, [1, rows as u64, rows as u64]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::wire::{Flags, Segment, SkipReason};
 use fullpipe_experiment::connection::{Connection, Point, Sequence};
 use fullpipe_units::{Span, Time};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::net::SocketAddr;
 
 /// Bins of a time series without plots: enough to find what limited a connection. At most about 60
@@ -19,9 +19,15 @@ const PLOT_BINS: usize = 8192;
 /// Connections that are tracked at a time. A further one evicts the one that was silent longest.
 const MAX_OPEN: usize = 100_000;
 
-/// Connections without payload that are listed, such as those of a port scan or a SYN flood.
-/// Further ones are only counted.
-const MAX_EMPTY: usize = 20_000;
+/// Of these, connections of more than one packet. A further one evicts the one that was closed
+/// first, or without closed ones the one that was silent longest.
+const MAX_TRACKED: usize = 20_000;
+
+/// Bytes of memory of all open connections, and of all listed ones with payload; each has at most a
+/// few hundred kilobytes, and 110 bytes for each packet in flight.
+const MAX_BYTES: usize = 1 << 30;
+/// The same for listed connections without payload.
+const MAX_EMPTY_BYTES: usize = 1 << 28;
 
 /// How long a closed connection is kept for late packets.
 const LINGER_TIMEOUT: Span = Span::from_secs(30);
@@ -55,7 +61,7 @@ pub struct PacketCounts {
     pub fragments: u64,
     /// Packets that are truncated or malformed.
     pub short: u64,
-    /// Connections without payload that are not listed, as there are too many.
+    /// Connections that are counted and not listed, as there are too many.
     pub unlisted_connections: u64,
 }
 
@@ -71,6 +77,18 @@ pub struct TracedConnection {
 }
 
 impl TracedConnection {
+    /// Payload bytes in both directions.
+    fn bytes(&self) -> u64 {
+        self.record.to_server.bytes.saturating_add(self.record.to_client.bytes)
+    }
+
+    /// Bytes of memory, approximately, without the packets kept for a plot.
+    fn memory(&self) -> usize {
+        size_of::<TracedConnection>()
+            + self.bins.iter().map(Bins::memory).sum::<usize>()
+            + self.trajectories.iter().flatten().map(Trajectory::memory).sum::<usize>()
+    }
+
     /// Identifies the congestion controller that sent the bulk of the data and adds it to the
     /// record. This simulates the connection 18 times, or 54 times if the first runs do not
     /// decide.
@@ -102,6 +120,8 @@ struct OpenConnection {
     number: u32,
     first: Segment,
     tracker: Option<Box<Tracker>>,
+    /// Whether it is in the queue of closed connections.
+    is_queued: bool,
 }
 
 impl OpenConnection {
@@ -114,10 +134,15 @@ impl OpenConnection {
         endpoints(self.first.from, self.first.to)
     }
 
+    /// Bytes of memory, approximately.
+    fn memory(&self) -> usize {
+        self.tracker.as_ref().map_or(0, |tracker| tracker.memory())
+    }
+
     /// The tracker, made from the first packet if necessary.
     #[inline]
     fn tracker(&mut self, options: &Options) -> &mut Tracker {
-        let OpenConnection { number, first, tracker } = self;
+        let OpenConnection { number, first, tracker, .. } = self;
         tracker.get_or_insert_with(|| {
             let detail = Detail {
                 bins: if options.plots { PLOT_BINS } else { BINS },
@@ -127,6 +152,11 @@ impl OpenConnection {
             tracker.add_segment(first);
             tracker
         })
+    }
+
+    /// Payload bytes captured. At most these, if it has one packet only.
+    fn bytes(&self) -> u64 {
+        self.tracker.as_ref().map_or(u64::from(self.first.payload), |tracker| tracker.bytes())
     }
 
     /// Whether both ends closed it and late packets are no longer expected.
@@ -150,11 +180,20 @@ struct OpenConnections {
     /// For each connection a time of a packet, at most that of the latest; its number and its slot.
     /// The entries of removed connections stay for a while.
     silent: BinaryHeap<Reverse<(Time, u32, usize)>>,
+    /// Number and slot of connections in the order in which they closed, some of them removed.
+    closed: VecDeque<(u32, usize)>,
+    /// Connections of more than one packet.
+    tracked: usize,
 }
 
 impl OpenConnections {
     fn len(&self) -> usize {
         self.slots.len()
+    }
+
+    /// Bytes of memory of all connections, approximately.
+    fn memory(&self) -> usize {
+        self.connections.iter().flatten().map(OpenConnection::memory).sum()
     }
 
     /// Removes the connection that was silent longest. This takes logarithmic time, and as much for
@@ -174,19 +213,45 @@ impl OpenConnections {
         None
     }
 
-    /// The connection between two addresses.
+    /// Removes the connection that closed first.
+    fn remove_closed(&mut self) -> Option<OpenConnection> {
+        while let Some((number, slot)) = self.closed.pop_front() {
+            if let Some(connection) = self.connections[slot].as_ref().filter(|c| c.number == number) {
+                return self.remove(connection.endpoints());
+            }
+        }
+        None
+    }
+
+    /// The slot of the connection between two addresses.
     #[inline]
-    fn get_mut(&mut self, from: &SocketAddr, to: &SocketAddr) -> Option<&mut OpenConnection> {
-        let slot = match &self.latest {
-            Some(((a, b), slot)) if from == a && to == b || from == b && to == a => *slot,
+    fn find(&mut self, from: &SocketAddr, to: &SocketAddr) -> Option<usize> {
+        match &self.latest {
+            Some(((a, b), slot)) if from == a && to == b || from == b && to == a => Some(*slot),
             _ => {
                 let endpoints = endpoints(*from, *to);
                 let slot = *self.slots.get(&endpoints)?;
                 self.latest = Some((endpoints, slot));
-                slot
+                Some(slot)
             }
-        };
-        self.connections[slot].as_mut()
+        }
+    }
+
+    /// Adds a segment to the connection in `slot`. Returns false if it opens another connection.
+    #[inline]
+    fn add_segment(&mut self, slot: usize, s: &Segment, options: &Options) -> bool {
+        let Some(connection) = self.connections[slot].as_mut() else { return false };
+        self.tracked += usize::from(connection.tracker.is_none());
+        let tracker = connection.tracker(options);
+        if tracker.is_reopened_by(s) {
+            return false;
+        }
+        tracker.add_segment(s);
+        if tracker.has_ended() && !connection.is_queued {
+            connection.is_queued = true;
+            self.closed.push_back((connection.number, slot));
+        }
+        true
     }
 
     fn insert(&mut self, connection: OpenConnection) {
@@ -209,37 +274,60 @@ impl OpenConnections {
         let slot = self.slots.remove(&endpoints)?;
         self.latest = None;
         self.vacant.push(slot);
-        self.connections[slot].take()
+        let connection = self.connections[slot].take()?;
+        self.tracked -= usize::from(connection.tracker.is_some());
+        if self.closed.len() > 2 * self.slots.len() + 1024 {
+            let connections = &self.connections;
+            self.closed
+                .retain(|(number, slot)| connections[*slot].as_ref().is_some_and(|c| c.number == *number));
+        }
+        Some(connection)
     }
 }
 
 /// Analyses the connections of one capture, frame by frame.
 ///
-/// Memory: the data in flight of each open connection (48 bytes per captured packet), its time
+/// Memory: the data in flight of each open connection (110 bytes per captured packet), its time
 /// series (about 200 bytes for each millisecond, or later each longer interval, with activity; at
-/// most 300 kB per direction, 1.3 MB with plots), and the record of each closed connection. At most
-/// 100 000 connections are open at a time, and at most 20 000 without payload are listed. A
-/// connection of one packet takes about 200 bytes.
+/// most 300 kB per direction, 1.3 MB with plots), and the record of each listed connection. At most
+/// 100 000 connections are open at a time, 20 000 of them with more than one packet; at most 20 000
+/// with payload and 20 000 without are listed. A connection of one packet takes about 200 bytes,
+/// one of a few packets about 6 kB. All open connections together take at most 1 GiB, and so do all
+/// listed ones.
+///
+/// Time: logarithmic per packet, on average over the packets of a connection.
 pub struct Analyser {
     options: Options,
     open: OpenConnections,
-    closed: Vec<TracedConnection>,
+    /// Listed connections with payload, by their bytes; of equal ones the later is less.
+    listed: BTreeMap<(u64, Reverse<u32>), Box<TracedConnection>>,
+    /// Their bytes of memory.
+    listed_bytes: usize,
+    /// Listed connections without payload, by their numbers.
+    empty: BTreeMap<u32, Box<TracedConnection>>,
+    empty_bytes: usize,
     packets: PacketCounts,
     started: u32,
-    /// Listed connections without payload.
-    empty: usize,
 }
 
 impl Analyser {
+    /// Connections with payload that are listed: those with most. Others are only counted.
+    pub const MAX_LISTED: usize = 20_000;
+    /// Connections without payload that are listed, such as those of a port scan or a SYN flood:
+    /// the first. Others are only counted.
+    pub const MAX_EMPTY: usize = 20_000;
+
     /// An analysis without packets.
     pub fn new(options: Options) -> Self {
         Analyser {
             options,
             open: OpenConnections::default(),
-            closed: Vec::new(),
+            listed: BTreeMap::new(),
+            listed_bytes: 0,
+            empty: BTreeMap::new(),
+            empty_bytes: 0,
             packets: PacketCounts::default(),
             started: 0,
-            empty: 0,
         }
     }
 
@@ -261,8 +349,10 @@ impl Analyser {
             self.packets.filtered += 1;
             return;
         }
-        match self.open.get_mut(&s.from, &s.to).map(|connection| connection.tracker(&self.options)) {
-            Some(tracker) if !tracker.is_reopened_by(s) => tracker.add_segment(s),
+        match self.open.find(&s.from, &s.to) {
+            Some(slot) if self.open.add_segment(slot, s, &self.options) => {
+                while self.open.tracked > MAX_TRACKED && self.evict().is_some() {}
+            }
             Some(_) => {
                 if let Some(before) = self.open.remove(endpoints(s.from, s.to)) {
                     self.close(before);
@@ -271,7 +361,7 @@ impl Analyser {
             }
             None => self.start(s),
         }
-        if self.packets.tcp.is_multiple_of(SWEEP_INTERVAL) {
+        if (self.packets.tcp - self.packets.filtered).is_multiple_of(SWEEP_INTERVAL) {
             self.sweep(s.at);
         }
     }
@@ -282,8 +372,19 @@ impl Analyser {
         {
             self.close(silent);
         }
-        self.started += 1;
-        self.open.insert(OpenConnection { number: self.started, first: *s, tracker: None });
+        self.started = self.started.wrapping_add(1);
+        let number = self.started;
+        self.open.insert(OpenConnection { number, first: *s, tracker: None, is_queued: false });
+    }
+
+    /// Ends the tracking of a connection, if there is one. Returns the bytes of memory that it
+    /// took.
+    #[cold]
+    fn evict(&mut self) -> Option<usize> {
+        let connection = self.open.remove_closed().or_else(|| self.open.remove_silent())?;
+        let bytes = connection.memory();
+        self.close(connection);
+        Some(bytes)
     }
 
     fn sweep(&mut self, now: Time) {
@@ -295,24 +396,53 @@ impl Analyser {
                 self.close(connection);
             }
         }
+        let mut bytes = self.open.memory();
+        while bytes > MAX_BYTES
+            && let Some(freed) = self.evict()
+        {
+            bytes = bytes.saturating_sub(freed);
+        }
+    }
+
+    /// Whether a connection with so many bytes is listed.
+    fn is_listed(&self, bytes: u64, number: u32) -> bool {
+        match bytes {
+            0 => self.empty.len() < Self::MAX_EMPTY && self.empty_bytes < MAX_EMPTY_BYTES,
+            _ if self.listed.len() < Self::MAX_LISTED => true,
+            _ => self.listed.first_key_value().is_none_or(|(least, _)| (bytes, Reverse(number)) > *least),
+        }
     }
 
     fn close(&mut self, mut connection: OpenConnection) {
-        let is_full = self.empty >= MAX_EMPTY;
-        if is_full && connection.tracker.is_none() && connection.first.payload == 0 {
+        let number = connection.number;
+        // A record takes longer than the packets of a short connection.
+        if !self.is_listed(connection.bytes(), number) {
             self.packets.unlisted_connections += 1;
             return;
         }
         connection.tracker(&self.options);
-        let Some(tracker) = connection.tracker else { return };
-        let traced = tracker.into_traced();
-        let is_empty = traced.record.to_server.bytes == 0 && traced.record.to_client.bytes == 0;
-        if is_empty && is_full {
+        if !self.is_listed(connection.bytes(), number) {
             self.packets.unlisted_connections += 1;
             return;
         }
-        self.empty += usize::from(is_empty);
-        self.closed.push(traced);
+        let Some(tracker) = connection.tracker else { return };
+        let traced = Box::new(tracker.into_traced());
+        match traced.bytes() {
+            0 => {
+                self.empty_bytes += traced.memory();
+                self.empty.insert(number, traced);
+            }
+            bytes => {
+                self.listed_bytes += traced.memory();
+                self.listed.insert((bytes, Reverse(number)), traced);
+            }
+        }
+        while self.listed.len() > Self::MAX_LISTED || self.listed_bytes > MAX_BYTES && self.listed.len() > 1 {
+            if let Some((_, least)) = self.listed.pop_first() {
+                self.listed_bytes -= least.memory();
+                self.packets.unlisted_connections += 1;
+            }
+        }
     }
 
     /// Ends the analysis.
@@ -321,7 +451,8 @@ impl Analyser {
         // So that the first ones without payload are listed.
         open.sort_by_key(|connection| connection.number);
         open.into_iter().for_each(|connection| self.close(connection));
-        self.closed.sort_by_key(|c| c.record.number);
-        Analysis { connections: self.closed, packets: self.packets }
+        let mut listed: Vec<_> = self.listed.into_values().chain(self.empty.into_values()).collect();
+        listed.sort_by_key(|c| c.record.number);
+        Analysis { connections: listed.into_iter().map(|c| *c).collect(), packets: self.packets }
     }
 }

@@ -6,8 +6,10 @@ const RATIO: f64 = 1.005;
 /// A weighted histogram with logarithmic bins. Memory: one entry per non-empty bin.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
-    /// Bins in rising order.
     bins: Vec<Bin>,
+    /// Numbers of the bins in rising order of their values: a new bin moves two bytes per bin. At
+    /// most all numbers of [`Bin::number`].
+    order: Vec<u16>,
     /// The bin of the previous value, often also that of the next.
     latest: usize,
     weight: f64,
@@ -69,11 +71,25 @@ impl Histogram {
 
     /// Index of the bin of `value`, inserted if missing.
     fn place(&mut self, value: f64) -> usize {
-        let place = self.bins.partition_point(|bin| bin.to <= value);
-        if self.bins.get(place).is_none_or(|bin| value < bin.from) {
-            self.bins.insert(place, Bin::new(value));
+        let place = self.order.partition_point(|n| self.bins[usize::from(*n)].to <= value);
+        if let Some(found) = self.order.get(place).map(|n| usize::from(*n))
+            && value >= self.bins[found].from
+        {
+            return found;
         }
-        place
+        self.order.insert(place, self.bins.len() as u16);
+        self.bins.push(Bin::new(value));
+        self.bins.len() - 1
+    }
+
+    /// The bins in rising order.
+    fn sorted(&self) -> impl Iterator<Item = &Bin> {
+        self.order.iter().map(|n| &self.bins[usize::from(*n)])
+    }
+
+    /// Bytes of memory, approximately.
+    pub(crate) fn memory(&self) -> usize {
+        self.bins.capacity() * size_of::<Bin>() + self.order.capacity() * size_of::<u16>()
     }
 
     /// Number of values added.
@@ -84,13 +100,13 @@ impl Histogram {
     /// The value below which a share `q` of the weight is.
     pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
         let mut left = self.weight * q;
-        for Bin { sums, .. } in &self.bins {
+        for Bin { sums, .. } in self.sorted() {
             left -= sums.weight;
             if left <= 0.0 {
                 return Some(sums.sum / sums.weight);
             }
         }
-        self.bins.last().map(|Bin { sums, .. }| sums.sum / sums.weight)
+        self.sorted().last().map(|Bin { sums, .. }| sums.sum / sums.weight)
     }
 
     /// The highest mode: the mean over the highest window of ±`spread` that is a local maximum and
@@ -98,16 +114,16 @@ impl Histogram {
     /// total.
     pub(crate) fn highest_mode(&self, spread: f64, of_best: f64, of_all: f64) -> Option<f64> {
         let half = ((1.0 + spread).ln() / RATIO.ln()).ceil() as i16;
+        let bins: Vec<&Bin> = self.sorted().collect();
         let window = |centre: i16| {
-            let from = self.bins.partition_point(|bin| bin.number < centre.saturating_sub(half));
-            let range = self.bins[from..].iter().take_while(|bin| bin.number <= centre.saturating_add(half));
+            let from = bins.partition_point(|bin| bin.number < centre.saturating_sub(half));
+            let range = bins[from..].iter().take_while(|bin| bin.number <= centre.saturating_add(half));
             range.fold(Sums::default(), |a, Bin { sums, .. }| Sums {
                 weight: a.weight + sums.weight,
                 sum: a.sum + sums.sum,
             })
         };
-        let windows: Vec<(i16, Sums)> =
-            self.bins.iter().map(|bin| (bin.number, window(bin.number))).collect();
+        let windows: Vec<(i16, Sums)> = bins.iter().map(|bin| (bin.number, window(bin.number))).collect();
         let best = windows.iter().map(|w| w.1.weight).fold(0.0, f64::max);
         let needed = (best * of_best).max(self.weight * of_all);
         let (from, _) = windows.iter().rev().find(|(_, w)| w.weight >= needed)?;
@@ -145,7 +161,8 @@ mod tests {
         let values = (-3000..3000).map(|n| RATIO.powi(n));
         let values: Vec<f64> = values.flat_map(|v| [v.next_down(), v, v.next_up(), v * 1.002]).collect();
         values.iter().rev().for_each(|v| h.add(*v, 1.0));
-        assert!(h.bins.is_sorted_by(|a, b| a.to <= b.from && a.number < b.number));
+        assert!(h.sorted().collect::<Vec<_>>().is_sorted_by(|a, b| a.to <= b.from && a.number < b.number));
+        assert_eq!(h.order.len(), h.bins.len());
         assert!(h.bins.iter().all(|bin| (bin.from..bin.to).contains(&(bin.sums.sum / bin.sums.weight))));
         let counted: f64 = h.bins.iter().map(|bin| bin.sums.weight).sum();
         assert_eq!(counted, values.len() as f64);

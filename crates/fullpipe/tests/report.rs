@@ -117,6 +117,9 @@ fn recordings_are_converted_and_compared() {
     fs::write(&broken, &fs::read_to_string(&a).unwrap()[..500]).unwrap();
     refused(&[broken.to_str().unwrap()], "not a recording that this version reads");
     refused(&[&a, "--by", "port"], "--by");
+    fs::write(&broken, "{\"schema\":\"fullpipe/recording/1\",\"runs\":[").unwrap();
+    fs::File::options().append(true).open(&broken).unwrap().set_len((1 << 30) + 1).unwrap();
+    refused(&[broken.to_str().unwrap()], "larger than 1024 MiB");
     let other = dir.path().join("bad.toml");
     fs::write(&other, "\n[path]\n").unwrap();
     refused(&[other.to_str().unwrap()], "is not a recording (.json) or a record file (.jsonl, .parquet)");

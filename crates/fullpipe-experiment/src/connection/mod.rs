@@ -32,12 +32,19 @@ pub struct Connections {
     pub schema: String,
     /// The connections, in the order in which they were first seen.
     pub connections: Vec<Connection>,
+    /// Connections that were counted and not listed, as there were too many: those with least data.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unlisted: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Connections {
     /// Connections in the current schema.
     pub fn new(connections: Vec<Connection>) -> Self {
-        Connections { schema: SCHEMA.to_owned(), connections }
+        Connections { schema: SCHEMA.to_owned(), connections, unlisted: 0 }
     }
 }
 

@@ -34,11 +34,14 @@ def trace(path: str | os.PathLike[str], *, at: str | None = None, controllers: b
 
     at: where the capture was taken ("client", "server", "between"); detected by default. controllers: identify the congestion
     controller of each sender by simulation, which takes a second or more per connection. A damaged file gives the connections before
-    the damage and a warning with its position.
+    the damage and a warning with its position; a capture of more connections than can be listed gives a warning with their number.
 
     >>> pandas.json_normalize(fullpipe.trace("x.pcap"))
     """
     text, damage = _fullpipe.trace(path, at, controllers)
     if damage is not None:
         warnings.warn(f"{os.fspath(path)} is damaged {damage}", stacklevel=2)
-    return json.loads(text)["connections"]
+    document = json.loads(text)
+    if unlisted := document.get("unlisted"):
+        warnings.warn(f"{os.fspath(path)} has {unlisted} connections that are not listed", stacklevel=2)
+    return document["connections"]

@@ -4,6 +4,7 @@ use super::distributions::Distributions;
 use fullpipe_experiment::connection::{Connection, SCHEMA};
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -26,8 +27,10 @@ pub struct ReadSummary {
     pub cut: bool,
 }
 
-/// Longest line. No record is this long; a file of another kind must not fill the memory.
-const MAX_LINE_BYTES: u64 = 1 << 20;
+/// Longest record, as a line or in a document. A record of `fullpipe trace --json --out` has up to 2
+/// MB; a file of another kind must not fill the memory, of which a record takes up to ten times as
+/// much.
+const MAX_RECORD_BYTES: u64 = 4 << 20;
 /// Longest document with all connections.
 const MAX_DOCUMENT_BYTES: u64 = 1 << 30;
 
@@ -72,7 +75,7 @@ pub fn read_lines(
     let mut line = Vec::new();
     for number in 1u64.. {
         line.clear();
-        (&mut source).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).map_err(|e| e.to_string())?;
+        (&mut source).take(MAX_RECORD_BYTES).read_until(b'\n', &mut line).map_err(|e| e.to_string())?;
         if line.is_empty() {
             break;
         }
@@ -97,7 +100,7 @@ pub fn read_lines(
                 found.connections = read_document(rest, &mut each)?;
                 return Ok(found);
             }
-            Err(e) if e.is_eof() && !is_whole && (line.len() as u64) < MAX_LINE_BYTES => {
+            Err(e) if e.is_eof() && !is_whole && (line.len() as u64) < MAX_RECORD_BYTES => {
                 found.cut = true;
                 break;
             }
@@ -110,8 +113,9 @@ pub fn read_lines(
 /// Calls `each` for every record of a document with all of them, while it is read: one record is in
 /// memory at a time.
 fn read_document(source: impl Read, each: &mut dyn FnMut(&Connection)) -> Result<u64, String> {
-    let mut document = Document { schema: None, has_records: false, count: 0, each };
-    let mut json = serde_json::Deserializer::from_reader(source);
+    let left = Cell::new(MAX_RECORD_BYTES);
+    let mut document = Document { schema: None, has_records: false, count: 0, left: &left, each };
+    let mut json = serde_json::Deserializer::from_reader(Metered { source, left: &left });
     let outcome = json.deserialize_map(&mut document).and_then(|()| json.end());
     if let Some(schema) = document.schema.filter(|schema| schema != SCHEMA) {
         return Err(format!("its schema is {schema}; records have {SCHEMA}"));
@@ -120,11 +124,32 @@ fn read_document(source: impl Read, each: &mut dyn FnMut(&Connection)) -> Result
     Ok(document.count)
 }
 
+/// A source that fails after `left` bytes.
+struct Metered<'a, R> {
+    source: R,
+    left: &'a Cell<u64>,
+}
+
+impl<R: Read> Read for Metered<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let left = self.left.get();
+        if left == 0 {
+            return Err(io::Error::other(format!("a record has more than {} MiB", MAX_RECORD_BYTES >> 20)));
+        }
+        let length = out.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let n = self.source.read(&mut out[..length])?;
+        self.left.set(left - n as u64);
+        Ok(n)
+    }
+}
+
 /// A document that is being read.
 struct Document<'a> {
     schema: Option<String>,
     has_records: bool,
     count: u64,
+    /// Bytes that the next record may have.
+    left: &'a Cell<u64>,
     each: &'a mut dyn FnMut(&Connection),
 }
 
@@ -182,6 +207,7 @@ impl<'de> Visitor<'de> for Records<'_, '_> {
         while let Some(record) = list.next_element::<Connection>()? {
             (self.0.each)(&record);
             self.0.count += 1;
+            self.0.left.set(MAX_RECORD_BYTES);
         }
         Ok(())
     }
@@ -228,7 +254,7 @@ mod tests {
         pieces: Box<dyn Iterator<Item = Vec<u8>> + 'a>,
         piece: Vec<u8>,
         at: usize,
-        given: &'a std::cell::Cell<usize>,
+        given: &'a Cell<usize>,
     }
 
     impl Read for Pieces<'_> {
@@ -250,7 +276,7 @@ mod tests {
         let head = format!("{{\n\"schema\":\"{SCHEMA}\",\"more\":[1,{{}}],\"connections\":[").into_bytes();
         let list = (0..2000).map(|n| if n == 0 { record.clone() } else { [b",", &record[..]].concat() });
         let pieces = Box::new([head].into_iter().chain(list).chain([b"]}".to_vec()]));
-        let given = std::cell::Cell::new(0);
+        let given = Cell::new(0);
         let source = Pieces { pieces, piece: Vec::new(), at: 0, given: &given };
         let mut first_at = None;
         let found = read_lines(BufReader::new(source), |_| {
@@ -259,6 +285,23 @@ mod tests {
         assert_eq!(found.unwrap().connections, 2000);
         let (first, all) = (first_at.unwrap(), given.get());
         assert!(first < all / 20, "the first of 2000 records came after {first} of {all} bytes");
+    }
+
+    #[test]
+    fn record_of_any_length_in_a_document_is_refused_without_reading_it() {
+        let mut record = serde_json::to_string(&connection(1)).unwrap();
+        assert_eq!(record.pop(), Some('}'));
+        // A list of empty notes takes eight times as much memory as text.
+        let head =
+            format!("{{\n\"schema\":\"{SCHEMA}\",\"connections\":[{record}}},{record},\"notes\":[\"\"");
+        let endless = std::iter::repeat_with(|| b",\"\"".repeat(1000)).take(100_000);
+        let pieces = Box::new([head.into_bytes()].into_iter().chain(endless));
+        let given = Cell::new(0);
+        let source = Pieces { pieces, piece: Vec::new(), at: 0, given: &given };
+        let mut count = 0;
+        let error = read_lines(BufReader::new(source), |_| count += 1).unwrap_err();
+        assert!(error.contains("a record has more than 4 MiB"), "{error}");
+        assert!(count == 1 && given.get() < 6 << 20, "{count} records, {} bytes", given.get());
     }
 
     #[test]

@@ -43,6 +43,11 @@ impl Bursts {
         self.largest = self.largest.max(self.bytes);
     }
 
+    /// The sizes, in bytes.
+    pub(super) fn sizes(&self) -> &Histogram {
+        &self.sizes
+    }
+
     /// Statistics; `None` with too few bursts.
     pub(super) fn pacing(mut self) -> Option<Pacing> {
         self.close();

@@ -17,6 +17,11 @@ pub(super) struct Echoes {
 }
 
 impl Echoes {
+    /// Bytes of memory, approximately.
+    pub(super) fn memory(&self) -> usize {
+        self.waiting.capacity() * size_of::<(u32, Time)>()
+    }
+
     /// Records a packet with the timestamp `value`.
     #[inline]
     pub(super) fn sent(&mut self, value: u32, at: Time) {

@@ -3,8 +3,9 @@
 use fullpipe_units::{Span, Time};
 use std::collections::VecDeque;
 
-/// Maximum number of holes; more occur only if most packets are missing from the capture.
-const MAX_HOLES: usize = 1 << 12;
+/// Maximum number of holes; more occur only if most packets are missing from the capture. Each
+/// packet compares its times with those of all holes.
+const MAX_HOLES: usize = 1 << 10;
 /// Later segments after which a sender detects a loss at once (RFC 5681 §3.2),
 const DUP_THRESH: u64 = 3;
 /// otherwise after a quarter of an RTT (RFC 8985 §6.2) and two ticks of a 100 Hz clock.
@@ -41,14 +42,14 @@ pub(super) struct Filled {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Holes {
     all: VecDeque<Hole>,
+    /// Holes that are no longer followed, as there were too many.
+    dropped: u64,
 }
 
 impl Holes {
     /// Adds the hole `seq..end`, detected at `at` after `segments` segments.
     pub(super) fn add(&mut self, seq: u64, end: u64, at: Time, value: Option<u32>, segments: u64) {
-        if self.all.len() == MAX_HOLES {
-            self.all.pop_front();
-        }
+        self.make_room();
         self.all.push_back(Hole {
             seq,
             end,
@@ -61,6 +62,24 @@ impl Holes {
         });
     }
 
+    /// Drops the oldest hole if there are too many.
+    fn make_room(&mut self) {
+        if self.all.len() >= MAX_HOLES {
+            self.all.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    /// Holes that are no longer followed, as there were too many.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Bytes of memory, approximately.
+    pub(super) fn memory(&self) -> usize {
+        self.all.capacity() * size_of::<Hole>()
+    }
+
     /// Records data from `seq` on at `at`, sent after the acknowledgments of `answered`. A sender
     /// repairs known holes in order and before it sends new data: the repair of a known hole
     /// that did not arrive was lost.
@@ -69,7 +88,8 @@ impl Holes {
             let detectable = hole.detectable.unwrap_or(hole.at + rtt / 4 + TICKS);
             if answered >= detectable {
                 // Later data informs the sender of that.
-                (hole.lost_repairs, hole.missed, hole.detectable) = (hole.lost_repairs + 1, at, Some(at));
+                hole.lost_repairs = hole.lost_repairs.saturating_add(1);
+                (hole.missed, hole.detectable) = (at, Some(at));
             }
         }
         let unknown = self.all.iter_mut().rev().take_while(|h| h.detectable.is_none());
@@ -78,8 +98,8 @@ impl Holes {
 
     /// Fills `from..to` at `at`. Returns the hole that contained it.
     pub(super) fn fill(&mut self, from: u64, to: u64, at: Time, rtt: Span) -> Option<Filled> {
-        let i = self.all.iter().position(|h| h.seq < to && from < h.end)?;
-        let hole = self.all[i];
+        let mut i = self.all.partition_point(|h| h.end <= from);
+        let hole = *self.all.get(i).filter(|h| h.seq < to)?;
         // The rest of the hole before and after.
         let rest = [(hole.seq, from), (to, hole.end)];
         let mut kept = rest.into_iter().filter(|(a, b)| a < b).map(|(seq, end)| Hole { seq, end, ..hole });
@@ -87,7 +107,10 @@ impl Holes {
             (Some(one), two) => {
                 self.all[i] = one;
                 if let Some(two) = two {
-                    self.all.insert(i + 1, two);
+                    let before = self.dropped;
+                    self.make_room();
+                    i = (i + 1).saturating_sub((self.dropped - before) as usize);
+                    self.all.insert(i, two);
                 }
             }
             _ => drop(self.all.remove(i)),
@@ -152,6 +175,17 @@ mod tests {
         holes.data_passes(7000, at(55), at(14), RTT, 6);
         holes.data_passes(8000, at(96), at(55), RTT, 7);
         assert_eq!(holes.fill(1000, 2000, at(137), RTT).unwrap().lost_repairs, 2);
+    }
+
+    #[test]
+    fn splitting_a_hole_keeps_their_number_bounded() {
+        let mut holes = Holes::default();
+        holes.add(0, 1 << 20, at(10), None, 1);
+        for n in 0..MAX_HOLES as u64 + 500 {
+            assert_eq!(holes.fill(10 * n + 1, 10 * n + 2, at(11), RTT).unwrap().hole.at, at(10));
+        }
+        assert_eq!((holes.all.len(), holes.dropped()), (MAX_HOLES, 501));
+        assert!(holes.all.iter().zip(holes.all.iter().skip(1)).all(|(a, b)| a.end < b.seq));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod arrivals;
 mod bins;
 mod bursts;
+mod chunks;
 mod counts;
 mod echoes;
 mod flight;

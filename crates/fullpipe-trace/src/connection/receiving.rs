@@ -94,6 +94,11 @@ impl Receiver {
         }
     }
 
+    /// Bytes of memory, approximately.
+    pub(super) fn memory(&self) -> usize {
+        self.phases.capacity() * size_of::<ReceiverBehaviour>()
+    }
+
     /// All phases; the first starts at byte 0.
     pub(super) fn phases(&self) -> &[ReceiverBehaviour] {
         &self.phases

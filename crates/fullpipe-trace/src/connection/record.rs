@@ -1,6 +1,6 @@
 //! Builds the record of a connection.
 
-use super::half::Half;
+use super::half::{Half, MAX_MARKS};
 use super::limits::{Summary, limits};
 use super::tracker::Tracker;
 use super::vantage::vantage;
@@ -42,6 +42,16 @@ impl Tracker {
                 notes.push(format!(
                     "{} bytes to the {name} were acknowledged but not captured: the capture missed packets",
                     half.counts.missed_bytes
+                ));
+            }
+            if half.marks.as_ref().is_some_and(|marks| marks.len() >= MAX_MARKS) {
+                notes.push(format!("the plot of the packets to the {name} ends after {MAX_MARKS} marks"));
+            }
+            if half.dropped() > 0 {
+                notes.push(format!(
+                    "{} ranges of data to the {name} were not followed to their end: too many were in \
+                     flight or missing at a time",
+                    half.dropped()
                 ));
             }
             if half.counts.duplicates > 0 {
@@ -211,13 +221,16 @@ fn retransmissions(half: &Half, place: Place, mss: u32) -> Retransmissions {
         // Lost repairs of holes that were open at the end of the capture.
         let open = half.holes.open();
         let open_repairs: u64 = open
-            .map(|(bytes, lost_repairs)| bytes.div_ceil(u64::from(mss.max(1))) * u64::from(lost_repairs))
-            .sum();
-        let lost_retransmissions = counts.lost_retransmissions + open_repairs;
-        let inferred = counts.filled_late + lost_retransmissions;
-        r.segments += inferred;
-        r.bytes += counts.filled_late_bytes + lost_retransmissions * u64::from(mss);
-        r.fast += inferred;
+            .map(|(bytes, lost_repairs)| {
+                bytes.div_ceil(u64::from(mss.max(1))).saturating_mul(u64::from(lost_repairs))
+            })
+            .fold(0, u64::saturating_add);
+        let lost_retransmissions = counts.lost_retransmissions.saturating_add(open_repairs);
+        let inferred = counts.filled_late.saturating_add(lost_retransmissions);
+        let lost_bytes = lost_retransmissions.saturating_mul(u64::from(mss));
+        r.segments = r.segments.saturating_add(inferred);
+        r.bytes = r.bytes.saturating_add(counts.filled_late_bytes).saturating_add(lost_bytes);
+        r.fast = r.fast.saturating_add(inferred);
         r.inferred = inferred;
     }
     // DSACK covers all retransmissions, Eifel detection only some.

@@ -150,6 +150,11 @@ impl<T: Interval> Timeline<T> {
         }
     }
 
+    /// Bytes of memory, approximately.
+    pub(crate) fn memory(&self) -> usize {
+        self.runs.capacity() * size_of::<Run<T>>()
+    }
+
     /// Start of the first interval.
     pub(crate) fn start(&self) -> Time {
         self.start

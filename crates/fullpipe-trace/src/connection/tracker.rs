@@ -3,6 +3,7 @@
 use super::Detail;
 use super::half::{Ack, DISORDER, Half};
 use super::vantage;
+use crate::sequence::unwrap;
 use crate::wire::{Flags, Segment};
 use fullpipe_experiment::connection::{Closing, Handshake, Opening, Point};
 use fullpipe_units::{Span, Time};
@@ -74,9 +75,33 @@ impl Tracker {
         !same && (half.begun || self.reset.is_some())
     }
 
+    /// Payload bytes captured, each counted once.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.halves.iter().map(|half| half.counts.new_bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of memory, approximately, without the packets kept for a plot.
+    pub(crate) fn memory(&self) -> usize {
+        let in_transit = self.in_transit.iter().map(VecDeque::capacity).sum::<usize>();
+        size_of::<Tracker>()
+            + self.halves.iter().map(Half::memory).sum::<usize>()
+            + in_transit * size_of::<(Time, Ack)>()
+    }
+
     /// Whether both ends closed it.
     pub(crate) fn is_closed(&self) -> bool {
         self.reset.is_some() || self.halves.iter().all(|h| h.fin.is_some_and(|fin| h.una > fin))
+    }
+
+    /// Whether both ends closed it, as captured: the last acknowledgment may not have reached its
+    /// end yet, and no further packet will deliver it.
+    pub(crate) fn has_ended(&self) -> bool {
+        let is_acked = |of: usize| {
+            let half = &self.halves[of];
+            let in_transit = || self.in_transit[of].back().map(|(_, ack)| unwrap(half.una, ack.ack));
+            half.fin.is_some_and(|fin| half.una > fin || in_transit().is_some_and(|ack| ack > fin))
+        };
+        self.reset.is_some() || is_acked(0) && is_acked(1)
     }
 
     pub(super) fn closing(&self) -> Closing {

@@ -56,7 +56,7 @@ impl Interval for Step {
             inflight: self.inflight.max(later.inflight),
             reported_inflight: self.reported_inflight.max(later.reported_inflight),
             samples: self.samples.saturating_add(later.samples),
-            rtt_sum: self.rtt_sum + later.rtt_sum,
+            rtt_sum: self.rtt_sum.saturating_add(later.rtt_sum),
         }
     }
 }
@@ -203,6 +203,11 @@ impl Trajectory {
     /// The behaviour of the receiver.
     pub(crate) fn receiving(&self) -> &[ReceiverBehaviour] {
         self.receiver.phases()
+    }
+
+    /// Bytes of memory, approximately.
+    pub(crate) fn memory(&self) -> usize {
+        self.steps.memory() + self.waiting.capacity() * size_of::<WaitingTimestamp>() + self.receiver.memory()
     }
 
     /// All steps.

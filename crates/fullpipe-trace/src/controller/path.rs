@@ -10,8 +10,10 @@ use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
 /// Maximum simulated time: enough for all features.
 const MAX_DURATION: Span = Span::from_secs(40);
-/// Maximum number of simulated packets.
+/// Maximum number of simulated packets at the measured rate,
 const MAX_PACKETS: u64 = 400_000;
+/// and as a multiple of that at the estimated rate of the path.
+const MAX_PACKETS_FACTOR: u64 = 16;
 
 /// The estimated path and endpoint behaviour.
 #[derive(Clone, PartialEq, Debug)]
@@ -168,7 +170,7 @@ impl PathEstimate {
         // Without queueing delay, the path is faster than the sender.
         let filled = longest > f64::max(MAX_IDLE_QUEUE * rtt, 3.0 * per_segment);
         let rate = if !filled {
-            Rate::from_bytes_per_sec(observed.wire_rate.as_bytes_per_sec() * UNFILLED_FACTOR)
+            Rate::from_bytes_per_sec(observed.wire_rate.as_bytes_per_sec().saturating_mul(UNFILLED_FACTOR))
         } else {
             peak_rate(observed, &steps, &waits).unwrap_or(observed.wire_rate)
         };
@@ -176,6 +178,8 @@ impl PathEstimate {
         let bdp = rtt * rate.as_bytes_per_sec() as f64;
         let buffer = if overflows { queue } else { (queue * QUEUE_MARGIN).max(bdp * MIN_QUEUE_BDP) };
         let packets = Span::from_secs_f64(MAX_PACKETS as f64 * per_segment);
+        let bytes = MAX_PACKETS * MAX_PACKETS_FACTOR * u64::from(observed.mss + HEADER_BYTES);
+        let packets = packets.min(rate.time_to_send(bytes));
         let (initial_window, initial_window_seen) = initial_window(observed);
         PathEstimate {
             rate,

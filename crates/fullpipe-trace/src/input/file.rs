@@ -17,6 +17,9 @@ const BUFFER_BYTES: usize = 1 << 18;
 /// length field is damaged.
 const MAX_BLOCK_BYTES: usize = 1 << 24;
 
+/// Maximum number of interfaces of a section.
+const MAX_INTERFACES: usize = 1 << 16;
+
 /// Why reading stopped when the source gave an error.
 const UNREADABLE: &str = "the file cannot be read or decompressed further";
 
@@ -305,6 +308,10 @@ impl State {
             Block::InterfaceDescription(i) => {
                 let link = Link::from_linktype(i.linktype.0);
                 self.note_unsupported(link, i.linktype);
+                if self.interfaces.len() >= MAX_INTERFACES {
+                    self.counters.damaged_blocks += 1;
+                    return;
+                }
                 self.interfaces.push(Interface {
                     link,
                     clock: Clock::new(i),

@@ -2,7 +2,7 @@
 
 mod direction;
 
-use crate::analysis::PacketCounts;
+use crate::analysis::{Analyser, PacketCounts};
 use crate::error::Damage;
 use crate::input::Counters;
 use fullpipe_experiment::connection::{
@@ -64,7 +64,6 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
         (counters.unknown_link, "with unsupported link types"),
         (packets.fragments, "fragments without a TCP header"),
         (packets.short, "truncated or malformed"),
-        (packets.unlisted_connections, "connections without payload not listed"),
         (counters.damaged_blocks, "damaged blocks skipped"),
         (counters.dropped, "dropped by the capturing host"),
     ] {
@@ -73,6 +72,15 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
         }
     }
     out.push('\n');
+    if packets.unlisted_connections > 0 {
+        let _ = writeln!(
+            out,
+            "Not listed: {}. A list has at most the {} with most data and the first {} without data.",
+            count(packets.unlisted_connections, "connection"),
+            Analyser::MAX_LISTED,
+            Analyser::MAX_EMPTY
+        );
+    }
     if let Some(damage) = damage {
         let _ = writeln!(
             out,

@@ -83,6 +83,10 @@ pub enum SkipReason {
     Short,
 }
 
+/// Longest packet: twice as much as Linux's offloads merge (`GSO_MAX_SIZE`). A packet without a
+/// length in its header has that of the capture, which can be any number.
+const MAX_PACKET_BYTES: usize = 1 << 20;
+
 impl Segment {
     /// Parses the segment in `frame`.
     ///
@@ -115,7 +119,7 @@ impl Segment {
         let fixed: &[u8; 20] = tcp.first_chunk().ok_or(SkipReason::Short)?;
         let tcp_header = usize::from(fixed[12] >> 4) * 4;
         let headers = ip_headers + tcp_header;
-        if tcp_header < 20 || total < headers {
+        if tcp_header < 20 || total < headers || total > MAX_PACKET_BYTES {
             return Err(SkipReason::Short);
         }
         let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);

@@ -121,7 +121,12 @@ pub fn frame(s: &Segment) -> Vec<u8> {
     let mut f = vec![0; 12];
     f.extend(0x0800_u16.to_be_bytes());
     f.extend([0x45, 0]);
-    f.extend((40 + s.payload as u16).to_be_bytes());
+    let mut options = Vec::new();
+    if let blocks @ [_, ..] = s.options.sack.blocks() {
+        options.extend([1, 1, 5, 2 + 8 * blocks.len() as u8]);
+        blocks.iter().for_each(|(a, b)| options.extend([a.to_be_bytes(), b.to_be_bytes()].concat()));
+    }
+    f.extend((40 + options.len() as u16 + s.payload as u16).to_be_bytes());
     f.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
     f.extend(v4(s.from));
     f.extend(v4(s.to));
@@ -129,9 +134,10 @@ pub fn frame(s: &Segment) -> Vec<u8> {
     f.extend(s.to.port().to_be_bytes());
     f.extend(s.seq.to_be_bytes());
     f.extend(s.ack.to_be_bytes());
-    f.extend([0x50, s.flags.0]);
+    f.extend([0x50 + ((options.len() / 4) << 4) as u8, s.flags.0]);
     f.extend(s.window.to_be_bytes());
     f.extend([0; 4]);
+    f.extend(options);
     f.extend(vec![0; s.payload as usize]);
     f
 }

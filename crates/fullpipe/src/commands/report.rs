@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::print::print;
-use crate::runs::{Outputs, command_line, unreadable};
+use crate::runs::{Outputs, command_line, recording_text, unreadable};
 use fullpipe_experiment::{Results, SCHEMA};
 use fullpipe_report::records::{Distributions, GroupBy, page, read, text};
 use fullpipe_report::{About, AtomicFile};
@@ -127,17 +127,18 @@ fn recording(file: &Path) -> Result<Option<Results>, Failure> {
         return Ok(None);
     }
     let shown = file.display();
-    let text = std::fs::read_to_string(file).map_err(|e| unreadable(file, "a recording", &e))?;
-    if !text.get(..200).unwrap_or(&text).contains("\"fullpipe/recording/") {
-        return Ok(None);
-    }
-    let results: Results = serde_json::from_str(&text)
+    let Some(text) = recording_text(file, is_recording)? else { return Ok(None) };
+    let results: Results = serde_json::from_slice(&text)
         .map_err(|e| Failure::usage(format!("{shown}: not a recording that this version reads: {e}")))?;
     if results.schema != SCHEMA {
         let schema = &results.schema;
         return Err(Failure::usage(format!("{shown}: its schema is {schema}; this version reads {SCHEMA}")));
     }
     Ok(Some(results))
+}
+
+fn is_recording(head: &[u8]) -> bool {
+    String::from_utf8_lossy(head).contains("\"fullpipe/recording/")
 }
 
 /// Checks that a file exists and is not a directory. It may be a pipe, which is opened only once.

@@ -87,7 +87,7 @@ impl Args {
                 "--out reports on one capture or compares two: name one or two files",
             ));
         }
-        let mut all = Vec::new();
+        let mut all = Connections::new(Vec::new());
         let mut bulks = Vec::new();
         let live = self.live.as_ref().map(PathBuf::from);
         for file in self.files.iter().chain(&live) {
@@ -96,6 +96,7 @@ impl Args {
                 None => self.read(file, self.conn)?,
             };
             let mut shown: Vec<TracedConnection> = analysed.connections;
+            let unlisted = analysed.packets.unlisted_connections;
             shown.retain(|c| self.conn.is_none_or(|n| c.record.number == n));
             if self.controllers || shown.len() == 1 {
                 shown.iter_mut().for_each(TracedConnection::identify);
@@ -103,14 +104,16 @@ impl Args {
             if let (Some(n), true) = (self.conn, shown.is_empty()) {
                 let file = file.display();
                 return Err(Failure::usage(format!(
-                    "{file} has no connection {n}: run without --conn to list all"
+                    "{file} has no connection {n}{}: run without --conn to list all",
+                    if unlisted > 0 { " in its list" } else { "" }
                 )));
             }
             if self.json {
-                all.extend(shown.iter().map(|c| c.record.clone()));
+                all.connections.extend(shown.iter().map(|c| c.record.clone()));
+                all.unlisted = all.unlisted.saturating_add(unlisted);
             } else {
                 let records: Vec<&Connection> = shown.iter().map(|c| &c.record).collect();
-                print(wrapped_to_stdout(&heading) + &show(&records))?;
+                print(wrapped_to_stdout(&heading) + &show(&records, unlisted > 0))?;
             }
             bulks.extend(shown.into_iter().max_by_key(bytes).map(|largest| (file.as_path(), largest)));
         }
@@ -121,7 +124,7 @@ impl Args {
         if !self.out.is_empty() {
             self.report(bulks)?;
         }
-        if self.json { print_json(&Connections::new(all)) } else { Ok(()) }
+        if self.json { print_json(&all) } else { Ok(()) }
     }
 
     /// Reads `file`, with the packets of connection `detailed`.
@@ -264,7 +267,7 @@ fn bytes(c: &TracedConnection) -> u64 {
 }
 
 /// One connection in full, several as a table, those with most data first.
-fn show(records: &[&Connection]) -> String {
+fn show(records: &[&Connection], has_unlisted: bool) -> String {
     if let [one] = records {
         return wrapped_to_stdout(&text::detail(one));
     }
@@ -274,7 +277,8 @@ fn show(records: &[&Connection]) -> String {
     order.truncate(MAX_ROWS);
     let mut out = text::table(order, columns());
     if rest > 0 {
-        out += &format!("and {rest} connections with less data: --json lists all\n");
+        let these = if has_unlisted { "these" } else { "all" };
+        out += &format!("and {rest} connections with less data: --json lists {these}\n");
     }
     if !records.is_empty() {
         out += "--conn N reports one in full\n";

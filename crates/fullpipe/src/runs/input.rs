@@ -1,10 +1,11 @@
 //! Reads scenario files, and the files that they name, into cases.
 
 use crate::failure::Failure;
+use fullpipe_experiment::regular_file::read_bounded;
 use fullpipe_experiment::scenario::{Case, Vocabulary, parse};
 use fullpipe_run::{Engine, files_in, read_scenario, vocabulary};
 use std::fs::File;
-use std::io::{self, ErrorKind, stdin};
+use std::io::{self, ErrorKind, Read, stdin};
 use std::path::Path;
 
 /// Checks that `engines` know a controller.
@@ -50,6 +51,27 @@ pub fn open(path: &Path, expected: &str) -> Result<File, Failure> {
         Ok(about) if about.is_dir() => Err(unreadable(path, expected, &ErrorKind::IsADirectory.into())),
         _ => Ok(file),
     }
+}
+
+/// Longest recording. One takes up to ten times as much memory.
+const MAX_RECORDING_BYTES: u64 = 1 << 30;
+/// Bytes by which a recording is recognised.
+const HEAD_BYTES: u64 = 200;
+
+/// The text of the recording at `path`; `None` if its first bytes are not those of a recording.
+pub fn recording_text(path: &Path, is_head: impl Fn(&[u8]) -> bool) -> Result<Option<Vec<u8>>, Failure> {
+    let unreadable = |e: io::Error| unreadable(path, "a recording", &e);
+    let mut file = open(path, "a recording")?;
+    let mut head = Vec::new();
+    (&mut file).take(HEAD_BYTES).read_to_end(&mut head).map_err(unreadable)?;
+    if !is_head(&head) {
+        return Ok(None);
+    }
+    let length = file.metadata().map_err(unreadable)?.len();
+    if length > MAX_RECORDING_BYTES {
+        return Err(unreadable(io::Error::other(format!("larger than {} MiB", MAX_RECORDING_BYTES >> 20))));
+    }
+    read_bounded(io::Cursor::new(head).chain(file), MAX_RECORDING_BYTES).map(Some).map_err(unreadable)
 }
 
 /// The failure of reading the file at `path`, which should be `expected`.

@@ -9,7 +9,7 @@ mod reporting;
 
 pub use choice::Choice;
 pub use controllers::{EBPF_CONTROLLERS, kernel_offers, reenter, unload_all};
-pub use input::{check_controller, contestants, listed, open, read, read_as, unreadable};
+pub use input::{check_controller, contestants, listed, open, read, read_as, recording_text, unreadable};
 pub use progress::Progress;
 #[cfg(feature = "net")]
 pub use reporting::width;

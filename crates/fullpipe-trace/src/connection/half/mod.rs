@@ -25,6 +25,9 @@ use fullpipe_units::{Span, Time};
 /// Maximum disorder of packets in multi-queue captures.
 pub(super) const DISORDER: Span = Span::from_millis(100);
 
+/// Maximum number of marks of a plot: 32 bytes each.
+pub(super) const MAX_MARKS: usize = 1 << 23;
+
 /// An acknowledgment as the sender of the data receives it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ack {
@@ -147,7 +150,7 @@ impl Half {
 
     #[inline]
     fn mark(&mut self, at: Time, from: u64, to: u64, kind: MarkKind) {
-        if let Some(marks) = &mut self.marks {
+        if let Some(marks) = self.marks.as_mut().filter(|marks| marks.len() < MAX_MARKS) {
             let below = |n: u64| n.saturating_sub(self.first);
             marks.push(Mark { at: at.since(self.start), from: below(from), to: below(to), kind });
         }
@@ -247,8 +250,26 @@ impl Half {
         if let Some(trajectory) = &mut self.trajectory {
             let step = trajectory.at(at);
             step.samples = step.samples.saturating_add(1);
-            step.rtt_sum += sample.as_micros();
+            step.rtt_sum = step.rtt_sum.saturating_add(sample.as_micros());
         }
+    }
+
+    /// Ranges in flight and holes that were not followed to their end, as there were too many.
+    pub(super) fn dropped(&self) -> u64 {
+        // A capture without acknowledgments has no end of flights.
+        let unacknowledged = if self.counts.acks > 0 { self.flight.dropped() } else { 0 };
+        unacknowledged + self.holes.dropped()
+    }
+
+    /// Bytes of memory, approximately, without the packets kept for a plot.
+    pub(super) fn memory(&self) -> usize {
+        let histograms = [&self.rtt, &self.rates, self.arrivals.rates(), self.bursts.sizes()];
+        histograms.map(Histogram::memory).iter().sum::<usize>()
+            + self.flight.memory()
+            + self.holes.memory()
+            + self.echoes.memory()
+            + self.bins.memory()
+            + self.trajectory.as_ref().map_or(0, Trajectory::memory)
     }
 
     /// Whether nothing is in flight.

@@ -103,7 +103,8 @@ impl Half {
         if sent_later {
             self.counts.filled_late += segments;
             self.counts.filled_late_bytes += to - from;
-            self.counts.lost_retransmissions += segments * u64::from(lost_repairs);
+            let lost = segments.saturating_mul(u64::from(lost_repairs));
+            self.counts.lost_retransmissions = self.counts.lost_retransmissions.saturating_add(lost);
             self.add_loss(at, segments, hole.at);
             self.mark(at, from, to, MarkKind::Retransmission);
         } else {

@@ -4,7 +4,6 @@ use crate::failure::Failure;
 use crate::runs::{self, Outputs, command_line, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_report::About;
-use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// Merge the recordings of all shards into one
@@ -39,7 +38,7 @@ impl Args {
 /// The results in the file at `path`.
 fn read(path: &Path) -> Result<Results, Failure> {
     let name = path.display();
-    let file = runs::open(path, "a recording")?;
-    serde_json::from_reader(BufReader::new(file))
+    let text = runs::recording_text(path, |_| true)?.unwrap_or_default();
+    serde_json::from_slice(&text)
         .map_err(|e| Failure::usage(format!("{name}: not a JSON recording of `fullpipe run`: {e}")))
 }
