@@ -337,7 +337,8 @@ fn resume(host: &dyn Host, journal: Journal, request: &Request, options: &Option
     // --force sets again what was set; what a step that was not begun replaces was planned otherwise.
     if changed.iter().any(Changed::is_pending) {
         return Err(Error::check(format_args!(
-            "these settings were changed since the apply was interrupted:\n{}\nrun {revert}, then apply again",
+            "these settings were changed since the apply was interrupted:\n{}\nrun {revert}, then apply \
+             again",
             Changed::describe(&changed)
         )));
     }

@@ -497,8 +497,11 @@ fn a_package_asks_about_the_host_and_not_about_a_namespace_of_its_own() {
     let r = root.path();
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     // A fullpipe whose changes are those of the host.
-    let stub = "#!/bin/sh\necho '{'\n[ \"$(readlink /proc/self/ns/net)\" != \"$HOST\" ] || echo '  \"phase\": \
-                \"applied\",'\necho '}'\n";
+    let stub = r#"#!/bin/sh
+echo '{'
+[ "$(readlink /proc/self/ns/net)" != "$HOST" ] || echo '  "phase": "applied",'
+echo '}'
+"#;
     write(r, "fullpipe", stub);
     fs::set_permissions(r.join("fullpipe"), fs::Permissions::from_mode(0o755)).unwrap();
     for (script, argument) in [("debian/prerm", "remove"), ("rpm/preun", "0")] {
@@ -508,8 +511,8 @@ fn a_package_asks_about_the_host_and_not_about_a_namespace_of_its_own() {
             .replace("systemctl ", "true ");
         for separate in ["", "unshare --net "] {
             let run = format!(
-                "HOST=$(readlink /proc/1/ns/net) && export HOST && ! {separate}sh -c \"$SCRIPT\" sh {argument} && \
-                 echo kept"
+                "HOST=$(readlink /proc/1/ns/net) && export HOST
+                 ! {separate}sh -c \"$SCRIPT\" sh {argument} && echo kept"
             );
             let output = on_a_host(&run).env("SCRIPT", &text).output().unwrap();
             assert_eq!(String::from_utf8_lossy(&output.stdout), "kept\n", "{script}: {separate}");

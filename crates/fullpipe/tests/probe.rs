@@ -72,8 +72,8 @@ fn three_sites_exchange_transfers_and_keep_records() {
     }
 }
 
-/// A directory that nobody may write is root's to give away, but not because a link of another user
-/// leads to it.
+/// Root may give away a directory that no other user may write, but not because a link of another
+/// user leads to it.
 #[test]
 fn root_does_not_follow_a_link_of_another_user_to_a_store() {
     if !nix::unistd::Uid::effective().is_root() {

@@ -792,8 +792,9 @@ mod tests {
         let dnf4 = rpm_simulated(
             "Dependencies resolved.\n======\n Package  Architecture  Version  Repository  Size\n\
              ======\nInstalling:\n kernel-ml  x86_64  6.12.118-1.el9.elrepo  elrepo-kernel  120 k\n     \
-             replacing  kernel-tools.x86_64 5.14.0-1.el9\n     replacing  kernel-libs.noarch 1:5.14.0-1.el9\n \
-             gcc  x86_64  11.4-1  base  9 M\n\nTransaction Summary\n",
+             replacing  kernel-tools.x86_64 5.14.0-1.el9\n     \
+             replacing  kernel-libs.noarch 1:5.14.0-1.el9\n gcc  x86_64  11.4-1  base  9 M\n\n\
+             Transaction Summary\n",
         );
         assert_eq!(
             dnf4.installed.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),

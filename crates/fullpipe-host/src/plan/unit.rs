@@ -64,7 +64,7 @@ fn replaceable_part(view: &dyn View, path: &str) -> io::Result<Option<String>> {
             Ok(stat) if is_replaceable(view, part, &stat, part == resolved) => {
                 return Ok(Some(part.to_owned()));
             }
-            // Whoever may write the directory decides what it will be.
+            // Any user who may write the directory decides what it will be.
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             stat => drop(stat?),
         }

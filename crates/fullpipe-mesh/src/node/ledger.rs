@@ -133,7 +133,7 @@ impl Account {
     fn is_available(&mut self, peer: Option<SiteId>, bytes: u64, now: Moment) -> bool {
         let others = self.by_peer.iter().enumerate().filter(|(id, _)| peer.map(usize::from) != Some(*id));
         let reserved: u64 = others.map(|(_, spent)| self.guaranteed.saturating_sub(*spent)).sum();
-        // One of the sites is this one, which is no peer of its own.
+        // One of the sites is this one, not a peer.
         let reserved = reserved.saturating_sub(self.guaranteed);
         self.spent(now).saturating_add(bytes).saturating_add(reserved) <= self.budget.limit()
     }
