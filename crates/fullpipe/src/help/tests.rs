@@ -74,6 +74,7 @@ const OTHER_PROGRAMS: &[(&str, &[&str])] = &[
     ("cp", &["--preserve"]),
     ("dnf", &["--assumeno", "--available", "--enablerepo", "--setopt", "--showduplicates"]),
     ("docker", &["--privileged", "--security-opt", "--sysctl"]),
+    ("modprobe", &["--ignore-install"]),
     ("pacman", &["--needed", "--noconfirm"]),
     ("rpm", &["--import", "--oldpackage", "--qf", "--rebuilddb", "--test"]),
     ("rpmbuild", &["--define"]),
