@@ -9,7 +9,9 @@ mod reporting;
 
 pub use choice::Choice;
 pub use controllers::{EBPF_CONTROLLERS, kernel_offers, reenter, unload_all};
-pub use input::{check_controller, contestants, listed, open, read, read_as, recording_text, unreadable};
+#[cfg(any(feature = "ebpf", feature = "trace"))]
+pub use input::open;
+pub use input::{check_controller, contestants, listed, read, read_as, recording_text, unreadable};
 pub use progress::Progress;
 #[cfg(feature = "net")]
 pub use reporting::width;
