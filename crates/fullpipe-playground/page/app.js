@@ -458,15 +458,19 @@ function wire() {
   });
   window.addEventListener("resize", show);
   darkQuery.addEventListener("change", () => { makeFlows(); show(); });
-  window.addEventListener("hashchange", () => openLink());
+  window.addEventListener("hashchange", (e) => {
+    // A link that was remembered for an earlier run may be in the address by now.
+    clearTimeout(saveTimer);
+    openLink(new URL(e.newURL).hash);
+  });
   for (const p of Object.values(plots)) { $("plots").append(p.figure); p.onSeek = (t) => { setPlaying(false); now = t; draw(); }; }
   wireCourse();
 }
 
-async function openLink() {
-  if (!location.hash.startsWith("#s=")) return false;
+async function openLink(hash) {
+  if (!hash.startsWith("#s=")) return false;
   try {
-    const linked = await fromLink(location.hash);
+    const linked = await fromLink(hash);
     hideResult(false);
     $("lesson").hidden = true;
     openChapter = null;
@@ -505,7 +509,7 @@ async function main() {
     $("status").textContent = "This browser cannot run the simulator (it needs WebAssembly and DecompressionStream, as of 2023): " + error.message;
     return;
   }
-  if (!await openLink()) await simulate();
+  if (!await openLink(location.hash)) await simulate();
   document.body.dataset.ready = "true";
   performance.mark("ready");
 }
