@@ -18,9 +18,11 @@
 //! * Read a file named by a user: [`open_regular`], which never waits for a FIFO or a device.
 //! * Read a bounded file, such as a configuration: [`read_bounded`].
 //! * Read a secret: [`read_secret`], which also refuses files that other users can read.
+//! * Read and set extended attributes of an open file: [`attributes`].
 
 #![forbid(unsafe_code)]
 
+pub mod attributes;
 mod directory;
 mod replacement;
 
@@ -136,7 +138,7 @@ impl Location {
     ///
     /// # Errors
     /// As [`resolve`](Self::resolve).
-    pub fn resolve_directory_of(path: &Path) -> io::Result<Location> {
+    pub fn resolve_parent(path: &Path) -> io::Result<Location> {
         let name = path.file_name().ok_or_else(no_file_name)?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = match parent {
@@ -372,7 +374,7 @@ fn check_owner(directory: &FileStat, entry: &FileStat, name: &OsStr) -> io::Resu
     let trusted = [0, directory.st_uid, geteuid().as_raw()];
     if is_restricted && !trusted.contains(&entry.st_uid) {
         let text = format!(
-            "refusing {name:?}, {what} of another user ({}) in a sticky directory writable by all users",
+            "refusing {name:?}, {what} of another user ({}) in a world-writable sticky directory",
             entry.st_uid
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));

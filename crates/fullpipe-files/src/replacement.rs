@@ -1,12 +1,10 @@
 //! Files that are replaced completely or stay as they were.
 
 use crate::Location;
+use crate::attributes::{self, ACCESS_LIST, CAPABILITY};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use nix::unistd::linkat;
-use rustix::fs::XattrFlags;
-use std::collections::BTreeMap;
-use std::ffi::CString;
 use std::fs::{File, Metadata, Permissions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Seek};
@@ -14,17 +12,17 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::Path;
 
-/// Maximum bytes of attribute names, and of one attribute's value (`XATTR_LIST_MAX` and
-/// `XATTR_SIZE_MAX` of uapi/linux/limits.h).
-const MAX_ATTRIBUTE_BYTES: usize = 64 * 1024;
-
 /// A file that is replaced completely, or stays as it was.
 ///
-/// The new text goes to a temporary file, without a name where the file system can do that, so that
-/// nothing is left behind even by a killed process. The owner, mode, access list and other extended
-/// attributes of an existing file are kept; where they cannot be given to another file, the text is
-/// copied into the existing one. A symbolic link stays one, unless it belongs to another user in a
-/// directory that everybody may write; that is an error.
+/// The new text goes to a temporary file, which an error or a drop before
+/// [`finish`](Self::finish) removes. Where the file system can do that it has no name, so that even
+/// a killed process leaves nothing, unless it is killed between the two system calls of `finish`
+/// that link and rename it.
+///
+/// The new file has the owner, mode, access list, label and other extended attributes of the old
+/// one, but neither set-ID bits nor capabilities. Where they cannot be given to another file, the
+/// text is copied into the existing one. A symbolic link is followed; one of another user in a
+/// world-writable sticky directory is an error.
 #[derive(Debug)]
 pub struct Replacement {
     location: Location,
@@ -61,7 +59,7 @@ impl Replacement {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_without_following(path: &Path, mode: u32) -> io::Result<Replacement> {
-        Replacement::at(Location::resolve_directory_of(path)?, mode)
+        Replacement::at(Location::resolve_parent(path)?, mode)
     }
 
     fn at(location: Location, mode: u32) -> io::Result<Replacement> {
@@ -81,13 +79,19 @@ impl Replacement {
         };
         let mode = if existing.is_some() { 0o600 } else { mode };
         let (file, temporary) = location.temporary(mode)?;
-        let text = match existing {
-            Some((existing, metadata)) if !take_attributes(&file, &existing, &metadata)? => {
-                Text::Copied { temporary, existing }
-            }
-            _ => temporary.map_or(Text::Unnamed, Text::Named),
-        };
-        Ok(Replacement { location, file, text })
+        // From here on, an error removes it.
+        let text = temporary.map_or(Text::Unnamed, Text::Named);
+        let mut replacement = Replacement { location, file, text };
+        if let Some((existing, metadata)) = existing
+            && !take_metadata(&replacement.file, &existing, &metadata)?
+        {
+            let temporary = match std::mem::replace(&mut replacement.text, Text::Unnamed) {
+                Text::Named(temporary) => Some(temporary),
+                _ => None,
+            };
+            replacement.text = Text::Copied { temporary, existing };
+        }
+        Ok(replacement)
     }
 
     /// Replaces the file at `path` with `bytes`.
@@ -207,55 +211,28 @@ fn is_linkable(file: &File) -> bool {
     std::fs::metadata(path).is_ok_and(same)
 }
 
-/// Gives a temporary file the owner, mode and extended attributes of the existing file. Returns
-/// whether that was possible.
-fn take_attributes(file: &File, existing: &File, metadata: &Metadata) -> io::Result<bool> {
+/// Gives a temporary file the owner, mode and extended attributes of the existing file, without
+/// set-ID bits and capabilities. Returns whether that was possible.
+fn take_metadata(file: &File, existing: &File, metadata: &Metadata) -> io::Result<bool> {
     let own = file.metadata()?;
     let is_same = (own.uid(), own.gid()) == (metadata.uid(), metadata.gid());
     if !is_same && fchown(file, Some(metadata.uid()), Some(metadata.gid())).is_err() {
         return Ok(false);
     }
-    file.set_permissions(Permissions::from_mode(metadata.mode() & 0o777))?;
-    // An access list changes the mode, so it comes last.
-    let (Ok(wanted), Ok(found)) = (attributes(existing), attributes(file)) else { return Ok(false) };
-    let set = wanted
-        .iter()
-        .filter(|(name, value)| found.get(*name) != Some(value))
-        .all(|(name, value)| rustix::fs::fsetxattr(file, name, value, XattrFlags::empty()).is_ok());
-    let removed = found
-        .keys()
-        .filter(|name| !wanted.contains_key(*name))
-        .all(|name| rustix::fs::fremovexattr(file, name).is_ok());
-    Ok(set && removed)
-}
-
-/// The extended attributes of a file; none where the file system has none.
-fn attributes(file: &File) -> io::Result<BTreeMap<CString, Vec<u8>>> {
-    let mut buffer = vec![0; MAX_ATTRIBUTE_BYTES];
-    let length = match rustix::fs::flistxattr(file, &mut buffer[..]) {
-        Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => return Ok(BTreeMap::new()),
-        length => length?,
-    };
-    let names: Vec<CString> = buffer[..length]
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-        .flat_map(CString::new)
-        .collect();
-    let mut all = BTreeMap::new();
-    for name in names {
-        match rustix::fs::fgetxattr(file, &name, &mut buffer[..]) {
-            Ok(length) => drop(all.insert(name, buffer[..length].to_vec())),
-            // XFS lists attributes of its own that cannot be read.
-            Err(rustix::io::Errno::NODATA) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(all)
+    let Ok(mut wanted) = attributes::read(existing) else { return Ok(false) };
+    wanted.remove(CAPABILITY);
+    // With an access list the bits of the group are its mask. Until the list is set they would be
+    // permissions of the group itself.
+    let bits = if wanted.contains_key(ACCESS_LIST) { 0o700 } else { 0o777 };
+    file.set_permissions(Permissions::from_mode(metadata.mode() & bits))?;
+    // Labels that cannot be set are no error there.
+    Ok(attributes::set(file, &wanted).is_ok() && attributes::read(file).is_ok_and(|now| now == wanted))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_testing::access_list;
     use std::fs;
     use std::io::Write;
 
@@ -263,38 +240,48 @@ mod tests {
         fs::read_dir(directory).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// An access list as the kernel encodes it (uapi/linux/posix_acl_xattr.h): the owner and user
-    /// 12345 read and write, the group reads, the mask is both.
-    fn access_list() -> Vec<u8> {
-        let entries: [(u16, u16, u32); 5] =
-            [(1, 6, u32::MAX), (2, 6, 12_345), (4, 4, u32::MAX), (0x10, 6, u32::MAX), (0x20, 0, u32::MAX)];
-        let encoded = entries.iter().flat_map(|(tag, permissions, id)| {
-            [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
-        });
-        2_u32.to_le_bytes().into_iter().chain(encoded).collect()
-    }
-
     #[test]
-    fn access_list_and_attributes_of_an_existing_file_are_kept() {
+    fn access_list_and_attributes_of_an_existing_file_are_kept_and_capabilities_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("report");
         fs::write(&path, "old").unwrap();
         let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
-        let set = |name, value: &[u8]| rustix::fs::fsetxattr(&file, name, value, XattrFlags::empty());
-        if let Err(e) =
-            set(c"system.posix_acl_access", &access_list()).and_then(|()| set(c"user.note", b"kept"))
-        {
+        let wanted = [(ACCESS_LIST.to_owned(), access_list()), ("user.note".to_owned(), b"kept".to_vec())];
+        if let Err(e) = attributes::set(&file, &wanted.into()) {
             assert!(std::env::var_os("CI").is_none(), "no access lists: {e}");
             println!("SKIPPED: no access lists here: {e}");
             return;
         }
-        let before = (attributes(&file).unwrap(), file.metadata().unwrap().mode());
-        assert_eq!(before.1 & 0o777, 0o660);
+        let metadata =
+            |file: &File| (attributes::read(file).unwrap(), file.metadata().unwrap().mode() & 0o7777);
+        let before = metadata(&file);
+        assert_eq!(before.1, 0o660);
+        // CAP_NET_RAW in the form of linux/capability.h, version 2.
+        let mut capability = [0; 20];
+        (capability[3], capability[5]) = (2, 0x20);
+        let with = [(CAPABILITY.to_owned(), capability.to_vec())].into_iter().chain(before.0.clone());
+        if let Err(e) = attributes::set(&file, &with.collect()) {
+            println!("SKIPPED capabilities: {e}");
+        }
         Replacement::write(&path, 0o666, b"new").unwrap();
         let after = fs::File::open(&path).unwrap();
-        assert_eq!((attributes(&after).unwrap(), after.metadata().unwrap().mode()), before);
+        assert_eq!(metadata(&after), before);
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_ne!(after.metadata().unwrap().ino(), file.metadata().unwrap().ino(), "written in place");
+        assert_eq!(names(dir.path()), ["report"]);
+    }
+
+    #[test]
+    fn an_error_removes_the_temporary_file() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("report"), "old").unwrap();
+        let location = Location::resolve(&dir.path().join("report")).unwrap();
+        let (file, temporary) = location.named_temporary(0o600).unwrap();
+        // A directory cannot be replaced by a file.
+        fs::remove_file(dir.path().join("report")).unwrap();
+        fs::create_dir(dir.path().join("report")).unwrap();
+        let text = Text::Named(temporary.unwrap());
+        Replacement { location, file, text }.finish().unwrap_err();
         assert_eq!(names(dir.path()), ["report"]);
     }
 

@@ -13,7 +13,8 @@ mod rooted;
 
 pub use clock::{BootClock, Clock};
 pub use directory::Directory;
-pub(crate) use directory::{ACCESS_LIST, CAPABILITY, is_computed, is_label};
+pub use fullpipe_files::attributes::Attributes;
+pub(crate) use fullpipe_files::attributes::{ACCESS_LIST, CAPABILITY, is_computed, is_label};
 pub use machine::Machine;
 pub(crate) use machine::free;
 pub use model::{Model, ModelKernel, ModelProgram};
@@ -25,7 +26,6 @@ use crate::net::{
     TcpSocket,
 };
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 
@@ -56,9 +56,6 @@ pub struct Stat {
     /// Number of names (hard links); 1 where it is not known.
     pub links: u64,
 }
-
-/// Extended attributes of a file, access lists among them: names and values.
-pub type Attributes = BTreeMap<String, Vec<u8>>;
 
 /// The object that a path names, with all that fullpipe records of it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! Hostile images: endless files and patterns, profiles that include each other, and journals of
 //! other users.
 
+use fullpipe_files::attributes;
 use fullpipe_host::checks::{self, Question};
 use fullpipe_host::host::{Attributes, DelegateFiles, Directory, Files, Model, Object, Stat, View};
 use fullpipe_host::journal::Store;
@@ -434,7 +435,8 @@ fn a_file_with_set_id_bits_or_capabilities_is_refused_and_stays() {
     let mut value = [0; 20];
     (value[3], value[5]) = (2, 0x20);
     let file = fs::File::open(&path).unwrap();
-    match fullpipe_kernel::xattr::set_file(&file, c"security.capability", &value) {
+    let capability = [(attributes::CAPABILITY.to_owned(), value.to_vec())].into();
+    match attributes::set(&file, &capability) {
         Ok(()) => refused("capabilities"),
         Err(e) => println!("SKIPPED capabilities: {e}"),
     }

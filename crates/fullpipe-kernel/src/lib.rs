@@ -15,7 +15,6 @@
 //! * [`netlink`]: the codec and the socket under these.
 //! * [`printable`], [`terminal`]: escape untrusted text for terminals; terminal width.
 //! * [`signals`], [`process`]: handle termination signals; signal a process by pidfd.
-//! * [`xattr`]: extended attributes.
 //!
 //! ```
 //! use fullpipe_kernel::tcp_info::{self, TcpInfo};
@@ -53,4 +52,3 @@ pub mod socket;
 mod sockopt;
 pub mod tcp_info;
 pub mod terminal;
-pub mod xattr;

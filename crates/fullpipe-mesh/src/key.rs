@@ -6,7 +6,7 @@
 
 use fullpipe_experiment::regular_file;
 use fullpipe_files::Location;
-use fullpipe_kernel::xattr;
+use fullpipe_files::attributes::{self, ACCESS_LIST};
 use hmac::{Hmac, KeyInit, Mac};
 use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
@@ -243,11 +243,8 @@ impl Keys {
 /// the group bits of the mode are the mask for named users: systemd passes credentials to a
 /// non-root service this way.
 fn is_readable_by_others(file: &File) -> bool {
-    let mut list = [0; 1024];
-    match xattr::get_file(file, c"system.posix_acl_access", &mut list) {
-        Ok(length) => acl_grants_others(&list[..length], geteuid().as_raw()).unwrap_or(true),
-        Err(_) => true,
-    }
+    let list = attributes::get(file, ACCESS_LIST).ok().flatten();
+    list.and_then(|list| acl_grants_others(&list, geteuid().as_raw())).unwrap_or(true)
 }
 
 /// The same for an access list as the kernel encodes it; `None` if malformed.

@@ -1,4 +1,4 @@
-//! Timing claims for tests on busy machines, and pages in a real browser.
+//! Timing claims for tests on busy machines, pages in a real browser, and an access list.
 //!
 //! A test that fails because the machine stalled says nothing about the program, and one that is
 //! repeated until it passes says little. So each attempt records its disturbances: findings of its
@@ -15,6 +15,19 @@ pub use browser::{BrowserOutput, browse};
 pub use claims::{Attempt, check_claim, check_repeatedly, failed_checks, invalid_reasons};
 pub use machine::Machine;
 pub use visit::{View, Visit, visit};
+
+/// An access list in the kernel's form (uapi/linux/posix_acl_xattr.h): the owner and user 12345 read
+/// and write, the group reads, the mask is both, others have nothing. Its mode is 0660, though the
+/// group may not write.
+pub fn access_list() -> Vec<u8> {
+    const NONE: u32 = u32::MAX;
+    let entries: [(u16, u16, u32); 5] =
+        [(1, 6, NONE), (2, 6, 12_345), (4, 4, NONE), (0x10, 6, NONE), (0x20, 0, NONE)];
+    let encoded = entries.iter().flat_map(|(tag, permissions, id)| {
+        [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
+    });
+    2_u32.to_le_bytes().into_iter().chain(encoded).collect()
+}
 
 /// Whether the host stayed busy for so long that `./x test` stopped waiting (`FULLPIPE_BUSY`):
 /// disturbed attempts are then not repeated.

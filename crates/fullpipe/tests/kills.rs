@@ -10,7 +10,8 @@
 mod image;
 mod steps;
 
-use fullpipe_kernel::xattr;
+use fullpipe_files::attributes;
+use fullpipe_testing::access_list;
 use image::kernels::{NEW, OLD, host_with_package_manager};
 use image::{fullpipe, host};
 use serde_json::Value;
@@ -37,22 +38,13 @@ fn snapshot(root: &Path) -> BTreeMap<PathBuf, String> {
         } else if kind.is_symlink() {
             text += &format!("to {:?}", fs::read_link(&path).unwrap());
         } else {
-            text += &format!("{} {:?} ", about.nlink(), attributes(&path));
+            let attributes = attributes::read(File::open(&path).unwrap()).unwrap();
+            text += &format!("{} {attributes:?} ", about.nlink());
             text += &content(&path);
         }
         all.insert(path.strip_prefix(root).unwrap().to_owned(), text);
     }
     all
-}
-
-fn attributes(path: &Path) -> BTreeMap<String, Vec<u8>> {
-    let file = File::open(path).unwrap();
-    let read = |name: std::ffi::CString| {
-        let mut value = [0; 4096];
-        let length = xattr::get_file(&file, &name, &mut value).unwrap();
-        (name.into_string().unwrap(), value[..length].to_vec())
-    };
-    xattr::names(&file).unwrap_or_default().into_iter().map(read).collect()
 }
 
 fn content(path: &Path) -> String {
@@ -76,17 +68,6 @@ fn content(path: &Path) -> String {
     text
 }
 
-/// An access list: the owner rw, user 12345 rw, the group r, a mask of rw, others nothing.
-fn access_list() -> Vec<u8> {
-    let none = u32::MAX;
-    let entries = [(1u16, 6u16, none), (2, 6, 12345), (4, 4, none), (16, 6, none), (32, 0, none)];
-    let mut list = 2u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in entries {
-        list.extend([&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat());
-    }
-    list
-}
-
 /// Gives a file every kind of metadata that this machine and user can set.
 fn set_metadata(root: &Path, file: &str) {
     let file = root.join(file);
@@ -94,12 +75,14 @@ fn set_metadata(root: &Path, file: &str) {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o660)).unwrap();
     let opened = File::open(&file).unwrap();
     for (name, value) in [
-        (c"system.posix_acl_access", access_list()),
-        (c"user.ticket", b"2019-114".to_vec()),
-        (c"security.selinux", b"system_conf_t\0".to_vec()),
+        (attributes::ACCESS_LIST, access_list()),
+        ("user.ticket", b"2019-114".to_vec()),
+        ("security.selinux", b"system_conf_t\0".to_vec()),
     ] {
-        if let Err(e) = xattr::set_file(&opened, name, &value) {
-            println!("SKIPPED {name:?}: {e}");
+        let mut all = attributes::read(&opened).unwrap();
+        all.insert(name.to_owned(), value);
+        if let Err(e) = attributes::set(&opened, &all) {
+            println!("SKIPPED {name}: {e}");
         }
     }
 }

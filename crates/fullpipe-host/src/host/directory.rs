@@ -3,14 +3,12 @@
 
 use super::rooted::{MAX_FILE_SIZE, Root, is_regular, kind, read_bounded};
 use super::{Attributes, Files, Node, Object, Stat, View, parent};
-use fullpipe_kernel::xattr;
+use fullpipe_files::attributes;
 use nix::dir::Dir;
-use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, mkdirat};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fchownat, geteuid, symlinkat, unlinkat};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -129,7 +127,7 @@ impl Directory {
             }
             // After the owner: changing that clears set-id bits.
             fchmod(&file, mode_of(mode))?;
-            attributes.map_or(Ok(()), |attributes| set_file_attributes(&file, attributes))
+            attributes.map_or(Ok(()), |attributes| attributes::set(&file, attributes))
         })();
         made.inspect_err(|_: &io::Error| {
             // Remove a partial file, and report the first error.
@@ -179,7 +177,7 @@ impl View for Directory {
             return Ok(Object { stat: self.stat(path)?, content: Vec::new(), attributes: Attributes::new() });
         }
         let opened = self.root()?.place(path)?.object()?;
-        let attributes = opened.file().map_or(Ok(Attributes::new()), read_attributes)?;
+        let attributes = opened.file().map_or(Ok(Attributes::new()), attributes::read)?;
         let content = opened.content(path)?;
         Ok(Object { stat: stat_of(&opened.about, opened.target), content, attributes })
     }
@@ -232,7 +230,7 @@ impl View for Directory {
             SFlag::S_IFDIR => {}
             _ => is_regular(&file, path)?,
         }
-        read_attributes(&file.into())
+        attributes::read(&file)
     }
 
     fn trusts_owner(&self, uid: u32) -> bool {
@@ -351,111 +349,8 @@ impl Files for Directory {
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         let file = self.root()?.place(path)?.open(flags, 0)?;
         is_regular(&file, path)?;
-        set_file_attributes(&file.into(), attributes)
+        attributes::set(&file, attributes)
     }
-}
-
-/// Gives an open file these attributes ([`Files::set_attributes`]).
-fn set_file_attributes(file: &File, attributes: &Attributes) -> io::Result<()> {
-    let failed = |name: &str, e: io::Error| {
-        let text = format!("the extended attribute {name} cannot be kept ({e})");
-        io::Error::new(e.kind(), text)
-    };
-    let now = read_attributes(file)?;
-    for name in INHERITED.iter().filter(|&&name| now.contains_key(name) && !attributes.contains_key(name)) {
-        xattr::remove_file(file, &c_name(name)?).map_err(|e| failed(name, e))?;
-    }
-    let is_missing =
-        |(name, value): &(&String, &Vec<u8>)| !is_computed(name) && now.get(*name) != Some(value);
-    for (name, value) in attributes.iter().filter(is_missing) {
-        match set_attribute(file, name, value) {
-            Err(e) if is_label(name) && is_refusal(&e) => {}
-            outcome => outcome.map_err(|e| failed(name, e))?,
-        }
-    }
-    Ok(())
-}
-
-/// Attribute of an access list (acl(5)).
-pub(crate) const ACCESS_LIST: &str = "system.posix_acl_access";
-
-/// Attributes that a new file can get from its directory. File systems list others that cannot be
-/// removed, such as `system.nfs4_acl` on NFS.
-const INHERITED: [&str; 2] = [ACCESS_LIST, "btrfs.compression"];
-
-/// Whether the file system or the security policy refuses an attribute.
-fn is_refusal(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
-}
-
-/// Attribute of a program's capabilities (capabilities(7)).
-pub(crate) const CAPABILITY: &str = "security.capability";
-
-/// Whether an attribute is a label of a security module, which the kernel sets by its own policy.
-pub fn is_label(name: &str) -> bool {
-    name.starts_with("security.") && name != CAPABILITY
-}
-
-fn set_attribute(file: &File, name: &str, value: &[u8]) -> io::Result<()> {
-    match xattr::set_file(file, &c_name(name)?, value) {
-        // The kernel asks for the permission to write the file, even of its owner (xattr_permission).
-        Err(e) if name.starts_with("user.") && e.kind() == io::ErrorKind::PermissionDenied => {
-            let mode = fstat(file)?.st_mode & 0o7777;
-            fchmod(file, mode_of(mode | 0o200))?;
-            let outcome = xattr::set_file(file, &c_name(name)?, value);
-            fchmod(file, mode_of(mode))?;
-            outcome
-        }
-        outcome => outcome,
-    }
-}
-
-fn c_name(name: &str) -> io::Result<CString> {
-    CString::new(name).map_err(|_| io::ErrorKind::InvalidInput.into())
-}
-
-/// Whether the kernel computes an attribute: checksums of a file's content and inode, and XFS' own
-/// form of an access list, which `system.posix_acl_access` sets. Journals of earlier versions have
-/// the latter.
-pub fn is_computed(name: &str) -> bool {
-    ["security.ima", "security.evm", "trusted.SGI_ACL_FILE"].contains(&name)
-}
-
-/// The attributes of an open file.
-fn read_attributes(file: &File) -> io::Result<Attributes> {
-    /// Bound of one value (XATTR_SIZE_MAX) and of all: an image is untrusted.
-    const MAX_VALUE: usize = 65_536;
-    const MAX_TOTAL: usize = 1 << 20;
-    let none = |e: &io::Error| e.kind() == io::ErrorKind::Unsupported;
-    let names = match xattr::names(file) {
-        Err(e) if none(&e) => return Ok(Attributes::new()),
-        names => names?,
-    };
-    let mut all = Attributes::new();
-    let mut total = 0;
-    let mut value = vec![0; MAX_VALUE];
-    for name in names {
-        let Ok(text) = name.to_str().map(str::to_owned) else {
-            return Err(io::Error::other("the name of an extended attribute is not UTF-8"));
-        };
-        if is_computed(&text) {
-            continue;
-        }
-        let length = match xattr::get_file(file, &name, &mut value) {
-            // Removed since, or listed by the file system without a value.
-            Err(e) if none(&e) || e.raw_os_error() == Some(Errno::ENODATA as i32) => continue,
-            length => length?,
-        };
-        total += text.len() + length;
-        if total > MAX_TOTAL {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "extended attributes of more than 1 MiB",
-            ));
-        }
-        all.insert(text, value[..length].to_vec());
-    }
-    Ok(all)
 }
 
 /// An exclusive lock that removes its file when dropped.

@@ -18,7 +18,7 @@ impl Files {
     /// Files at `path`. Symbolic links are resolved, so that a link stays a link.
     ///
     /// # Errors
-    /// A link or the file belongs to another user in a directory that everybody may write.
+    /// A link or the file belongs to another user in a world-writable directory.
     pub(super) fn at(path: &Path, max_files: u32) -> io::Result<Files> {
         Ok(Files { current: Location::resolve(path)?, max_files: max_files.max(1) })
     }
