@@ -87,7 +87,7 @@ fn walk(
         }
         directory = open_directory(&directory, &name)?;
         if name == ".." {
-            drop(so_far.pop());
+            so_far.pop();
         } else {
             so_far.push(&name);
         }

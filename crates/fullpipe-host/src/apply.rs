@@ -238,8 +238,7 @@ pub(crate) fn refuse_unsafe_files(host: &dyn Host, steps: &[Step]) -> Result<()>
         _ => None,
     };
     let paths: Vec<String> = steps.iter().filter_map(path).collect();
-    paths.iter().try_for_each(|path| plan::refuse_hard_links(host, path))?;
-    paths.iter().try_for_each(|path| plan::refuse_privileged_file(host, path))?;
+    paths.iter().try_for_each(|path| plan::refuse_unsafe_file(host, path))?;
     match paths.iter().find_map(|path| plan::has_temporary(host, path)) {
         None => Ok(()),
         Some(name) => Err(Error::check(format_args!(

@@ -199,6 +199,11 @@ const JOURNAL: &str = "/host.journal";
 const NEW_JOURNALS: [&str; 4] =
     ["/host.journal.new", "/host.journal.new1", "/host.journal.new2", "/host.journal.new3"];
 
+/// Whether an interrupted append has left a part of a line at the end.
+fn is_torn(bytes: &[u8]) -> bool {
+    bytes.last() != Some(&b'\n')
+}
+
 /// Whether `bytes` are the beginning of a journal, as an interrupted write leaves.
 fn is_begun(bytes: &[u8]) -> bool {
     const BEGIN: &[u8] = b" {\"begin\":";
@@ -332,10 +337,14 @@ impl Store {
     /// It cannot be read, or another user could have written it: a revert writes what the journal
     /// states, to any path and with any owner.
     pub(crate) fn read_state(&self, files: &dyn Files, name: &str) -> Result<Option<Vec<u8>>> {
-        let Some(directory) = self.open(files)? else { return Ok(None) };
-        let path = format!("{}{name}", self.directory);
+        self.open(files)?.map_or(Ok(None), |directory| self.read_within(&*directory, name))
+    }
+
+    /// As [`Store::read_state`], in the opened directory.
+    fn read_within(&self, directory: &dyn Files, name: &str) -> Result<Option<Vec<u8>>> {
+        let path = self.path_of(name);
         match directory.object(name) {
-            Ok(object) => trust(&*directory, &path, &object.stat).map(|()| Some(object.content)),
+            Ok(object) => trust(directory, &path, &object.stat).map(|()| Some(object.content)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(Error::io(format_args!("cannot read {path}"), &e)),
         }
@@ -396,28 +405,27 @@ impl Store {
             );
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
-        self.write(files, lines.as_bytes())
+        self.write(&*self.directory(files)?, lines.as_bytes())
     }
 
     /// Appends a record durably.
     pub(crate) fn append(&self, files: &dyn Files, record: &Record) -> io::Result<()> {
-        let untrusted = |e: Error| io::Error::other(e.to_string());
-        let old = self.read_state(files, JOURNAL).map_err(untrusted)?.ok_or(io::ErrorKind::NotFound)?;
+        let directory = self.directory(files)?;
+        let old = self.read_within(&*directory, JOURNAL).map_err(|e| io::Error::other(e.to_string()))?;
+        let old = old.ok_or(io::ErrorKind::NotFound)?;
         let line = encode(record)?;
-        if old.last() == Some(&b'\n') {
-            let directory = self.directory(files)?;
+        if !is_torn(&old) {
             directory.append(JOURNAL, line.as_bytes())?;
             return directory.sync(JOURNAL);
         }
         // A torn last line would damage this record: rewrite the complete lines.
         let whole = old.iter().rposition(|&b| b == b'\n').map_or(0, |i| i + 1);
-        self.write(files, &[&old[..whole], line.as_bytes()].concat())
+        self.write(&*directory, &[&old[..whole], line.as_bytes()].concat())
     }
 
-    /// Replaces the journal's file atomically.
-    fn write(&self, files: &dyn Files, content: &[u8]) -> io::Result<()> {
-        let directory = self.directory(files)?;
-        remove_begun(&*directory)?;
+    /// Replaces the journal's file in its directory atomically.
+    fn write(&self, directory: &dyn Files, content: &[u8]) -> io::Result<()> {
+        remove_begun(directory)?;
         let new = NEW_JOURNALS.into_iter().find(|name| directory.stat(name).is_err()).ok_or_else(|| {
             let text = format!("{}.new… are files of other programs: move them away", self.path());
             io::Error::new(io::ErrorKind::AlreadyExists, text)

@@ -23,7 +23,7 @@ pub use make::make;
 pub(crate) use make::make_with;
 pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller};
 pub use state::{Content, FileState, install, tidy};
-pub(crate) use state::{has_temporary, refuse_hard_links, refuse_privileged_file, tidy_if};
+pub(crate) use state::{has_temporary, refuse_unsafe_file, tidy_if};
 pub use step_state::StepState;
 pub use tree::Tree;
 pub use unit::{ControllerUnit, unit_name, unit_word};

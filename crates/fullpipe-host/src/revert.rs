@@ -202,8 +202,8 @@ pub(crate) fn undo(
         Selection::Latest(_) => None,
         Selection::All | Selection::Apply => Some(Record::Reverting),
     };
-    let goes_on = journal.phase == Phase::Reverting && journal.busy_with.is_none();
-    if let Some(record) = announced.filter(|_| !goes_on) {
+    let is_resumed = journal.phase == Phase::Reverting && journal.busy_with.is_none();
+    if let Some(record) = announced.filter(|_| !is_resumed) {
         record_progress(host, store, &record)?;
     }
     let connections = host
@@ -219,10 +219,8 @@ pub(crate) fn undo(
         if step.is_pending {
             continue;
         }
-        // Where another's later step changed the same thing further, that one will lead back to where this
-        // one began.
-        // Steps between the two that are undone as well have led the later one back to where they began
-        // already.
+        // A later step of another command changed the same object again: its undo then restores what this
+        // one replaced. Steps between the two that are undone as well were skipped in the same way.
         let is_later = |&n: &usize| {
             kept[n] && !plan.steps[n].is_pending && plan.steps[n].change.same_target(&step.change)
         };
@@ -255,7 +253,7 @@ pub(crate) fn undo(
     if let Some(error) = failed {
         return Err(error);
     }
-    // Those of a controller that is taken out are moved by who takes it out.
+    // `cc unload` moves those of the controller that it unloads.
     if connections > 0 && matches!(selection, Selection::All | Selection::Apply) {
         let unpaced = plan.steps.iter().any(|s| matches!(s.change, Change::Qdisc { .. }));
         report.left = Some(Left { controller: plan.controller.clone(), connections, unpaced });

@@ -100,30 +100,33 @@ pub enum Decision {
 }
 
 /// How a trial ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum TrialEnd {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum TrialOutcome {
     /// It was confirmed, here or by another process.
     Kept,
-    /// It was rolled back on request.
-    Undone,
-    /// It timed out and everything was rolled back.
-    Expired,
-    /// Another process rolled it back.
-    RevertedElsewhere,
+    /// It was rolled back.
+    Reverted {
+        /// The reason.
+        cause: Cause,
+        /// What this process did not roll back, one note each.
+        exceptions: Vec<String>,
+    },
 }
 
-/// The end of a trial.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Ended {
-    /// How it ended.
-    pub how: TrialEnd,
-    /// What this process did not roll back, one note each.
-    pub exceptions: Vec<String>,
+/// Why a trial was rolled back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// On request.
+    Request,
+    /// It timed out.
+    Deadline,
+    /// Another process did it.
+    OtherProcess,
 }
 
-impl From<TrialEnd> for Ended {
-    fn from(how: TrialEnd) -> Ended {
-        Ended { how, exceptions: Vec::new() }
+impl From<Cause> for TrialOutcome {
+    fn from(cause: Cause) -> TrialOutcome {
+        TrialOutcome::Reverted { cause, exceptions: Vec::new() }
     }
 }
 
@@ -139,7 +142,11 @@ const RETRY_LIMIT: Duration = Duration::from_secs(3600);
 ///
 /// # Errors
 /// A confirmation that fails (the trial ends then), or a rollback that failed for an hour.
-pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> Decision) -> Result<Ended> {
+pub fn watch(
+    host: &dyn Host,
+    store: &Store,
+    ask: &mut dyn FnMut(Duration) -> Decision,
+) -> Result<TrialOutcome> {
     let mut rejected = false;
     let mut refused: Option<Duration> = None;
     let mut known: Option<Trial> = None;
@@ -148,23 +155,23 @@ pub fn watch(host: &dyn Host, store: &Store, ask: &mut dyn FnMut(Duration) -> De
         let seen = store.load(host).map(|j| j.filter(|j| j.plan.has_apply()).map(|j| j.trial));
         let ended = match seen {
             // Several processes may watch one trial; all but the first find it rolled back.
-            Ok(None) if rejected => return Ok(TrialEnd::Undone.into()),
+            Ok(None) if rejected => return Ok(Cause::Request.into()),
             Ok(None) if known.as_ref().is_some_and(|trial| trial.remaining(host.clock()).is_none()) => {
-                return Ok(TrialEnd::Expired.into());
+                return Ok(Cause::Deadline.into());
             }
-            Ok(None) => return Ok(TrialEnd::RevertedElsewhere.into()),
-            Ok(Some(None)) => return Ok(TrialEnd::Kept.into()),
+            Ok(None) => return Ok(Cause::OtherProcess.into()),
+            Ok(Some(None)) => return Ok(TrialOutcome::Kept),
             Ok(Some(Some(trial))) => match known.insert(trial).remaining(host.clock()) {
                 Some(left) if !rejected => {
                     match ask(left.min(POLL_INTERVAL)) {
                         Decision::Pending => {}
-                        Decision::Keep => return confirm(host, store).map(|_| TrialEnd::Kept.into()),
+                        Decision::Keep => return confirm(host, store).map(|_| TrialOutcome::Kept),
                         Decision::Undo => rejected = true,
                     }
                     continue;
                 }
-                _ => undo(host, store).map(|reverted| Ended {
-                    how: if rejected { TrialEnd::Undone } else { TrialEnd::Expired },
+                _ => undo(host, store).map(|reverted| TrialOutcome::Reverted {
+                    cause: if rejected { Cause::Request } else { Cause::Deadline },
                     exceptions: reverted.unwrap_or_default().exceptions(),
                 }),
             },

@@ -3,15 +3,15 @@
 
 use fullpipe_files::attributes;
 use fullpipe_host::checks::{self, Question};
-use fullpipe_host::host::{Attributes, DelegateFiles, Directory, Files, Model, Object, Stat, View};
+use fullpipe_host::host::{DelegateFiles, Directory, Model, View};
 use fullpipe_host::journal::Store;
 use fullpipe_host::plan::{self, Request};
 use fullpipe_host::{apply, boot, revert, status, trial};
 use std::cell::Cell;
+use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{fs, io};
 
 fn write(root: &Path, path: &str, text: impl AsRef<[u8]>) {
     let path = root.join(path);
@@ -242,83 +242,39 @@ fn a_journal_that_someone_else_may_write_is_refused_and_one_that_is_cut_off_kept
     assert!(!journal.exists());
 }
 
-/// Files of an image whose owner replaces the journal's directory at one moment.
+/// Files of an image whose owner replaces the journal's directory at one moment, and puts the genuine
+/// one back at another.
 struct Swapping {
     files: Directory,
     root: PathBuf,
     at: usize,
+    back: usize,
     calls: Cell<usize>,
 }
 
 impl Swapping {
     fn call(&self) -> &Directory {
-        if self.calls.replace(self.calls.get() + 1) == self.at {
-            let path = |name: &str| self.root.join("var/lib").join(name);
+        let path = |name: &str| self.root.join("var/lib").join(name);
+        let call = self.calls.replace(self.calls.get() + 1);
+        if call == self.at {
             // A revert may have removed it already.
             let _ = fs::rename(path("fullpipe"), path("own"));
             fs::rename(path("forged"), path("fullpipe")).unwrap();
+        }
+        if call == self.back {
+            fs::rename(path("fullpipe"), path("forged")).unwrap();
+            let _ = fs::rename(path("own"), path("fullpipe"));
         }
         &self.files
     }
 }
 
-impl View for Swapping {
-    fn stat(&self, path: &str) -> io::Result<Stat> {
-        self.call().stat(path)
-    }
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        self.call().read(path)
-    }
-    fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        self.call().list(directory)
-    }
-    fn attributes(&self, path: &str) -> io::Result<Attributes> {
-        self.call().attributes(path)
-    }
-    fn object(&self, path: &str) -> io::Result<Object> {
-        self.call().object(path)
-    }
-    fn trusts_owner(&self, uid: u32) -> bool {
-        self.call().trusts_owner(uid)
-    }
-}
+/// Every call that looks up a path counts; what is read of an open directory does not.
+impl DelegateFiles for Swapping {
+    type Files = Directory;
 
-impl Files for Swapping {
-    fn within<'a>(&'a self, directory: &str) -> io::Result<Box<dyn Files + 'a>> {
-        let opened = self.call().within(directory);
-        // Once more after it is open, since nothing else is looked up by path.
-        self.call();
-        opened
-    }
-    fn create(&self, path: &str, content: &[u8], mode: u32, uid: u32, gid: u32) -> io::Result<()> {
-        self.call().create(path, content, mode, uid, gid)
-    }
-    fn append(&self, path: &str, content: &[u8]) -> io::Result<()> {
-        self.call().append(path, content)
-    }
-    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.call().rename(from, to)
-    }
-    fn remove(&self, path: &str) -> io::Result<()> {
-        self.call().remove(path)
-    }
-    fn link(&self, path: &str, target: &str, uid: u32, gid: u32) -> io::Result<()> {
-        self.call().link(path, target, uid, gid)
-    }
-    fn make_directory(&self, path: &str, mode: u32) -> io::Result<()> {
-        self.call().make_directory(path, mode)
-    }
-    fn remove_directory(&self, path: &str) -> io::Result<()> {
-        self.call().remove_directory(path)
-    }
-    fn sync(&self, path: &str) -> io::Result<()> {
-        self.call().sync(path)
-    }
-    fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
-        self.call().lock(path)
-    }
-    fn set_attributes(&self, path: &str, attributes: &Attributes) -> io::Result<()> {
-        self.call().set_attributes(path, attributes)
+    fn files(&self) -> &Directory {
+        self.call()
     }
 }
 
@@ -329,7 +285,7 @@ fn line(record: &serde_json::Value) -> String {
     format!("{:016x} {json}\n", json.bytes().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
-/// The journal of an overdue trial whose rollback writes a program that everybody runs as its owner.
+/// The journal of an overdue trial whose rollback writes a program.
 fn forged(genuine: &str, path: &str, mode: u32) -> String {
     let first = genuine.lines().next().unwrap().split_once(' ').unwrap().1;
     let mut begin: serde_json::Value = serde_json::from_str(first).unwrap();
@@ -347,18 +303,19 @@ fn forged(genuine: &str, path: &str, mode: u32) -> String {
 
 const PROGRAM: &str = "/var/lib/program";
 
-/// An image with an apply and, beside its journal, a forged one that everybody may write.
+/// An image with an apply and, beside its journal, a forged one in a world-writable directory.
 fn image_with_forgery() -> tempfile::TempDir {
     let root = image();
     let r = root.path();
     let request = Request::new("bbr");
     apply::apply(&host(r), &store(), &request, &apply::Options::default()).unwrap();
     let genuine = fs::read_to_string(r.join("var/lib/fullpipe/host.journal")).unwrap();
-    write(r, "var/lib/forged/host.journal", forged(&genuine, PROGRAM, 0o4755));
-    for (path, mode) in [("var/lib/forged", 0o777), ("var/lib/forged/host.journal", 0o666)] {
+    write(r, "var/lib/forged/host.journal", forged(&genuine, PROGRAM, 0o755));
+    // Its file is as trusted as one that its owner has moved there.
+    for (path, mode) in [("var/lib/forged", 0o777), ("var/lib/forged/host.journal", 0o600)] {
         fs::set_permissions(r.join(path), fs::Permissions::from_mode(mode)).unwrap();
-        let _ = chown(r.join(path), Some(65534), Some(65534));
     }
+    let _ = chown(r.join("var/lib/forged"), Some(65534), Some(65534));
     root
 }
 
@@ -377,20 +334,32 @@ fn a_journal_swapped_at_any_moment_is_not_used() {
         }),
     ];
     for (name, command) in commands {
+        // Where its owner has put it in place, the forged journal is used: the test can fail.
+        let root = image_with_forgery();
+        let r = root.path();
+        fs::rename(r.join("var/lib/forged/host.journal"), r.join("var/lib/fullpipe/host.journal")).unwrap();
+        let files = Directory::new(r);
+        let (at, back) = (usize::MAX, usize::MAX);
+        command(&Model::new(Swapping { files, root: r.into(), at, back, calls: Cell::new(0) }));
+        assert!(r.join(&PROGRAM[1..]).exists(), "{name}: the forged journal has no effect");
         let mut at = 0;
         loop {
-            let root = image_with_forgery();
-            let files = Directory::new(root.path());
-            let host = Model::new(Swapping { files, root: root.path().into(), at, calls: Cell::new(0) });
-            command(&host);
-            let written = root.path().join(&PROGRAM[1..]).exists();
-            assert!(!written, "{name}: the journal swapped before call {at} was used");
-            if host.files().calls.get() <= at {
+            let mut calls = 0;
+            for back in [at + 1, at + 2, usize::MAX] {
+                let root = image_with_forgery();
+                let (files, r) = (Directory::new(root.path()), root.path());
+                let host = Model::new(Swapping { files, root: r.into(), at, back, calls: Cell::new(0) });
+                command(&host);
+                let written = r.join(&PROGRAM[1..]).exists();
+                assert!(!written, "{name}: the journal swapped from call {at} to {back} was used");
+                calls = calls.max(host.files().calls.get());
+            }
+            if calls <= at {
                 break;
             }
             at += 1;
         }
-        assert!(at > 2, "{name}: swapped at {at} moments");
+        assert!(at > 1, "{name}: swapped at {at} moments");
     }
 }
 

@@ -7,7 +7,7 @@ use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::{self, QdiscNode, QdiscOperation, ROOT};
 use fullpipe_host::plan::{QdiscChoice, Request, Tree};
-use fullpipe_host::trial::{self, Decision, TrialEnd};
+use fullpipe_host::trial::{self, Cause, Decision, TrialOutcome};
 use fullpipe_host::{Error, apply, assign, revert, status};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -491,12 +491,12 @@ fn unconfirmed_change_is_rolled_back_and_confirmed_change_stays() {
         put_on_trial();
         status::status(&host, &store()).unwrap().summary.contains("on trial")
     }));
-    assert_eq!(trial::watch(&host, &store(), &mut |time| sleep(time)).unwrap().how, TrialEnd::Expired);
+    assert_eq!(trial::watch(&host, &store(), &mut |time| sleep(time)).unwrap(), Cause::Deadline.into());
     assert_same(&everything(), &before, "");
 
     assert!((0..10).any(|_| {
         put_on_trial();
-        trial::watch(&host, &store(), &mut |_| Decision::Keep).unwrap().how == TrialEnd::Kept
+        trial::watch(&host, &store(), &mut |_| Decision::Keep).unwrap() == TrialOutcome::Kept
     }));
     std::thread::sleep(within);
     assert_eq!(trial::revert_expired(&host, &store()).unwrap(), None);

@@ -337,7 +337,7 @@ impl Files for Directory {
                 return Ok(Box::new(Lock { _file: file, directory: place.directory, name }));
             }
         }
-        Err(io::Error::new(io::ErrorKind::WouldBlock, "a process that takes it again and again"))
+        Err(io::Error::new(io::ErrorKind::WouldBlock, "a process that takes it repeatedly"))
     }
 
     fn real_path(&self, path: &str) -> String {

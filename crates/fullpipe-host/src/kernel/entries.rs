@@ -5,7 +5,7 @@ use crate::host::View;
 
 /// Directory of EFI variables.
 const VARIABLES: &str = "/sys/firmware/efi/efivars";
-/// Selection they are.
+/// Vendor GUID of systemd-boot's variables.
 const VENDOR: &str = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 
 /// A boot entry.

@@ -43,7 +43,7 @@ impl Kind {
 /// A boot loader's variable: the default entry, or the one-time entry.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Variable {
-    /// Selection.
+    /// Its boot loader.
     pub loader: Kind,
     /// Its directory.
     pub directory: String,

@@ -2,7 +2,7 @@
 
 use super::Step;
 use super::change::Change;
-use super::state::{FileState, refuse_hard_links, refuse_privileged_file};
+use super::state::{FileState, refuse_unsafe_file};
 use super::unit::{ControllerUnit, refuse_writable_program, unit_path};
 use crate::boot::{self, Assignment, Program};
 use crate::error::{Error, Result};
@@ -282,8 +282,7 @@ impl BootFiles {
         let FileState::File { content, .. } = &state else {
             return Err(Error::check(format_args!("{} is not a regular file", line.file)));
         };
-        refuse_hard_links(host, &line.file)?;
-        refuse_privileged_file(host, &line.file)?;
+        refuse_unsafe_file(host, &line.file)?;
         let mut lines: Vec<&[u8]> = content.split(|&b| b == b'\n').collect();
         let old = lines.get(line.line - 1).copied().unwrap_or_default();
         let disabled = [DISABLED_PREFIX.as_bytes(), old].concat();

@@ -294,20 +294,6 @@ fn wanted_attributes(
     Ok(wanted)
 }
 
-/// Refuses a file with several names. A replacement would separate them, and the old file could not
-/// be restored under all of them; writing in place is not atomic, and would change a backup made of
-/// hard links.
-pub(crate) fn refuse_hard_links(view: &dyn View, path: &str) -> crate::error::Result<()> {
-    match view.stat(path) {
-        Ok(Stat { node: Node::File, links, .. }) if links > 1 => Err(Error::check(format_args!(
-            "{path} has {links} names (hard links), and replacing it would leave the other names with the \
-             old content; make it a file of its own first (`cp --preserve=all {path} {path}.new && mv \
-             {path}.new {path}`); nothing was changed"
-        ))),
-        _ => Ok(()),
-    }
-}
-
 /// Privileges that running a file in this state gives: set-ID bits, capabilities.
 fn privileges(state: &FileState) -> Option<String> {
     match state {
@@ -331,8 +317,19 @@ fn refuse_privileges(path: &str, state: &FileState) -> io::Result<()> {
     }
 }
 
-/// Refuses to replace a file with privileges: its state could not be restored.
-pub(crate) fn refuse_privileged_file(view: &dyn View, path: &str) -> crate::error::Result<()> {
+/// Refuses to replace a file that could not be restored: one with privileges, or with several names.
+/// A replacement would separate these, and the old file could not be restored under all of them;
+/// writing in place is not atomic, and would change a backup made of hard links.
+pub(crate) fn refuse_unsafe_file(view: &dyn View, path: &str) -> crate::error::Result<()> {
+    if let Ok(Stat { node: Node::File, links, .. }) = view.stat(path)
+        && links > 1
+    {
+        return Err(Error::check(format_args!(
+            "{path} has {links} names (hard links), and replacing it would leave the other names with the \
+             old content; make it a file of its own first (`cp --preserve=all {path} {path}.new && mv \
+             {path}.new {path}`); nothing was changed"
+        )));
+    }
     let state = FileState::read(view, path).map_err(|e| Error::io(format_args!("cannot read {path}"), &e))?;
     match privileges(&state).filter(|_| state.file().is_some()) {
         None => Ok(()),

@@ -8,7 +8,7 @@ use crate::print::{Document, print_json};
 use fullpipe_host::apply::{self, Applied, OnTrial, Options};
 use fullpipe_host::destinations;
 use fullpipe_host::screen::{self, Style};
-use fullpipe_host::trial::{self, Decision, TrialEnd};
+use fullpipe_host::trial::{self, Cause, Decision, TrialOutcome};
 use fullpipe_units::Span;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
@@ -73,20 +73,23 @@ impl Args {
             host.identity().command("confirm"),
             within.as_secs()
         );
-        let ended = trial::watch(&*host, &store, &mut |time| confirmation.wait(time)).map_err(failure)?;
-        let rolled_back = |why: &str| {
-            let exceptions = ended.exceptions.join("; ");
-            let what = if exceptions.is_empty() { "the change was" } else { "all else was" };
-            let colon = if exceptions.is_empty() { "" } else { ": " };
-            Err(Failure::Check(format!("{why}: {what} rolled back{colon}{exceptions}")))
+        let outcome = trial::watch(&*host, &store, &mut |time| confirmation.wait(time)).map_err(failure)?;
+        let TrialOutcome::Reverted { cause, exceptions } = outcome else {
+            eprintln!("Confirmed.");
+            return Ok(());
         };
-        match ended.how {
-            TrialEnd::Kept => eprintln!("Confirmed."),
-            TrialEnd::RevertedElsewhere => eprintln!("It was reverted meanwhile."),
-            TrialEnd::Undone => return rolled_back("not confirmed"),
-            TrialEnd::Expired => return rolled_back("not confirmed in time"),
-        }
-        Ok(())
+        let why = match cause {
+            Cause::Request => "not confirmed",
+            Cause::Deadline => "not confirmed in time",
+            Cause::OtherProcess => {
+                eprintln!("It was reverted meanwhile.");
+                return Ok(());
+            }
+        };
+        let exceptions = exceptions.join("; ");
+        let what = if exceptions.is_empty() { "the change was" } else { "all else was" };
+        let colon = if exceptions.is_empty() { "" } else { ": " };
+        Err(Failure::Check(format!("{why}: {what} rolled back{colon}{exceptions}")))
     }
 }
 

@@ -6,7 +6,7 @@ use fullpipe_host::Error;
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Directory, Host, Machine, Model};
 use fullpipe_host::journal::Store;
-use fullpipe_host::trial;
+use fullpipe_host::{revert, trial};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -20,6 +20,24 @@ pub struct Target {
     /// /var/lib/fullpipe]
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     state: Option<String>,
+}
+
+/// What to do with settings that were changed by hand since.
+#[derive(clap::Args)]
+pub struct ChangedSettings {
+    /// Also restore settings that were changed by hand since
+    #[arg(long, conflicts_with = "keep_changed")]
+    force: bool,
+    /// Keep settings that were changed by hand since, and restore the rest
+    #[arg(long)]
+    keep_changed: bool,
+}
+
+impl ChangedSettings {
+    pub fn options(&self) -> revert::Options {
+        let ChangedSettings { force, keep_changed } = *self;
+        revert::Options { force, keep_changed, ..revert::Options::default() }
+    }
 }
 
 impl Target {

@@ -1,6 +1,6 @@
 //! `fullpipe kernel`: another kernel, for a host whose own is too old or lacks a feature.
 
-use super::host::{Target, failure, settle};
+use super::host::{ChangedSettings, Target, failure, settle};
 use super::plan::program;
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
@@ -108,7 +108,7 @@ enum Command {
     /// Keep the running kernel as the default
     Keep {
         #[command(flatten)]
-        changed: Changed,
+        changed: ChangedSettings,
         #[command(flatten)]
         target: Target,
     },
@@ -120,7 +120,7 @@ enum Command {
         #[arg(long, short)]
         yes: bool,
         #[command(flatten)]
-        changed: Changed,
+        changed: ChangedSettings,
         #[command(flatten)]
         target: Target,
     },
@@ -130,24 +130,6 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
-}
-
-/// What to do with settings that were changed by hand since.
-#[derive(ClapArgs)]
-struct Changed {
-    /// Also restore settings that were changed by hand since
-    #[arg(long, conflicts_with = "keep_changed")]
-    force: bool,
-    /// Keep settings that were changed by hand since, and restore the rest
-    #[arg(long)]
-    keep_changed: bool,
-}
-
-impl Changed {
-    fn options(&self) -> revert::Options {
-        let Changed { force, keep_changed } = *self;
-        revert::Options { force, keep_changed, ..revert::Options::default() }
-    }
 }
 
 /// The kernel to install.

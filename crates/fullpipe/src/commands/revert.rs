@@ -1,11 +1,11 @@
 //! `fullpipe revert`: restores the host exactly as it was.
 
-use super::host::{Target, failure};
+use super::host::{ChangedSettings, Target, failure};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
 #[cfg(feature = "ebpf")]
 use crate::runs::print_hanging;
-use fullpipe_host::revert::{self, Options};
+use fullpipe_host::revert;
 use fullpipe_host::screen::{self, Style};
 
 /// Restore the host exactly as it was before `apply`
@@ -15,12 +15,8 @@ use fullpipe_host::screen::{self, Style};
 #[derive(clap::Args)]
 #[command(after_help = "Example: sudo fullpipe revert")]
 pub struct Args {
-    /// Also restore settings that were changed by hand after `apply`
-    #[arg(long, conflicts_with = "keep_changed")]
-    force: bool,
-    /// Keep settings that were changed by hand after `apply`, and restore the rest
-    #[arg(long)]
-    keep_changed: bool,
+    #[command(flatten)]
+    changed: ChangedSettings,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -31,8 +27,7 @@ pub struct Args {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let (host, store) = self.target.open()?;
-        let options = Options { force: self.force, keep_changed: self.keep_changed, ..Options::default() };
-        let reverted = revert::revert(&*host, &store, &options).map_err(failure)?;
+        let reverted = revert::revert(&*host, &store, &self.changed.options()).map_err(failure)?;
         if self.json {
             return print_json(&Document { schema: "fullpipe/revert/1", value: &reverted });
         }
