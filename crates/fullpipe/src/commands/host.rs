@@ -22,13 +22,13 @@ pub struct Target {
     state: Option<String>,
 }
 
-/// What to do with settings that were changed by hand since.
+/// What to do with settings that were changed by hand after fullpipe set them.
 #[derive(clap::Args)]
 pub struct ChangedSettings {
-    /// Also restore settings that were changed by hand since
+    /// Also restore settings that were changed by hand after fullpipe set them
     #[arg(long, conflicts_with = "keep_changed")]
     force: bool,
-    /// Keep settings that were changed by hand since, and restore the rest
+    /// Keep settings that were changed by hand after fullpipe set them, and restore the rest
     #[arg(long)]
     keep_changed: bool,
 }
