@@ -21,6 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Which files of the host stay accessible.
@@ -124,12 +125,17 @@ pub fn become_user(uid: Uid, gid: Gid) -> io::Result<()> {
 
 /// Permanently confines the calling thread and the threads that it starts later. Call it while the
 /// process has a single thread: other threads would stay unconfined. Standard input becomes
-/// `/dev/null`, since the terminal there may be another user's.
+/// `/dev/null`, or an empty pipe where that is missing, since the terminal there may be another
+/// user's.
 ///
 /// # Errors
 /// When capabilities cannot be dropped or standard input cannot be replaced.
 pub fn confine(confinement: &Confinement<'_>) -> io::Result<Enforcement> {
-    dup2_stdin(File::open("/dev/null")?)?;
+    let empty = File::open("/dev/null").map(OwnedFd::from).or_else(|_| -> io::Result<OwnedFd> {
+        // A root file system without devices: a pipe without a writer is at its end, too.
+        Ok(nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?.0)
+    })?;
+    dup2_stdin(empty)?;
     capabilities::keep_only(confinement.capabilities)?;
     nix::sys::prctl::set_no_new_privs()?;
     let landlock = landlock(confinement.access).unwrap_or_else(Layer::Unavailable);
@@ -343,7 +349,9 @@ fn filter(access: FileAccess<'_>) -> Result<BpfProgram, String> {
         SeccompRule::new(vec![condition])
     };
     let conditional = || -> Result<Vec<(libc::c_long, SeccompRule)>, seccompiler::BackendError> {
-        let write_flags = (libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC) as u32;
+        // Not `libc::O_ACCMODE`, which includes `O_PATH` in musl: that opens a place, for no access.
+        let access_modes = libc::O_WRONLY | libc::O_RDWR;
+        let write_flags = (access_modes | libc::O_CREAT | libc::O_TRUNC) as u32;
         let ioctls = IOCTLS.iter().map(|request| Ok((libc::SYS_ioctl, when(1, Eq, *request as i32)?)));
         let others = vec![
             // Files are opened read-only; Landlock decides which ones.
