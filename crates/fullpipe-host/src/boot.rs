@@ -95,12 +95,12 @@ fn assignments(
         Program::Tuned => overrides::tuned(view),
         Program::TunedReapply => directories::tuned_reapply(view, only),
         Program::Script => {
-            let mut all = overrides::scripts(view);
-            all.extend(overrides::commands(view));
-            all.extend(overrides::cloud_init(view));
+            let mut all = overrides::scripts(view, only);
+            all.extend(overrides::commands(view, only));
+            all.extend(overrides::cloud_init(view, only));
             all
         }
-        Program::Service => overrides::services(view),
+        Program::Service => overrides::services(view, only),
         Program::Unit => overrides::units(view),
     }
 }
@@ -117,6 +117,8 @@ pub fn programs(view: &dyn View) -> Vec<Program> {
     if overrides::ufw_file(view).is_some() {
         found.push(Program::Ufw);
     }
+    // Ordered before network.target, which TuneD and rc.local follow.
+    found.push(Program::Unit);
     if !overrides::tuned_profiles(view).is_empty() {
         found.push(Program::Tuned);
         if overrides::tuned_reapplies(view) {
@@ -125,7 +127,6 @@ pub fn programs(view: &dyn View) -> Vec<Program> {
     }
     found.push(Program::Service);
     found.push(Program::Script);
-    found.push(Program::Unit);
     found
 }
 
@@ -159,6 +160,8 @@ pub fn predict(
 ) -> Prediction {
     let key = normalise(key);
     let mut prediction = Prediction::default();
+    // A controller that a unit loads is no module; later lines can set it, too.
+    let mut loaded: HashSet<String> = HashSet::new();
     for &program in programs {
         for assignment in assignments(view, program, Some(&key), accepts) {
             if !assignment.sets(&key) {
@@ -167,7 +170,10 @@ pub fn predict(
             if assignment.is_unresolved() {
                 prediction.unresolved.push(assignment.clone());
             }
-            if accepts(&key, &assignment.value) {
+            if program == Program::Unit {
+                loaded.insert(assignment.value.clone());
+            }
+            if loaded.contains(&assignment.value) || accepts(&key, &assignment.value) {
                 if !assignment.is_unresolved() {
                     prediction.unresolved.clear();
                 }

@@ -11,6 +11,7 @@ pub use modprobe::Modprobe;
 pub use scope::Scope;
 pub use system::{Snippet, System};
 
+use crate::controllers::is_ebpf;
 use crate::host::{Host, Identity, View};
 use crate::kernel::{installed, loader::Loader};
 use crate::net::{CongestionRoute, QdiscNode, TcpSocket};
@@ -218,6 +219,10 @@ impl Facts {
 
     /// Why the next boot cannot use this controller, if that is known.
     pub fn obstacle_at_boot(&self, name: &str) -> Option<String> {
+        // A program loads it, as no module does.
+        if is_ebpf(name) {
+            return None;
+        }
         let Presence::Missing(from) = self.controller_at_boot(name) else { return None };
         Some(match &self.next_kernel {
             Some(kernel) => {

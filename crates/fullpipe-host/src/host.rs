@@ -128,6 +128,9 @@ pub trait View {
         Vec::new()
     }
 
+    /// Adds to [`View::unread`] that a reader took only a part of `path`, and why ("sets …").
+    fn refuse(&self, _path: &str, _why: &str) {}
+
     /// Whether fullpipe's own files may belong to this user: root on this machine, the caller on an
     /// image.
     fn trusts_owner(&self, uid: u32) -> bool {
@@ -392,6 +395,9 @@ impl<T: DelegateFiles> View for T {
     }
     fn unread(&self) -> Vec<String> {
         self.files().unread()
+    }
+    fn refuse(&self, path: &str, why: &str) {
+        self.files().refuse(path, why);
     }
 }
 

@@ -29,6 +29,7 @@ pub use tree::Tree;
 pub use unit::{ControllerUnit, unit_name, unit_word};
 pub(crate) use unit::{refuse_writable_program, unit_path};
 
+use crate::controllers::is_ebpf;
 use crate::host::{Host, View};
 use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};
@@ -165,14 +166,13 @@ impl Plan {
         self.steps.iter().any(|step| step.part_of.is_none())
     }
 
-    /// Whether its apply writes files for the default after a restart. A loaded controller has a
-    /// unit instead.
+    /// Whether its apply writes files for the default after a restart: for an eBPF controller the
+    /// unit, which only hosts with systemd get.
     pub(crate) fn lasts(&self) -> bool {
-        !self.controller.starts_with("fp_")
-            && self
-                .steps
-                .iter()
-                .any(|step| step.part_of.is_none() && matches!(step.change, Change::File { .. }))
+        let sets = |path: &str| !is_ebpf(&self.controller) || path.ends_with(boot_files::UNIT);
+        self.steps.iter().any(|step| {
+            step.part_of.is_none() && matches!(&step.change, Change::File { path, .. } if sets(path))
+        })
     }
 
     /// The next step that changes the same object.

@@ -2,10 +2,10 @@
 //! whether they agree.
 
 use crate::apply::{Part, load_when_idle};
-use crate::boot::{self, Assignment};
+use crate::boot::{self, Assignment, Program};
 use crate::controllers::is_ebpf;
 use crate::error::Result;
-use crate::facts::Facts;
+use crate::facts::{Facts, Presence};
 use crate::host::{Clock, Host, Identity};
 use crate::journal::{Journal, Phase, Store, Trial};
 use crate::kernel;
@@ -280,9 +280,16 @@ pub fn status(host: &dyn Host, store: &Store) -> Result<Status> {
         drift.lines.push(format!("next boot: nothing loads {}", journal.plan.controller));
     }
     if let Some(journal) = journal.filter(|journal| facts.scope.boots && drift_matters(journal)) {
-        drift.lines.extend(facts.obstacle_at_boot(&journal.plan.controller));
-        if boot_line.is_none() {
-            drift.lines.push(format!("next boot: no file sets {}", journal.plan.controller));
+        let wanted = &journal.plan.controller;
+        drift.lines.extend(facts.obstacle_at_boot(wanted));
+        match &boot_line {
+            None => drift.lines.push(format!("next boot: no file sets {wanted}")),
+            Some(line) if line.program != Program::Unit && line.value == *wanted => {
+                if facts.controller_at_boot(wanted) == Presence::Unknown {
+                    drift.lines.push(format!("next boot: unknown whether the kernel has {wanted}"));
+                }
+            }
+            Some(_) => {}
         }
         let may_override = |line: &Assignment| {
             format!(

@@ -5,9 +5,10 @@
 //! restart.
 
 use crate::apply::load_when_idle;
-use crate::boot;
+use crate::boot::{self, Program};
+use crate::controllers::is_ebpf;
 use crate::error::Result;
-use crate::facts::Facts;
+use crate::facts::{Facts, Presence};
 use crate::host::{Host, Identity};
 use crate::journal::{Journal, Phase, Store};
 use crate::plan::{Change, StepState};
@@ -196,26 +197,15 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
     if files.outcome != Outcome::Passed {
         return files;
     }
-    // An eBPF controller is loaded and made the default by a unit, after all sysctls.
-    if wanted.starts_with("fp_") {
-        let unit = journal.plan.steps.iter().any(|step| {
-            step.part_of.is_none()
-                && matches!(&step.change, Change::File { path, .. } if path.ends_with(".service"))
-        });
-        return match unit {
-            true => Check::new(
-                "boot",
-                Outcome::Passed,
-                format!("a systemd unit loads {wanted} and makes it the default"),
-            ),
-            false => Check::new("boot", Outcome::Failed, format!("nothing loads {wanted} at boot")),
-        };
-    }
     if let Some(obstacle) = facts.obstacle_at_boot(wanted) {
         return Check::new("boot", Outcome::Failed, obstacle);
     }
     let takes = |key: &str, value: &str| facts.accepts_at_boot(host, key, value);
     let prediction = boot::predict(host, &boot::programs(host), KEY, &takes);
+    // Not read is not absent.
+    if let Some(text) = host.unread().first() {
+        return Check::new("boot", Outcome::Unknown, format!("{text}, so that not all boot files were read"));
+    }
     if let Some(line) = prediction.unresolved.last() {
         let text = format!(
             "{} ({}) may override the next boot: the value {} is computed at boot",
@@ -226,6 +216,23 @@ fn next_boot(host: &dyn Host, journal: &Journal, question: Question) -> Check {
         return Check::new("boot", Outcome::Unknown, text);
     }
     match prediction.line {
+        Some(line) if line.value == *wanted && line.program == Program::Unit => Check::new(
+            "boot",
+            Outcome::Passed,
+            format!("a systemd unit loads {wanted} and makes it the default ({})", line.place()),
+        ),
+        // Registered now; only a unit loads it again.
+        Some(line) if line.value == *wanted && is_ebpf(wanted) => {
+            let text = format!("{} sets {wanted}, and nothing loads it at boot", line.place());
+            Check::new("boot", Outcome::Failed, text)
+        }
+        Some(line) if line.value == *wanted && facts.controller_at_boot(wanted) == Presence::Unknown => {
+            let text = format!(
+                "the next boot sets {wanted} ({}), if the kernel has it, which is unknown",
+                line.place()
+            );
+            Check::new("boot", Outcome::Unknown, text)
+        }
         Some(line) if line.value == *wanted => {
             Check::new("boot", Outcome::Passed, format!("the next boot sets {wanted} ({})", line.place()))
         }

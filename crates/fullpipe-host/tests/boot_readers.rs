@@ -727,3 +727,74 @@ fn each_bbr_has_its_own_version_and_a_module_is_offered() {
     let plan = plan::make(&offered.model(), &Request::new("bbr3"), "/usr/bin/fullpipe").unwrap();
     assert!(plan.steps.iter().any(|step| step.change.title().contains("tcp_bbr3")), "{plan:#?}");
 }
+
+#[test]
+fn files_that_were_not_read_leave_the_next_boot_unknown() {
+    use std::os::unix::ffi::OsStrExt;
+    let host = Host::new();
+    host.apply().unwrap();
+    assert_eq!(host.next_boot().0, Outcome::Passed);
+    let name = std::ffi::OsStr::from_bytes(b"usr/lib/sysctl.d/zzz\xff.conf");
+    fs::create_dir_all(host.root.path().join("usr/lib/sysctl.d")).unwrap();
+    fs::write(host.root.path().join(name), format!("{CONTROLLER} = cubic\n")).unwrap();
+    let (outcome, text) = host.next_boot();
+    assert!(outcome == Outcome::Unknown && text.contains("not UTF-8"), "{text}");
+    assert!(!status::status(&host.model(), &Host::store()).unwrap().consistent);
+}
+
+#[test]
+fn a_controller_that_the_next_boot_may_lack_leaves_it_unknown() {
+    let host = Host::new();
+    host.apply().unwrap();
+    assert_eq!(host.next_boot().0, Outcome::Passed);
+    // What this program loads is unknown.
+    host.write("etc/modprobe.d/bbr.conf", "install tcp_bbr /usr/local/sbin/load-bbr\n");
+    let (outcome, text) = host.next_boot();
+    assert!(outcome == Outcome::Unknown && text.contains("if the kernel has it"), "{text}");
+    let status = status::status(&host.model(), &Host::store()).unwrap();
+    assert!(
+        !status.consistent && status.drift[0].contains("unknown whether the kernel has bbr"),
+        "{status:?}"
+    );
+    assert_eq!(host.finding("boot-value").unwrap().verdict, Verdict::Unknown);
+}
+
+#[test]
+fn what_runs_after_the_unit_of_an_ebpf_controller_overrides_it() {
+    let request = Request::new("fp_bbr3");
+    let apply = |host: &Host| {
+        host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic fp_bbr3");
+        apply::apply(&host.model(), &Host::store(), &request, &apply::Options::default()).map(drop)
+    };
+    let script = |host: &Host| {
+        let path = "etc/rc.local";
+        host.write(path, &format!("#!/bin/sh\nsysctl -w {CONTROLLER}=cubic\n"));
+        fs::set_permissions(host.root.path().join(path), fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    let host = Host::new();
+    script(&host);
+    let error = apply(&host).unwrap_err().to_string();
+    assert!(error.contains("/etc/rc.local:2"), "{error}");
+
+    let host = Host::new();
+    apply(&host).unwrap();
+    let (outcome, text) = host.next_boot();
+    assert!(outcome == Outcome::Passed && text.contains("loads fp_bbr3"), "{text}");
+    script(&host);
+    let (outcome, text) = host.next_boot();
+    assert!(
+        outcome == Outcome::Failed && text.contains("sets cubic, not fp_bbr3 (/etc/rc.local:2)"),
+        "{text}"
+    );
+    assert!(!status::status(&host.model(), &Host::store()).unwrap().consistent);
+
+    // A file that TuneD applies again after the unit is changed as for other controllers.
+    let host = Host::new();
+    host.profile("quiet", &[("quiet", "[main]\nsummary=q\n")]);
+    host.write("etc/tuned/tuned-main.conf", "reapply_sysctl = 1\n");
+    host.write("etc/sysctl.d/50-site.conf", &format!("{CONTROLLER} = cubic\n"));
+    apply(&host).unwrap();
+    assert_eq!(host.next_boot().0, Outcome::Passed);
+    let text = fs::read_to_string(host.root.path().join("etc/sysctl.d/50-site.conf")).unwrap();
+    assert!(text.starts_with("# disabled by fullpipe: "), "{text}");
+}

@@ -63,8 +63,9 @@ fn endless_patterns_and_hundreds_of_thousands_of_lines_are_read_to_their_end() {
     write(r, "etc/sysctl.d/21-globs.conf", globs);
     write(r, "etc/modules", (0..200_000).map(|i| format!("module{i}\n")).collect::<String>());
     read_all(r).unwrap();
-    let lines = boot::simulate(&host(r), boot::Program::Systemd);
-    assert_eq!(lines.iter().filter(|a| a.key.ends_with("rp_filter")).count(), 200_000);
+    let systemd = [boot::Program::Systemd];
+    let last = boot::winner(&host(r), &systemd, "net.ipv4.conf.eth199999.rp_filter", &|_, _| true);
+    assert_eq!(last.unwrap().line, 200_000);
 
     let again = "net.ipv4.tcp_congestion_control = cubic\n".repeat(20_000);
     write(r, "etc/sysctl.d/zzz-again.conf", again);
@@ -486,6 +487,65 @@ fn a_name_that_is_not_utf_8_is_reported_and_not_skipped() {
     assert!(error.text().contains(text), "{error}");
     let now = status::status(&host(root.path()), &store()).unwrap();
     assert!(now.boot.contains("unknown: /etc/sysctl.d has"), "{}", now.boot);
+}
+
+/// What of an image was not read after the commands that read.
+fn not_read(root: &Path) -> String {
+    let error = read_all(root).unwrap_err();
+    let host = host(root);
+    boot::predict(&host, &boot::programs(&host), "net.ipv4.tcp_congestion_control", &|_, _| true);
+    let now = status::status(&host, &store()).unwrap();
+    assert!(now.boot.starts_with("unknown: "), "{}", now.boot);
+    error.text().to_owned()
+}
+
+#[test]
+fn small_files_that_multiply_others_are_not_read_to_their_end() {
+    let line = "net.ipv4.tcp_congestion_control = cubic\n";
+    // One file that a script loads a thousand times.
+    let root = image();
+    let r = root.path();
+    write(r, "b", line.repeat(2000));
+    write(r, "etc/rc.local", format!("#!/bin/sh\nsysctl -p{}\n", " /b".repeat(20)));
+    fs::set_permissions(r.join("etc/rc.local"), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(not_read(r).starts_with("/b and other"), "{}", not_read(r));
+    // Lines of other keys are not kept.
+    write(r, "b", "a.b = 1\n".repeat(2000));
+    read_all(r).unwrap();
+
+    // Patterns that match every key of an image.
+    let root = image();
+    let r = root.path();
+    for number in 0..20_000 {
+        write(r, &format!("proc/sys/net/ipv4/key{number}"), "");
+    }
+    let globs: String = (1..1000).map(|stars| format!("net/ipv4/{} = 1\n", "*".repeat(stars))).collect();
+    write(r, "etc/sysctl.d/10-globs.conf", globs);
+    let host = host(r);
+    let prediction =
+        boot::predict(&host, &boot::programs(&host), "net.ipv4.tcp_congestion_control", &|_, _| true);
+    assert!(host.unread().is_empty(), "{prediction:?} {:?}", host.unread());
+
+    // Many links to a directory of many units.
+    let root = image();
+    let r = root.path();
+    for number in 0..2000 {
+        write(r, &format!("d/{number}.service"), "");
+    }
+    fs::create_dir_all(r.join("etc/systemd/system")).unwrap();
+    for number in 0..300 {
+        symlink("/d", r.join(format!("etc/systemd/system/{number}.wants"))).unwrap();
+    }
+    assert!(not_read(r).contains("enable more than 1024 units"), "{}", not_read(r));
+
+    // Many names of one large file.
+    let root = image();
+    let r = root.path();
+    write(r, "large", "#".repeat(16 << 20));
+    for number in 0..100 {
+        symlink("/large", r.join(format!("etc/sysctl.d/{number}.conf"))).unwrap();
+    }
+    assert!(not_read(r).contains("read again and again"), "{}", not_read(r));
 }
 
 #[test]

@@ -63,6 +63,26 @@ struct Entry {
 /// The key of interest, or all keys. Lines of other keys are skipped, since a file may be long.
 pub(super) type Only<'a> = Option<&'a str>;
 
+/// Most settings of a boot program that are kept; a host has some hundreds of all keys.
+const MAX_SETTINGS: usize = 30_000;
+
+/// Appends what a file sets. Too much counts as not read; then it returns `false`.
+pub(super) fn add<T>(
+    view: &dyn View,
+    file: &str,
+    all: &mut Vec<T>,
+    new: impl IntoIterator<Item = T>,
+) -> bool {
+    for setting in new {
+        if all.len() >= MAX_SETTINGS {
+            view.refuse(file, "and other boot files have too many lines that set sysctls");
+            return false;
+        }
+        all.push(setting);
+    }
+    true
+}
+
 /// Whether the kernel accepts a value for a key.
 pub(super) type Accepts<'a> = &'a dyn Fn(&str, &str) -> bool;
 
@@ -85,7 +105,9 @@ fn entries(view: &dyn View, path: &str, program: Program, dialect: Dialect, only
     // Skip lines before parsing, which dominates in long files.
     let needle = only.and_then(|only| only.rsplit(['/', '.']).next());
     let may = |line: &str| needle.is_none_or(|needle| line.contains(needle) || is_glob(line));
-    parse_some(&content, dialect, &may).into_iter().filter_map(entry).collect()
+    let mut all = Vec::new();
+    add(view, path, &mut all, parse_some(&content, dialect, &may).into_iter().filter_map(entry));
+    all
 }
 
 /// Places of lines that would set `key` if their key had no non-ASCII blanks.
@@ -109,11 +131,12 @@ pub(super) fn odd_blanks(view: &dyn View, key: &str) -> Vec<String> {
 
 /// Every setting that systemd-sysctl reads, before it keeps only the last for each key.
 pub(super) fn systemd_lines(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
-    files(view, &DIRECTORIES, false)
-        .iter()
-        .flat_map(|f| entries(view, f, Program::Systemd, Dialect::Systemd, only))
-        .filter_map(|e| e.set)
-        .collect()
+    let mut all = Vec::new();
+    for file in files(view, &DIRECTORIES, false) {
+        let entries = entries(view, &file, Program::Systemd, Dialect::Systemd, only);
+        add(view, &file, &mut all, entries.into_iter().filter_map(|entry| entry.set));
+    }
+    all
 }
 
 /// One write per key: a later line replaces an earlier one for the same key, whether value or
@@ -131,29 +154,34 @@ pub(super) fn systemd(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
                 }
                 kept[old] = None;
             }
-            places.insert(entry.key.clone(), kept.len());
-            kept.push(Some(entry));
+            let place = kept.len();
+            let key = entry.key.clone();
+            add(view, &file, &mut kept, [Some(entry)]);
+            if kept.len() > place {
+                places.insert(key, place);
+            }
         }
     }
-    expand(view, kept.into_iter().flatten().collect())
+    expand(view, kept.into_iter().flatten().collect(), only)
 }
 
 /// Expands each glob to its keys, without those that another line names. An exclusion (`-key`)
 /// names a key, too; one with wildcards excludes nothing (`apply_glob_option`,
 /// `settinglist_findpath`).
-fn expand(view: &dyn View, entries: Vec<Entry>) -> Vec<Assignment> {
+fn expand(view: &dyn View, entries: Vec<Entry>, only: Only<'_>) -> Vec<Assignment> {
     if !entries.iter().any(|e| is_glob(&e.key)) {
         return entries.into_iter().filter_map(|e| e.set).collect();
     }
     let named: HashSet<&str> =
         entries.iter().filter(|e| e.skipped && !is_glob(&e.key)).map(|e| e.key.as_str()).collect();
     let mut free = keys(view);
-    free.retain(|key| !named.contains(key.as_str()));
+    free.retain(|key| only.is_none_or(|only| key == only) && !named.contains(key.as_str()));
     let mut all = Vec::new();
     for line in entries.into_iter().filter_map(|e| e.set) {
         if is_glob(&line.key) {
             let matching = free.iter().filter(|key| glob_matches(&line.key, key));
-            all.extend(matching.map(|key| Assignment { key: key.clone(), ..line.clone() }));
+            let matching = matching.map(|key| Assignment { key: key.clone(), ..line.clone() });
+            add(view, &line.file, &mut all, matching);
         } else {
             all.push(line);
         }
@@ -190,8 +218,13 @@ pub(super) fn procps_files(
     only: Only<'_>,
 ) -> Vec<Assignment> {
     let opened = |path: &String| matching(view, path).into_iter().take_while(|path| opens(view, path));
-    let read = |path: String| entries(view, &path, program, Dialect::Procps, only);
-    expand(view, paths.iter().flat_map(opened).flat_map(read).collect())
+    let mut all = Vec::new();
+    for path in paths.iter().flat_map(opened) {
+        if !add(view, &path, &mut all, entries(view, &path, program, Dialect::Procps, only)) {
+            break;
+        }
+    }
+    expand(view, all, only)
 }
 
 /// TuneD reads /etc/sysctl.d before /run/sysctl.d of the same name, nothing under /usr, then
@@ -199,9 +232,13 @@ pub(super) fn procps_files(
 pub(super) fn tuned_reapply(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     let mut paths = files(view, &["/etc/sysctl.d", "/run/sysctl.d"], true);
     paths.push("/etc/sysctl.conf".into());
-    let read = |path: &String| entries(view, path, Program::TunedReapply, Dialect::Tuned, only);
-    let all = paths.iter().flat_map(read).filter_map(|entry| entry.set);
-    all.filter(|set| !is_glob(&set.key)).collect()
+    let mut all = Vec::new();
+    for path in &paths {
+        let entries = entries(view, path, Program::TunedReapply, Dialect::Tuned, only);
+        let set = entries.into_iter().filter_map(|entry| entry.set).filter(|set| !is_glob(&set.key));
+        add(view, path, &mut all, set);
+    }
+    all
 }
 
 /// The boot script's calls of sysctl, each with one file.
@@ -209,11 +246,11 @@ pub(super) fn per_file(view: &dyn View, only: Only<'_>, accepts: Accepts<'_>) ->
     let Reader::PerFile(script) = scripts::reader(view) else { return Vec::new() };
     let mut all = Vec::new();
     for path in script.files(view) {
-        if script.busybox {
-            all.extend(busybox(view, &path, accepts));
-        } else {
-            all.extend(procps_files(view, &[path], Program::PerFile, only));
-        }
+        let set = match script.busybox {
+            true => busybox(view, &path, accepts),
+            false => procps_files(view, std::slice::from_ref(&path), Program::PerFile, only),
+        };
+        add(view, &path, &mut all, set);
     }
     all
 }

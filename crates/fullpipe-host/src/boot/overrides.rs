@@ -2,10 +2,10 @@
 
 use super::Program;
 use super::assignment::{Assignment, normalise};
-use super::directories::{Only, procps_files};
+use super::directories::{Only, add, procps_files};
 use crate::host::View;
 use crate::plan::{CONTROLLER, boot_files, unit};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// `sysctl.net.ipv4.tcp_congestion_control=bbr` (kernel-parameters, since 5.8).
 pub(super) fn command_line(view: &dyn View) -> Vec<Assignment> {
@@ -215,7 +215,7 @@ pub(super) fn expand(view: &dyn View, paths: &[&str]) -> Vec<String> {
 }
 
 /// Settings in commands of enabled units.
-pub(super) fn services(view: &dyn View) -> Vec<Assignment> {
+pub(super) fn services(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     let mut all = Vec::new();
     for file in enabled_units(view) {
         let is_start = |key: &str| ["ExecStartPre", "ExecStart", "ExecStartPost"].contains(&key);
@@ -224,13 +224,13 @@ pub(super) fn services(view: &dyn View) -> Vec<Assignment> {
             let value = value.trim_start_matches(['-', '@', ':', '+', '!', '|']);
             is_start(key.trim()).then(|| value.to_owned())
         };
-        read_commands(view, &file, Program::Service, &command, &mut all);
+        read_commands(view, &file, (Program::Service, only), &command, &mut all);
     }
     all
 }
 
 /// Settings in cron's `@reboot`, interfaces(5) and wsl.conf.
-pub(super) fn commands(view: &dyn View) -> Vec<Assignment> {
+pub(super) fn commands(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     let mut all = Vec::new();
     let command = |line: &str| {
         let line = line.trim();
@@ -240,14 +240,14 @@ pub(super) fn commands(view: &dyn View) -> Vec<Assignment> {
     };
     for file in expand(view, &COMMAND_FILES) {
         if let Ok(file) = view.resolve(&file) {
-            read_commands(view, &file, Program::Script, &command, &mut all);
+            read_commands(view, &file, (Program::Script, only), &command, &mut all);
         }
     }
     all
 }
 
 /// Settings in cloud-init's bootcmd, and in its runcmd until that has run, which it does once.
-pub(super) fn cloud_init(view: &dyn View) -> Vec<Assignment> {
+pub(super) fn cloud_init(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     const FILES: [&str; 4] = [
         "/etc/cloud/cloud.cfg",
         "/etc/cloud/cloud.cfg.d",
@@ -269,7 +269,7 @@ pub(super) fn cloud_init(view: &dyn View) -> Vec<Assignment> {
             let words = item.strip_prefix('-')?.trim().trim_matches(['[', ']']);
             is_in.get().then(|| words.replace(", ", " ").replace(['"', '\''], ""))
         };
-        read_commands(view, &file, Program::Script, &command, &mut all);
+        read_commands(view, &file, (Program::Script, only), &command, &mut all);
     }
     all
 }
@@ -277,7 +277,7 @@ pub(super) fn cloud_init(view: &dyn View) -> Vec<Assignment> {
 fn read_commands(
     view: &dyn View,
     file: &str,
-    program: Program,
+    (program, only): (Program, Only<'_>),
     command: &dyn Fn(&str) -> Option<String>,
     all: &mut Vec<Assignment>,
 ) {
@@ -288,28 +288,32 @@ fn read_commands(
     }
     for (number, line) in text.lines().enumerate() {
         let Some(command) = command(line) else { continue };
-        for (key, value) in settings_in(view, &command) {
+        let set = settings_in(view, &command, only).into_iter().map(|(key, value)| {
             let (file, line) = (file.to_owned(), number + 1);
-            all.push(Assignment { key, value, file, line, tolerant: true, program });
-        }
+            Assignment { key, value, file, line, tolerant: true, program }
+        });
+        add(view, file, all, set);
     }
 }
 
 /// Files of the units that are enabled by a link in a `.wants` or `.requires` directory, with their
 /// drop-ins, without fullpipe's own.
 pub(super) fn enabled_units(view: &dyn View) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
+    let mut names: BTreeSet<String> = BTreeSet::new();
     for directory in UNITS {
         let wants = view.list(directory).unwrap_or_default().into_iter();
         for wants in wants.filter(|name| name.ends_with(".wants") || name.ends_with(".requires")) {
-            names.extend(view.list(&format!("{directory}/{wants}")).unwrap_or_default());
+            let path = format!("{directory}/{wants}");
+            let enabled = view.list(&path).unwrap_or_default().into_iter();
+            names.extend(enabled.filter(|name| name.ends_with(".service") && !is_own(name)));
+            if names.len() > MAX_UNITS {
+                view.refuse(&path, &format!("and others enable more than {MAX_UNITS} units"));
+                names = names.into_iter().take(MAX_UNITS).collect();
+            }
         }
     }
-    names.sort_unstable();
-    names.dedup();
-    names.retain(|name| name.ends_with(".service") && !is_own(name));
     let mut files = Vec::new();
-    for name in names.iter().take(MAX_UNITS) {
+    for name in &names {
         // An instance `a@b.service` is made from the template `a@.service`.
         let template = name.split_once('@').map(|(base, _)| format!("{base}@.service"));
         let candidates = [Some(name.clone()), template];
@@ -320,9 +324,8 @@ pub(super) fn enabled_units(view: &dyn View) -> Vec<String> {
         for directory in UNITS {
             let drop_ins = format!("{directory}/{name}.d");
             let confs = view.list(&drop_ins).unwrap_or_default().into_iter();
-            files.extend(
-                confs.filter(|conf| conf.ends_with(".conf")).map(|conf| format!("{drop_ins}/{conf}")),
-            );
+            let confs = confs.filter(|conf| conf.ends_with(".conf")).map(|conf| format!("{drop_ins}/{conf}"));
+            add(view, &drop_ins, &mut files, confs);
         }
     }
     files
@@ -335,7 +338,7 @@ fn is_own(name: &str) -> bool {
 
 /// Lines of start-up scripts that set a sysctl (`sysctl -w key=value`) or write to /proc/sys.
 /// Scripts are not executed: conditional lines count as if the condition were true.
-pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
+pub(super) fn scripts(view: &dyn View, only: Only<'_>) -> Vec<Assignment> {
     let files = expand(view, &SCRIPTS);
     let mut all = Vec::new();
     let mut seen = HashSet::new();
@@ -348,16 +351,11 @@ pub(super) fn scripts(view: &dyn View) -> Vec<Assignment> {
         }
         let text = view.content(&file).unwrap_or_default();
         for (i, line) in text.lines().enumerate() {
-            for (key, value) in settings_in(view, line) {
-                all.push(Assignment {
-                    key,
-                    value,
-                    file: file.clone(),
-                    line: i + 1,
-                    tolerant: true,
-                    program: Program::Script,
-                });
-            }
+            let set = settings_in(view, line, only).into_iter().map(|(key, value)| {
+                let program = Program::Script;
+                Assignment { key, value, file: file.clone(), line: i + 1, tolerant: true, program }
+            });
+            add(view, &file, &mut all, set);
         }
         seen.insert(file);
     }
@@ -387,9 +385,8 @@ pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
 }
 
 /// The settings of a command line, of which `;` and `&&` may separate several: `sysctl -w
-/// KEY=VALUE…`, `sysctl -p
-/// FILE`, or writes to /proc/sys.
-fn settings_in(view: &dyn View, line: &str) -> Vec<(String, String)> {
+/// KEY=VALUE…`, `sysctl -p FILE`, or writes to /proc/sys. Of files, `only` those of one key.
+fn settings_in(view: &dyn View, line: &str, only: Only<'_>) -> Vec<(String, String)> {
     let line = line.trim();
     if line.starts_with('#') || !(line.contains("sysctl") || line.contains("/proc/sys/")) {
         return Vec::new();
@@ -407,8 +404,10 @@ fn settings_in(view: &dyn View, line: &str) -> Vec<(String, String)> {
         for word in words[at + 1..].iter().filter(|word| !word.starts_with('-')) {
             if loads && word.starts_with('/') {
                 let files = [unquoted(word).to_owned()];
-                let lines = procps_files(view, &files, Program::Script, None);
-                all.extend(lines.into_iter().map(|line| (line.key, line.value)));
+                let lines = procps_files(view, &files, Program::Script, only);
+                if !add(view, &files[0], &mut all, lines.into_iter().map(|line| (line.key, line.value))) {
+                    return all;
+                }
             } else if word.matches('=').count() == 1 && !word.ends_with('=') {
                 let (key, value) = word.split_once('=').unwrap_or_default();
                 let trim = |text: &str| text.trim_matches(['"', '\'']).to_owned();

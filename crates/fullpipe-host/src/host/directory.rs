@@ -33,6 +33,11 @@ pub struct Directory {
 const MAX_TOTAL_SIZE: u64 = 64 << 20;
 /// Most names that are listed in a directory of an image.
 const MAX_NAMES: usize = 100_000;
+/// Most bytes that are read again of files of an image: a command reads its boot files some thirty
+/// times, and by every name that links give them.
+const MAX_AGAIN: u64 = 1 << 30;
+/// Most names that are listed of all directories of an image, which may be reached by many links.
+const MAX_TOTAL_NAMES: usize = 1_000_000;
 
 /// What was read, with bounds for an image, which is untrusted: thousands of files may each be small
 /// enough.
@@ -44,6 +49,10 @@ struct Reads {
     by_directory: HashMap<String, u64>,
     /// Bytes of all.
     total: u64,
+    /// Bytes that were read again.
+    again: u64,
+    /// Names that were listed.
+    names: usize,
     /// What was not read, each with its reason.
     refused: BTreeMap<String, String>,
 }
@@ -53,10 +62,15 @@ impl Reads {
     fn count(&mut self, path: &str, about: &FileStat) -> io::Result<()> {
         #[allow(clippy::useless_conversion, reason = "32 bits on other architectures")]
         let file = (u64::from(about.st_dev), u64::from(about.st_ino));
+        let size = u64::try_from(about.st_size).unwrap_or(0);
         if self.files.contains(&file) {
+            self.again = self.again.saturating_add(size);
+            if self.again > MAX_AGAIN {
+                let text = format!("and other files were read again and again, over {} MiB", MAX_AGAIN >> 20);
+                return self.refuse(path, io::ErrorKind::FileTooLarge, text);
+            }
             return Ok(());
         }
-        let size = u64::try_from(about.st_size).unwrap_or(0);
         let directory = parent(path);
         let in_directory = self.by_directory.get(directory).copied().unwrap_or(0).saturating_add(size);
         let total = self.total.saturating_add(size);
@@ -194,6 +208,11 @@ impl View for Directory {
         self.reads().refused.values().cloned().collect()
     }
 
+    fn refuse(&self, path: &str, why: &str) {
+        // The error is for callers that read.
+        let _ = self.reads().refuse::<()>(path, io::ErrorKind::FileTooLarge, why.to_owned());
+    }
+
     fn size(&self, path: &str) -> io::Result<u64> {
         Ok(fstat(self.root()?.at(path, OFlag::O_PATH)?)?.st_size.try_into().unwrap_or(0))
     }
@@ -219,6 +238,14 @@ impl View for Directory {
                 return self.reads().refuse(directory, io::ErrorKind::FileTooLarge, text);
             }
             names.push(name);
+        }
+        if !self.is_machine {
+            let mut reads = self.reads();
+            reads.names = reads.names.saturating_add(names.len());
+            if reads.names > MAX_TOTAL_NAMES {
+                let text = format!("and other directories have more than {MAX_TOTAL_NAMES} files");
+                return reads.refuse(directory, io::ErrorKind::FileTooLarge, text);
+            }
         }
         names.sort_unstable();
         Ok(names)

@@ -53,6 +53,10 @@ impl View for Overlay<'_> {
         self.below.unread()
     }
 
+    fn refuse(&self, path: &str, why: &str) {
+        self.below.refuse(path, why);
+    }
+
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
         let resolved = resolve_by(directory, &|p| self.stat_literal(p))?;
         let planned = matches!(self.changed.get(&resolved), Some(FileState::Directory { .. }));

@@ -2,6 +2,7 @@
 
 use super::Step;
 use super::change::Change;
+use super::make::CONTROLLER;
 use super::state::{FileState, refuse_unsafe_file};
 use super::unit::{ControllerUnit, refuse_writable_program, unit_path};
 use crate::boot::{self, Assignment, Program};
@@ -228,11 +229,7 @@ impl BootFiles {
         while let Some(obstacle) = readers.obstacle(&self.overlay(host), sysctl) {
             rounds += 1;
             if rounds > MAX_DISABLED_LINES {
-                return Err(Error::check(format_args!(
-                    "more than {MAX_DISABLED_LINES} lines set {} after fullpipe's file: clean them up first, \
-                     or use --live-only",
-                    sysctl.key
-                )));
+                return Err(too_many_lines(sysctl.key));
             }
             let Obstacle::Line(line) = obstacle else {
                 return Err(Error::impossible(format_args!(
@@ -284,9 +281,12 @@ impl BootFiles {
         };
         refuse_unsafe_file(host, &line.file)?;
         let mut lines: Vec<&[u8]> = content.split(|&b| b == b'\n').collect();
-        let old = lines.get(line.line - 1).copied().unwrap_or_default();
+        let Some(old) = lines.get_mut(line.line - 1).filter(|old| names(old, sysctl.key)) else {
+            let file = &line.file;
+            return Err(Error::check(format_args!("{file} was changed meanwhile: run this command again")));
+        };
         let disabled = [DISABLED_PREFIX.as_bytes(), old].concat();
-        lines[line.line - 1] = &disabled;
+        *old = &disabled;
         let changed = state.with_content(lines.join(&b'\n'));
         let why =
             format!("line {} sets {} = {} and would override it at boot", line.line, sysctl.key, line.value);
@@ -348,7 +348,16 @@ impl BootFiles {
         let text = unit.text(&format!("apply {controller}"), false)?;
         let why = "loads the eBPF controller at boot and makes it the default";
         self.unit(host, UNIT, &text, why);
-        Ok(())
+        let why = "controller of new connections".to_owned();
+        let wanted = BootSysctl { key: CONTROLLER, value: controller.to_owned(), why };
+        for _ in 0..MAX_DISABLED_LINES {
+            let all = boot::programs(host);
+            match boot::winner(&self.overlay(host), &all, CONTROLLER, &|_, _| true) {
+                Some(line) if !same(&line.value, controller) => self.disable_line(host, &line, &wanted)?,
+                _ => return Ok(()),
+            }
+        }
+        Err(too_many_lines(CONTROLLER))
     }
 
     /// Plans an enabled unit; a masked one (a link to /dev/null) is replaced.
@@ -359,6 +368,20 @@ impl BootFiles {
         let state = FileState::Link { target: path, uid, gid };
         self.put(host, &link, state, "enables the unit (as `systemctl enable` does)");
     }
+}
+
+fn too_many_lines(key: &str) -> Error {
+    Error::check(format_args!(
+        "more than {MAX_DISABLED_LINES} lines set {key} after fullpipe's file: clean them up first, or use \
+         --live-only"
+    ))
+}
+
+/// Whether a line may set a key: it has the key's last part, or a wildcard.
+fn names(line: &[u8], key: &str) -> bool {
+    let name = key.rsplit(['.', '/']).next().unwrap_or(key).as_bytes();
+    let is_glob = line.iter().any(|byte| b"*?[".contains(byte));
+    is_glob || line.windows(name.len()).any(|part| part == name)
 }
 
 fn same(a: &str, b: &str) -> bool {

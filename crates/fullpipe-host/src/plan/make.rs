@@ -93,7 +93,7 @@ fn draft_plan(host: &dyn Host, facts: &Facts, request: &Request, program: &str) 
         let snippet = facts.system.and_then(|system| system.snippet(&controller, kind.as_deref()));
         draft.notes.extend(snippet.map(|snippet| format!("to keep it, {}", snippet.describe())));
     } else {
-        if let Some(obstacle) = facts.obstacle_at_boot(&controller).filter(|_| !is_ebpf(&controller)) {
+        if let Some(obstacle) = facts.obstacle_at_boot(&controller) {
             return Err(Error::check(format_args!(
                 "{obstacle}, so the change would not survive a restart: make a kernel with {controller} the \
                  default \

@@ -135,7 +135,7 @@ impl ControllerUnit<'_> {
             "# Written by `fullpipe {writer}`; `fullpipe revert` removes it.\n\
              [Unit]\n\
              Description=TCP congestion controller {name} (eBPF; if it fails, the default stays)\n\
-             After=systemd-sysctl.service systemd-modules-load.service sys-fs-bpf.mount\n\
+             After=systemd-sysctl.service systemd-modules-load.service ufw.service sys-fs-bpf.mount\n\
              Wants=sys-fs-bpf.mount\n\
              RequiresMountsFor=/var/lib/fullpipe\n\
              Before=network.target\n\

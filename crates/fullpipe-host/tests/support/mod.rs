@@ -16,8 +16,12 @@ use std::collections::BTreeMap;
 pub type Fake = Model<Memory>;
 
 /// Starts a fake host's kernel: modules, sysctls in the order of its boot programs, then devices
-/// with their default disciplines.
+/// with their default disciplines. Units load no eBPF controllers.
 pub fn boot(host: &Fake) {
+    start_kernel(host, false);
+}
+
+fn start_kernel(host: &Fake, loads: bool) {
     for entry in boot::modules_at_boot(host) {
         let _ = host.load_module(&entry.module);
     }
@@ -27,6 +31,9 @@ pub fn boot(host: &Fake) {
         let accepts: &dyn Fn(&str, &str) -> bool =
             if program == boot::Program::PerFile { &writes } else { &|_, _| true };
         for assignment in boot::simulate_with(host, program, accepts) {
+            if loads && program == boot::Program::Unit {
+                register(host, &assignment.value);
+            }
             let _ = host.set_sysctl(&assignment.key, &assignment.value);
         }
     }
@@ -56,6 +63,15 @@ pub fn boot(host: &Fake) {
         }
     }
     put_kernel(host, &kernel);
+}
+
+/// Registers a controller, as loading it from a program does.
+fn register(host: &Fake, controller: &str) {
+    let list = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let known = host.text(list).unwrap_or_default();
+    if !known.split(' ').any(|name| name == controller) {
+        host.files().put(list, format!("{known} {controller}\n").as_bytes(), 0o444);
+    }
 }
 
 pub fn kernel(host: &Fake) -> ModelKernel {
@@ -131,6 +147,12 @@ pub fn assert_same(a: &BTreeMap<String, String>, b: &BTreeMap<String, String>, c
 pub fn restart(host: &Fake, pristine: &BTreeMap<String, memory::Entry>) {
     host.files().replace_volatile(pristine);
     boot(host);
+}
+
+/// As [`restart`], and units load their eBPF controllers.
+pub fn restart_with_units(host: &Fake, pristine: &BTreeMap<String, memory::Entry>) {
+    host.files().replace_volatile(pristine);
+    start_kernel(host, true);
 }
 
 pub fn put(host: &Fake, path: &str, text: &str) {
