@@ -83,8 +83,8 @@ pub enum Row {
 
 /// Maximum bytes of rows per message, to fit a frame.
 pub const MAX_ROWS_BYTES: usize = 48 << 10;
-/// Maximum hops of a route.
-pub const MAX_HOPS: usize = 64;
+/// Maximum hops of a route, as many as a node traces.
+pub const MAX_HOPS: usize = 30;
 
 /// Transfer errors by their number in stores and messages, which never changes.
 pub(crate) const TRANSFER_ERRORS: [TransferError; 12] = [

@@ -108,16 +108,25 @@ pub fn controller(socket: &impl AsFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
+/// Refuses what cannot be the name of a controller.
+///
+/// # Errors
+/// [`PinError::Name`].
+pub fn check_name(name: &str) -> Result<(), PinError> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    match name.is_empty() || name.len() >= NAME_MAX || !name.bytes().all(plain) {
+        true => Err(PinError::Name(name.to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// Sets the congestion controller of the socket, whatever the default, and verifies it. Accepted
 /// connections inherit the controller of their listening socket.
 ///
 /// # Errors
 /// [`PinError`] for a missing or forbidden controller, or an error of the socket.
 pub fn pin(socket: &impl AsFd, name: &str) -> Result<(), PinError> {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    if name.is_empty() || name.len() >= NAME_MAX || !name.bytes().all(plain) {
-        return Err(PinError::Name(name.to_owned()));
-    }
+    check_name(name)?;
     sockopt::set(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes()).map_err(|e| {
         match e.raw_os_error() {
             Some(libc::ENOENT) => PinError::Unknown {

@@ -10,5 +10,5 @@ mod controller;
 mod info;
 
 pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, BbrPhase, CcInfo, DctcpInfo, VegasInfo};
-pub use controller::{EBPF_CONTROLLERS, LINUX_CONTROLLERS, PinError, controller, pin};
+pub use controller::{EBPF_CONTROLLERS, LINUX_CONTROLLERS, PinError, check_name, controller, pin};
 pub use info::{CaState, State, TcpInfo};

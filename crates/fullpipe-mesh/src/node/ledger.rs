@@ -59,6 +59,16 @@ impl Ledger {
         }
     }
 
+    /// Charges what a transfer took beyond its reservation, as far as the budget goes.
+    pub fn overdraw(&self, peer: SiteId, bytes: u64, now: Moment) {
+        let mut account = lock(&self.0);
+        account.roll_over(now);
+        account.charge(peer, bytes);
+        let left = account.budget.limit().saturating_sub(account.budget.spent(now));
+        // If the write fails, the next reservation reports it.
+        let _ = account.budget.reserve(bytes.min(left), now);
+    }
+
     /// Reserves bytes for a small message of or to a peer, or for a stranger; `false` if the budget
     /// is exhausted.
     pub fn reserve_small(&self, peer: Option<SiteId>, bytes: u64, now: Moment) -> bool {
@@ -181,6 +191,12 @@ mod tests {
         assert_eq!(drain(&ledger, Some(3), at(0)), 20);
         let (spent, limit) = ledger.spent(at(0));
         assert!(spent == limit, "{spent} of {limit}");
+        // What a transfer took beyond its reservation is charged, also beyond the limit.
+        ledger.release(3, 10_000_000);
+        ledger.overdraw(3, 7_000_000, at(0));
+        assert_eq!(ledger.spent(at(0)).0, limit - 3_000_000);
+        ledger.overdraw(3, 7_000_000, at(0));
+        assert!(ledger.reserve(3, 1, at(0)).is_err() && ledger.spent(at(0)).0 == limit);
         // The next day starts without debts.
         assert_eq!((drain(&ledger, Some(1), at(13)), drain(&ledger, Some(3), at(13))), (50, 20));
     }

@@ -17,6 +17,8 @@ pub(super) struct Line {
     shared: bool,
     own: SiteId,
     began: Instant,
+    /// For how long others can join the first transfer of one direction.
+    join_within: Duration,
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -42,12 +44,14 @@ pub(super) struct LineGuard<'a>(&'a Line);
 
 impl Line {
     /// The line of site `own` in a mesh of `sites`. With `shared`, transfers of one pair hold the
-    /// line together.
-    pub fn new(shared: bool, own: SiteId, sites: usize, period: Duration) -> Line {
+    /// line together, those that begin within `limit` of the first: the shares are charged when all
+    /// have ended.
+    pub fn new(shared: bool, own: SiteId, sites: usize, period: Duration, limit: Duration) -> Line {
         let share = Bucket::new(MAX_SHARE, MAX_SHARE * period.as_secs_f64(), Duration::ZERO);
         let shares = if sites > 2 { vec![share; sites] } else { Vec::new() };
         let state = State { holder: None, shares };
-        Line { shared, own, began: Instant::now(), state: Mutex::new(state), freed: Condvar::new() }
+        let (began, freed) = (Instant::now(), Condvar::new());
+        Line { shared, own, began, join_within: limit, state: Mutex::new(state), freed }
     }
 
     /// Acquires the line, waiting until the deadline.
@@ -57,7 +61,11 @@ impl Line {
             let now = Instant::now();
             let mut wait = until.saturating_duration_since(now);
             match &mut state.holder {
-                Some(holder) if self.shared && holder.pair == pair => {
+                Some(holder)
+                    if self.shared
+                        && holder.pair == pair
+                        && now.saturating_duration_since(holder.since) <= self.join_within =>
+                {
                     holder.transfers += 1;
                     return Some(LineGuard(self));
                 }
@@ -120,7 +128,8 @@ mod tests {
     #[test]
     fn the_line_is_exclusive_or_shared_by_one_pair() {
         let now = Instant::now;
-        let line = Line::new(false, 0, 3, Duration::from_secs(60));
+        let (period, limit) = (Duration::from_secs(60), Duration::from_secs(20));
+        let line = Line::new(false, 0, 3, period, limit);
         let first = line.acquire(A, now()).unwrap();
         assert!(line.acquire(A, now()).is_none() && line.acquire(B, now()).is_none());
         assert!(line.is_busy_with(1) && !line.is_busy_with(2));
@@ -129,10 +138,13 @@ mod tests {
             drop(first);
             assert!(waits.join().unwrap());
         });
-        let shared = Line::new(true, 0, 3, Duration::from_secs(60));
+        let shared = Line::new(true, 0, 3, period, limit);
         let both = (shared.acquire(A, now()).unwrap(), shared.acquire(A, now()).unwrap());
         drop(both.0);
         assert!(shared.acquire(B, now()).is_none());
+        // Overlapping transfers do not keep the line for ever.
+        lock(&shared.state).holder.as_mut().unwrap().since -= limit + Duration::from_millis(1);
+        assert!(shared.acquire(A, now()).is_none());
         drop(both.1);
         assert!(shared.acquire(B, now()).is_some());
     }
@@ -146,7 +158,7 @@ mod tests {
             lock(&line.state).holder.as_mut().unwrap().since -= time;
             drop(guard);
         };
-        let line = Line::new(false, 0, 3, period);
+        let line = Line::new(false, 0, 3, period, period / 3);
         hold(&line, A, period / 4);
         hold(&line, A.reversed(), period);
         assert!(line.acquire(A, now()).is_none(), "both directions count");
@@ -158,7 +170,7 @@ mod tests {
             assert!(!waits.join().unwrap());
         });
         // Without other peers there is no share.
-        let line = Line::new(false, 0, 2, period);
+        let line = Line::new(false, 0, 2, period, period / 3);
         for _ in 0..10 {
             hold(&line, A, period / 10);
         }

@@ -257,7 +257,7 @@ impl Node {
         let shared = Shared {
             schedule: Schedule::new(&mesh),
             timetable: Mutex::new(Timetable::new(mesh.period, now)),
-            line: Line::new(mesh.together, site, sites, mesh.period.into()),
+            line: Line::new(mesh.together, site, sites, mesh.period.into(), mesh.limit.into()),
             ledger: Ledger::new(budget, sites, now),
             store: Mutex::new(RecordStore { store, lost: 0 }),
             tally: Mutex::new(Tally::new(&mesh, site)),

@@ -9,7 +9,7 @@ use crate::hello::{Hello, Purpose};
 use crate::key::{KeyError, Keys};
 use crate::message::{MAX_ROWS_BYTES, Message, Row, Table};
 use crate::record::{ControllerId, Pair, SiteId, TransferError};
-use crate::store::{Imported, Source, Store, StoreError};
+use crate::store::{Source, Store, StoreError};
 use fullpipe_units::Span;
 use std::net::ToSocketAddrs;
 use std::ops::RangeInclusive;
@@ -64,6 +64,13 @@ pub enum PullError {
     Budget,
 }
 
+/// Ids that are searched at once for rows of one site.
+const IDS_AT_ONCE: u64 = 50_000;
+/// Stored rows that are visited at once to import others, about.
+const ROWS_AT_ONCE: usize = 20_000;
+/// Routes of a direction in a day, at most (`routes::MIN_INTERVAL`).
+const ROUTES_PER_DAY: u64 = 86_400 / super::routes::MIN_INTERVAL.as_secs();
+
 /// Limits for the records of one site. Authentication proves a member's identity, not its honesty.
 struct Bounds<'a> {
     mesh: &'a Mesh,
@@ -73,6 +80,7 @@ struct Bounds<'a> {
     time: RangeInclusive<i64>,
     transfers: u64,
     minutes: u64,
+    routes: u64,
 }
 
 impl Bounds<'_> {
@@ -89,15 +97,41 @@ impl Bounds<'_> {
                 ..=now_ms.saturating_add(DAY_MS),
             transfers: limit(periods.saturating_mul(others * mesh.controllers.len() as u64)),
             minutes: limit(u64::from(mesh.retention_days) * 1440 * others),
+            routes: limit(u64::from(mesh.retention_days) * ROUTES_PER_DAY * others),
         }
     }
 
-    /// The limit for a table; routes change less often than once a minute.
+    /// The limit for a table.
     fn limit(&self, table: Table) -> u64 {
         match table {
             Table::Transfers => self.transfers,
-            Table::Minutes | Table::Routes => self.minutes,
+            Table::Minutes => self.minutes,
+            Table::Routes => self.routes,
         }
+    }
+
+    /// Rows that are imported at once: their times are looked up among the records of all sites, which
+    /// must not take the store from others for long. The last piece may be empty.
+    fn pieces<'r>(&self, table: Table, rows: &'r [(u64, Row)]) -> Vec<&'r [(u64, Row)]> {
+        let sites = self.mesh.sites.len().max(1);
+        let controllers = if table == Table::Transfers { self.mesh.controllers.len() } else { 1 };
+        let most = (ROWS_AT_ONCE / (sites * sites * controllers).max(1)).max(1);
+        let slot = match table {
+            Table::Transfers => (self.mesh.period.as_nanos() / 1_000_000).max(1) as i64,
+            Table::Minutes => 60_000,
+            Table::Routes => 600_000,
+        };
+        let (mut pieces, mut begin, mut changes) = (Vec::new(), 0, 0);
+        for (number, pair) in rows.windows(2).enumerate() {
+            let slot_of = |(_, row): &(u64, Row)| row.pair().0.div_euclid(slot);
+            changes += usize::from(slot_of(&pair[0]) != slot_of(&pair[1]));
+            if changes >= most {
+                pieces.push(&rows[begin..=number]);
+                (begin, changes) = (number + 1, 0);
+            }
+        }
+        pieces.push(&rows[begin..]);
+        pieces
     }
 
     /// Whether a node of this mesh file can have recorded the row.
@@ -286,24 +320,33 @@ fn pull(
             after = *last;
             let (given, mut misdated) = (rows.len() as u64, 0);
             let mut kept = Vec::with_capacity(rows.len());
-            for row in rows.into_iter().filter_map(|(_, row)| translation.row(row)) {
+            for (id, row) in rows {
+                let Some(row) = translation.row(row) else { continue };
                 if !bounds.time.contains(&row.pair().0) {
                     misdated += 1;
                 } else if bounds.is_possible(&row) {
-                    kept.push(row);
+                    kept.push((id, row));
                 }
             }
-            let mut imported = Imported::default();
-            with(&mut |store| {
-                imported = store.import(&source, table, &kept, after, Some(bounds.limit(table)))?;
-                Ok(())
-            })?;
-            pulled.records += imported.stored;
             pulled.misdated += misdated;
             pulled.unknown += given - misdated - kept.len() as u64;
             received += given;
+            let mut excess = 0;
+            let pieces = bounds.pieces(table, &kept);
+            for (number, piece) in pieces.iter().enumerate() {
+                let last = piece.last().filter(|_| number + 1 < pieces.len()).map_or(after, |(id, _)| *id);
+                let began = Instant::now();
+                with(&mut |store| {
+                    let rows = piece.iter().map(|(_, row)| row);
+                    let imported = store.import(&source, table, rows, last, Some(bounds.limit(table)))?;
+                    pulled.records += imported.stored;
+                    excess += imported.excess;
+                    Ok(())
+                })?;
+                leave_to_others(began);
+            }
             // Records that are skipped could be sent without end.
-            if imported.excess > 0 || received > bounds.limit(table) {
+            if excess > 0 || received > bounds.limit(table) {
                 let _ = channel.send(&Message::End);
                 return Err(PullError::Excess { table, days: mesh.retention_days });
             }
@@ -311,6 +354,31 @@ fn pull(
     }
     let _ = channel.send(&Message::End);
     Ok(pulled)
+}
+
+/// Waits, without the store's lock, about as long as the work since `began` had it: threads that
+/// answer probes and record transfers wait for it.
+fn leave_to_others(began: Instant) {
+    std::thread::sleep(began.elapsed().min(Duration::from_millis(100)));
+}
+
+/// Rows of this site after an id. A store may have many of other sites between them, so that it is
+/// searched in pieces.
+fn own_rows(shared: &Shared, table: Table, after: u64) -> Result<Vec<(u64, Row)>, PullError> {
+    let mut ids = after..after;
+    loop {
+        ids = ids.end..ids.end.saturating_add(IDS_AT_ONCE);
+        let began = Instant::now();
+        let (rows, is_last) = {
+            let recorder = lock(&shared.store);
+            let rows = recorder.store.rows_within(table, &shared.own().name, ids.clone(), MAX_ROWS_BYTES)?;
+            (rows, ids.end >= recorder.store.highest_id(table)?)
+        };
+        leave_to_others(began);
+        if !rows.is_empty() || is_last || shared.stop.is_stopped() {
+            return Ok(rows);
+        }
+    }
 }
 
 /// Serves this site's rows to a peer.
@@ -332,9 +400,7 @@ pub(super) fn serve_rows(shared: &Shared, peer: SiteId, channel: &mut Channel) -
         }
         match asked {
             Ok(Message::Request { table, after }) => {
-                let rows =
-                    lock(&shared.store).store.rows_after(table, &shared.own().name, after, MAX_ROWS_BYTES)?;
-                send(channel, Message::Rows(rows))?;
+                send(channel, Message::Rows(own_rows(shared, table, after)?))?;
             }
             Ok(Message::End) => return Ok(()),
             _ => return Err(PullError::Interrupted),
@@ -425,4 +491,32 @@ fn push_to(shared: &Shared, collector: SiteId) -> Result<(), PullError> {
         return Err(PullError::Interrupted);
     }
     serve_rows(shared, collector, &mut channel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Minute, Pair};
+
+    #[test]
+    fn rows_of_many_times_are_imported_in_small_pieces() {
+        let mut text = "[mesh]\nname = 'a'\nkey_file = 'k'\n".to_owned();
+        for site in 0..64 {
+            text += &format!("[[site]]\nname = 's{site}'\naddress = '192.0.2.{site}'\n");
+        }
+        let mesh = Mesh::parse("mesh.toml", &text).unwrap();
+        let bounds = Bounds::new(&mesh, 0);
+        let row = |id: u64, at_ms| {
+            let pair = Pair { from: 0, to: 1 };
+            (id, Row::Minute(Minute { at_ms, pair, sent: 1, arrived: 0, answered: 0, rtt: None }))
+        };
+        // One time: one piece. Each row of its own: four minutes of 64² rows are visited at once.
+        let same: Vec<_> = (1..=2000).map(|id| row(id, 5)).collect();
+        assert_eq!(bounds.pieces(Table::Minutes, &same).len(), 1);
+        let other: Vec<_> = (1..=2000).map(|id| row(id, id as i64 * 60_000)).collect();
+        let pieces = bounds.pieces(Table::Minutes, &other);
+        assert!(pieces.iter().all(|piece| piece.len() <= 4), "{}", pieces.len());
+        assert_eq!(pieces.concat(), other);
+        assert_eq!(bounds.pieces(Table::Minutes, &[]), [&[][..]]);
+    }
 }

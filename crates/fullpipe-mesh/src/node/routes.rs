@@ -5,7 +5,7 @@
 
 use super::Shared;
 use super::stop::lock;
-use crate::message::Row;
+use crate::message::{MAX_HOPS, Row};
 use crate::record::{Pair, Route, SiteId};
 use fullpipe_kernel::socket;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
@@ -14,13 +14,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-/// Maximum hops, and maximum silent hops in a row.
-const MAX_HOPS: i32 = 30;
+/// Maximum silent hops in a row.
 const MAX_SILENT_HOPS: usize = 6;
 /// Timeout per hop.
 const HOP_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum interval between traces of the same direction.
-const MIN_INTERVAL: Duration = Duration::from_secs(600);
+pub(super) const MIN_INTERVAL: Duration = Duration::from_secs(600);
 /// Bytes on the wire per hop, both ways.
 const HOP_BYTES: u64 = 200;
 
@@ -48,7 +47,7 @@ fn route(shared: &Shared, peer: SiteId) -> Option<Route> {
     let address = lock(&shared.addresses)[usize::from(peer)]?;
     let at_ms = shared.now().wall_ms;
     let mut hops = Vec::new();
-    for ttl in 1..=MAX_HOPS {
+    for ttl in 1..=i32::try_from(MAX_HOPS).unwrap_or(i32::MAX) {
         if shared.stop.is_stopped() || !shared.ledger.reserve_small(Some(peer), HOP_BYTES, shared.now()) {
             return None;
         }

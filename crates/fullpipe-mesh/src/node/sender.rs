@@ -520,6 +520,10 @@ impl<'a> Reservation<'a> {
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         self.shared.ledger.release(self.peer, self.reserved.saturating_sub(self.used));
+        // A peer can send more than was reserved, such as in segments of a byte.
+        if self.used != u64::MAX && self.used > self.reserved {
+            self.shared.ledger.overdraw(self.peer, self.used - self.reserved, self.shared.now());
+        }
     }
 }
 

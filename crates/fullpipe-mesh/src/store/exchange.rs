@@ -8,6 +8,7 @@ use crate::wire::Writer;
 use rusqlite::{OptionalExtension, params};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 
 /// Another site's store and the names its records refer to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -168,7 +169,9 @@ impl Store {
             Table::Transfers => {
                 i64::try_from(self.period()?.as_nanos() / 1_000_000).unwrap_or(i64::MAX).max(1)
             }
-            Table::Minutes | Table::Routes => 60_000,
+            Table::Minutes => 60_000,
+            // A node traces a direction once in ten minutes, at most.
+            Table::Routes => 600_000,
         })
     }
 
@@ -252,11 +255,37 @@ impl Store {
         after: u64,
         bytes: usize,
     ) -> Result<Vec<(u64, Row)>, StoreError> {
+        // Ids are those of SQLite, which are signed.
+        self.rows_within(table, site, after..i64::MAX as u64, bytes)
+    }
+
+    /// The highest id in a table; 0 if it is empty.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn highest_id(&self, table: Table) -> Result<u64, StoreError> {
+        self.last_id(table).map(|id| id.max(0) as u64).map_err(|e| self.failed(e))
+    }
+
+    /// As [`rows_after`](Store::rows_after), among the ids after the first and up to the last of
+    /// `ids`.
+    ///
+    /// # Errors
+    /// If the database fails.
+    pub fn rows_within(
+        &self,
+        table: Table,
+        site: &str,
+        ids: Range<u64>,
+        bytes: usize,
+    ) -> Result<Vec<(u64, Row)>, StoreError> {
+        let number = |id: u64| i64::try_from(id).unwrap_or(i64::MAX);
         let read = || -> rusqlite::Result<Vec<(u64, Row)>> {
             let (sites, controllers) = (names(&self.db, "site")?.1, names(&self.db, "controller")?.1);
-            let condition = "id > ?1 AND sender = (SELECT id FROM site WHERE name = ?2) ORDER BY id";
+            let condition =
+                "id > ?1 AND id <= ?3 AND sender = (SELECT id FROM site WHERE name = ?2) ORDER BY id";
             let mut statement = self.db.prepare_cached(&select(table, condition))?;
-            let mut found = statement.query(params![after as i64, site])?;
+            let mut found = statement.query(params![number(ids.start), site, number(ids.end)])?;
             let (mut rows, mut size) = (Vec::new(), 0);
             while let Some(row) = found.next()? {
                 let id = row.get::<_, i64>(0)? as u64;
@@ -308,6 +337,14 @@ mod tests {
         assert!(history.transfers.iter().all(|t| history.name(t.pair) == "sea → lab"));
         assert_eq!(history.controllers[usize::from(history.transfers[0].controller)], "bbr");
         assert!(from.rows_after(Table::Transfers, "lab", 0, 9999).unwrap().is_empty(), "lab sent nothing");
+        // In ranges of ids, of which the first of each is excluded.
+        for table in Table::ALL {
+            let all = from.rows_after(table, "sea", 0, 99_999).unwrap();
+            let last = from.highest_id(table).unwrap();
+            assert!(all.last().is_none_or(|(id, _)| *id <= last));
+            let pieces = (0..last).map(|id| from.rows_within(table, "sea", id..id + 1, 99_999).unwrap());
+            assert_eq!(pieces.flatten().collect::<Vec<_>>(), all);
+        }
     }
 
     #[test]

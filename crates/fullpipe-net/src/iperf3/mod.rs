@@ -74,7 +74,7 @@ impl Object {
             None | Some(serde_json::Value::Null) => return Ok(None),
             Some(serde_json::Value::Bool(b)) => f64::from(u8::from(*b)),
             Some(serde_json::Value::Number(n)) => n.as_f64().unwrap_or(f64::NAN),
-            Some(other) => return Err(Malformed(format!("`{name}`: expected a number, got {other}"))),
+            Some(_) => return Err(Malformed(format!("`{name}`: expected a number"))),
         };
         if value >= min && value <= max {
             Ok(Some(value))

@@ -6,6 +6,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Maximum bytes of a text in an event.
+const MAX_TEXT: usize = 300;
+
 /// An event for the log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
@@ -26,8 +29,16 @@ impl Event {
         Event { unix_ms, kind, peer, fields: Vec::new() }
     }
 
+    /// Texts are cut: some come from peers, and a log is limited by lines.
     pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
-        self.fields.push((name, value.into()));
+        let mut value = value.into();
+        if let Value::String(text) = &mut value
+            && text.len() > MAX_TEXT
+        {
+            text.truncate(text.floor_char_boundary(MAX_TEXT));
+            text.push('…');
+        }
+        self.fields.push((name, value));
         self
     }
 
@@ -72,5 +83,12 @@ mod tests {
         assert_eq!(event.to_string(), "refused reason=\"x\\nlistening\\u009b2J\"");
         assert!(event.to_json_line().contains("\"reason\":\"x\\nlistening\\u009b2J\""));
         assert_eq!(event.to_json()["event"], "refused");
+    }
+
+    #[test]
+    fn lines_are_short_whatever_a_peer_sends() {
+        let event = Event::new("refused", None).with("path", "\u{80}".repeat(16_384));
+        assert!(event.to_json_line().len() < 2500, "{}", event.to_json_line().len());
+        assert!(event.to_string().ends_with("…\""));
     }
 }

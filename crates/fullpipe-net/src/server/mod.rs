@@ -27,12 +27,13 @@ use crate::iperf3::{COOKIE_LEN, Cookie};
 use crate::transfer::{Grant, PACKET};
 use accounts::Accounts;
 use admission::Admission;
-use fullpipe_kernel::socket;
+use fullpipe_kernel::tcp_info::{self, LINUX_CONTROLLERS, PinError};
+use fullpipe_kernel::{facts, socket};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::socket::{setsockopt, sockopt};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -121,6 +122,8 @@ struct Shared {
     udp_waiting: Mutex<Vec<udp::Waiting>>,
     /// The latest sender sockets, by transfer.
     transfers: Mutex<http::Transfers>,
+    /// Controllers that the kernel was asked to load.
+    tried: Mutex<HashSet<String>>,
 }
 
 impl Shared {
@@ -133,6 +136,20 @@ impl Shared {
         if let Some(event) = passed {
             (self.log)(&event);
         }
+    }
+
+    /// Sets the controller that a client asks for. For each unregistered one of Linux the kernel may
+    /// load its module once: it starts a program as root for that, also for names that nothing has.
+    fn pin(&self, socket: &impl AsFd, name: &str) -> Result<(), PinError> {
+        let available = facts::available_controllers().unwrap_or_default();
+        let is_known = LINUX_CONTROLLERS.contains(&name);
+        // Where /proc is missing, names of Linux are tried each time.
+        let is_registered = available.iter().any(|c| c == name) || available.is_empty() && is_known;
+        if is_registered || is_known && lock(&self.tried).insert(name.to_owned()) {
+            return tcp_info::pin(socket, name);
+        }
+        tcp_info::check_name(name)?;
+        Err(PinError::Unknown { name: name.to_owned(), available })
     }
 
     /// The account of an address, if the rate is limited.
@@ -244,8 +261,7 @@ impl Server {
                 .or_else(|_| listen(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), config.port)))?,
         };
         if let Some(name) = &config.controller {
-            fullpipe_kernel::tcp_info::pin(&listener, name)
-                .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+            tcp_info::pin(&listener, name).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         }
         let datagrams = udp::bind(address)?;
         let limits = &config.limits;
@@ -266,6 +282,7 @@ impl Server {
             waiting: Mutex::default(),
             udp_waiting: Mutex::default(),
             transfers: Mutex::default(),
+            tried: Mutex::default(),
         };
         Ok(Server { listener, datagrams, shared: Arc::new(shared), remarks: Vec::new() })
     }

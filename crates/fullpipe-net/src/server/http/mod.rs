@@ -20,7 +20,7 @@ use super::admission::Permit;
 use super::{Arrival, Event, Shared, lock};
 use crate::http::{MessageError, RequestHead};
 use connection::Connection;
-use fullpipe_kernel::{local_name, tcp_info};
+use fullpipe_kernel::local_name;
 use fullpipe_units::Rate;
 use std::io;
 use std::net::SocketAddr;
@@ -221,7 +221,7 @@ fn admit(connection: &Connection<'_>, request: &RequestHead) -> Result<Permit, R
         refusal("503 Service Unavailable", format!("{}; try again later", full.clients_reason()))
     })?;
     if let Some(name) = request.parameter("cc") {
-        tcp_info::pin(connection.socket, name).map_err(|e| bad(format!("cc: {e}")))?;
+        connection.shared.pin(connection.socket, name).map_err(|e| bad(format!("cc: {e}")))?;
     }
     Ok(permit)
 }

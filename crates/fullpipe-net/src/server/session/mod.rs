@@ -8,7 +8,7 @@ use crate::control::{Control, ControlError, readable};
 use crate::diagnose::setting;
 use crate::iperf3::{Cookie, MAX_PARAMS, Params, Protocol, ServerError, State, extension, stream_id};
 use crate::transfer::{Endpoint, Transport};
-use fullpipe_kernel::{socket, tcp_info};
+use fullpipe_kernel::socket;
 use serde_json::json;
 use std::collections::hash_map::Entry;
 use std::io::{self, Write};
@@ -145,6 +145,13 @@ impl Session<'_> {
         let params = Params::parse(&text).map_err(|e| refuse(ServerError::PARAMS, e.to_string()))?;
         self.check(&params)?;
         self.handshake(&params)?;
+        // After the secret: the kernel may load a module.
+        if let Some(name) = params.congestion.as_deref().filter(|_| params.server_sends()) {
+            socket::tcp((Ipv4Addr::UNSPECIFIED, 0).into())
+                .map_err(|e| e.to_string())
+                .and_then(|s| self.shared.pin(&s, name).map_err(|e| e.to_string()))
+                .map_err(|why| refuse(ServerError::CONGESTION, why))?;
+        }
 
         let (sender, arrivals) = mpsc::channel();
         let test = Waiting {
@@ -223,12 +230,6 @@ impl Session<'_> {
             && asked > max
         {
             return Err(refuse(ServerError::PARAMS, format!("{asked} bytes requested, {max} allowed")));
-        }
-        if let Some(name) = params.congestion.as_deref().filter(|_| params.server_sends()) {
-            socket::tcp((Ipv4Addr::UNSPECIFIED, 0).into())
-                .map_err(|e| e.to_string())
-                .and_then(|s| tcp_info::pin(&s, name).map_err(|e| e.to_string()))
-                .map_err(|why| refuse(ServerError::CONGESTION, why))?;
         }
         Ok(())
     }
@@ -315,7 +316,7 @@ impl Session<'_> {
         // Cookies are read in any order; clients number streams in the order of connecting.
         arrived.sort_by_key(|arrival| arrival.number);
         for arrival in &arrived {
-            stream::prepare(&arrival.socket, params)
+            stream::prepare(self.shared, &arrival.socket, params)
                 .map_err(|e| refuse(ServerError::STREAM_ACCEPT, e.to_string()))?;
         }
         Ok(self.streams(params, arrived.into_iter().map(|a| (Transport::Tcp(a.socket), a.permit)).collect()))

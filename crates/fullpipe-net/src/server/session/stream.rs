@@ -3,7 +3,7 @@
 use crate::iperf3::Params;
 use crate::server::admission::Permit;
 use crate::transfer::{Allowance, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
-use fullpipe_kernel::{socket, tcp_info};
+use fullpipe_kernel::socket;
 use fullpipe_units::Rate;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
@@ -52,7 +52,7 @@ pub(super) fn closed(socket: &TcpStream) -> bool {
 }
 
 /// Sets the requested socket options.
-pub(super) fn prepare(stream: &TcpStream, params: &Params) -> io::Result<()> {
+pub(super) fn prepare(shared: &crate::server::Shared, stream: &TcpStream, params: &Params) -> io::Result<()> {
     if params.window > 0 {
         socket::set_buffers(stream, params.window as usize)?;
     }
@@ -69,12 +69,9 @@ pub(super) fn prepare(stream: &TcpStream, params: &Params) -> io::Result<()> {
     if params.tos > 0 {
         socket::set_traffic_class(stream, params.tos);
     }
-    if let Some(name) = &params.congestion {
-        let pinned = tcp_info::pin(stream, name);
-        // Only senders need the controller.
-        if params.server_sends() {
-            pinned.map_err(io::Error::other)?;
-        }
+    // Only senders need the controller.
+    if let Some(name) = params.congestion.as_deref().filter(|_| params.server_sends()) {
+        shared.pin(stream, name).map_err(io::Error::other)?;
     }
     Ok(())
 }
