@@ -160,7 +160,7 @@ pub fn predict(
 ) -> Prediction {
     let key = normalise(key);
     let mut prediction = Prediction::default();
-    // A controller that a unit loads is no module; later lines can set it, too.
+    // A controller that a unit loads is not a module; later lines can set it, too.
     let mut loaded: HashSet<String> = HashSet::new();
     for &program in programs {
         for assignment in assignments(view, program, Some(&key), accepts) {

@@ -4,7 +4,7 @@ use super::sweep::Sweep;
 use super::{Fault, Scenario, ScenarioError};
 use crate::document::{Document, FileError, nearest};
 use crate::recording::Variation;
-use fullpipe_path::TraceError;
+use fullpipe_path::{LinkSpec, TraceError, TraceSpec};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use toml::de::DeTable;
@@ -114,6 +114,7 @@ pub fn parse(
             .at(sweep.span(), format!("expands to {} runs, more than {MAX_CASES}", sweep.combinations())));
     }
     let mut cases = Vec::new();
+    let mut memory: u64 = 0;
     let (mut checks, mut in_use) = (0, BTreeSet::new());
     for i in 0..sweep.combinations() {
         let mut table = document.clone();
@@ -148,6 +149,14 @@ pub fn parse(
             let fault = Fault::new("repeats", format!("makes more than {MAX_CASES} runs"));
             return Err(reader.fault(&fault, table.get_ref(), &run_suffix(&varied)));
         }
+        memory = memory.saturating_add(bytes_of(&scenario).saturating_mul(repeats.into()));
+        if memory > MAX_BYTES {
+            let reason = format!("makes runs that together hold more than {} GiB", MAX_BYTES >> 30);
+            let key = if repeats > 1 { "repeats" } else { "path" };
+            let fault = Fault::new(key, reason)
+                .help("make fewer runs, or use `count` for flows that are alike, and a shorter trace");
+            return Err(reader.fault(&fault, table.get_ref(), &run_suffix(&varied)));
+        }
         for i in 0..repeats {
             let mut one = scenario.clone();
             one.seed = scenario.seed.wrapping_add(u64::from(i));
@@ -165,6 +174,22 @@ pub fn parse(
         return Err(reader.fault(&fault, document.get_ref(), ""));
     }
     Ok(cases)
+}
+
+/// Maximum bytes that the runs of a file hold before the first one begins.
+const MAX_BYTES: u64 = 4 << 30;
+
+/// The bytes that a run's scenario holds, roughly: each run has its own copy, except of policies.
+fn bytes_of(scenario: &Scenario) -> u64 {
+    let links = scenario.path.forward.iter().chain(&scenario.path.reverse);
+    let link = |link: &LinkSpec| {
+        let times = match &link.trace {
+            Some(TraceSpec::Inline(trace)) => trace.ms.len(),
+            _ => 0,
+        };
+        (size_of::<LinkSpec>() + times * size_of::<u64>() + size_of_val(&*link.schedule)) as u64
+    };
+    size_of_val(&*scenario.flows) as u64 + links.map(link).sum::<u64>()
 }
 
 /// Replaces the names of trace files by their contents, and adds the contents of policy files.
@@ -246,6 +271,23 @@ count = 2
 
     fn read(text: &str) -> Result<Vec<Case>, ScenarioError> {
         parse("a.toml", text, &vocabulary(), &|file| Err(format!("no file `{file}`")))
+    }
+
+    #[test]
+    fn runs_that_would_fill_the_memory_are_refused() {
+        let path = "duration = '1s'\n[path]\nrate = '1mbit'\nrtt = '20ms'\n";
+        let flows = "[[flow]]\ncc = 'bbr'\n".repeat(1000);
+        let refused = error(&format!("repeats = 100000\n{path}{flows}"));
+        assert!(refused.to_string().contains("together hold more than 4 GiB"), "{refused}");
+        let long = "1\n".repeat(10_000_000);
+        let text = "duration = '1s'\nrepeats = REPEATS\n[path]\n[[path.forward]]\ntrace = 'long'\n\
+                    [[path.reverse]]\ndelay = '1ms'\n[[flow]]\ncc = 'bbr'\n";
+        let read = |repeats| {
+            let text = text.replace("REPEATS", repeats);
+            parse("a.toml", &text, &vocabulary(), &|_| Ok(long.clone())).map(|cases| cases.len())
+        };
+        assert!(read("100").unwrap_err().to_string().contains("together hold more than 4 GiB"));
+        assert_eq!(read("2"), Ok(2));
     }
 
     fn error(text: &str) -> ScenarioError {
