@@ -9,7 +9,7 @@ use crate::hello::{Hello, Purpose};
 use crate::key::{KeyError, Keys};
 use crate::message::{MAX_ROWS_BYTES, Message, Row, Table};
 use crate::record::{ControllerId, Pair, SiteId, TransferError};
-use crate::store::{Source, Store, StoreError};
+use crate::store::{Source, Store, StoreError, slot_ms};
 use fullpipe_units::Span;
 use std::net::ToSocketAddrs;
 use std::ops::RangeInclusive;
@@ -116,11 +116,7 @@ impl Bounds<'_> {
         let sites = self.mesh.sites.len().max(1);
         let controllers = if table == Table::Transfers { self.mesh.controllers.len() } else { 1 };
         let most = (ROWS_AT_ONCE / (sites * sites * controllers).max(1)).max(1);
-        let slot = match table {
-            Table::Transfers => (self.mesh.period.as_nanos() / 1_000_000).max(1) as i64,
-            Table::Minutes => 60_000,
-            Table::Routes => 600_000,
-        };
+        let slot = slot_ms(table, self.mesh.period);
         let (mut pieces, mut begin, mut changes) = (Vec::new(), 0, 0);
         for (number, pair) in rows.windows(2).enumerate() {
             let slot_of = |(_, row): &(u64, Row)| row.pair().0.div_euclid(slot);

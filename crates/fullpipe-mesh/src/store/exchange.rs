@@ -5,6 +5,7 @@ use super::schema::MAX_NAMES;
 use super::{Store, StoreError, names};
 use crate::message::{Row, Table};
 use crate::wire::Writer;
+use fullpipe_units::Span;
 use rusqlite::{OptionalExtension, params};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -165,14 +166,7 @@ impl Store {
 
     /// The length of a time slot of a table, in which a direction has one record.
     fn slot_ms(&self, table: Table) -> rusqlite::Result<i64> {
-        Ok(match table {
-            Table::Transfers => {
-                i64::try_from(self.period()?.as_nanos() / 1_000_000).unwrap_or(i64::MAX).max(1)
-            }
-            Table::Minutes => 60_000,
-            // A node traces a direction once in ten minutes, at most.
-            Table::Routes => 600_000,
-        })
+        Ok(slot_ms(table, self.period()?))
     }
 
     /// The records of a sender in a time slot, by receiver and controller.
@@ -301,6 +295,16 @@ impl Store {
             Ok(rows)
         };
         read().map_err(|e| self.failed(e))
+    }
+}
+
+/// As [`Store::slot_ms`], for a mesh of this period.
+pub(crate) fn slot_ms(table: Table, period: Span) -> i64 {
+    match table {
+        Table::Transfers => i64::try_from(period.as_nanos() / 1_000_000).unwrap_or(i64::MAX).max(1),
+        Table::Minutes => 60_000,
+        // A node traces a direction once in ten minutes, at most.
+        Table::Routes => 600_000,
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) use chunks::HalfHour;
 pub use compact::CompactHistory;
 pub(crate) use directory::BUDGET;
 pub use directory::Directory;
+pub(crate) use exchange::slot_ms;
 pub use exchange::{Imported, Source};
 
 use crate::message::{Row, Table};
