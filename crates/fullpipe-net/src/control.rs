@@ -4,14 +4,16 @@ use crate::foreign;
 use crate::iperf3::{MAX_RESULTS, Malformed, ServerError, State};
 use crate::server::{Account, receive};
 use crate::transfer::PACKET;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::io::{self, Write};
+use nix::sys::socket::{MsgFlags, send};
+use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Timeout for writes.
+/// Timeout for a whole write, without the delay by the client's account.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a control connection failed.
@@ -49,7 +51,6 @@ impl Control {
     /// If socket options cannot be set.
     pub fn new(socket: TcpStream) -> io::Result<Control> {
         socket.set_nodelay(true)?;
-        socket.set_write_timeout(Some(WRITE_TIMEOUT))?;
         Ok(Control { socket, account: None })
     }
 
@@ -173,24 +174,49 @@ impl Control {
     /// If the write times out or the connection fails.
     pub fn write(&self, bytes: &[u8], doing: &'static str) -> Result<(), ControlError> {
         let Some(account) = self.account() else { return self.write_now(bytes, doing) };
+        let mut left = WRITE_TIMEOUT;
         for piece in bytes.chunks(account.sent.quantum(bytes.len(), PACKET)) {
             if !account.send_message(piece.len(), &self.socket) {
                 return Err(ControlError::Closed(doing));
             }
-            self.write_now(piece, doing)?;
+            let began = Instant::now();
+            self.write_within(piece, doing, left)?;
+            left = left.saturating_sub(began.elapsed());
         }
         Ok(())
     }
 
     /// As [`write`](Self::write), without charging the account.
     pub(crate) fn write_now(&self, bytes: &[u8], doing: &'static str) -> Result<(), ControlError> {
-        (&self.socket).write_all(bytes).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                ControlError::TimedOut(doing, WRITE_TIMEOUT)
+        self.write_within(bytes, doing, WRITE_TIMEOUT)
+    }
+
+    /// Writes everything within `timeout`: a socket's own timeout begins again with every byte that
+    /// the peer reads.
+    fn write_within(
+        &self,
+        mut bytes: &[u8],
+        doing: &'static str,
+        timeout: Duration,
+    ) -> Result<(), ControlError> {
+        let deadline = Instant::now() + timeout;
+        while !bytes.is_empty() {
+            match send(self.socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+                Ok(n) => bytes = &bytes[n..],
+                Err(Errno::EAGAIN) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(ControlError::TimedOut(doing, WRITE_TIMEOUT));
+                    }
+                    wait_for(&self.socket, PollFlags::POLLOUT, left)
+                        .map_err(|e| ControlError::Io(doing, e))?;
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(ControlError::Closed(doing)),
+                Err(e) => return Err(ControlError::Io(doing, e.into())),
             }
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => ControlError::Closed(doing),
-            _ => ControlError::Io(doing, e),
-        })
+        }
+        Ok(())
     }
 
     /// Writes one state.
@@ -249,8 +275,12 @@ fn with_length(value: &serde_json::Value) -> Vec<u8> {
 /// # Errors
 /// If polling fails.
 pub(crate) fn readable(socket: &impl AsFd, timeout: Duration) -> io::Result<bool> {
+    wait_for(socket, PollFlags::POLLIN, timeout)
+}
+
+fn wait_for(socket: &impl AsFd, what: PollFlags, timeout: Duration) -> io::Result<bool> {
     let timeout = PollTimeout::try_from(timeout + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
-    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    let mut fds = [PollFd::new(socket.as_fd(), what)];
     match poll(&mut fds, timeout) {
         Ok(n) => Ok(n > 0),
         Err(nix::Error::EINTR) => Ok(false),
@@ -261,7 +291,10 @@ pub(crate) fn readable(socket: &impl AsFd, timeout: Duration) -> io::Result<bool
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::socket::{setsockopt, sockopt};
+    use std::io::{Read, Write};
     use std::net::TcpListener;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     fn pair() -> (Control, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -297,6 +330,32 @@ mod tests {
         assert!(matches!(result, Err(ControlError::TimedOut(..))), "{result:?}");
         drop(control);
         dripping.join().unwrap();
+    }
+
+    #[test]
+    fn reading_byte_by_byte_does_not_extend_the_deadline_of_a_write() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // Small buffers: every byte that is read lets the writer go on soon.
+        setsockopt(&listener, sockopt::RcvBuf, &2048).unwrap();
+        let control = Control::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap()).unwrap();
+        setsockopt(control.socket(), sockopt::SndBuf, &4096).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&done);
+        let reading = std::thread::spawn(move || {
+            let mut total = 0;
+            while !over.load(Relaxed) {
+                total += peer.read(&mut [0; 1024]).unwrap_or(0);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            total
+        });
+        let result = control.write_within(&vec![0; 64 << 20], "writing", SOON);
+        done.store(true, Relaxed);
+        assert!(matches!(result, Err(ControlError::TimedOut(..))), "{result:?}");
+        // The reader did go on meanwhile.
+        assert!(reading.join().unwrap() > 0);
     }
 
     #[test]

@@ -320,6 +320,45 @@ fn a_udp_client_that_exceeds_its_rate_is_stopped() {
     assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("sends more than"));
 }
 
+#[test]
+fn an_interrupted_client_opens_no_further_streams() {
+    let _alone = alone();
+    // A server that accepts a test and its first connections, and answers no probe.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let params = Params { parallel: 128, ..Params::default() };
+    let config = Config { params, ..Config::new("127.0.0.1", listener.local_addr().unwrap().port()) };
+    let interrupt = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        let client = s.spawn(|| client::run(&config, &interrupt, &mut |_| {}));
+        let (mut control, _) = listener.accept().unwrap();
+        control.read_exact(&mut [0; 37]).unwrap();
+        control.write_all(&[State::ParamExchange.byte()]).unwrap();
+        let mut length = [0; 4];
+        control.read_exact(&mut length).unwrap();
+        control.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize]).unwrap();
+        let hello = br#"{"version":"1","challenge":null}"#;
+        control.write_all(&[State::Extension.byte()]).unwrap();
+        control.write_all(&(hello.len() as u32).to_be_bytes()).unwrap();
+        control.write_all(hello).unwrap();
+        control.write_all(&[State::CreateStreams.byte()]).unwrap();
+        // The connection of the probes; the echo never comes.
+        let (mut probes, _) = listener.accept().unwrap();
+        probes.read_exact(&mut [0; 38]).unwrap();
+        interrupt.store(true, Relaxed);
+        let began = Instant::now();
+        let result = client.join().unwrap();
+        assert!(matches!(result, Err(ClientError::Interrupted)), "{result:?}");
+        // The timeout of an echo is five seconds.
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        let mut state = [0];
+        control.read_exact(&mut state).unwrap();
+        assert_eq!(state, [State::ClientTerminate.byte()]);
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_err(), "a stream was connected");
+    });
+    println!("an interrupted client: no further streams, and the server is told");
+}
+
 /// Responses of a malicious web server; `true` repeats the last piece endlessly.
 fn answers() -> Vec<(&'static str, Vec<Vec<u8>>, bool)> {
     let head = |text: &str| format!("HTTP/1.1 {text}\r\n\r\n").into_bytes();

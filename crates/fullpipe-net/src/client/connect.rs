@@ -1,6 +1,8 @@
 //! The connections of a test.
 
+use super::test::POLL_INTERVAL;
 use super::{ClientError, Config, Family};
+use crate::control::readable;
 use crate::iperf3::Params;
 use fullpipe_kernel::socket;
 use fullpipe_kernel::tcp_info::{self, TcpInfo};
@@ -8,6 +10,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// A datagram size that fits the path unfragmented, chosen as iperf3 does: the control connection's
@@ -18,7 +21,7 @@ pub(super) fn datagram_size(control: &TcpStream) -> u32 {
     mss.clamp(MIN_UDP_BLOCK as u32, MAX_UDP_BLOCK as u32)
 }
 
-pub(super) fn control(config: &Config) -> Result<TcpStream, ClientError> {
+pub(super) fn control(config: &Config, interrupt: &AtomicBool) -> Result<TcpStream, ClientError> {
     let unresolved = |source| ClientError::Resolve {
         host: config.host.clone(),
         family: match config.family {
@@ -37,7 +40,7 @@ pub(super) fn control(config: &Config) -> Result<TcpStream, ClientError> {
     });
     let mut failed = unresolved(io::Error::new(io::ErrorKind::NotFound, "no address of this family"));
     for address in addresses {
-        match tcp(config, address, None) {
+        match tcp(config, address, None, interrupt) {
             Ok(socket) => return Ok(socket),
             Err(ClientError::Stream(source)) => failed = ClientError::Connect { address, source },
             Err(e) => return Err(e),
@@ -46,12 +49,24 @@ pub(super) fn control(config: &Config) -> Result<TcpStream, ClientError> {
     Err(failed)
 }
 
+/// Time to wait until the next check for an interrupt; `None` after `deadline`.
+fn next_wait(deadline: Instant, interrupt: &AtomicBool) -> Result<Option<Duration>, ClientError> {
+    if interrupt.load(Relaxed) {
+        return Err(ClientError::Interrupted);
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    Ok((!left.is_zero()).then(|| left.min(POLL_INTERVAL)))
+}
+
 /// Opens a TCP connection; a stream gets the socket options of its test.
 pub(super) fn tcp(
     config: &Config,
     address: SocketAddr,
     stream: Option<&Params>,
+    interrupt: &AtomicBool,
 ) -> Result<TcpStream, ClientError> {
+    let deadline = Instant::now() + config.connect_timeout;
+    next_wait(deadline, interrupt)?;
     let socket = socket::tcp(address).map_err(ClientError::Stream)?;
     if let Some(name) = stream.and_then(|p| p.congestion.as_ref()) {
         tcp_info::pin(&socket, name)?;
@@ -74,10 +89,15 @@ pub(super) fn tcp(
         if let Some(ip) = config.bind {
             socket::bind(&socket, SocketAddr::new(ip, 0))?;
         }
-        socket::connect_timeout(&socket, address, config.connect_timeout)
+        socket::start_connect(&socket, address)
     };
     prepare().map_err(ClientError::Stream)?;
-    Ok(socket)
+    while let Some(wait) = next_wait(deadline, interrupt)? {
+        if socket::is_connected(&socket, wait).map_err(ClientError::Stream)? {
+            return Ok(socket);
+        }
+    }
+    Err(ClientError::Stream(io::ErrorKind::TimedOut.into()))
 }
 
 fn set_tos(socket: &impl AsFd, tos: u8) {
@@ -87,9 +107,14 @@ fn set_tos(socket: &impl AsFd, tos: u8) {
 }
 
 /// Opens a UDP socket on which the server has replied.
-pub(super) fn udp(config: &Config, server: SocketAddr, params: &Params) -> Result<UdpSocket, ClientError> {
+pub(super) fn udp(
+    config: &Config,
+    server: SocketAddr,
+    params: &Params,
+    interrupt: &AtomicBool,
+) -> Result<UdpSocket, ClientError> {
     use crate::iperf3::{HELLO, HELLO_REPLY, HELLO_REPLY_OLD};
-    let exchange = || -> io::Result<UdpSocket> {
+    let prepare = || -> io::Result<UdpSocket> {
         let socket = socket::udp(server)?;
         let buffer = if params.window > 0 { params.window as usize } else { 4 * 1024 * 1024 };
         let _ = socket::set_buffers(&socket, buffer);
@@ -98,26 +123,29 @@ pub(super) fn udp(config: &Config, server: SocketAddr, params: &Params) -> Resul
             socket::bind(&socket, SocketAddr::new(ip, 0))?;
         }
         socket.connect(server)?;
-        // Hellos may be lost; a server that has replied ignores a second one.
-        let mut datagram = vec![0; 65_536];
-        socket.set_read_timeout(Some(Duration::from_secs(2)))?;
-        for _ in 0..5 {
-            socket.send(&HELLO)?;
-            let deadline = Instant::now() + Duration::from_secs(2);
-            while Instant::now() < deadline {
-                match socket.recv(&mut datagram) {
-                    Ok(n) if datagram[..n] == HELLO_REPLY || datagram[..n] == HELLO_REPLY_OLD => {
-                        return Ok(socket);
-                    }
-                    // Data of a reverse test can overtake the reply.
-                    Ok(_) => {}
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => break,
-                    Err(e) => return Err(e),
+        Ok(socket)
+    };
+    let socket = prepare().map_err(ClientError::Stream)?;
+    // Hellos may be lost; a server that has replied ignores a second one.
+    let mut datagram = vec![0; 65_536];
+    for _ in 0..5 {
+        socket.send(&HELLO).map_err(ClientError::Stream)?;
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while let Some(wait) = next_wait(deadline, interrupt)? {
+            if !readable(&socket, wait).map_err(ClientError::Stream)? {
+                continue;
+            }
+            match socket.recv(&mut datagram) {
+                Ok(n) if datagram[..n] == HELLO_REPLY || datagram[..n] == HELLO_REPLY_OLD => {
+                    return Ok(socket);
                 }
+                // Data of a reverse test can overtake the reply.
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => break,
+                Err(e) => return Err(ClientError::Stream(e)),
             }
         }
-        Err(io::Error::new(io::ErrorKind::TimedOut, "no reply over UDP; a firewall may drop it"))
-    };
-    exchange().map_err(ClientError::Stream)
+    }
+    let error = io::Error::new(io::ErrorKind::TimedOut, "no reply over UDP; a firewall may drop it");
+    Err(ClientError::Stream(error))
 }

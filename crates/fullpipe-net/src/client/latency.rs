@@ -5,6 +5,8 @@
 //! an unknown constant. With a stock server only the sockets' estimates are available.
 
 use super::Sample;
+use super::test::POLL_INTERVAL;
+use crate::control::readable;
 use crate::iperf3::{Cookie, extension};
 use fullpipe_experiment::statistics::quantile;
 use std::io::{self, Read, Write};
@@ -17,6 +19,8 @@ const IDLE_PROBE_INTERVAL: Duration = Duration::from_millis(20);
 const LOADED_PROBE_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum time for idle probes, also on long paths.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(2);
+/// Timeout for a whole echo.
+const ECHO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// RTTs in seconds.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
@@ -75,10 +79,14 @@ pub(super) struct Probes {
 }
 
 impl Probes {
-    /// Sends `idle` probes over the idle path, then continues in a thread.
-    pub fn start(socket: TcpStream, cookie: &Cookie, idle: usize) -> io::Result<Probes> {
+    /// Sends `idle` probes over the idle path unless interrupted, then continues in a thread.
+    pub fn start(
+        socket: TcpStream,
+        cookie: &Cookie,
+        idle: usize,
+        interrupt: &AtomicBool,
+    ) -> io::Result<Probes> {
         socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(Duration::from_secs(5)))?;
         let mut opening = *cookie.as_bytes();
         if let Some(last) = opening.last_mut() {
             *last = extension::ECHO_MARK;
@@ -87,7 +95,7 @@ impl Probes {
         let origin = Instant::now();
         let mut probes = Vec::with_capacity(1024);
         while probes.len() < idle && origin.elapsed() < MAX_IDLE_TIME {
-            probes.push(probe(&socket, origin, false)?);
+            probes.push(probe(&socket, origin, false, interrupt)?);
             std::thread::sleep(IDLE_PROBE_INTERVAL);
         }
         let probes = Arc::new(Mutex::new(probes));
@@ -98,7 +106,7 @@ impl Probes {
             let (probes, loaded, stop) = shared;
             while !stop.load(Relaxed) {
                 if loaded.load(Relaxed) {
-                    let Ok(one) = probe(&socket, origin, true) else { return };
+                    let Ok(one) = probe(&socket, origin, true, &stop) else { return };
                     if loaded.load(Relaxed) {
                         probes.lock().unwrap_or_else(PoisonError::into_inner).push(one);
                     }
@@ -149,13 +157,29 @@ impl Drop for Probes {
     }
 }
 
-/// Sends one probe and waits for its echo.
-fn probe(socket: &TcpStream, origin: Instant, loaded: bool) -> io::Result<Probe> {
+/// Sends one probe and waits for its echo until `stop` is set.
+fn probe(mut socket: &TcpStream, origin: Instant, loaded: bool, stop: &AtomicBool) -> io::Result<Probe> {
     let sent = origin.elapsed().as_nanos() as u64;
     let mut bytes = [0; extension::PROBE_LEN];
     bytes[..8].copy_from_slice(&sent.to_be_bytes());
-    (&mut &*socket).write_all(&bytes)?;
-    (&mut &*socket).read_exact(&mut bytes)?;
+    socket.write_all(&bytes)?;
+    let deadline = Instant::now() + ECHO_TIMEOUT;
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if stop.load(Relaxed) {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        if readable(socket, left.min(POLL_INTERVAL))? {
+            match socket.read(&mut bytes[filled..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => filled += n,
+            }
+        }
+    }
     let back = origin.elapsed().as_nanos() as u64;
     let [_, _, _, _, _, _, _, _, server @ ..] = bytes;
     let server = u64::from_be_bytes(server) as f64;
@@ -171,6 +195,22 @@ fn probe(socket: &TcpStream, origin: Instant, loaded: bool) -> io::Result<Probe>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_echo_byte_by_byte_is_not_waited_for_once_stopped() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                peer.write_all(&[0]).unwrap();
+                stop.store(true, Relaxed);
+            });
+            let error = probe(&socket, Instant::now(), false, &stop).err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        });
+    }
 
     #[test]
     fn quantiles_of_few_values_are_observed_values() {

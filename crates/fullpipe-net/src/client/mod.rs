@@ -133,9 +133,12 @@ pub enum ClientError {
     /// The server requires a secret and none was given.
     #[error("the server requires a secret: pass it with --secret-file")]
     SecretWanted,
-    /// No more data was transferred.
-    #[error("no data transferred for {0:?}")]
+    /// Hardly any data was transferred.
+    #[error("hardly any data transferred for {0:?}")]
     Stalled(Duration),
+    /// A test bounded by bytes takes very long.
+    #[error("the test is not complete after {0:?}; transfer fewer bytes")]
+    TooLong(Duration),
     /// The user interrupted the test.
     #[error("interrupted")]
     Interrupted,
@@ -157,7 +160,7 @@ pub fn run(
     interrupt: &AtomicBool,
     progress: &mut dyn FnMut(&Interval),
 ) -> Result<Outcome, ClientError> {
-    let socket = connect::control(config)?;
+    let socket = connect::control(config, interrupt)?;
     let (local, peer) = (socket.local_addr()?, socket.peer_addr()?);
     let mut params = config.params.clone();
     if config.extensions {

@@ -14,6 +14,12 @@ use std::time::{Duration, Instant};
 
 /// A test bounded by bytes is aborted after this long without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes that count as progress, 4 kbit/s: a peer could send a byte now and then for ever.
+const MIN_PROGRESS: u64 = 16 * 1024;
+/// A test bounded by bytes is aborted after this long.
+const MAX_LENGTH: Duration = Duration::from_secs(86_400);
+/// Maximum samples kept: of more, every second moment is dropped and the interval doubles.
+const MAX_SAMPLES: usize = 200_000;
 
 /// The progress of a running test; times are since its start.
 struct Progress {
@@ -24,7 +30,8 @@ struct Progress {
     previous: (Vec<Counters>, Duration),
     next_interval: Duration,
     next_sample: Option<Duration>,
-    /// Bytes transferred, and the time of the last progress.
+    sample_every: Option<Duration>,
+    /// Bytes transferred when there last was progress, and the time.
     moved: (u64, Duration),
 }
 
@@ -37,6 +44,7 @@ impl Progress {
             previous: start,
             next_interval: test.config.interval,
             next_sample: test.config.sample_every,
+            sample_every: test.config.sample_every,
             moved: (0, Duration::ZERO),
         }
     }
@@ -75,8 +83,14 @@ impl Test<'_> {
             if self.interrupt.load(Relaxed) {
                 return Err(ClientError::Interrupted);
             }
-            if self.is_stalled(&mut state, now) {
-                return Err(ClientError::Stalled(STALL_TIMEOUT));
+            if self.params.byte_budget().is_some() {
+                let total = self.streams.iter().map(|s| s.endpoint.progress()).sum();
+                if is_stalled(&mut state.moved, total, least_progress(self.params.rate), now) {
+                    return Err(ClientError::Stalled(STALL_TIMEOUT));
+                }
+                if now >= MAX_LENGTH {
+                    return Err(ClientError::TooLong(MAX_LENGTH));
+                }
             }
             let wait = self.wait(&state, began.elapsed());
             self.poll_control(wait)?;
@@ -107,8 +121,12 @@ impl Test<'_> {
             state.next_interval = now + self.config.interval;
         }
         if state.next_sample.is_some_and(|at| now >= at) {
-            state.next_sample = self.config.sample_every.map(|every| now + every);
             self.sample(now.as_secs_f64());
+            if self.samples.len() > MAX_SAMPLES {
+                thin(&mut self.samples);
+                state.sample_every = state.sample_every.map(|every| every * 2);
+            }
+            state.next_sample = state.sample_every.map(|every| now + every);
         }
         if now >= state.next_interval || (over && now > state.previous.1) {
             state.next_interval += self.config.interval;
@@ -119,15 +137,6 @@ impl Test<'_> {
             progress(&interval);
             self.intervals.push(interval);
         }
-    }
-
-    /// Whether a test bounded by bytes has stalled.
-    fn is_stalled(&self, state: &mut Progress, now: Duration) -> bool {
-        let total: u64 = self.streams.iter().map(|s| s.endpoint.progress()).sum();
-        if total != state.moved.0 {
-            state.moved = (total, now);
-        }
-        self.params.byte_budget().is_some() && now - state.moved.1 > STALL_TIMEOUT
     }
 
     /// Time until the next action.
@@ -229,5 +238,74 @@ impl Test<'_> {
         if let Some(probes) = &self.probes {
             probes.set_loaded(false);
         }
+    }
+}
+
+/// Bytes that count as progress at a requested rate in bit/s (0: none): at most half of what it sends
+/// meanwhile.
+fn least_progress(rate: u64) -> u64 {
+    match rate {
+        0 => MIN_PROGRESS,
+        rate => (rate / 8).saturating_mul(STALL_TIMEOUT.as_secs() / 2).clamp(1, MIN_PROGRESS),
+    }
+}
+
+/// Whether a transfer of `total` bytes has stalled. `moved` is its total at the last progress, and the
+/// time.
+fn is_stalled(moved: &mut (u64, Duration), total: u64, least: u64, now: Duration) -> bool {
+    if total.saturating_sub(moved.0) >= least {
+        *moved = (total, now);
+    }
+    now.saturating_sub(moved.1) > STALL_TIMEOUT
+}
+
+/// Drops the samples of every second moment.
+fn thin(samples: &mut Vec<Sample>) {
+    let (mut moment, mut last) = (0_usize, None);
+    samples.retain(|sample| {
+        if last.replace(sample.seconds).is_some_and(|last| last != sample.seconds) {
+            moment += 1;
+        }
+        moment.is_multiple_of(2)
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_bytes_do_not_keep_a_test_alive() {
+        let second = Duration::from_secs(1);
+        // A byte per second, of a gigabyte: the server may send so for ever.
+        let mut moved = (0, Duration::ZERO);
+        let stalled = (1..100).find(|&n| is_stalled(&mut moved, n.into(), least_progress(0), second * n));
+        assert_eq!(stalled, Some(31));
+        // A slow path: 600 bytes per second.
+        let mut moved = (0, Duration::ZERO);
+        let stalled =
+            (1..1000).find(|&n| is_stalled(&mut moved, u64::from(n) * 600, least_progress(0), second * n));
+        assert_eq!(stalled, None);
+        // A rate that was asked for: 1 kbit/s.
+        let mut moved = (0, Duration::ZERO);
+        let stalled =
+            (1..1000).find(|&n| is_stalled(&mut moved, u64::from(n) * 125, least_progress(1000), second * n));
+        assert_eq!(stalled, None);
+    }
+
+    #[test]
+    fn samples_of_every_second_moment_are_kept_with_all_streams() {
+        let sample = |moment: u32, stream| Sample {
+            seconds: f64::from(moment) / 10.0,
+            stream,
+            bytes: 0,
+            socket: None,
+            from_server: false,
+            receiver: None,
+        };
+        let mut samples: Vec<Sample> = (0..5).flat_map(|m| [sample(m, 1), sample(m, 3)]).collect();
+        thin(&mut samples);
+        let kept: Vec<(f64, u64)> = samples.iter().map(|s| (s.seconds, s.stream)).collect();
+        assert_eq!(kept, [(0.0, 1), (0.0, 3), (0.2, 1), (0.2, 3), (0.4, 1), (0.4, 3)]);
     }
 }

@@ -21,7 +21,7 @@ pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum reports accepted outside the running phase.
 const MAX_LATE_REPORTS: usize = 10_000;
 /// Interval for checking for a user interrupt while waiting.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A test in progress.
 pub(super) struct Test<'a> {
@@ -110,14 +110,16 @@ impl<'a> Test<'a> {
                     reports += 1;
                     self.extension()?;
                 }
-                State::CreateStreams => self.create_streams()?,
+                State::CreateStreams => {
+                    let created = self.create_streams();
+                    self.end_early(&created);
+                    created?;
+                }
                 State::TestStart => {}
                 State::TestRunning => {
-                    let result = self.transfer(progress);
-                    if matches!(result, Err(ClientError::Interrupted | ClientError::Stalled(_))) {
-                        let _ = self.control.write_state(State::ClientTerminate, "giving up");
-                    }
-                    result?;
+                    let transferred = self.transfer(progress);
+                    self.end_early(&transferred);
+                    transferred?;
                     self.control.write_state(State::TestEnd, "ending the test")?;
                 }
                 State::ExchangeResults => {
@@ -143,6 +145,14 @@ impl<'a> Test<'a> {
             ControlError::Malformed("ending", Malformed("the server ended the test without results".into()))
         })?;
         Ok(self.outcome(local, &theirs))
+    }
+
+    /// Tells the server if this end ends the test.
+    fn end_early(&self, result: &Result<(), ClientError>) {
+        use ClientError::{Interrupted, Stalled, TooLong};
+        if matches!(result, Err(Interrupted | Stalled(_) | TooLong(_))) {
+            let _ = self.control.write_state(State::ClientTerminate, "giving up");
+        }
     }
 
     pub(super) fn read_refusal(&self) -> Result<ClientError, ClientError> {
@@ -204,9 +214,10 @@ impl<'a> Test<'a> {
 
     fn create_streams(&mut self) -> Result<(), ClientError> {
         if self.hello.is_some() {
-            self.probes = connect::tcp(self.config, self.peer, None)
-                .ok()
-                .and_then(|socket| Probes::start(socket, &self.cookie, self.config.idle_probes).ok());
+            let interrupt = self.interrupt;
+            self.probes = connect::tcp(self.config, self.peer, None, interrupt).ok().and_then(|socket| {
+                Probes::start(socket, &self.cookie, self.config.idle_probes, interrupt).ok()
+            });
         }
         self.idle_rtt = TcpInfo::query(self.control.socket())
             .ok()
@@ -219,12 +230,15 @@ impl<'a> Test<'a> {
             for _ in 0..self.params.parallel {
                 let transport = match self.params.protocol {
                     Protocol::Tcp => {
-                        let socket = connect::tcp(self.config, self.peer, Some(&self.params))?;
+                        let socket =
+                            connect::tcp(self.config, self.peer, Some(&self.params), self.interrupt)?;
                         io::Write::write_all(&mut &socket, self.cookie.as_bytes())
                             .map_err(ClientError::Stream)?;
                         Transport::Tcp(socket)
                     }
-                    Protocol::Udp => Transport::Udp(connect::udp(self.config, self.peer, &self.params)?),
+                    Protocol::Udp => {
+                        Transport::Udp(connect::udp(self.config, self.peer, &self.params, self.interrupt)?)
+                    }
                 };
                 let id = stream_id(self.streams.len());
                 self.streams.push(Arc::new(Stream::new(id, sends, transport)));
