@@ -59,7 +59,9 @@ pub struct Pages {
 /// The HTML page at `/`, rendered on request.
 struct Front {
     render: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
-    last: Mutex<Option<(Instant, Bytes)>>,
+    ttl: Duration,
+    /// Held while the page is rendered: an abandoned request leaves the queue at once.
+    last: Arc<tokio::sync::Mutex<Option<(Instant, Bytes)>>>,
 }
 
 impl std::fmt::Debug for Front {
@@ -69,17 +71,21 @@ impl std::fmt::Debug for Front {
 }
 
 impl Front {
-    /// The page, rendered unless a fresh one is cached.
-    fn get(&self) -> Bytes {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*last {
-            Some((at, page)) if at.elapsed() < FRONT_PAGE_TTL => page.clone(),
-            _ => {
-                let page = Bytes::from((self.render)());
-                *last = Some((Instant::now(), page.clone()));
-                page
-            }
+    /// The page, rendered in a blocking thread unless a fresh one is cached. A rendering that was
+    /// begun goes on without its request, and its page is kept.
+    async fn get(self: Arc<Self>) -> Option<Bytes> {
+        let mut last = Arc::clone(&self.last).lock_owned().await;
+        if let Some((at, page)) = &*last
+            && at.elapsed() < self.ttl
+        {
+            return Some(page.clone());
         }
+        let rendering = tokio::task::spawn_blocking(move || {
+            let page = Bytes::from((self.render)());
+            *last = Some((Instant::now(), page.clone()));
+            page
+        });
+        rendering.await.ok()
     }
 }
 
@@ -232,7 +238,12 @@ impl Pages {
     /// Serves the HTML page that `render` returns at `/`: rendered on request in a blocking thread,
     /// at most twice a minute.
     pub fn with_front(self, render: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Pages {
-        Pages { front: Some(Arc::new(Front { render: Box::new(render), last: Mutex::new(None) })), ..self }
+        self.with_front_for(FRONT_PAGE_TTL, render)
+    }
+
+    /// As [`with_front`](Self::with_front); a page is served again for `ttl`.
+    fn with_front_for(self, ttl: Duration, render: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Pages {
+        Pages { front: Some(Arc::new(Front { render: Box::new(render), ttl, last: Arc::default() })), ..self }
     }
 
     /// Replaces the served metrics.
@@ -368,7 +379,7 @@ async fn serve_one(
         let front = pages.front.clone().filter(|_| is_front);
         async move {
             if let Some(front) = front
-                && let Ok(page) = tokio::task::spawn_blocking(move || front.get()).await
+                && let Some(page) = front.get().await
             {
                 *answer.body_mut() = Full::new(page);
             }
@@ -672,6 +683,58 @@ mod tests {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.ends_with("rendered"), "{answer}");
         drop(others);
+        stopper.stop();
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn abandoned_requests_do_not_queue_for_rendering() {
+        let server = Server::bind(([127, 0, 0, 1], 0).into(), &Settings::default()).unwrap();
+        let (address, stopper) = (server.address().unwrap(), server.stopper());
+        let (begun, rendering) = std::sync::mpsc::channel();
+        let (go, gate) = std::sync::mpsc::channel();
+        let gate = Mutex::new(gate);
+        // Without a cache, each request that is still wanted is rendered.
+        let pages = Pages::default().with_front_for(Duration::ZERO, move || {
+            begun.send(()).unwrap();
+            gate.lock().unwrap().recv().unwrap();
+            b"rendered".to_vec()
+        });
+        let thread = std::thread::spawn(move || server.run(&pages).unwrap());
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let mut first = TcpStream::connect(address).unwrap();
+        first.write_all(request).unwrap();
+        rendering.recv().unwrap();
+        for _ in 0..100 {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(request).unwrap();
+        }
+        // These and their ends are read before this answer, and the last one waits.
+        ask(address, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut last = TcpStream::connect(address).unwrap();
+        last.write_all(request).unwrap();
+        ask(address, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let mut renderings = 1;
+        go.send(()).unwrap();
+        let mut answer = String::new();
+        first.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("rendered"), "{answer}");
+        std::thread::scope(|s| {
+            let answered = s.spawn(|| {
+                let mut answer = String::new();
+                last.read_to_string(&mut answer).unwrap();
+                answer
+            });
+            while !answered.is_finished() {
+                if rendering.recv_timeout(Duration::from_millis(10)).is_ok() {
+                    renderings += 1;
+                    go.send(()).unwrap();
+                }
+            }
+            assert!(answered.join().unwrap().ends_with("rendered"));
+        });
+        // Those that were read while their client was still there may have been rendered.
+        assert!(renderings < 20, "{renderings} renderings");
         stopper.stop();
         thread.join().unwrap();
     }
