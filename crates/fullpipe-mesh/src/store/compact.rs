@@ -21,8 +21,10 @@ const MAX_PAIR_SAMPLES: usize = 4_000_000;
 const MAX_PAIRS: usize = 100_000;
 /// Maximum half hours: 5 years.
 const MAX_HALF_HOURS: usize = 90_000;
-/// Maximum routes, the newest.
+/// Maximum routes, the newest of each direction, the same number of each as far as they have so many.
 const MAX_ROUTES: u32 = 20_000;
+/// Maximum routes that are read to choose from, the newest.
+const MAX_ROUTES_SCAN: u32 = 1_000_000;
 /// Maximum rows that are read for the newest of some directions: four hours of 64 sites.
 const MAX_NEWEST_SCAN: usize = 2_200_000;
 
@@ -161,11 +163,19 @@ impl Store {
                 Some(Chunks { store: self, controllers: controller_ids.clone(), _snapshot: snapshot });
         }
         count_samples(compact.tail.values(), &mut compact.half_hours);
+        // A member that reports routes without end displaces only those of its own directions.
         let mut statement = self.db.prepare_cached(&select(
             Table::Routes,
-            "at_ms >= ? AND at_ms < ? ORDER BY at_ms DESC, id DESC LIMIT ?",
+            "id IN (SELECT id FROM \
+               (SELECT id, at_ms, row_number() OVER (PARTITION BY sender, receiver ORDER BY at_ms DESC, id \
+                 DESC) AS place FROM \
+                 (SELECT id, at_ms, sender, receiver FROM route WHERE at_ms >= ? AND at_ms < ? \
+                   ORDER BY at_ms DESC, id DESC LIMIT ?)) \
+               ORDER BY place, at_ms DESC, id DESC LIMIT ?) \
+             ORDER BY at_ms DESC, id DESC",
         ))?;
-        let mut found = statement.query(params![compact.range.start, compact.range.end, MAX_ROUTES])?;
+        let Range { start, end } = compact.range;
+        let mut found = statement.query(params![start, end, MAX_ROUTES_SCAN, MAX_ROUTES])?;
         while let Some(row) = found.next()? {
             if let Row::Route(route) = read_row(Table::Routes, row, &site_ids, &controller_ids)? {
                 compact.head.routes.push(route);

@@ -566,6 +566,27 @@ mod tests {
     }
 
     #[test]
+    fn many_routes_of_one_direction_do_not_displace_those_of_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(directory.path());
+        let db = Connection::open(directory.path().join(FILE)).unwrap();
+        // One old route back, and then more there than are read.
+        db.execute("INSERT INTO route VALUES (NULL, 1000, 2, 1, '*')", []).unwrap();
+        db.execute(
+            "INSERT INTO route WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 30000) \
+             SELECT NULL, i * 1000, 1, 2, '' FROM n",
+            [],
+        )
+        .unwrap();
+        let routes = store.load_compact(i64::MIN..i64::MAX, u64::MAX).unwrap().head.routes;
+        assert_eq!(routes.len(), 20_000);
+        assert_eq!((routes[0].at_ms, routes[0].pair), (1000, Pair { from: 1, to: 0 }));
+        // The others are the newest, by time.
+        let times: Vec<i64> = routes[1..].iter().map(|route| route.at_ms / 1000).collect();
+        assert_eq!(times, (10_002..=30_000).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn old_records_are_deleted_in_pieces_and_ids_are_never_reused() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = filled(directory.path());
