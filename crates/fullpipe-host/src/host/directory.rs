@@ -66,7 +66,7 @@ impl Reads {
         if self.files.contains(&file) {
             self.again = self.again.saturating_add(size);
             if self.again > MAX_AGAIN {
-                let text = format!("and other files were read again and again, over {} MiB", MAX_AGAIN >> 20);
+                let text = format!("and other files were read repeatedly, over {} MiB", MAX_AGAIN >> 20);
                 return self.refuse(path, io::ErrorKind::FileTooLarge, text);
             }
             return Ok(());
