@@ -83,6 +83,19 @@ pub fn connect_timeout(socket: &TcpStream, address: SocketAddr, timeout: Duratio
     }
 }
 
+/// Makes the kernel probe an idle connection after `idle` seconds, every `interval` seconds, and close
+/// it after `probes` without an answer (tcp(7)).
+///
+/// # Errors
+/// If an option cannot be set.
+pub fn keep_alive(socket: &TcpStream, idle: u32, interval: u32, probes: u32) -> io::Result<()> {
+    setsockopt(socket, sockopt::KeepAlive, &true)?;
+    setsockopt(socket, sockopt::TcpKeepIdle, &idle)?;
+    setsockopt(socket, sockopt::TcpKeepInterval, &interval)?;
+    setsockopt(socket, sockopt::TcpKeepCount, &probes)?;
+    Ok(())
+}
+
 /// Starts to connect without waiting: [`is_connected`] returns the result. The socket is blocking
 /// afterwards.
 ///

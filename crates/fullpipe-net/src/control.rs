@@ -11,8 +11,11 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+/// Interval for checking for a user interrupt while reading.
+const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout for a whole write, without the delay by the client's account.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -31,9 +34,28 @@ pub enum ControlError {
     /// The peer sent a state that is not valid at this step.
     #[error("unexpected {1:?} while {0}")]
     Unexpected(&'static str, State),
+    /// The user interrupted a read.
+    #[error("interrupted while {0}")]
+    Interrupted(&'static str),
     /// The connection failed.
     #[error("the connection failed while {0}: {1}")]
     Io(&'static str, #[source] io::Error),
+}
+
+/// How long a read waits.
+#[derive(Clone, Copy)]
+pub(crate) struct Wait<'a> {
+    /// The time to name when it has passed.
+    pub timeout: Duration,
+    pub deadline: Instant,
+    /// Ends the read when set.
+    pub interrupt: Option<&'a AtomicBool>,
+}
+
+impl Wait<'_> {
+    fn at_most(timeout: Duration) -> Wait<'static> {
+        Wait { timeout, deadline: Instant::now() + timeout, interrupt: None }
+    }
 }
 
 /// One end of a control connection.
@@ -87,12 +109,27 @@ impl Control {
         doing: &'static str,
         timeout: Duration,
     ) -> Result<(), ControlError> {
-        let mut deadline = Instant::now() + timeout;
+        self.read_exact_within(buffer, doing, Wait::at_most(timeout))
+    }
+
+    fn read_exact_within(
+        &self,
+        buffer: &mut [u8],
+        doing: &'static str,
+        wait: Wait<'_>,
+    ) -> Result<(), ControlError> {
+        let mut deadline = wait.deadline;
         let mut filled = 0;
         while filled < buffer.len() {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let mut left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(ControlError::TimedOut(doing, timeout));
+                return Err(ControlError::TimedOut(doing, wait.timeout));
+            }
+            if let Some(interrupt) = wait.interrupt {
+                if interrupt.load(Relaxed) {
+                    return Err(ControlError::Interrupted(doing));
+                }
+                left = left.min(INTERRUPT_INTERVAL);
             }
             self.socket.set_read_timeout(Some(left)).map_err(|e| ControlError::Io(doing, e))?;
             let account = self.account();
@@ -122,8 +159,16 @@ impl Control {
     /// # Errors
     /// As [`read_exact`](Self::read_exact), or on an unknown state byte.
     pub fn read_state(&self, doing: &'static str, timeout: Duration) -> Result<State, ControlError> {
+        self.read_state_within(doing, Wait::at_most(timeout))
+    }
+
+    pub(crate) fn read_state_within(
+        &self,
+        doing: &'static str,
+        wait: Wait<'_>,
+    ) -> Result<State, ControlError> {
         let mut byte = [0];
-        self.read_exact(&mut byte, doing, timeout)?;
+        self.read_exact_within(&mut byte, doing, wait)?;
         State::parse(byte[0]).map_err(|e| ControlError::Malformed(doing, e))
     }
 
@@ -146,15 +191,24 @@ impl Control {
         doing: &'static str,
         timeout: Duration,
     ) -> Result<Vec<u8>, ControlError> {
+        self.read_text_within(longest, doing, Wait::at_most(timeout))
+    }
+
+    pub(crate) fn read_text_within(
+        &self,
+        longest: usize,
+        doing: &'static str,
+        wait: Wait<'_>,
+    ) -> Result<Vec<u8>, ControlError> {
         let mut length = [0; 4];
-        self.read_exact(&mut length, doing, timeout)?;
+        self.read_exact_within(&mut length, doing, wait)?;
         let length = u32::from_be_bytes(length) as usize;
         if length == 0 || length > longest {
             let what = Malformed(format!("announced a text of {length} bytes; 1 to {longest} are accepted"));
             return Err(ControlError::Malformed(doing, what));
         }
         let mut text = vec![0; length];
-        self.read_exact(&mut text, doing, timeout)?;
+        self.read_exact_within(&mut text, doing, wait)?;
         Ok(text)
     }
 
@@ -294,7 +348,6 @@ mod tests {
     use nix::sys::socket::{setsockopt, sockopt};
     use std::io::{Read, Write};
     use std::net::TcpListener;
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
     fn pair() -> (Control, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

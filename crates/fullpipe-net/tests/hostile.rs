@@ -11,6 +11,7 @@ use fullpipe_net::iperf3::{Cookie, Params, Protocol, Results, State};
 use fullpipe_net::server::{self, Limits};
 use fullpipe_testing::check_repeatedly;
 use fullpipe_units::Rate;
+use nix::{libc, setsockopt_impl, sockopt_impl};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -320,6 +321,149 @@ fn a_udp_client_that_exceeds_its_rate_is_stopped() {
     assert!(server.event("test_failed")["reason"].as_str().unwrap().contains("sends more than"));
 }
 
+/// An extension message.
+fn extension(text: &str) -> Vec<u8> {
+    let mut bytes = vec![State::Extension.byte()];
+    bytes.extend((text.len() as u32).to_be_bytes());
+    bytes.extend(text.as_bytes());
+    bytes
+}
+
+/// A server's part of a test until the client connects its streams.
+fn until_streams(listener: &TcpListener) -> TcpStream {
+    let (mut control, _) = listener.accept().unwrap();
+    control.read_exact(&mut [0; 37]).unwrap();
+    control.write_all(&[State::ParamExchange.byte()]).unwrap();
+    let mut length = [0; 4];
+    control.read_exact(&mut length).unwrap();
+    control.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize]).unwrap();
+    control.write_all(&extension(r#"{"version":"1"}"#)).unwrap();
+    control.write_all(&[State::CreateStreams.byte()]).unwrap();
+    control
+}
+
+#[test]
+fn messages_without_end_neither_hold_a_client_nor_keep_it_from_an_interrupt() {
+    let _alone = alone();
+    let config = |listener: &TcpListener| Config {
+        idle_probes: 0,
+        ..Config::new("127.0.0.1", listener.local_addr().unwrap().port())
+    };
+    // One message byte by byte while the test runs.
+    let dripping = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let interrupt = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            let client = s.spawn(|| client::run(&config(&listener), &interrupt, &mut |_| {}));
+            let mut control = until_streams(&listener);
+            let _connections = [listener.accept().unwrap(), listener.accept().unwrap()];
+            control.write_all(&[State::TestStart.byte(), State::TestRunning.byte()]).unwrap();
+            for byte in extension(&" ".repeat(200)) {
+                if control.write_all(&[byte]).is_err() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+                interrupt.store(true, Relaxed);
+            }
+            let ended = client.is_finished();
+            assert!(matches!(client.join().unwrap(), Err(ClientError::Interrupted)));
+            ended
+        })
+    };
+    // Complete messages instead of the next step.
+    let talking = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        std::thread::scope(|s| {
+            let client = s.spawn(|| client::run(&config(&listener), &AtomicBool::new(false), &mut |_| {}));
+            let mut control = until_streams(&listener);
+            let _connections = [listener.accept().unwrap(), listener.accept().unwrap()];
+            let report = extension(r#"{"seconds":0.0,"sockets":[]}"#);
+            let mut reports = 0;
+            // Far fewer than are accepted.
+            while !client.is_finished() && reports < 2000 && control.write_all(&report).is_ok() {
+                reports += 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let result = client.join().unwrap().map(|_| ()).unwrap_err().to_string();
+            assert!(result.contains("timed out"), "{result}");
+            reports
+        })
+    };
+    let (ended, reports) = std::thread::scope(|s| {
+        let talking = s.spawn(talking);
+        (dripping(), talking.join().unwrap())
+    });
+    assert!(ended, "the client waited for the end of the message");
+    assert!(reports < 2000, "{reports} messages were read");
+    println!("a client was neither held by {reports} messages nor kept from an interrupt");
+}
+
+sockopt_impl!(
+    /// A socket's filter program.
+    SocketFilter,
+    SetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_ATTACH_FILTER,
+    libc::sock_fprog
+);
+
+/// Drops all packets that arrive for a socket, so that its peer gets no answer at all.
+fn vanish(socket: &impl std::os::fd::AsFd) {
+    let mut drop_all = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut drop_all };
+    nix::sys::socket::setsockopt(socket, SocketFilter, &program).unwrap();
+}
+
+#[test]
+fn a_test_of_datagrams_ends_soon_after_its_client_has_vanished() {
+    let _alone = alone();
+    let limits = Limits { idle: Duration::from_secs(8), ..patient() };
+    let server = Running::start(server::Config { limits, ..Default::default() });
+    let params = Params {
+        protocol: Protocol::Udp,
+        reverse: true,
+        rate: 800_000,
+        block: 1000,
+        seconds: 3600,
+        ..Params::default()
+    };
+    let (mut control, _) = begin(server.v4(), &params).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(server.v4()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send(&fullpipe_net::iperf3::HELLO).unwrap();
+    socket.recv(&mut [0; 64]).unwrap();
+    control.read_exact(&mut [0; 2]).unwrap();
+    vanish(&control);
+    vanish(&socket);
+    let began = Instant::now();
+    until("the test ends", || server.events().iter().any(|e| e.kind == "test_failed"));
+    println!("a test of datagrams ended {:?} after its client had vanished", began.elapsed());
+    // Sending would have gone on for an hour.
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_stranger_does_not_end_a_server_of_one_test() {
+    let _alone = alone();
+    let limits = Limits { handshake: Duration::from_millis(400), ..patient() };
+    let server = Running::start(server::Config { limits, one_off: true, ..Default::default() });
+    // Silence after the cookie, and parameters that are none.
+    let mut stranger = connect(server.v4()).unwrap();
+    stranger.write_all(Cookie::random().unwrap().as_bytes()).unwrap();
+    let mut other = connect(server.v4()).unwrap();
+    other.write_all(Cookie::random().unwrap().as_bytes()).unwrap();
+    other.read_exact(&mut [0]).unwrap();
+    other.write_all(&[0, 0, 0, 2, b'{', b']']).unwrap();
+    until("both are refused", || server.events().iter().filter(|e| e.kind == "test_failed").count() == 2);
+    let config = Config {
+        params: Params { seconds: 1, ..Params::default() },
+        ..Config::new("127.0.0.1", server.address.port())
+    };
+    client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    println!("two strangers did not end a server of one test");
+}
+
 #[test]
 fn an_interrupted_client_opens_no_further_streams() {
     let _alone = alone();
@@ -330,17 +474,7 @@ fn an_interrupted_client_opens_no_further_streams() {
     let interrupt = AtomicBool::new(false);
     std::thread::scope(|s| {
         let client = s.spawn(|| client::run(&config, &interrupt, &mut |_| {}));
-        let (mut control, _) = listener.accept().unwrap();
-        control.read_exact(&mut [0; 37]).unwrap();
-        control.write_all(&[State::ParamExchange.byte()]).unwrap();
-        let mut length = [0; 4];
-        control.read_exact(&mut length).unwrap();
-        control.read_exact(&mut vec![0; u32::from_be_bytes(length) as usize]).unwrap();
-        let hello = br#"{"version":"1","challenge":null}"#;
-        control.write_all(&[State::Extension.byte()]).unwrap();
-        control.write_all(&(hello.len() as u32).to_be_bytes()).unwrap();
-        control.write_all(hello).unwrap();
-        control.write_all(&[State::CreateStreams.byte()]).unwrap();
+        let mut control = until_streams(&listener);
         // The connection of the probes; the echo never comes.
         let (mut probes, _) = listener.accept().unwrap();
         probes.read_exact(&mut [0; 38]).unwrap();

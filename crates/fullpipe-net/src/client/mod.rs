@@ -144,10 +144,19 @@ pub enum ClientError {
     Interrupted,
     /// The control connection failed.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Control(ControlError),
     /// A system call failed.
     #[error("{0}")]
     System(#[from] io::Error),
+}
+
+impl From<ControlError> for ClientError {
+    fn from(error: ControlError) -> ClientError {
+        match error {
+            ControlError::Interrupted(_) => ClientError::Interrupted,
+            error => ClientError::Control(error),
+        }
+    }
 }
 
 /// Runs one test. `progress` receives each interval as it ends. Setting `interrupt` ends the test

@@ -1,7 +1,7 @@
 //! The data phase of a test.
 
 use super::stream::Stream;
-use super::test::{STEP_TIMEOUT, Test};
+use super::test::Test;
 use super::{ClientError, Interval, Sample, StreamInterval};
 use crate::control::ControlError;
 use crate::iperf3::{Params, State};
@@ -156,7 +156,8 @@ impl Test<'_> {
         if !self.control.readable(wait)? {
             return Ok(());
         }
-        match self.control.read_state("running", STEP_TIMEOUT)? {
+        self.expect_progress();
+        match self.control.read_state_within("running", self.patience())? {
             State::Extension => self.extension(),
             State::ServerError => Err(self.read_refusal()?),
             State::ServerTerminate => Err(ClientError::Stopped),

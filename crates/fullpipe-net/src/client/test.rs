@@ -3,7 +3,7 @@
 use super::latency::Probes;
 use super::stream::Stream;
 use super::{ClientError, Config, Interval, Latency, Outcome, Sample, StreamOutcome, connect};
-use crate::control::{Control, ControlError};
+use crate::control::{Control, ControlError, Wait};
 use crate::iperf3::{Cookie, MAX_RESULTS, Malformed, Params, Protocol, Results, State, extension, stream_id};
 use crate::sample::SocketSample;
 use crate::transfer::{Measurement, Transport};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Timeout for each server step that does not wait for data.
+/// Timeout for each server step that does not wait for data, with all messages before it.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum reports accepted outside the running phase.
 const MAX_LATE_REPORTS: usize = 10_000;
@@ -43,6 +43,8 @@ pub(super) struct Test<'a> {
     /// RTT of the control connection before any load.
     idle_rtt: Option<f64>,
     started: SystemTime,
+    /// Until when the server must take its next step.
+    deadline: Instant,
 }
 
 impl Drop for Test<'_> {
@@ -77,6 +79,7 @@ impl<'a> Test<'a> {
             measured: None,
             idle_rtt: None,
             started: SystemTime::now(),
+            deadline: Instant::now() + STEP_TIMEOUT,
         }
     }
 
@@ -86,6 +89,16 @@ impl<'a> Test<'a> {
         local: SocketAddr,
         progress: &mut dyn FnMut(&Interval),
     ) -> Result<Outcome, ClientError> {
+        let theirs = self.steps(progress);
+        use ClientError::{Interrupted, Stalled, TooLong};
+        if matches!(theirs, Err(Interrupted | Stalled(_) | TooLong(_))) {
+            let _ = self.control.write_state(State::ClientTerminate, "giving up");
+        }
+        let theirs = theirs?;
+        Ok(self.outcome(local, &theirs))
+    }
+
+    fn steps(&mut self, progress: &mut dyn FnMut(&Interval)) -> Result<Results, ClientError> {
         let doing = "waiting for the server's next step";
         let mut theirs = None;
         // The last of the steps that occur once and in order.
@@ -93,10 +106,11 @@ impl<'a> Test<'a> {
         let mut reports = 0;
         loop {
             let state = self.next_state(doing, last.is_none())?;
-            if let Some(step) = step(state)
-                && last.replace(step).is_some_and(|last| last >= step)
-            {
-                return Err(ControlError::Unexpected(doing, state).into());
+            if let Some(step) = step(state) {
+                if last.replace(step).is_some_and(|last| last >= step) {
+                    return Err(ControlError::Unexpected(doing, state).into());
+                }
+                self.expect_progress();
             }
             match state {
                 State::ParamExchange => {
@@ -111,25 +125,22 @@ impl<'a> Test<'a> {
                     self.extension()?;
                 }
                 State::CreateStreams => {
-                    let created = self.create_streams();
-                    self.end_early(&created);
-                    created?;
+                    self.create_streams()?;
+                    self.expect_progress();
                 }
                 State::TestStart => {}
                 State::TestRunning => {
-                    let transferred = self.transfer(progress);
-                    self.end_early(&transferred);
-                    transferred?;
+                    self.transfer(progress)?;
                     self.control.write_state(State::TestEnd, "ending the test")?;
+                    self.expect_progress();
                 }
                 State::ExchangeResults => {
                     self.stop_streams();
                     self.control.write_text(&self.results().to_json(), "sending results")?;
-                    let text = self.control.read_text(MAX_RESULTS, "reading the results", STEP_TIMEOUT)?;
-                    theirs = Some(
-                        Results::parse(&text)
-                            .map_err(|e| ControlError::Malformed("reading the results", e))?,
-                    );
+                    let doing = "reading the results";
+                    self.expect_progress();
+                    let text = self.control.read_text_within(MAX_RESULTS, doing, self.patience())?;
+                    theirs = Some(Results::parse(&text).map_err(|e| ControlError::Malformed(doing, e))?);
                 }
                 State::DisplayResults => {
                     let _ = self.control.write_state(State::IperfDone, "closing the test");
@@ -141,18 +152,19 @@ impl<'a> Test<'a> {
                 other => return Err(ControlError::Unexpected(doing, other).into()),
             }
         }
-        let theirs = theirs.ok_or_else(|| {
+        Ok(theirs.ok_or_else(|| {
             ControlError::Malformed("ending", Malformed("the server ended the test without results".into()))
-        })?;
-        Ok(self.outcome(local, &theirs))
+        })?)
     }
 
-    /// Tells the server if this end ends the test.
-    fn end_early(&self, result: &Result<(), ClientError>) {
-        use ClientError::{Interrupted, Stalled, TooLong};
-        if matches!(result, Err(Interrupted | Stalled(_) | TooLong(_))) {
-            let _ = self.control.write_state(State::ClientTerminate, "giving up");
-        }
+    /// Gives the server its time for the next step.
+    pub(super) fn expect_progress(&mut self) {
+        self.deadline = Instant::now() + STEP_TIMEOUT;
+    }
+
+    /// How long a read of the server's messages waits.
+    pub(super) fn patience(&self) -> Wait<'_> {
+        Wait { timeout: STEP_TIMEOUT, deadline: self.deadline, interrupt: Some(self.interrupt) }
     }
 
     pub(super) fn read_refusal(&self) -> Result<ClientError, ClientError> {
@@ -162,13 +174,11 @@ impl<'a> Test<'a> {
     /// Waits for the server's next state; can be interrupted. What is not an iperf3 server shows in
     /// the first.
     fn next_state(&self, doing: &'static str, is_first: bool) -> Result<State, ClientError> {
-        let deadline = Instant::now() + STEP_TIMEOUT;
         while !self.control.readable(POLL_INTERVAL)? {
             if self.interrupt.load(Relaxed) {
-                let _ = self.control.write_state(State::ClientTerminate, "giving up");
                 return Err(ClientError::Interrupted);
             }
-            if Instant::now() >= deadline {
+            if Instant::now() >= self.deadline {
                 return Err(if is_first {
                     ClientError::Silent(STEP_TIMEOUT)
                 } else {
@@ -179,7 +189,7 @@ impl<'a> Test<'a> {
         if is_first && let Some(name) = self.control.foreign_protocol() {
             return Err(ClientError::Foreign(name));
         }
-        Ok(self.control.read_state(doing, STEP_TIMEOUT)?)
+        Ok(self.control.read_state_within(doing, self.patience())?)
     }
 
     /// Handles an extension message: the first is the server's hello, the others are reports.
@@ -189,7 +199,7 @@ impl<'a> Test<'a> {
         if self.params.extension.is_none() || (self.hello.is_some() && self.streams.is_empty()) {
             return Err(ControlError::Unexpected(doing, State::Extension).into());
         }
-        let text = self.control.read_text(extension::MAX_MESSAGE, doing, STEP_TIMEOUT)?;
+        let text = self.control.read_text_within(extension::MAX_MESSAGE, doing, self.patience())?;
         let malformed = |e: serde_json::Error| ControlError::Malformed(doing, Malformed(e.to_string()));
         if self.hello.is_some() {
             let report: extension::Report = serde_json::from_slice(&text).map_err(malformed)?;

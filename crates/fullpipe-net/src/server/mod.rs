@@ -167,10 +167,10 @@ impl Shared {
         limits::too_slow(bytes, self.min_bytes(), self.config.limits.idle)
     }
 
-    /// Counts a finished test.
-    fn finish(&self) {
+    /// Counts a finished test. Strangers do not end a server for one test: only an admitted client.
+    fn finish(&self, admitted: bool) {
         self.finished.fetch_add(1, SeqCst);
-        if self.config.one_off {
+        if self.config.one_off && admitted {
             self.halt();
         }
     }

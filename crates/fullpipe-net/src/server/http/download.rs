@@ -112,7 +112,7 @@ fn send(
         Err(e) => event.with("error", e.to_string()),
         Ok(()) => event,
     });
-    connection.shared.finish();
+    connection.shared.finish(true);
     sent
 }
 

@@ -39,7 +39,7 @@ pub(super) fn serve(connection: &mut Connection<'_>, request: &RequestHead) -> R
         Err(Failed::Refused(refusal)) => event.with("error", refusal.why.clone()),
         Err(Failed::Broken(e)) => event.with("error", e.to_string()),
     });
-    connection.shared.finish();
+    connection.shared.finish(true);
     taken?;
     let bits_per_second = bytes as f64 * 8.0 / seconds.max(1e-9);
     let answer = json!({"bytes": bytes, "seconds": seconds, "bits_per_second": bits_per_second});

@@ -10,6 +10,7 @@ use crate::iperf3::{Cookie, MAX_PARAMS, Params, Protocol, ServerError, State, ex
 use crate::transfer::{Endpoint, Transport};
 use fullpipe_kernel::socket;
 use serde_json::json;
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -62,7 +63,8 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie:
             return shared.log(event("refused").with("reason", full.clients_reason()));
         }
     };
-    match (Session { shared, control: &control, peer, cookie }).run() {
+    let session = Session { shared, control: &control, peer, cookie, admitted: Cell::new(false) };
+    match session.run() {
         Ok(summary) => shared.log(summary),
         Err(e) => {
             match e.code() {
@@ -76,7 +78,7 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie:
             shared.log(event("test_failed").with("reason", e.to_string()));
         }
     }
-    shared.finish();
+    shared.finish(session.admitted.get());
 }
 
 /// Echoes probes until the test or the client is gone.
@@ -135,6 +137,8 @@ struct Session<'a> {
     control: &'a Control,
     peer: SocketAddr,
     cookie: Cookie,
+    /// Whether the client has sent valid parameters, and the secret if one is required.
+    admitted: Cell<bool>,
 }
 
 impl Session<'_> {
@@ -145,6 +149,8 @@ impl Session<'_> {
         let params = Params::parse(&text).map_err(|e| refuse(ServerError::PARAMS, e.to_string()))?;
         self.check(&params)?;
         self.handshake(&params)?;
+        self.admitted.set(true);
+        self.notice_a_lost_client();
         // After the secret: the kernel may load a module.
         if let Some(name) = params.congestion.as_deref().filter(|_| params.server_sends()) {
             socket::tcp((Ipv4Addr::UNSPECIFIED, 0).into())
@@ -197,6 +203,14 @@ impl Session<'_> {
             .with("streams", params.parallel);
         self.shared.log(event);
         self.transfer(&params, &streams)
+    }
+
+    /// Makes the kernel check whether the client is still there, within half of the idle timeout: a
+    /// test that sends datagrams makes progress without a client.
+    fn notice_a_lost_client(&self) {
+        let seconds = (self.shared.config.limits.idle.as_secs() / 8).clamp(1, 3600) as u32;
+        // Without it, the client must end the test, and the duration ends it.
+        let _ = socket::keep_alive(self.control.socket(), seconds, seconds, 3);
     }
 
     /// Refuses parameters that exceed the limits.
