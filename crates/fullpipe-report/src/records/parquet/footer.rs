@@ -1,6 +1,7 @@
 //! Checks the footer of a Parquet file before the library reads it. The library loops over the
 //! claimed length of a list, and in Thrift's compact protocol six bytes can claim two thousand
-//! million elements of zero size.
+//! million elements of zero size. It makes a tree of the schema by recursion, panics at some nested
+//! and annotated types, and its reader of rows takes ten kilobytes for each column.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -8,9 +9,11 @@ use std::io::{Read, Seek, SeekFrom};
 const MAX_FOOTER_BYTES: u64 = 64 << 20;
 /// Nesting of structures; Parquet's own are six deep.
 const MAX_DEPTH: u32 = 32;
+/// Columns; a records file has some forty.
+const MAX_COLUMNS: u64 = 1000;
 
-/// Refuses a footer that claims more elements than its bytes can hold. A missing footer is left to
-/// the library.
+/// Refuses a footer that claims more elements than its bytes can hold, and a schema that is not a flat
+/// list of plain columns. A missing footer is left to the library.
 ///
 /// # Errors
 /// The reason.
@@ -30,23 +33,32 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> Result<(), String> {
     }
     let mut footer = vec![0; size as usize];
     read(start, &mut footer)?;
-    Parser(&footer)
-        .structure(0)
-        .ok_or_else(|| "its footer is damaged or claims more than it holds".to_owned())
+    let mut parser = Parser { rest: &footer, is_foreign: false };
+    parser.file().ok_or_else(|| match parser.is_foreign {
+        true => format!(
+            "its columns are not those of records: a flat list of at most {MAX_COLUMNS} texts and numbers"
+        ),
+        false => "its footer is damaged or claims more than it holds".to_owned(),
+    })
 }
 
-/// The bytes that remain to be parsed.
-struct Parser<'a>(&'a [u8]);
+/// A footer in Thrift's compact protocol.
+struct Parser<'a> {
+    /// The bytes that remain to be parsed.
+    rest: &'a [u8],
+    /// Whether the schema was refused.
+    is_foreign: bool,
+}
 
 impl Parser<'_> {
     fn byte(&mut self) -> Option<u8> {
-        let (&first, rest) = self.0.split_first()?;
-        self.0 = rest;
+        let (&first, rest) = self.rest.split_first()?;
+        self.rest = rest;
         Some(first)
     }
 
     fn skip(&mut self, n: u64) -> Option<()> {
-        self.0 = self.0.get(usize::try_from(n).ok()?..)?;
+        self.rest = self.rest.get(usize::try_from(n).ok()?..)?;
         Some(())
     }
 
@@ -62,22 +74,95 @@ impl Parser<'_> {
         None
     }
 
-    fn structure(&mut self, depth: u32) -> Option<()> {
+    /// A number with its sign in the lowest bit.
+    fn signed(&mut self) -> Option<i64> {
+        let value = self.number().filter(|value| *value <= u32::MAX.into())? as i64;
+        Some((value >> 1) ^ -(value & 1))
+    }
+
+    /// Calls `field` with the number and type of each field of a structure; it parses the value, unless
+    /// it is a boolean, whose value is its type.
+    fn fields(&mut self, mut field: impl FnMut(&mut Self, i64, u8) -> Option<()>) -> Option<()> {
+        let mut number = 0;
         loop {
             let head = self.byte()?;
             let kind = head & 15;
             if kind == 0 {
                 return Some(());
             }
-            // The field's number, if it is not a small delta to the previous one.
-            if head >> 4 == 0 {
-                self.number()?;
+            // A small delta to the previous one, or the number. Writers sort them, and readers disagree
+            // on others.
+            let next = if head >> 4 == 0 { self.signed()? } else { number + i64::from(head >> 4) };
+            if next <= number || next > i64::from(i16::MAX) {
+                return None;
             }
-            // A boolean field has its value in its type.
-            if kind > 2 {
-                self.value(kind, depth)?;
+            number = next;
+            field(self, number, kind)?;
+        }
+    }
+
+    fn structure(&mut self, depth: u32) -> Option<()> {
+        self.fields(|parser, _, kind| if kind > 2 { parser.value(kind, depth) } else { Some(()) })
+    }
+
+    /// `FileMetaData`: its field 2 is the schema.
+    fn file(&mut self) -> Option<()> {
+        self.fields(|parser, number, kind| match (number, kind) {
+            (2, 9) => parser.schema(),
+            (2, _) => None,
+            (_, 1 | 2) => Some(()),
+            _ => parser.value(kind, 0),
+        })
+    }
+
+    /// A list of `SchemaElement`: the root, and the columns below it.
+    fn schema(&mut self) -> Option<()> {
+        let head = self.byte()?;
+        let size = if head >> 4 == 15 { self.number()? } else { u64::from(head >> 4) };
+        if head & 15 != 12 || size > self.rest.len() as u64 {
+            return None;
+        }
+        if size > MAX_COLUMNS + 1 {
+            return self.foreign();
+        }
+        for place in 0..size {
+            let element = self.element()?;
+            let is_known = match place {
+                0 => element.physical.is_none() && element.children == Some(size as i64 - 1),
+                _ => element.is_column(),
+            };
+            if !is_known {
+                return self.foreign();
             }
         }
+        Some(())
+    }
+
+    fn foreign(&mut self) -> Option<()> {
+        self.is_foreign = true;
+        None
+    }
+
+    fn element(&mut self) -> Option<Element> {
+        let mut element = Element::default();
+        self.fields(|parser, number, kind| {
+            match (number, kind) {
+                (1, 5) => element.physical = Some(parser.signed()?),
+                (3, 5) => element.repetition = Some(parser.signed()?),
+                (4, 8) => parser.value(kind, 0)?,
+                (5, 5) => element.children = Some(parser.signed()?),
+                (6, 5) => element.annotation = Some(parser.signed()?),
+                // A union: its only field is the kind of the annotation, 1 for texts.
+                (10, 12) => parser.fields(|parser, number, kind| {
+                    element.is_text &= number == 1;
+                    if kind > 2 { parser.value(kind, 1) } else { Some(()) }
+                })?,
+                (2 | 7..=9, 5) => parser.value(kind, 0)?,
+                _ => return None,
+            }
+            Some(())
+        })?;
+        Some(element)
     }
 
     fn value(&mut self, kind: u8, depth: u32) -> Option<()> {
@@ -103,10 +188,45 @@ impl Parser<'_> {
         let head = self.byte()?;
         let size = if head >> 4 == 15 { self.number()? } else { u64::from(head >> 4) };
         // Each element takes at least one byte.
-        if size > self.0.len() as u64 {
+        if size > self.rest.len() as u64 {
             return None;
         }
         (0..size).try_for_each(|_| self.value(head & 15, depth))
+    }
+}
+
+/// A `SchemaElement`.
+struct Element {
+    physical: Option<i64>,
+    repetition: Option<i64>,
+    children: Option<i64>,
+    annotation: Option<i64>,
+    /// Whether its logical type, if it has one, is a text.
+    is_text: bool,
+}
+
+impl Default for Element {
+    fn default() -> Element {
+        Element { physical: None, repetition: None, children: None, annotation: None, is_text: true }
+    }
+}
+
+impl Element {
+    /// Whether it is a column that is read without a panic: not repeated, and a text (UTF8) or a number
+    /// without annotation.
+    fn is_column(&self) -> bool {
+        // BOOLEAN, INT32, INT64, FLOAT and DOUBLE.
+        const NUMBERS: [i64; 5] = [0, 1, 2, 4, 5];
+        const BYTE_ARRAY: i64 = 6;
+        let is_plain = match (self.physical, self.annotation) {
+            (Some(BYTE_ARRAY), None | Some(0)) => true,
+            (Some(number), None) => NUMBERS.contains(&number),
+            _ => false,
+        };
+        is_plain
+            && self.is_text
+            && matches!(self.repetition, Some(0 | 1))
+            && matches!(self.children, None | Some(0))
     }
 }
 
@@ -129,8 +249,68 @@ mod tests {
         }
         // Lists nested without end.
         assert!(checked(&[0x19; 1000]).is_err());
-        assert_eq!(checked(&[0x19, 0x25, 1, 2, 0x18, 1, b'x', 0x11, 0x00]), Ok(()));
+        assert_eq!(checked(&[0x19, 0x25, 1, 2, 0x28, 1, b'x', 0x11, 0x00]), Ok(()));
         // A file without a footer is left to the library.
         assert_eq!(check(&mut Cursor::new(b"PAR1")), Ok(()));
+    }
+
+    /// A schema element: field numbers and values.
+    fn element(fields: &[(u8, i32)]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut last = 0;
+        for &(number, value) in fields {
+            bytes.push((number - last) << 4 | 5);
+            bytes.extend(varint(((value << 1) ^ (value >> 31)) as u32));
+            last = number;
+        }
+        bytes.push(0);
+        bytes
+    }
+
+    fn varint(mut value: u32) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while value > 127 {
+            bytes.push(value as u8 | 128);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    }
+
+    fn with_schema(elements: &[Vec<u8>]) -> Result<(), String> {
+        let head = [vec![0x29, 0xfc], varint(elements.len() as u32)].concat();
+        checked(&[head, elements.concat(), vec![0]].concat())
+    }
+
+    #[test]
+    fn schemas_that_the_library_does_not_survive_are_refused() {
+        let (root, number) = (|n| element(&[(5, n)]), element(&[(1, 2), (3, 1)]));
+        assert_eq!(with_schema(&[root(2), number.clone(), element(&[(1, 6), (3, 0), (6, 0)])]), Ok(()));
+        let group = |n, annotation| element(&[(3, 1), (5, n), (6, annotation)]);
+        let refused: [Vec<Vec<u8>>; 7] = [
+            // Nested groups overflow the stack, lists and maps with wrong children panic.
+            [vec![root(1)], vec![element(&[(3, 0), (5, 1)]); 10_000], vec![number.clone()]].concat(),
+            vec![root(1), group(2, 3), number.clone(), number.clone()],
+            vec![root(1), group(1, 3), number.clone()],
+            vec![root(1), group(1, 1), number.clone()],
+            // INTERVAL is not implemented.
+            vec![root(1), element(&[(1, 7), (2, 12), (3, 0), (6, 21)])],
+            // Ten kilobytes for each column.
+            [vec![root(20_000)], vec![number.clone(); 20_000]].concat(),
+            // Children that are not there.
+            vec![root(i32::MAX), number.clone()],
+        ];
+        for elements in refused {
+            let error = with_schema(&elements).unwrap_err();
+            assert!(error.contains("its columns are not those of records"), "{error}");
+        }
+        // A logical type: DECIMAL is field 5 of the union, STRING field 1.
+        let logical =
+            |field: u8| [&element(&[(1, 6), (3, 1)])[..4], &[0x7c, field << 4 | 12, 0, 0, 0]].concat();
+        assert_eq!(with_schema(&[root(1), logical(1)]), Ok(()));
+        assert!(with_schema(&[root(1), logical(5)]).is_err());
+        // A second schema, or one out of order.
+        let twice = [&[0x29, 0x1c][..], &root(0), &[0x09, 0x04, 0x1c], &root(0), &[0]].concat();
+        assert!(checked(&twice).is_err());
     }
 }
