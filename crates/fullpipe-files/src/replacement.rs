@@ -50,25 +50,39 @@ impl Replacement {
     /// # Errors
     /// `IsADirectory`, and the errors of [`Location::resolve`] and openat(2).
     pub fn open(path: &Path, mode: u32) -> io::Result<Replacement> {
-        Replacement::at(Location::resolve(path)?, mode)
+        // Waits for the reader of a FIFO.
+        Replacement::at(Location::resolve(path)?, mode, &|location| location.write_when_ready(&|| false))
     }
 
-    /// As [`open`](Self::open), but a symbolic link at `path` is replaced, not followed: for
-    /// directories of other users.
+    /// As [`open`](Self::open), but for directories of other users: a symbolic link at `path` is
+    /// replaced, not followed, and other types than regular files are neither written nor waited for.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// `InvalidInput` for a file that is not regular, and as [`open`](Self::open).
     pub fn open_without_following(path: &Path, mode: u32) -> io::Result<Replacement> {
-        Replacement::at(Location::resolve_parent(path)?, mode)
+        let regular = |is_file: bool| {
+            let error = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+            is_file.then_some(()).ok_or_else(error)
+        };
+        Replacement::at(Location::resolve_parent(path)?, mode, &|location| {
+            // Opening a device may have side effects.
+            regular(location.metadata()?.is_none_or(|found| found.is_file()))?;
+            let file = location.write()?;
+            regular(file.metadata()?.is_file())?;
+            Ok(file)
+        })
     }
 
-    fn at(location: Location, mode: u32) -> io::Result<Replacement> {
+    fn at(
+        location: Location,
+        mode: u32,
+        open: &dyn Fn(&Location) -> io::Result<File>,
+    ) -> io::Result<Replacement> {
         let existing = match location.metadata()? {
             Some(found) if found.is_dir() => return Err(Errno::EISDIR.into()),
             Some(found) if found.is_symlink() => None,
             Some(_) => {
-                // Waits for the reader of a FIFO.
-                let file = location.write_when_ready(&|| false)?;
+                let file = open(&location)?;
                 let metadata = file.metadata()?;
                 if !metadata.is_file() {
                     return Ok(Replacement { location, file, text: Text::InPlace });
@@ -325,6 +339,19 @@ mod tests {
         assert_eq!(fs::read(dir.path().join("report")).unwrap(), b"new");
         assert_eq!(fs::metadata(dir.path().join("report")).unwrap().ino(), inode);
         assert_eq!(names(dir.path()), ["report"]);
+    }
+
+    #[test]
+    fn a_fifo_in_a_directory_of_others_is_neither_waited_for_nor_written() {
+        use nix::sys::stat::Mode;
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        let error = || Replacement::open_without_following(&fifo, 0o644).unwrap_err().to_string();
+        assert_eq!(error(), "not a regular file");
+        let _reader = nix::fcntl::open(&fifo, OFlag::O_RDONLY | OFlag::O_NONBLOCK, Mode::empty()).unwrap();
+        assert_eq!(error(), "not a regular file");
+        assert_eq!(names(dir.path()), ["fifo"]);
     }
 
     #[test]
