@@ -549,6 +549,24 @@ fn small_files_that_multiply_others_are_not_read_to_their_end() {
 }
 
 #[test]
+fn very_many_kernels_are_read_in_part_and_reported() {
+    let root = image();
+    let r = root.path();
+    write(r, "kernel.json", r#"{"release": "6.1.0"}"#);
+    write(r, "boot/config", "CONFIG_HZ=250\n".repeat(100_000));
+    for number in 0..2000 {
+        write(r, &format!("boot/vmlinuz-6.2.{number}"), "");
+        fs::hard_link(r.join("boot/config"), r.join(format!("boot/config-6.2.{number}"))).unwrap();
+    }
+    write(r, "boot/vmlinuz-6.1.0", "");
+    let host = host(r);
+    let kernels = fullpipe_host::kernel::installed::all(&host);
+    assert_eq!(kernels.len(), 129);
+    assert!(kernels.iter().any(|kernel| kernel.running));
+    assert_eq!(host.unread(), ["/boot has more than 128 kernels"]);
+}
+
+#[test]
 fn boot_entries_of_bounded_size_are_read() {
     let root = image();
     let r = root.path();

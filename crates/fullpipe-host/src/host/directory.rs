@@ -1,7 +1,7 @@
 //! Files under a directory that stands for a host's root; `/` is this machine. Links are followed
 //! inside the directory, never out of it.
 
-use super::rooted::{MAX_FILE_SIZE, Root, is_regular, kind, read_bounded};
+use super::rooted::{MAX_FILE_SIZE, Place, Root, is_regular, kind, read_bounded};
 use super::{Attributes, Files, Node, Object, Stat, View, parent};
 use fullpipe_files::attributes;
 use nix::dir::Dir;
@@ -343,11 +343,10 @@ impl Files for Directory {
     fn lock(&self, path: &str) -> io::Result<Box<dyn std::any::Any>> {
         let place = self.root()?.place(path)?;
         for _ in 0..100 {
-            let file = File::from(place.open(OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NONBLOCK, 0o600)?);
+            let Some(file) = open_lock(&place, path)? else { continue };
             let about = fstat(&file)?;
             // A file of another user or with a second hard link is locked, but not written to.
-            let own =
-                kind(&about) == SFlag::S_IFREG && about.st_nlink == 1 && about.st_uid == geteuid().as_raw();
+            let own = about.st_nlink == 1 && about.st_uid == geteuid().as_raw();
             if file.try_lock().is_err() {
                 let mut holder = [0; 64];
                 let length = if own { file.read_at(&mut holder, 0).unwrap_or(0) } else { 0 };
@@ -377,6 +376,30 @@ impl Files for Directory {
         let file = self.root()?.place(path)?.open(flags, 0)?;
         is_regular(&file, path)?;
         attributes::set(&file, attributes)
+    }
+}
+
+/// Opens or creates a lock file; `None` if another process created or removed it meanwhile. Other types
+/// are not opened: a device of an image is one of this machine, and opening it may have side effects.
+fn open_lock(place: &Place<'_>, path: &str) -> io::Result<Option<File>> {
+    let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    match place.open(OFlag::O_PATH, 0) {
+        Ok(seen) => is_regular(&seen, path)?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return match place.open(flags | OFlag::O_CREAT | OFlag::O_EXCL, 0o600) {
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+                created => Ok(Some(created?.into())),
+            };
+        }
+        Err(e) => return Err(e),
+    }
+    match place.open(flags, 0) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => {
+            let file = file?;
+            is_regular(&file, path)?;
+            Ok(Some(file.into()))
+        }
     }
 }
 
@@ -414,6 +437,29 @@ mod tests {
         fs::hard_link(&victim, root.join("lock")).unwrap();
         drop(host.lock("/lock").unwrap());
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+    }
+
+    #[test]
+    fn lock_file_that_is_not_regular_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir(&root).unwrap();
+        let host = Directory::new(&root);
+        let fifo = root.join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // A reader would see that a writer has opened it: the end of the data instead of an error.
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
+        let reader = nix::fcntl::open(&fifo, flags, nix::sys::stat::Mode::empty()).unwrap();
+        let error = host.lock("/fifo").err().unwrap();
+        assert_eq!(error.to_string(), "/fifo is not a regular file");
+        let mut fds = [nix::poll::PollFd::new(
+            std::os::fd::AsFd::as_fd(&reader),
+            nix::poll::PollFlags::POLLIN | nix::poll::PollFlags::POLLHUP,
+        )];
+        // POLLHUP is reported once a writer has opened and closed it (fifo(7)).
+        assert_eq!(nix::poll::poll(&mut fds, 0u8).unwrap(), 0);
+        assert!(host.lock("/lock").is_ok());
+        assert!(!root.join("lock").exists());
     }
 
     #[test]

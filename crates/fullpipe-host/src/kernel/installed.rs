@@ -161,7 +161,10 @@ fn collect_modules(view: &dyn View, directory: &str, depth: usize, into: &mut Ve
     }
 }
 
-/// All kernels on disk, newest first.
+/// Maximum kernels: reading one takes up to 30 ms.
+const MAX_KERNELS: usize = 128;
+
+/// All kernels on disk, newest first; at most 128, and the running one.
 pub fn all(host: &dyn Host) -> Vec<Kernel> {
     let running = host.identity().release;
     let directories = ["/lib/modules", "/usr/lib/modules"];
@@ -182,6 +185,11 @@ pub fn all(host: &dyn Host) -> Vec<Kernel> {
     }));
     releases.sort_by(|one, other| compare(other, one));
     releases.dedup();
+    if releases.len() > MAX_KERNELS {
+        host.refuse("/boot", &format!("has more than {MAX_KERNELS} kernels"));
+        let rest = releases.split_off(MAX_KERNELS);
+        releases.extend(rest.into_iter().filter(|release| *release == running));
+    }
     releases.iter().map(|release| kernel(host, release, *release == running)).collect()
 }
 

@@ -10,6 +10,9 @@ pub struct Config {
     values: BTreeMap<String, String>,
 }
 
+/// Maximum size of a configuration, decompressed: those of distributions have 300 KiB.
+const MAX_SIZE: usize = 2 << 20;
+
 impl Config {
     /// Candidate files for a kernel of this release, in order of preference: `/proc/config.gz`
     /// belongs to the running kernel.
@@ -21,7 +24,8 @@ impl Config {
         ]
     }
 
-    /// Parses the contents of such a file, plain or gzip; `None` for damaged gzip data.
+    /// Parses the contents of such a file, plain or gzip; `None` for damaged gzip data and more than
+    /// 2 MiB.
     pub fn parse(from: &str, bytes: &[u8]) -> Option<Config> {
         let values = Config::decompress(bytes)?
             .lines()
@@ -36,7 +40,10 @@ impl Config {
 
     /// The contents of such a file as text, decompressed if gzip.
     pub fn decompress(bytes: &[u8]) -> Option<String> {
-        let plain = if bytes.starts_with(&[0x1f, 0x8b]) { gunzip(bytes)? } else { bytes.to_vec() };
+        let plain = match bytes {
+            [0x1f, 0x8b, ..] => gunzip(bytes)?,
+            _ => bytes.get(..).filter(|text| text.len() <= MAX_SIZE)?.to_vec(),
+        };
         Some(String::from_utf8_lossy(&plain).into_owned())
     }
 
@@ -51,7 +58,7 @@ impl Config {
     }
 }
 
-/// Decompresses gzip data (RFC 1952) up to 16 MiB, without checking the checksum.
+/// Decompresses gzip data (RFC 1952) up to [`MAX_SIZE`], without checking the checksum.
 fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     let flags = *bytes.get(3).filter(|_| bytes.starts_with(&[0x1f, 0x8b, 8]))?;
     let mut at = 10;
@@ -66,7 +73,7 @@ fn gunzip(bytes: &[u8]) -> Option<Vec<u8>> {
     if flags & 2 != 0 {
         at += 2;
     }
-    miniz_oxide::inflate::decompress_to_vec_with_limit(bytes.get(at..)?, 16 << 20).ok()
+    miniz_oxide::inflate::decompress_to_vec_with_limit(bytes.get(at..)?, MAX_SIZE).ok()
 }
 
 #[cfg(test)]
