@@ -49,7 +49,8 @@ pub struct Args {
     #[cfg(feature = "live")]
     #[arg(long = "where", value_name = "FILTER")]
     condition: Option<String>,
-    /// Seed of the assignment; the same seed gives the same arms [default: from the clock]
+    /// Seed of the assignment; the same seed gives the same arms, and clients that know it can choose
+    /// theirs [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Duration of the split [default: until stopped]
@@ -85,7 +86,7 @@ impl Args {
         };
         let (filter, condition) = self.condition()?;
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let plan = self.plan(arms, &cgroup, filter, began);
+        let plan = self.plan(arms, &cgroup, filter, began)?;
         plan.check().map_err(usage)?;
 
         // Before threads are started, since they inherit the blocked signals.
@@ -127,10 +128,10 @@ impl Args {
         }
     }
 
-    fn plan(&self, arms: Arms, cgroup: &Path, filter: String, began: Duration) -> Plan {
-        Plan {
+    fn plan(&self, arms: Arms, cgroup: &Path, filter: String, began: Duration) -> Result<Plan, Failure> {
+        Ok(Plan {
             control: self.control.clone().unwrap_or_else(|| default_control(&arms)),
-            seed: self.seed.unwrap_or(began.as_nanos() as u64),
+            seed: self.seed.map_or_else(random_seed, Ok)?,
             arms,
             by: self.by,
             min_transfer: self.least,
@@ -139,7 +140,7 @@ impl Args {
             cgroup: cgroup.display().to_string(),
             guard: self.guard.clone(),
             began_unix_s: began.as_secs_f64(),
-        }
+        })
     }
 
     /// Creates the file and writes the plan.
@@ -276,6 +277,11 @@ impl Drop for JournalEntry {
     }
 }
 
+/// A seed that clients cannot guess, as they could a time: the key of the assignment follows from it.
+fn random_seed() -> Result<u64, Failure> {
+    getrandom::u64().map_err(|e| Failure::Impossible(format!("cannot generate a random seed: {e}")))
+}
+
 /// The unit of assignment as a number for the BPF program.
 fn number(by: AssignBy) -> u32 {
     match by {
@@ -316,4 +322,35 @@ fn load_missing(arms: &Arms) -> Result<Vec<loader::TemporaryController>, Failure
         available.push(name.to_owned());
     }
     Ok(loaded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn plan(options: &[&str]) -> Plan {
+        let words = ["start", "a:reno=50%", "b:reno=50%"].iter().chain(options);
+        let args = Command::try_parse_from(words).unwrap().args;
+        let arms = Arms::parse(&args.arms).unwrap();
+        let began = Duration::from_secs(1_800_000_000);
+        args.plan(arms, Path::new("/sys/fs/cgroup"), String::new(), began).unwrap()
+    }
+
+    /// Clients may know when a split started.
+    #[test]
+    fn the_time_of_start_does_not_determine_the_seed() {
+        let seeds: Vec<u64> = (0..64).map(|_| plan(&[]).seed).collect();
+        assert!((1..64).all(|n| !seeds[..n].contains(&seeds[n])), "{seeds:?}");
+        // Each of the 64 bits varies: the probability that one does not is 64 × 2⁻⁶³.
+        let (any, all) = seeds.iter().fold((0, u64::MAX), |(any, all), seed| (any | seed, all & seed));
+        assert_eq!((any, all), (u64::MAX, 0));
+        assert_eq!(plan(&["--seed", "18446744073709551615"]).seed, u64::MAX);
+    }
 }
