@@ -108,11 +108,23 @@ pub struct Counts {
     pub lapsed: u64,
     /// Closed connections not recorded because the ring buffer was full.
     pub lost: u64,
+    /// Closed connections not written because the file had its maximum size. The owner counts them,
+    /// not the program.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unwritten: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Writer for experiment files.
 #[derive(Debug)]
-pub struct Writer<W: Write>(W);
+pub struct Writer<W: Write> {
+    to: W,
+    written_bytes: u64,
+}
 
 impl<W: Write> Writer<W> {
     /// Starts a file with its plan.
@@ -120,7 +132,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// When writing fails.
     pub fn new(to: W, plan: &Plan) -> io::Result<Self> {
-        let mut writer = Writer(to);
+        let mut writer = Writer { to, written_bytes: 0 };
         writer.write(&Line::Plan { schema: SCHEMA.to_owned(), plan: plan.clone() })?;
         Ok(writer)
     }
@@ -130,8 +142,16 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// When writing fails.
     pub fn write(&mut self, line: &Line) -> io::Result<()> {
-        serde_json::to_writer(&mut self.0, line)?;
-        self.0.write_all(b"\n")
+        let mut text = serde_json::to_vec(line)?;
+        text.push(b'\n');
+        self.to.write_all(&text)?;
+        self.written_bytes += text.len() as u64;
+        Ok(())
+    }
+
+    /// Bytes written so far, including those that are still buffered.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes
     }
 
     /// Flushes buffered lines.
@@ -139,7 +159,7 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// When writing fails.
     pub fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.to.flush()
     }
 }
 
@@ -275,7 +295,7 @@ mod tests {
         for line in lines() {
             writer.write(&line).unwrap();
         }
-        writer.0
+        writer.to
     }
 
     fn lines() -> [Line; 5] {
@@ -295,7 +315,12 @@ mod tests {
                 processor_s: 12.34,
                 acked_bytes: 5_000_000_000,
             }),
-            Line::Counts(Counts { opened: vec![1, 2], closed: vec![0, 1], ..Counts::default() }),
+            Line::Counts(Counts {
+                opened: vec![1, 2],
+                closed: vec![0, 1],
+                unwritten: 7,
+                ..Counts::default()
+            }),
             Line::End { unix_s: 1e9, why: "asked to".to_owned() },
         ]
     }

@@ -13,6 +13,8 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long connections are assigned without a heartbeat of the owner; long enough for a busy
 /// machine.
 pub const LEASE: Duration = Duration::from_secs(15);
+/// The maximum size of the file, about 270 million connections.
+pub const MAX_FILE_BYTES: u64 = 100_000_000_000;
 /// How often the guard is checked and counts are written.
 const GUARD_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -164,6 +166,8 @@ pub enum Event<'a> {
     GroupGone(&'a str),
     /// Another process detached the program; it is attached again.
     Detached(&'a str),
+    /// The file has reached this maximum size: connections are counted, and no longer written.
+    FileFull(u64),
     /// Requested shares are ignored, since the guard has stopped the split.
     SharesIgnored,
     /// The shares have changed.
@@ -203,6 +207,10 @@ pub struct Session<W: Write, K: SplitKernel> {
     assigner: Assigner,
     ledger: Ledger,
     writer: Writer<W>,
+    /// The size of the file from which on connections are only counted.
+    max_bytes: u64,
+    /// Connections not written for that reason.
+    unwritten: u64,
     clocks: Option<Clocks>,
     violation: Option<String>,
     /// Whether the control group is gone and has not been created again.
@@ -230,8 +238,9 @@ fn acked_bytes(counts: &Counts) -> u64 {
 }
 
 impl<W: Write, K: SplitKernel> Session<W, K> {
-    /// A session that writes to a file with this plan.
-    pub fn new(plan: Plan, writer: Writer<W>) -> Self {
+    /// A session that writes to a file with this plan, and connections only until the file has
+    /// `max_bytes`: peers decide how many connections they open.
+    pub fn new(plan: Plan, writer: Writer<W>, max_bytes: u64) -> Self {
         Session {
             shares: plan.arms.shares(),
             arms: plan.arms.clone(),
@@ -242,6 +251,8 @@ impl<W: Write, K: SplitKernel> Session<W, K> {
             assigner: Assigner::new(plan.seed, plan.by),
             ledger: Ledger::new(&plan),
             writer,
+            max_bytes,
+            unwritten: 0,
             clocks: None,
             violation: None,
             is_gone: false,
@@ -290,8 +301,9 @@ impl<W: Write, K: SplitKernel> Session<W, K> {
         kernel.collect(&mut |closed| {
             for one in closed {
                 let outcome = self.outcome(&one);
-                self.writer.write(&Line::Connection(outcome.clone()))?;
+                // Also for the guard, which acts whatever the size of the file.
                 self.ledger.add(&outcome);
+                self.record(outcome, report)?;
             }
             if why.is_some() {
                 return Ok(false);
@@ -422,8 +434,20 @@ impl<W: Write, K: SplitKernel> Session<W, K> {
         Ok(self.writer.flush()?)
     }
 
+    /// Writes a connection, or counts it if the file has its maximum size.
+    fn record(&mut self, outcome: Outcome, report: &dyn Fn(&Event<'_>)) -> io::Result<()> {
+        if self.writer.written_bytes() < self.max_bytes {
+            return self.writer.write(&Line::Connection(outcome));
+        }
+        if self.unwritten == 0 {
+            report(&Event::FileFull(self.max_bytes));
+        }
+        self.unwritten += 1;
+        Ok(())
+    }
+
     fn count(&mut self, kernel: &K) -> SessionResult<(), K> {
-        let counts = self.counts(kernel)?;
+        let counts = Counts { unwritten: self.unwritten, ..self.counts(kernel)? };
         Ok(self.writer.write(&Line::Counts(counts))?)
     }
 
@@ -597,11 +621,16 @@ mod tests {
 
     /// Runs a session over `kernel` for one poll; returns its lines and events.
     fn run(kernel: &FakeKernel) -> (Vec<Line>, usize) {
+        run_within(kernel, MAX_FILE_BYTES)
+    }
+
+    /// The same with another maximum size of the file.
+    fn run_within(kernel: &FakeKernel, max_bytes: u64) -> (Vec<Line>, usize) {
         let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
         let mut bytes = Vec::new();
         let events = Cell::new(0);
         let writer = Writer::new(&mut bytes, &plan).unwrap();
-        let mut session = Session::new(plan, writer);
+        let mut session = Session::new(plan, writer, max_bytes);
         let count = |_: &Event<'_>| events.set(events.get() + 1);
         let violation = session.run(kernel, Some(Duration::ZERO), &|| false, &count).unwrap();
         assert_eq!(violation, None);
@@ -620,6 +649,28 @@ mod tests {
         assert_eq!(outcome.busy_s, 0.005, "half a jiffy");
         assert_eq!(outcome.chose.as_deref(), Some("cubic"), "not the arm's bbr");
         assert!(matches!(lines[..], [_, Line::Counts(_), Line::End { .. }]), "{lines:?}");
+    }
+
+    #[test]
+    fn connections_beyond_the_maximum_size_are_counted_and_reported() {
+        let kernel = FakeKernel { closed: vec![connection(); 500], ..FakeKernel::default() };
+        let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
+        let size = |lines: &[Line]| {
+            let mut writer = Writer::new(io::sink(), &plan).unwrap();
+            lines.iter().for_each(|line| writer.write(line).unwrap());
+            writer.written_bytes()
+        };
+        let (all, _) = run(&kernel);
+        assert_eq!(all.len(), 502, "with counts and the end");
+        let line_bytes = size(&all[..1]) - size(&[]);
+        let max_bytes = size(&[]) + 100 * line_bytes;
+        let (lines, events) = run_within(&kernel, max_bytes);
+        let [Line::Counts(counts), Line::End { .. }] = &lines[100..] else { panic!("{} lines", lines.len()) };
+        assert_eq!(lines[..100], all[..100]);
+        assert_eq!((counts.unwritten, events), (400, 1), "reported once");
+        let report = crate::Report::from_lines(&plan, lines.into_iter().map(Ok::<_, Infallible>)).unwrap();
+        let is_it = |warning: &String| warning.starts_with("400 closed connections are not in the results");
+        assert!(report.warnings.iter().any(is_it), "{:?}", report.warnings);
     }
 
     #[test]

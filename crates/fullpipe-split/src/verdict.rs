@@ -124,6 +124,12 @@ fn kernel_warnings(counts: &Counts) -> Vec<String> {
         (counts.lost > 0).then(|| {
             format!("{} closed connections were not recorded: the ring buffer was full", counts.lost)
         }),
+        (counts.unwritten > 0).then(|| {
+            format!(
+                "{} closed connections are not in the results: the file had its maximum size",
+                counts.unwritten
+            )
+        }),
         (refused > 0).then(|| {
             format!("the kernel refused the arm's controller for {refused} connections; they are in no arm")
         }),

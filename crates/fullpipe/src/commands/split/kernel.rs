@@ -131,5 +131,6 @@ pub fn counts(raw: &Raw, arms: usize) -> Counts {
         other_ports: raw.elsewhere,
         lapsed: raw.lapsed,
         lost: raw.lost,
+        unwritten: 0,
     }
 }

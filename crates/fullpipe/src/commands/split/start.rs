@@ -12,9 +12,10 @@ use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine, Process};
 use fullpipe_host::journal::Store;
 use fullpipe_kernel::{facts, signals};
-use fullpipe_split::session::{Event, LEASE, Session, SessionError};
+use fullpipe_split::session::{Event, LEASE, MAX_FILE_BYTES, Session, SessionError};
 use fullpipe_split::{Arms, AssignBy, Assigner, Guard, Plan, Writer};
 use fullpipe_units::{Bytes, Span};
+use nix::sys::statvfs::fstatvfs;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -68,7 +69,8 @@ pub struct Args {
     /// Minimum size of a connection whose goodput is counted
     #[arg(long, value_name = "BYTES", default_value = "100kB")]
     least: Bytes,
-    /// File to write, one line of JSON per connection
+    /// File to write, one line of JSON per connection. It takes up to half of the disk space that is
+    /// free at the start, and at most 100 GB; further connections are only counted
     #[arg(long, value_name = "FILE", default_value = "split.jsonl", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
 }
@@ -95,7 +97,7 @@ impl Args {
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
         let _loaded = load_missing(&plan.arms)?;
-        let writer = self.writer(&plan)?;
+        let (writer, max_bytes) = self.writer(&plan)?;
 
         // The journal first, so that a killed process leaves no split without an entry.
         let arms: Vec<String> =
@@ -103,7 +105,7 @@ impl Args {
         let arms = arms.join(", ");
         let _entry = JournalEntry::begin(&plan, &arms, &self.out)?;
 
-        let mut session = Session::new(plan.clone(), writer);
+        let mut session = Session::new(plan.clone(), writer, max_bytes);
         let table = table(&session.shares(plan.began_unix_s));
         let program = Program(self.start(&plan, &cgroup, condition, began, table)?);
         eprintln!(
@@ -143,8 +145,8 @@ impl Args {
         })
     }
 
-    /// Creates the file and writes the plan.
-    fn writer(&self, plan: &Plan) -> Result<Writer<BufWriter<File>>, Failure> {
+    /// Creates the file and writes the plan. Also returns the file's maximum size.
+    fn writer(&self, plan: &Plan) -> Result<(Writer<BufWriter<File>>, u64), Failure> {
         // It says who communicated with whom.
         let file = Location::resolve(&self.out).and_then(|out| out.create_new(0o600)).map_err(|e| {
             Failure::usage(format_args!(
@@ -152,9 +154,10 @@ impl Args {
                 self.out.display()
             ))
         })?;
+        let max_bytes = max_bytes(&file).map_err(|e| self.cannot_write(e))?;
         let mut writer = Writer::new(BufWriter::new(file), plan).map_err(|e| self.cannot_write(e))?;
         writer.flush().map_err(|e| self.cannot_write(e))?;
-        Ok(writer)
+        Ok((writer, max_bytes))
     }
 
     fn cannot_write(&self, e: std::io::Error) -> Failure {
@@ -228,6 +231,12 @@ fn report(event: &Event<'_>) {
         Event::Detached(group) => {
             eprintln!("another process detached the split from {group}: it is attached again");
         }
+        Event::FileFull(bytes) => {
+            eprintln!(
+                "the file has its maximum size of {bytes} bytes: further connections are counted, and not \
+                 written"
+            );
+        }
         Event::SharesIgnored => {
             eprintln!("ignoring the requested shares: the guard has stopped this split");
         }
@@ -275,6 +284,14 @@ impl Drop for JournalEntry {
             );
         }
     }
+}
+
+/// The maximum size of a file: half of the free space, which leaves the other half to the host's
+/// other programs, and at most [`MAX_FILE_BYTES`].
+fn max_bytes(file: &File) -> std::io::Result<u64> {
+    let disk = fstatvfs(file)?;
+    let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+    Ok(MAX_FILE_BYTES.min(free / 2))
 }
 
 /// A seed that clients cannot guess, as they could a time: the key of the assignment follows from it.
