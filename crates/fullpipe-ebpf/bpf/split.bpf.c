@@ -114,6 +114,8 @@ struct fp_split_about {
 	u32 arms;
 	u64 seed;
 	u64 began_unix_ns;
+	u64 pid_namespace; /* inode of the owner's: its ID is one of that namespace */
+	u64 owner_started; /* clock ticks */
 	char label[FP_SPLIT_ARMS][32];
 	char out[256];
 };
@@ -135,9 +137,10 @@ struct {
 	__type(value, struct fp_split_table);
 } tables SEC(".maps");
 
-/* Shares that another process requests from the owner, which reads this and writes the tables. */
+/* What another process requests from the owner, which reads this: shares, for which it writes the tables, and its end. */
 struct fp_split_wanted {
 	u64 number;
+	u64 end;
 	u32 share[FP_SPLIT_ARMS]; /* billionths */
 };
 

@@ -9,6 +9,7 @@ mod directory;
 mod machine;
 mod model;
 mod overlay;
+mod process;
 mod rooted;
 
 pub use clock::{BootClock, Clock};
@@ -19,6 +20,7 @@ pub use machine::Machine;
 pub(crate) use machine::free;
 pub use model::{Model, ModelKernel, ModelProgram};
 pub use overlay::Overlay;
+pub use process::{Presence, Process};
 pub(crate) use rooted::MAX_FILE_SIZE;
 
 use crate::net::{
@@ -446,34 +448,6 @@ impl<T: DelegateFiles> Files for T {
     }
     fn real_path(&self, path: &str) -> String {
         self.files().real_path(path)
-    }
-}
-
-/// A process, identified by its ID and start time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Process {
-    /// Process ID.
-    pub id: u32,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
-    pub started: u64,
-}
-
-impl Process {
-    /// The running process with this ID.
-    pub fn find(view: &dyn View, id: u32) -> Option<Process> {
-        let text = view.text(&format!("/proc/{id}/stat"))?;
-        // The second field, the program's name, may contain blanks and parentheses.
-        let (_, rest) = text.rsplit_once(") ")?;
-        let mut fields = rest.split(' ');
-        // Zombies do not run.
-        let runs = !matches!(fields.next()?, "Z" | "X");
-        let started = fields.nth(18)?.parse().ok()?;
-        runs.then_some(Process { id, started })
-    }
-
-    /// Whether it is still running.
-    pub fn runs(self, view: &dyn View) -> bool {
-        Process::find(view, self.id) == Some(self)
     }
 }
 

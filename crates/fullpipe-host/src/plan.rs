@@ -30,7 +30,7 @@ pub use unit::{ControllerUnit, unit_name, unit_word};
 pub(crate) use unit::{refuse_writable_program, unit_path};
 
 use crate::controllers::is_ebpf;
-use crate::host::{Host, View};
+use crate::host::{Host, Presence, View};
 use fullpipe_units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -124,9 +124,9 @@ impl Step {
         self.change.is_live() && self.part_of.as_ref().is_some_and(|part| part.boot != boot)
     }
 
-    /// Whether the process that it depends on has exited.
+    /// Whether the process that it depends on is known to have exited.
     pub(crate) fn is_abandoned(&self, view: &dyn View) -> bool {
-        matches!(&self.change, Change::Split { owner, .. } if !owner.runs(view))
+        matches!(&self.change, Change::Split { owner, .. } if owner.presence(view) == Presence::Exited)
     }
 }
 

@@ -3,9 +3,13 @@
 
 use crate::apply::{LOCK_TIMEOUT, interrupted, lock, lock_within, now, refuse_unfinished};
 use crate::error::{Error, Result};
-use crate::host::{Host, Process};
+use crate::host::{Host, Presence, Process};
 use crate::journal::{Journal, Phase, Record, Store};
 use crate::plan::{Change, Plan, Step, Use};
+use std::time::Duration;
+
+/// Time between a split's journal entry and its program in the kernel, on a busy machine.
+const MAX_START_TIME: Duration = Duration::from_secs(2);
 
 /// Stands in for the controller's name in a split's steps; no kernel controller has this name.
 pub(crate) const USE: &str = "split";
@@ -58,6 +62,33 @@ pub fn end(host: &dyn Host, store: &Store, owner: Process) -> Result<()> {
         .plan
         .steps
         .retain(|step| !matches!(&step.change, Change::Split { owner: of, .. } if *of == owner));
+    store_rest(host, store, journal)
+}
+
+/// Removes the splits of other PID namespaces that have ended: `/proc` does not show whether their
+/// processes run, but `is_loaded` reports whether the kernel has a process's split.
+///
+/// # Errors
+/// [`Error::Impossible`] without root, or if the journal cannot be written.
+pub fn forget_ended(host: &dyn Host, store: &Store, is_loaded: &dyn Fn(Process) -> bool) -> Result<()> {
+    let is_ended = |step: &Step| {
+        matches!(&step.change, Change::Split { owner, .. }
+            if owner.presence(host) == Presence::Unknown && !is_loaded(*owner))
+    };
+    let suspects = |journal: &Journal| journal.plan.steps.iter().any(is_ended);
+    if !store.load(host)?.as_ref().is_some_and(suspects) {
+        return Ok(());
+    }
+    let _lock = lock_within(host, "split", LOCK_TIMEOUT)?;
+    let Some(mut journal) = store.load(host)?.filter(suspects) else { return Ok(()) };
+    // A split that is in the journal and not yet loaded may be starting. No other starts meanwhile.
+    host.pause(MAX_START_TIME);
+    journal.plan.steps.retain(|step| !is_ended(step));
+    store_rest(host, store, journal)
+}
+
+/// Writes the journal without the steps removed from it.
+fn store_rest(host: &dyn Host, store: &Store, mut journal: Journal) -> Result<()> {
     let cannot_write = |e: std::io::Error| Error::io(format_args!("cannot write {}", store.path()), &e);
     if journal.plan.is_empty() {
         return store.end(host, &journal).map_err(cannot_write);
@@ -111,22 +142,6 @@ mod tests {
     }
 
     #[test]
-    fn process_is_identified_by_its_start_time() {
-        let root = tempfile::tempdir().unwrap();
-        let host = host(root.path());
-        starts(root.path(), 77, 'S', 1234);
-        let first = Process::find(&host, 77).unwrap();
-        assert_eq!(first, Process { id: 77, started: 1234 });
-        assert!(first.runs(&host));
-        starts(root.path(), 77, 'R', 1235);
-        assert!(!first.runs(&host), "another process with that ID");
-        starts(root.path(), 77, 'Z', 1234);
-        assert!(!first.runs(&host), "it has ended");
-        assert_eq!(Process::find(&host, 78), None);
-        assert!(Process::find(&crate::host::Machine::new(), std::process::id()).is_some());
-    }
-
-    #[test]
     fn journal_keeps_a_split_while_its_process_runs() {
         let root = tempfile::tempdir().unwrap();
         let (host, store) = (host(root.path()), Store::at(STORE));
@@ -134,7 +149,14 @@ mod tests {
         let none = current_status();
         for id in [77, 78] {
             starts(root.path(), id, 'S', 5);
-            begin(&host, &store, Process { id, started: 5 }, "/sys/fs/cgroup", "bbr 50%, cubic 50%").unwrap();
+            begin(
+                &host,
+                &store,
+                Process { id, started: 5, namespace: None },
+                "/sys/fs/cgroup",
+                "bbr 50%, cubic 50%",
+            )
+            .unwrap();
         }
         let both = current_status();
         assert!(
@@ -142,12 +164,19 @@ mod tests {
             "{both:?}"
         );
         assert_eq!(both.uses[0].changes[1], "split of process 78: bbr 50%, cubic 50% of /sys/fs/cgroup");
-        end(&host, &store, Process { id: 77, started: 5 }).unwrap();
+        end(&host, &store, Process { id: 77, started: 5, namespace: None }).unwrap();
         assert_eq!(current_status().uses[0].changes.len(), 1);
         // The entry of a killed process is ignored, and a revert removes it.
         kills(root.path(), 78);
         assert_eq!(current_status(), none);
-        begin(&host, &store, Process { id: 77, started: 5 }, "/sys/fs/cgroup", "bbr 10%, cubic 90%").unwrap();
+        begin(
+            &host,
+            &store,
+            Process { id: 77, started: 5, namespace: None },
+            "/sys/fs/cgroup",
+            "bbr 10%, cubic 90%",
+        )
+        .unwrap();
         assert_eq!(current_status().uses[0].changes.len(), 1);
         let reverted = revert::revert(&host, &store, &revert::Options::default()).unwrap().unwrap();
         assert_eq!(reverted.undone().collect::<Vec<_>>(), ["split of process 77"]);
@@ -155,9 +184,10 @@ mod tests {
         assert_eq!(current_status(), none);
         // Killed before its journal entry was removed.
         starts(root.path(), 79, 'S', 6);
-        begin(&host, &store, Process { id: 79, started: 6 }, "/sys/fs/cgroup", "bbr 50%").unwrap();
+        begin(&host, &store, Process { id: 79, started: 6, namespace: None }, "/sys/fs/cgroup", "bbr 50%")
+            .unwrap();
         kills(root.path(), 79);
-        end(&host, &store, Process { id: 79, started: 6 }).unwrap();
+        end(&host, &store, Process { id: 79, started: 6, namespace: None }).unwrap();
         assert!(!root.path().join("var/lib/fullpipe").exists());
     }
 
@@ -166,11 +196,42 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let (host, store) = (host(root.path()), Store::at(STORE));
         starts(root.path(), 77, 'S', 5);
-        let owner = Process { id: 77, started: 5 };
+        let owner = Process { id: 77, started: 5, namespace: None };
         begin(&host, &store, owner, "/", "bbr 50%").unwrap();
         let lock = lock(&host, "revert").unwrap();
         end(&host, &store, owner).unwrap();
         drop(lock);
         assert_eq!(status::status(&host, &store).unwrap().uses.len(), 1, "left to the lock holder");
+    }
+
+    #[test]
+    fn a_split_of_another_pid_namespace_stays_in_the_journal_and_is_not_signalled() {
+        let root = tempfile::tempdir().unwrap();
+        let (host, store) = (host(root.path()), Store::at(STORE));
+        let directory = root.path().join("proc/self/ns");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::os::unix::fs::symlink("pid:[4026532000]", directory.join("pid")).unwrap();
+        // Another process has its ID and even its start time in this namespace.
+        starts(root.path(), 77, 'S', 5);
+        let container = Process { id: 77, started: 5, namespace: Some(4_026_532_999) };
+        let own = Process { id: 77, started: 5, namespace: Some(4_026_532_000) };
+        begin(&host, &store, container, "/sys/fs/cgroup", "bbr 50%, cubic 50%").unwrap();
+        let current = || status::status(&host, &store).unwrap();
+        let before = current();
+        assert_eq!(before.uses[0].changes.len(), 1);
+        // Other commands rewrite the journal.
+        begin(&host, &store, own, "/", "bbr 50%").unwrap();
+        end(&host, &store, own).unwrap();
+        kills(root.path(), 77);
+        assert_eq!(current(), before);
+        starts(root.path(), 77, 'S', 5);
+        let error = revert::revert(&host, &store, &revert::Options::default()).unwrap_err();
+        assert!(error.text().contains("another PID namespace"), "{error}");
+        assert!(root.path().join("proc/77/stat").exists(), "it was ended");
+        // Once its program is gone, so is its entry.
+        forget_ended(&host, &store, &|owner| owner == container).unwrap();
+        assert_eq!(current().uses[0].changes.len(), 1);
+        forget_ended(&host, &store, &|_| false).unwrap();
+        assert!(!root.path().join("var/lib/fullpipe").exists() && root.path().join("proc/77/stat").exists());
     }
 }

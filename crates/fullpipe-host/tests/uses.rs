@@ -872,7 +872,7 @@ fn a_failed_load_is_rolled_back_although_a_split_ends_meanwhile() {
     let clock = TestClock::default();
     let (original, _) = start(&clock);
     put(&original, SPLIT, &format!("77 (fullpipe) S {} 5 4 5\n", vec!["1"; 18].join(" ")));
-    let owner = Process { id: 77, started: 5 };
+    let owner = Process { id: 77, started: 5, namespace: None };
     split::begin(&original, &store(), owner, "/sys/fs/cgroup", "bbr 50%, cubic 50%").unwrap();
     let counter = copy(&original, &clock);
     let counter = Faulty::counting(&counter);

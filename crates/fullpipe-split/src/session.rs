@@ -48,11 +48,11 @@ pub trait SplitKernel {
     /// If the kernel refuses.
     fn reattach(&self) -> Result<GroupState, Self::Error>;
 
-    /// Shares that another process has requested since the last call.
+    /// The request of another process since the last call.
     ///
     /// # Errors
     /// If the kernel refuses.
-    fn requested_shares(&self) -> Result<Option<Vec<Fraction>>, Self::Error>;
+    fn request(&self) -> Result<Option<Request>, Self::Error>;
 
     /// Sets the shares of new connections.
     ///
@@ -86,6 +86,15 @@ pub struct ShareTable {
     pub generation: u64,
     /// Of each arm, the cumulative share in 2⁻³² and the controller, if it has one.
     pub arms: Vec<(u64, Option<String>)>,
+}
+
+/// A request of another process.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// Shares of the arms.
+    Shares(Vec<Fraction>),
+    /// The end of the split.
+    End,
 }
 
 /// Whether the control group of a split still exists.
@@ -315,8 +324,10 @@ impl<W: Write, K: SplitKernel> Session<W, K> {
                 self.follow(kernel, report)?;
                 self.writer.flush()?;
             }
-            if let Some(shares) = kernel.requested_shares().map_err(SessionError::Kernel)? {
-                self.change(kernel, shares, report)?;
+            match kernel.request().map_err(SessionError::Kernel)? {
+                Some(Request::Shares(shares)) => self.change(kernel, shares, report)?,
+                Some(Request::End) => why = Some("requested by fullpipe split stop"),
+                None => {}
             }
             if judged.elapsed() >= GUARD_INTERVAL {
                 judged = Instant::now();
@@ -332,7 +343,9 @@ impl<W: Write, K: SplitKernel> Session<W, K> {
                 }
                 self.start_period(kernel, now)?;
             }
-            if asked() {
+            if why.is_some() {
+                // Requested.
+            } else if asked() {
                 why = Some("asked to end");
             } else if limit.is_some_and(|limit| began.elapsed() >= limit) {
                 why = Some("the time limit was reached");
@@ -533,7 +546,7 @@ mod tests {
     #[derive(Default)]
     struct FakeKernel {
         closed: Vec<ClosedConnection>,
-        requested: Cell<Option<Vec<Fraction>>>,
+        requested: Cell<Option<Request>>,
         set: RefCell<Vec<ShareTable>>,
     }
 
@@ -558,7 +571,7 @@ mod tests {
             Ok(GroupState::Same)
         }
 
-        fn requested_shares(&self) -> Result<Option<Vec<Fraction>>, Infallible> {
+        fn request(&self) -> Result<Option<Request>, Infallible> {
             Ok(self.requested.take())
         }
 
@@ -621,18 +634,18 @@ mod tests {
 
     /// Runs a session over `kernel` for one poll; returns its lines and events.
     fn run(kernel: &FakeKernel) -> (Vec<Line>, usize) {
-        run_within(kernel, MAX_FILE_BYTES)
+        run_for(kernel, MAX_FILE_BYTES, Some(Duration::ZERO))
     }
 
-    /// The same with another maximum size of the file.
-    fn run_within(kernel: &FakeKernel, max_bytes: u64) -> (Vec<Line>, usize) {
+    /// The same with another maximum size of the file and another time limit.
+    fn run_for(kernel: &FakeKernel, max_bytes: u64, limit: Option<Duration>) -> (Vec<Line>, usize) {
         let plan = plan("connection", &["bbr=50%", "cubic=50%"]);
         let mut bytes = Vec::new();
         let events = Cell::new(0);
         let writer = Writer::new(&mut bytes, &plan).unwrap();
         let mut session = Session::new(plan, writer, max_bytes);
         let count = |_: &Event<'_>| events.set(events.get() + 1);
-        let violation = session.run(kernel, Some(Duration::ZERO), &|| false, &count).unwrap();
+        let violation = session.run(kernel, limit, &|| false, &count).unwrap();
         assert_eq!(violation, None);
         drop(session);
         let lines = Reader::new(&bytes[..]).unwrap().map(Result::unwrap).collect();
@@ -664,7 +677,7 @@ mod tests {
         assert_eq!(all.len(), 502, "with counts and the end");
         let line_bytes = size(&all[..1]) - size(&[]);
         let max_bytes = size(&[]) + 100 * line_bytes;
-        let (lines, events) = run_within(&kernel, max_bytes);
+        let (lines, events) = run_for(&kernel, max_bytes, Some(Duration::ZERO));
         let [Line::Counts(counts), Line::End { .. }] = &lines[100..] else { panic!("{} lines", lines.len()) };
         assert_eq!(lines[..100], all[..100]);
         assert_eq!((counts.unwritten, events), (400, 1), "reported once");
@@ -674,9 +687,20 @@ mod tests {
     }
 
     #[test]
+    fn a_requested_end_ends_the_session() {
+        let kernel = FakeKernel { requested: Cell::new(Some(Request::End)), ..FakeKernel::default() };
+        let (lines, _) = run_for(&kernel, MAX_FILE_BYTES, None);
+        let Some(Line::End { why, .. }) = lines.last() else { panic!("{lines:?}") };
+        assert_eq!(why, "requested by fullpipe split stop");
+    }
+
+    #[test]
     fn requested_shares_are_set_reported_and_written() {
         let shares = [300_000_000, 700_000_000].map(Fraction::from_billionths).to_vec();
-        let kernel = FakeKernel { requested: Cell::new(Some(shares.clone())), ..FakeKernel::default() };
+        let kernel = FakeKernel {
+            requested: Cell::new(Some(Request::Shares(shares.clone()))),
+            ..FakeKernel::default()
+        };
         let (lines, events) = run(&kernel);
         let Line::Shares { generation: 1, shares: written, .. } = &lines[0] else { panic!("{lines:?}") };
         assert_eq!((written, events), (&shares, 1));

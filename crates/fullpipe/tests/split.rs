@@ -575,6 +575,102 @@ fn clients_do_not_fill_the_disk_of_a_split() {
     in_groups("flooded");
 }
 
+/// A split whose owner has the same ID in its PID namespace as a process of this one.
+struct Container {
+    unshare: Child,
+    namesake: Child,
+    directory: tempfile::TempDir,
+}
+
+impl Container {
+    fn start() -> Self {
+        let namesake = program::tied(Command::new("sleep").arg("600")).spawn().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        // The next process of the new namespace gets the ID.
+        let last = namesake.id() - 1;
+        let script = format!("echo {last} >/proc/sys/kernel/ns_last_pid; \"$@\" & wait $!");
+        let mut command = Command::new("unshare");
+        command.args(["-p", "-f", "--mount-proc", "--kill-child=KILL", "sh", "-c", &script, "sh"]);
+        command.arg(program::path()).args(["split", "start", "a:reno=50%", "b:reno=50%"]);
+        command.arg("--cgroup").arg(group("split")).arg("--out").arg(directory.path().join("split.jsonl"));
+        let unshare = program::tied(&mut command).spawn().unwrap();
+        let mut container = Container { unshare, namesake, directory };
+        let began = Instant::now();
+        while !container.runs() {
+            assert!(container.unshare.try_wait().unwrap().is_none() && began.elapsed() < TIMEOUT);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        container
+    }
+
+    fn runs(&self) -> bool {
+        list_attached().unwrap().iter().any(|split| split.about.owner() == self.namesake.id())
+    }
+
+    fn stop(&self) -> std::process::Output {
+        let owner = self.namesake.id().to_string();
+        program::fullpipe().args(["split", "stop", "--owner", &owner]).output().unwrap()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        for child in [&mut self.unshare, &mut self.namesake] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+#[ignore = "a part of the next test, which starts it"]
+fn contained() {
+    let entries = || {
+        let (machine, store) = journal();
+        status::status(&machine, &store).unwrap().uses.iter().map(|one| one.changes.len()).sum::<usize>()
+    };
+    let mut container = Container::start();
+    assert_eq!(entries(), 1);
+    let id = container.namesake.id();
+    let shown = program::fullpipe().args(["split", "status"]).output().unwrap();
+    let expected = format!("split of process {id} of another PID namespace");
+    assert!(String::from_utf8_lossy(&shown.stdout).contains(&expected), "{shown:?}");
+    // Another split rewrites the journal that both share.
+    Split::start(&["a:reno=10%", "b:reno=10%"]).stop();
+    assert_eq!(entries(), 1, "the journal lost the split of the container");
+    let reverted = program::fullpipe().arg("revert").output().unwrap();
+    let error = String::from_utf8_lossy(&reverted.stderr);
+    assert!(!reverted.status.success() && error.contains("another PID namespace"), "{reverted:?}");
+    assert!(container.runs());
+    let stopped = container.stop();
+    assert!(stopped.status.success(), "{stopped:?}");
+    assert_eq!(container.namesake.try_wait().unwrap(), None, "`split stop` signalled another process");
+    assert_eq!(container.unshare.wait().unwrap().code(), Some(0));
+    let (_, lines, torn) = read(&container.directory.path().join("split.jsonl"));
+    assert!(!torn && matches!(lines.last(), Some(Line::End { .. })), "{lines:?}");
+    assert_eq!(entries(), 0);
+    drop(container);
+
+    // A container that is killed leaves its entry, which the next command removes.
+    let mut container = Container::start();
+    container.unshare.kill().unwrap();
+    container.unshare.wait().unwrap();
+    let began = Instant::now();
+    while container.runs() {
+        assert!(began.elapsed() < TIMEOUT);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let stopped = container.stop();
+    assert!(String::from_utf8_lossy(&stopped.stderr).contains("no split is running"), "{stopped:?}");
+    assert_eq!(container.namesake.try_wait().unwrap(), None);
+    assert_eq!(entries(), 0);
+}
+
+#[test]
+fn a_split_of_another_pid_namespace_is_stopped_without_a_signal() {
+    in_groups("contained");
+}
+
 #[test]
 #[ignore = "a part of the next test, which starts it"]
 fn two() {

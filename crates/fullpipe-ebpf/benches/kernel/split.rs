@@ -5,7 +5,7 @@ use crate::cpu::Moment;
 use crate::{Sorted, program_time};
 use fullpipe_ebpf::Error;
 use fullpipe_ebpf::split::{
-    ConnectionFilter, Setup, SplitConfig, SplitInfo, SplitProgram, Table, root_group,
+    ConnectionFilter, Setup, SplitConfig, SplitInfo, SplitOwner, SplitProgram, Table, root_group,
 };
 use fullpipe_split::{AssignBy, Assigner, cuts};
 use fullpipe_units::Fraction;
@@ -129,11 +129,12 @@ fn start(group: &Group) -> SplitProgram {
     let assigner = Assigner::new(1, by);
     let half = Fraction::from_billionths(500_000_000);
     let arms: Vec<_> = cuts(&[half, half]).into_iter().zip([Some("reno"), Some("cubic")]).collect();
+    let owner = SplitOwner { id: std::process::id(), started: 0, pid_namespace: 0 };
     SplitProgram::start(&SplitConfig {
         cgroup: &group.path,
         only: ConnectionFilter::default(),
         setup: Setup::new(assigner.key(), assigner.masks(), 0, &[]),
-        about: SplitInfo::new(&["reno", "cubic"], 1, 0, ""),
+        about: SplitInfo::new(owner, &["reno", "cubic"], 1, 0, ""),
         table: Table::new(0, &arms),
         lease: Duration::from_secs(60),
     })

@@ -19,6 +19,8 @@ pub struct AttachedSplit {
     /// Inode of its control group; 0 if the program is attached to none: the group is gone, or the
     /// link was detached. The owner attaches it again.
     pub cgroup: u64,
+    /// ID of its program in the kernel, which no other split has meanwhile or later.
+    pub program: u32,
     /// Information from its owner.
     pub about: SplitInfo,
     maps: HashMap<String, MapHandle>,
@@ -46,7 +48,7 @@ pub fn list_attached() -> Result<Vec<AttachedSplit>> {
             .map(|map| (map.name().to_string_lossy().into_owned(), map))
             .collect();
         let Some(about) = maps.get(".rodata.about").and_then(|map| read(map).ok()) else { continue };
-        found.push(AttachedSplit { cgroup: group.cgroup_id, about, maps });
+        found.push(AttachedSplit { cgroup: group.cgroup_id, program: link.prog_id, about, maps });
     }
     Ok(found)
 }
@@ -95,8 +97,26 @@ impl AttachedSplit {
     pub fn request_shares(&self, shares: &[u32]) -> Result<()> {
         let map = self.map("wanted")?;
         let before: Wanted = read(map)?;
-        let mut request = Wanted { number: before.number + 1, share: [0; MAX_ARMS] };
+        // A requested end stays.
+        let mut request = Wanted { number: before.number.wrapping_add(1), share: [0; MAX_ARMS], ..before };
         request.share.iter_mut().zip(shares).for_each(|(to, from)| *to = *from);
+        map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&request), MapFlags::ANY).map_err(unreadable)
+    }
+
+    /// Requests the end of the split from its owner, unless that is requested already. The owner
+    /// ends within a fraction of a second unless it hangs. Nothing is signalled: the owner may belong
+    /// to another PID namespace, its ID is then that of another process here, and any program may
+    /// claim any ID.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn request_end(&self) -> Result<()> {
+        let map = self.map("wanted")?;
+        let before: Wanted = read(map)?;
+        if before.end != 0 {
+            return Ok(());
+        }
+        let request = Wanted { end: 1, ..before };
         map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&request), MapFlags::ANY).map_err(unreadable)
     }
 }

@@ -10,8 +10,8 @@ mod raw;
 
 pub use attached::{AttachedSplit, list_attached, list_loaded};
 pub use filter::ConnectionFilter;
-pub use owner::{Batch, CgroupState, SplitConfig, SplitProgram};
-pub use raw::{Closed, Counts, End, MAX_ARMS, MAX_PORTS, Setup, SplitInfo, Table, arm_for};
+pub use owner::{Batch, CgroupState, Request, SplitConfig, SplitProgram};
+pub use raw::{Closed, Counts, End, MAX_ARMS, MAX_PORTS, Setup, SplitInfo, SplitOwner, Table, arm_for};
 
 use crate::error::Error;
 use std::path::{Path, PathBuf};

@@ -73,6 +73,15 @@ pub enum CgroupState {
     Detached,
 }
 
+/// A request of another process to the owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Shares per arm, in billionths.
+    Shares(Vec<u32>),
+    /// The end of the split.
+    End,
+}
+
 /// Records passed by [`SplitProgram::collect`].
 pub type Batch = Vec<Closed>;
 
@@ -228,16 +237,19 @@ impl SplitProgram {
         self.write(".data.lease", 0, &until.to_ne_bytes())
     }
 
-    /// Shares requested by other processes since the last call, in billionths per arm.
+    /// The request of another process since the last call.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn requested_shares(&self) -> Result<Option<Vec<u32>>> {
+    pub fn request(&self) -> Result<Option<Request>> {
         let request: Wanted = read(&self.map("wanted")?)?;
+        if request.end != 0 {
+            return Ok(Some(Request::End));
+        }
         if self.last_request.replace(request.number) == request.number {
             return Ok(None);
         }
-        Ok(Some(request.share.to_vec()))
+        Ok(Some(Request::Shares(request.share.to_vec())))
     }
 
     /// The program's counters.

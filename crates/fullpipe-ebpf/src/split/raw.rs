@@ -94,6 +94,8 @@ pub struct SplitInfo {
     arms: u32,
     seed: u64,
     began_unix_ns: u64,
+    pid_namespace: u64,
+    owner_started: u64,
     label: [[u8; 32]; MAX_ARMS],
     out: [u8; 256],
 }
@@ -108,11 +110,24 @@ fn read(field: &[u8]) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
+/// The process that owns a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitOwner {
+    /// Its ID in its PID namespace.
+    pub id: u32,
+    /// Its start time, in clock ticks since boot.
+    pub started: u64,
+    /// Inode of its PID namespace; 0 if unknown.
+    pub pid_namespace: u64,
+}
+
 impl SplitInfo {
-    /// Information of this process: the labels of its arms and its output file.
-    pub fn new(labels: &[&str], seed: u64, began_unix_ns: u64, out: &str) -> Self {
+    /// Information of a process: the labels of its arms and its output file.
+    pub fn new(owner: SplitOwner, labels: &[&str], seed: u64, began_unix_ns: u64, out: &str) -> Self {
         let mut about = SplitInfo {
-            owner: std::process::id(),
+            owner: owner.id,
+            owner_started: owner.started,
+            pid_namespace: owner.pid_namespace,
             arms: labels.len().min(MAX_ARMS) as u32,
             seed,
             began_unix_ns,
@@ -123,9 +138,14 @@ impl SplitInfo {
         about
     }
 
-    /// Process ID of the owner.
+    /// Process ID of the owner in its PID namespace. Any program may claim any number.
     pub fn owner(&self) -> u32 {
         self.owner
+    }
+
+    /// The owner.
+    pub fn owner_process(&self) -> SplitOwner {
+        SplitOwner { id: self.owner, started: self.owner_started, pid_namespace: self.pid_namespace }
     }
 
     /// Seed of the assignment.
@@ -207,11 +227,12 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// `struct fp_split_wanted`: shares requested by another process, in billionths.
+/// `struct fp_split_wanted`: requests of another process: shares, in billionths, and the end.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub(crate) struct Wanted {
     pub(crate) number: u64,
+    pub(crate) end: u64,
     pub(crate) share: [u32; MAX_ARMS],
 }
 

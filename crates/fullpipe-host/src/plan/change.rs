@@ -4,7 +4,7 @@ use super::allowed::Allowed;
 use super::state::{FileState, install_over};
 use super::step_state::StepState;
 use super::tree::Tree;
-use crate::host::{Host, Process, Program, View};
+use crate::host::{Host, Presence, Process, Program, View};
 use crate::kernel::grub;
 use crate::kernel::loader::Variable;
 use crate::kernel::packages::{Manager, PackageState};
@@ -297,9 +297,9 @@ impl Change {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => StepState::Before,
                 Err(e) => return Err(e),
             },
-            Change::Split { owner, .. } => match owner.runs(host) {
-                true => StepState::After,
-                false => StepState::Before,
+            Change::Split { owner, .. } => match owner.presence(host) {
+                Presence::Running | Presence::Unknown => StepState::After,
+                Presence::Exited => StepState::Before,
             },
             // The variable is cleared when the entry is booted; the entry remains.
             Change::File { path, before, after } | Change::BootOnce { path, before, after, .. } => {
@@ -451,6 +451,13 @@ impl Change {
             Change::Route { route } => host.change_route(route, true),
             Change::Congctl { route, before, .. } => host.set_route_controller(route, before.as_ref()),
             Change::Cgroup { pin, .. } => host.remove(pin),
+            Change::Split { owner, .. } if !owner.is_in_own_namespace(host) => {
+                Err(io::Error::other(format!(
+                    "process {} belongs to another PID namespace, such as a container; run `fullpipe split \
+                 stop`: it ends the split there, and removes the entry of one that has ended",
+                    owner.id
+                )))
+            }
             Change::Split { owner, .. } => host.end_process(*owner),
             Change::File { path, before, .. } => self.install(host, path, before, overwrite),
             Change::BootSettings { path, before, maker, .. } => {

@@ -1,10 +1,12 @@
 //! The kernel side of a split: its BPF program and the machine's clocks.
 
 use fullpipe_ebpf::Error;
-use fullpipe_ebpf::split::{CgroupState, Closed, Counts as Raw, SplitProgram, Table};
+use fullpipe_ebpf::split::{self, CgroupState, Closed, Counts as Raw, SplitProgram, Table};
 use fullpipe_kernel::facts::{self, CpuTimes};
 use fullpipe_split::Counts;
-use fullpipe_split::session::{Clocks, ClosedConnection, GroupState, SessionError, ShareTable, SplitKernel};
+use fullpipe_split::session::{
+    Clocks, ClosedConnection, GroupState, Request, SessionError, ShareTable, SplitKernel,
+};
 use fullpipe_units::{Fraction, Span};
 use nix::time::{ClockId, clock_gettime};
 use std::io;
@@ -48,9 +50,14 @@ impl SplitKernel for Program {
         })
     }
 
-    fn requested_shares(&self) -> Result<Option<Vec<Fraction>>, Error> {
-        let requested = self.0.requested_shares()?;
-        Ok(requested.map(|all| all.iter().map(|billionths| Fraction::from_billionths(*billionths)).collect()))
+    fn request(&self) -> Result<Option<Request>, Error> {
+        let request = |request| match request {
+            split::Request::Shares(all) => {
+                Request::Shares(all.into_iter().map(Fraction::from_billionths).collect())
+            }
+            split::Request::End => Request::End,
+        };
+        Ok(self.0.request()?.map(request))
     }
 
     fn set_shares(&self, shares: &ShareTable) -> Result<(), Error> {

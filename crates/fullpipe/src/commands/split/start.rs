@@ -4,7 +4,7 @@ use super::kernel::{Program, table};
 use super::{failure, usage};
 use crate::failure::Failure;
 use fullpipe_ebpf::split::{
-    self, ConnectionFilter, MAX_PORTS, Setup, SplitConfig, SplitInfo, SplitProgram, Table,
+    self, ConnectionFilter, MAX_PORTS, Setup, SplitConfig, SplitInfo, SplitOwner, SplitProgram, Table,
 };
 use fullpipe_ebpf::{Controller, kernel, loader};
 use fullpipe_files::Location;
@@ -103,11 +103,11 @@ impl Args {
         let arms: Vec<String> =
             plan.arms.all().iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
         let arms = arms.join(", ");
-        let _entry = JournalEntry::begin(&plan, &arms, &self.out)?;
+        let entry = JournalEntry::begin(&plan, &arms, &self.out)?;
 
         let mut session = Session::new(plan.clone(), writer, max_bytes);
         let table = table(&session.shares(plan.began_unix_s));
-        let program = Program(self.start(&plan, &cgroup, condition, began, table)?);
+        let program = Program(self.start(&plan, entry.own, &cgroup, condition, began, table)?);
         eprintln!(
             "split of {} by {}: {arms}; control {}, seed {}, guard {}; writing {}",
             plan.cgroup,
@@ -168,6 +168,7 @@ impl Args {
     fn start(
         &self,
         plan: &Plan,
+        own: Process,
         cgroup: &Path,
         condition: ConnectionFilter,
         began: Duration,
@@ -176,11 +177,12 @@ impl Args {
         let labels: Vec<&str> = plan.arms.all().iter().map(|arm| arm.label.as_str()).collect();
         let out = std::path::absolute(&self.out).unwrap_or_else(|_| self.out.clone());
         let assigner = Assigner::new(plan.seed, plan.by);
+        let began_unix_ns = began.as_nanos() as u64;
         SplitProgram::start(&SplitConfig {
             cgroup,
             only: condition,
             setup: Setup::new(assigner.key(), assigner.masks(), number(plan.by), &plan.ports),
-            about: SplitInfo::new(&labels, plan.seed, began.as_nanos() as u64, &out.to_string_lossy()),
+            about: SplitInfo::new(owner(own), &labels, plan.seed, began_unix_ns, &out.to_string_lossy()),
             table,
             lease: LEASE,
         })
@@ -254,6 +256,32 @@ fn this_machine() -> (Machine, Store) {
     (machine, store)
 }
 
+/// A process as the BPF program has it.
+fn owner(process: Process) -> SplitOwner {
+    SplitOwner {
+        id: process.id,
+        started: process.started,
+        pid_namespace: process.namespace.unwrap_or_default(),
+    }
+}
+
+/// Removes the splits from the journal that ended in other PID namespaces without removing
+/// themselves, as with a container that was killed.
+fn forget_ended(machine: &Machine, store: &Store) -> Result<(), Failure> {
+    let is_loaded = |process| {
+        // Unreadable programs may be anyone's.
+        split::list_loaded()
+            .map_or(true, |all| all.iter().any(|about| about.owner_process() == owner(process)))
+    };
+    fullpipe_host::split::forget_ended(machine, store, &is_loaded).map_err(crate::commands::host::failure)
+}
+
+/// The same for this machine.
+pub fn forget_ended_here() -> Result<(), Failure> {
+    let (machine, store) = this_machine();
+    forget_ended(&machine, &store)
+}
+
 /// The journal entry of a split, removed when dropped. Declared before the split itself, so that it
 /// is dropped after it.
 struct JournalEntry {
@@ -266,12 +294,16 @@ impl JournalEntry {
     /// Records that this process owns the split that writes to `out`.
     fn begin(plan: &Plan, arms: &str, out: &Path) -> Result<Self, Failure> {
         let (machine, store) = this_machine();
-        let own = Process::find(&machine, std::process::id())
+        let own = Process::current(&machine)
             .ok_or_else(|| Failure::Impossible("cannot find this process in /proc".to_owned()))?;
-        fullpipe_host::split::begin(&machine, &store, own, &plan.cgroup, arms).map_err(|e| {
+        let begun = forget_ended(&machine, &store).and_then(|()| {
+            fullpipe_host::split::begin(&machine, &store, own, &plan.cgroup, arms)
+                .map_err(crate::commands::host::failure)
+        });
+        if begun.is_err() {
             let _ = std::fs::remove_file(out);
-            crate::commands::host::failure(e)
-        })?;
+        }
+        begun?;
         Ok(JournalEntry { machine, store, own })
     }
 }

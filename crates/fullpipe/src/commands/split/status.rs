@@ -4,11 +4,10 @@ use super::kernel::counts;
 use super::{failure, usage};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use fullpipe_ebpf::split::{AttachedSplit, list_attached};
+use fullpipe_ebpf::split::{AttachedSplit, SplitOwner, list_attached};
 use fullpipe_split::{Arm, Arms, Counts};
 use fullpipe_units::Fraction;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
@@ -43,7 +42,10 @@ pub struct StopArgs {
 /// The status of a running split.
 #[derive(serde::Serialize)]
 pub struct Status {
+    /// Process ID of the owner in its PID namespace.
     owner: u32,
+    /// Inode of the owner's PID namespace; 0 if unknown.
+    pid_namespace: u64,
     seed: u64,
     began_unix_s: f64,
     /// Inode of the control group's directory; 0 while it does not exist, since its unit does not
@@ -82,6 +84,7 @@ fn read(split: &AttachedSplit) -> Result<Status, Failure> {
         .collect();
     Ok(Status {
         owner: split.about.owner(),
+        pid_namespace: split.about.owner_process().pid_namespace,
         seed: split.about.seed(),
         began_unix_s: split.about.began_unix_ns() as f64 * 1e-9,
         cgroup: split.cgroup,
@@ -120,8 +123,8 @@ impl StatusArgs {
 fn show(split: &Status) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     println!(
-        "split of process {}, running for {:.0} s, seed {}, control group {}; writing {}",
-        split.owner,
+        "split of {}, running for {:.0} s, seed {}, control group {}; writing {}",
+        owner_text(split.owner, split.pid_namespace),
         (now - split.began_unix_s).max(0.0),
         split.seed,
         split.cgroup,
@@ -166,11 +169,32 @@ fn show(split: &Status) {
     );
 }
 
-/// Selects the split of an owner, or the only one.
+/// Inode of this process's PID namespace; 0 if unknown.
+fn own_pid_namespace() -> u64 {
+    std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
+}
+
+/// Whether an owner's ID is one of this PID namespace.
+fn is_local(pid_namespace: u64) -> bool {
+    pid_namespace == own_pid_namespace()
+}
+
+/// Names an owner.
+fn owner_text(id: u32, pid_namespace: u64) -> String {
+    let place = if is_local(pid_namespace) { "" } else { " of another PID namespace" };
+    format!("process {id}{place}")
+}
+
+/// Selects the split of an owner, or the only one. Of owners with the same ID in different PID
+/// namespaces, it selects the one in this namespace.
 fn select(owner: Option<u32>) -> Result<AttachedSplit, Failure> {
     let mut all = list_attached().map_err(failure)?;
     if let Some(owner) = owner {
+        let is_own = |split: &AttachedSplit| is_local(split.about.owner_process().pid_namespace);
         all.retain(|split| split.about.owner() == owner);
+        if all.iter().any(is_own) {
+            all.retain(is_own);
+        }
     }
     match (all.pop(), all.is_empty()) {
         (Some(only), true) => Ok(only),
@@ -192,17 +216,16 @@ impl ChangeArgs {
         split.request_shares(&shares).map_err(failure)?;
         let began = Instant::now();
         while split.table().map_err(failure)?.generation == before.generation {
-            if !list_attached().map_err(failure)?.iter().any(|split| split.about.owner() == before.owner) {
+            if !list_attached().map_err(failure)?.iter().any(|other| other.program == split.program) {
                 return Err(Failure::Check(format!(
-                    "the split of process {} ended meanwhile: new connections get their previous controller",
-                    before.owner
+                    "the split of {} ended meanwhile: new connections get their previous controller",
+                    owner_text(before.owner, before.pid_namespace)
                 )));
             }
             if began.elapsed() > Duration::from_secs(5) {
                 return Err(Failure::Impossible(format!(
-                    "the owner, process {}, does not change the shares: its guard has stopped the split, \
-                     or it hangs",
-                    before.owner
+                    "the owner, {}, does not change the shares: its guard has stopped the split, or it hangs",
+                    owner_text(before.owner, before.pid_namespace)
                 )));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -214,24 +237,44 @@ impl ChangeArgs {
 
 impl StopArgs {
     pub fn run(self) -> Result<(), Failure> {
-        let split = select(self.owner)?;
-        let owner = split.about.owner();
-        // While the program is attached its owner is alive, so the process ID cannot have been reused.
-        kill(Pid::from_raw(owner as i32), Signal::SIGTERM)
-            .map_err(|e| Failure::Impossible(format!("cannot signal process {owner}: {e}")))?;
-        drop(split);
-        let began = Instant::now();
-        while list_attached().map_err(failure)?.iter().any(|split| split.about.owner() == owner) {
-            if began.elapsed() > Duration::from_secs(10) {
-                return Err(Failure::Impossible(format!(
-                    "process {owner} does not exit; `kill -9 {owner}` ends its split"
-                )));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let stopped = select(self.owner).and_then(stop);
+        // Also those of containers that were killed, whether one was stopped or none runs.
+        let forgotten = super::start::forget_ended_here();
+        stopped?;
         println!("split stopped: new connections get their previous controller");
-        Ok(())
+        forgotten
     }
+}
+
+/// Requests the end of a split, and waits for it.
+fn stop(split: AttachedSplit) -> Result<(), Failure> {
+    let (program, owner) = (split.program, split.about.owner_process());
+    let began = Instant::now();
+    // Not the selected one, whose maps would keep those of a program that has ended.
+    drop(split);
+    while let Some(split) = list_attached().map_err(failure)?.iter().find(|one| one.program == program) {
+        // Again only if `split change` overwrote it at the same moment.
+        split.request_end().map_err(failure)?;
+        if began.elapsed() > Duration::from_secs(10) {
+            return Err(Failure::Impossible(does_not_end(owner)));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Names an owner that hangs, and how to end it.
+fn does_not_end(owner: SplitOwner) -> String {
+    let SplitOwner { id, pid_namespace, .. } = owner;
+    let help = match is_local(pid_namespace) {
+        true => format!("`kill -9 {id}` ends it"),
+        false => "kill it in its container".to_owned(),
+    };
+    format!(
+        "the split's owner, {}, does not respond: {help}; its split assigns no connection once its lease has \
+         expired",
+        owner_text(id, pid_namespace)
+    )
 }
 
 /// The running splits, for commands that show the host; empty if they cannot be read.
@@ -244,8 +287,8 @@ pub fn summaries() -> Vec<String> {
     let line = |split: Status| {
         let arms: Vec<String> = split.arms.iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
         format!(
-            "a split of process {} assigns controllers to new connections: {}",
-            split.owner,
+            "a split of {} assigns controllers to new connections: {}",
+            owner_text(split.owner, split.pid_namespace),
             arms.join(", ")
         )
     };
