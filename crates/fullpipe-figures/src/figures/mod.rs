@@ -17,6 +17,7 @@ mod fig9;
 mod lan_loss;
 mod long_fat;
 mod policer;
+mod two_rtt;
 mod vm_pair;
 mod wan_host;
 
@@ -31,7 +32,8 @@ const PAPER: &str = "Cardwell et al., CACM 60(2), 2017";
 /// Controller names and titles of the BBR versions.
 const VERSIONS: [(&str, &str); 2] = [("bbr", "BBR v1"), ("bbr3", "BBR v3")];
 
-/// All figures: those of the paper in order, then the operators' measurements.
+/// All figures: those of the paper in order, then the operators' measurements and later
+/// publications.
 pub static FIGURES: &[Figure] = &[
     fig1::FIGURE,
     fig2::FIGURE,
@@ -52,6 +54,7 @@ pub static FIGURES: &[Figure] = &[
     long_fat::FIGURE,
     wan_host::FIGURE,
     core_scale::FIGURE,
+    two_rtt::FIGURE,
 ];
 
 /// The text of the scenario file of a figure.
