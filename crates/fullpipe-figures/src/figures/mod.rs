@@ -17,6 +17,7 @@ mod fig9;
 mod lan_loss;
 mod long_fat;
 mod policer;
+mod tcp_bbr;
 mod two_rtt;
 mod vm_pair;
 mod wan_host;
@@ -55,6 +56,7 @@ pub static FIGURES: &[Figure] = &[
     wan_host::FIGURE,
     core_scale::FIGURE,
     two_rtt::FIGURE,
+    tcp_bbr::FIGURE,
 ];
 
 /// The text of the scenario file of a figure.

@@ -9,12 +9,12 @@ use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
 pub(super) const FIGURE: Figure = Figure {
     id: "two-rtt",
     title: "Two BBR v3 flows of 20 and 100 ms",
-    source: "Gomez, Kfoury, Crichigno, Srivastava: Evaluating TCP BBRv3 performance in wired broadband networks, \
-             Computer Communications, 2024; their data (RTT_Unfairness_1G_20_100)",
-    about: "Both share 1 Gbit/s for a minute, from the first packet. The published numbers are of one run of the \
-            kernel; here each is the mean of three seeds.",
-    published: "goodput and mean RTT of one run each, from the authors' iperf3 files: with 0.2 BDP 492 and 433 \
-                Mbit/s, with 1 BDP 511 and 431, with 10 BDP 301 and 657.",
+    source: "Gomez, Kfoury, Crichigno, Srivastava: Evaluating TCP BBRv3 performance in wired broadband \
+             networks, Computer Communications, 2024; their data (RTT_Unfairness_1G_20_100)",
+    about: "Both share 1 Gbit/s for a minute, from the first packet. The published numbers are of one run \
+            of the kernel; here each is the mean of three seeds.",
+    published: "goodput and mean RTT of one run each, from the authors' iperf3 files: with 0.2 BDP 492 and \
+                433 Mbit/s, with 1 BDP 511 and 431, with 10 BDP 301 and 657.",
     file: "scenarios/figures/two-rtt.toml",
     text: scenario!("two-rtt"),
     chapter: chapter!("two-rtt"),
