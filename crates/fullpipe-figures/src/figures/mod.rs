@@ -4,6 +4,7 @@ mod aggregation;
 mod cellular;
 mod coexistence;
 mod core_scale;
+mod cubic_window;
 mod fig1;
 mod fig10;
 mod fig2;
@@ -57,6 +58,7 @@ pub static FIGURES: &[Figure] = &[
     core_scale::FIGURE,
     two_rtt::FIGURE,
     tcp_bbr::FIGURE,
+    cubic_window::FIGURE,
 ];
 
 /// The text of the scenario file of a figure.
