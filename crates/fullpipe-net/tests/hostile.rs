@@ -490,7 +490,7 @@ fn an_interrupted_client_opens_no_further_streams() {
         listener.set_nonblocking(true).unwrap();
         assert!(listener.accept().is_err(), "a stream was connected");
     });
-    println!("an interrupted client: no further streams, and the server is told");
+    println!("an interrupted client: no further streams, and a message to the server");
 }
 
 /// Responses of a malicious web server; `true` repeats the last piece endlessly.

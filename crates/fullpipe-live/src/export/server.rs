@@ -72,7 +72,7 @@ impl std::fmt::Debug for Front {
 
 impl Front {
     /// The page, rendered in a blocking thread unless a fresh one is cached. A rendering that was
-    /// begun goes on without its request, and its page is kept.
+    /// begun ends without its request, and its page is kept.
     async fn get(self: Arc<Self>) -> Option<Bytes> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some((at, page)) = &*last

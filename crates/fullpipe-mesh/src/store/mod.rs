@@ -573,7 +573,8 @@ mod tests {
         // One old route back, and then more there than are read.
         db.execute("INSERT INTO route VALUES (NULL, 1000, 2, 1, '*')", []).unwrap();
         db.execute(
-            "INSERT INTO route WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 30000) \
+            "INSERT INTO route WITH RECURSIVE n(i) AS \
+               (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < 30000) \
              SELECT NULL, i * 1000, 1, 2, '' FROM n",
             [],
         )
