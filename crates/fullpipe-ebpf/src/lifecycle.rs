@@ -14,6 +14,7 @@ use crate::sockets::{Socket, Walker};
 use crate::usage::{self, Uses};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{setsockopt, sockopt};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// The outcome of [`load`].
@@ -235,14 +236,33 @@ pub fn unload<E: From<Error> + Send>(
     let pins = Pins::lock()?;
     Pinned::recover(&pins, name)?;
     let Some(pinned) = Pinned::open(&pins, name)? else { return Err(not_loaded(name).into()) };
-    let mut ended = Vec::new();
-    for namespace in namespaces::all() {
+    let mut ended = Ended::default();
+    namespaces::visit(|namespace| {
         let other = namespace.enter(end)?;
-        ended.push((namespace, other));
-    }
+        if namespace.is_own {
+            ended.own.clone_from(&other);
+        }
+        ended.defaults.insert(namespace.inode, other);
+        Ok::<_, E>(())
+    })?;
     usage::detach_from_cgroups(name, &pins)?;
     unregister_and_move(name, &pins, pinned, &ended, timeout)?;
     Ok(())
+}
+
+/// The default controllers after the uses of a controller ended.
+#[derive(Default)]
+struct Ended {
+    /// By the inode of the network namespace.
+    defaults: BTreeMap<u64, String>,
+    /// In this process's own, also for namespaces that were created since.
+    own: String,
+}
+
+impl Ended {
+    fn default_of(&self, namespace: &Namespace) -> &String {
+        self.defaults.get(&namespace.inode).unwrap_or(&self.own)
+    }
 }
 
 /// Help on kernels that cannot move live sockets to another controller (before Linux 5.15).
@@ -254,7 +274,7 @@ fn unregister_and_move(
     name: &str,
     pins: &Pins,
     pinned: Pinned,
-    ended: &[(Namespace, String)],
+    ended: &Ended,
     timeout: Duration,
 ) -> Result<()> {
     let map = pinned.map_id;
@@ -280,7 +300,8 @@ fn unregister_and_move(
         if started.elapsed() < Duration::from_millis(30) {
             continue;
         }
-        for (namespace, other) in ended {
+        namespaces::visit(|namespace| {
+            let other = ended.default_of(namespace);
             if cannot_move.is_none() && !walkers.iter().any(|(to, _)| to == other) {
                 match Walker::load(Some((name, other))) {
                     Ok(walker) => walkers.push((other.clone(), walker)),
@@ -291,7 +312,8 @@ fn unregister_and_move(
             for (_, walker) in walkers.iter().filter(|(to, _)| to == other) {
                 walker.migrate(namespace)?;
             }
-        }
+            Ok::<_, Error>(())
+        })?;
     }
     Ok(())
 }
@@ -334,9 +356,10 @@ pub fn status() -> Result<Vec<Status>> {
     }
     let walker = Walker::load(None)?;
     let mut sockets = Vec::new();
-    for namespace in namespaces::all() {
-        sockets.extend(walker.sockets(&namespace)?);
-    }
+    namespaces::visit(|namespace| {
+        sockets.extend(walker.sockets(namespace)?);
+        Ok::<_, Error>(())
+    })?;
     let available = kernel::available()?;
     let mut all = Vec::new();
     for name in names {

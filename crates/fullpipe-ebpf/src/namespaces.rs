@@ -1,11 +1,13 @@
 //! Lists and enters the network namespaces of this machine.
 
 use crate::error::Error;
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
-use std::collections::BTreeMap;
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{File, Metadata};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An open network namespace.
 #[derive(Debug)]
@@ -17,31 +19,102 @@ pub struct Namespace {
     pub is_own: bool,
 }
 
-/// The namespaces used by processes or named in /run/netns, this process's own first.
-pub fn all() -> Vec<Namespace> {
-    let own = std::fs::metadata("/proc/self/ns/net").map(|about| about.ino()).unwrap_or(0);
-    let mut found: BTreeMap<u64, File> = BTreeMap::new();
-    let mut consider = |path: PathBuf| {
-        let Ok(about) = std::fs::metadata(&path) else { return };
-        if let std::collections::btree_map::Entry::Vacant(place) = found.entry(about.ino())
-            && let Ok(file) = File::open(&path)
-        {
-            place.insert(file);
+const OWN: &str = "/proc/self/ns/net";
+/// Directory of namespaces with a name (ip-netns(8)).
+const NAMED: &str = "/run/netns";
+/// Listings in which a namespace is looked for. A process may end between listing and opening while
+/// another one still uses its namespace.
+const MAX_LISTINGS: usize = 3;
+
+/// Calls `visit` with each namespace used by a process or named in /run/netns, this process's own
+/// first. One is open at a time: any user may create more of them than a process may open.
+///
+/// # Errors
+/// Those of `visit`, at once. After all others were visited: if a namespace exists but cannot be
+/// opened. Skipped are one that ends meanwhile, and processes that the caller may not inspect
+/// (`CAP_SYS_PTRACE`, which root of a container may lack): no other user can cause that.
+pub fn visit<E: From<Error>>(
+    mut visit: impl FnMut(&Namespace) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let own = std::fs::metadata(OWN).map_err(Error::io("cannot read", OWN))?;
+    let mut visited = BTreeSet::new();
+    let mut refused = None;
+    for _ in 0..MAX_LISTINGS {
+        let (listed, unreadable) = list(&own, &visited);
+        refused = unreadable;
+        let mut has_vanished = false;
+        for (is_other, inode, path) in listed {
+            match open(&path, &own, inode) {
+                Ok(Some(file)) => {
+                    visited.insert(inode);
+                    visit(&Namespace { inode, file, is_own: !is_other })?;
+                }
+                Ok(None) => has_vanished = true,
+                Err(error) => refused = refused.or(Some((path, error))),
+            }
         }
-    };
-    consider("/proc/self/ns/net".into());
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().bytes().all(|byte| byte.is_ascii_digit()) {
-            consider(entry.path().join("ns/net"));
+        if !has_vanished {
+            break;
         }
     }
-    for entry in std::fs::read_dir("/run/netns").into_iter().flatten().flatten() {
-        consider(entry.path());
+    match refused {
+        Some((path, error)) => Err(Error::impossible(
+            format!("network namespace {} cannot be opened: {error}", path.display()),
+            "close files or raise the limits of open files (ulimit -n, fs.file-max)",
+        )
+        .into()),
+        None => Ok(()),
     }
-    let mut namespaces: Vec<Namespace> =
-        found.into_iter().map(|(inode, file)| Namespace { inode, file, is_own: inode == own }).collect();
-    namespaces.sort_by_key(|namespace| !namespace.is_own);
-    namespaces
+}
+
+/// An error at the path of a namespace.
+type Refused = (PathBuf, std::io::Error);
+
+/// The namespaces that were not `visited`, the own one first: whether it is another one, its inode
+/// and one path to it. Also the first one that exists and cannot be read.
+fn list(own: &Metadata, visited: &BTreeSet<u64>) -> (BTreeSet<(bool, u64, PathBuf)>, Option<Refused>) {
+    let processes = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit))
+        .map(|entry| entry.path().join("ns/net"));
+    let named = std::fs::read_dir(NAMED).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut found = BTreeSet::new();
+    let mut inodes = visited.clone();
+    let mut refused = None;
+    for path in [PathBuf::from(OWN)].into_iter().chain(processes).chain(named) {
+        match std::fs::metadata(&path) {
+            // A name without a mount, left by another mount namespace, is an ordinary file.
+            Ok(about) if about.dev() == own.dev() => {
+                if inodes.insert(about.ino()) {
+                    found.insert((about.ino() != own.ino(), about.ino(), path));
+                }
+            }
+            Ok(_) => {}
+            Err(error) if is_end(&error) => {}
+            Err(error) => refused = refused.or(Some((path, error))),
+        }
+    }
+    (found, refused)
+}
+
+/// Opens a namespace; `None` if the path no longer leads to it.
+fn open(path: &Path, own: &Metadata, inode: u64) -> std::io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => {
+            let about = file.metadata()?;
+            Ok(((about.dev(), about.ino()) == (own.dev(), inode)).then_some(file))
+        }
+        Err(error) if is_end(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether an error means that the process or the name no longer exists, or is not for the caller.
+fn is_end(error: &std::io::Error) -> bool {
+    [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&error.kind())
+        || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
 
 impl Namespace {

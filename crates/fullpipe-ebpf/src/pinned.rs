@@ -214,9 +214,7 @@ impl Pinned {
     /// list). Call it before [`Pinned::move_sockets`]: connections accepted later would otherwise
     /// still get the old build.
     pub(crate) fn renew_defaults(&self) -> Result<()> {
-        namespaces::all()
-            .iter()
-            .try_for_each(|namespace| namespace.enter(|| usage::renew_default(&self.name)))
+        namespaces::visit(|namespace| namespace.enter(|| usage::renew_default(&self.name)))
     }
 
     /// Whether a previous build with this name is still referenced, most likely by sockets.
@@ -242,7 +240,7 @@ impl Pinned {
     /// them would fix it.
     pub(crate) fn move_sockets(&self) -> Result<()> {
         let walker = Walker::load(Some((&self.name, &self.name)))?;
-        namespaces::all().iter().try_for_each(|namespace| walker.migrate(namespace))
+        namespaces::visit(|namespace| walker.migrate(namespace))
     }
 }
 

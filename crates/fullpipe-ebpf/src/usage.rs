@@ -103,13 +103,14 @@ pub struct Uses {
 /// If a namespace cannot be entered.
 pub(crate) fn find(name: &str, pins: &Pins) -> Result<Uses> {
     let mut uses = Uses { cgroups: pins.cgroups(name)?, ..Uses::default() };
-    for namespace in namespaces::all() {
-        let (is_default, routes) = namespace.enter(|| Ok((default()? == name, routes(name))))?;
+    namespaces::visit(|namespace| {
+        let (is_default, routes) = namespace.enter(|| Ok::<_, Error>((default()? == name, routes(name))))?;
         if is_default {
             uses.default_of.push(namespace.inode);
         }
         uses.routes.extend(routes);
-    }
+        Ok::<_, Error>(())
+    })?;
     Ok(uses)
 }
 

@@ -215,6 +215,51 @@ fn unloading_ends_every_use_and_moves_open_sockets() {
     assert!(server.wait().unwrap().success());
 }
 
+/// Starts processes of another user, each in its own user and network namespace, and returns their
+/// process IDs in the space. They end with it.
+fn namespaces_of_another_user(space: &Space, count: usize) -> Vec<String> {
+    let ids = space.ok(&format!(
+        "for n in $(seq {count}); do setpriv --reuid=65534 --regid=65534 --clear-groups \
+         unshare -Urn sleep 600 >/dev/null 2>&1 & echo $!; done"
+    ));
+    let ids: Vec<String> = ids.lines().map(str::to_owned).collect();
+    assert_eq!(ids.len(), count);
+    let started = Instant::now();
+    while space.ok("cd /proc; stat -Lc %i [0-9]*/ns/net 2>/dev/null | sort -u | wc -l").trim()
+        != (count + 1).to_string()
+    {
+        assert!(started.elapsed() < Duration::from_secs(60), "the namespaces are not created");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ids
+}
+
+#[test]
+fn namespaces_of_a_user_do_not_exhaust_descriptors() {
+    if !can_load() {
+        return;
+    }
+    // More namespaces than a command may open files, all of which use the controller.
+    const COUNT: usize = 100;
+    let space = Space::new();
+    let ids = namespaces_of_another_user(&space, COUNT);
+    let limited = |line: &str| space.ok(&format!("ulimit -n 64 && $FULLPIPE cc {line}"));
+    limited("load bbr1 --name fpz_bbr");
+    let in_each = |line: &str| {
+        space.ok(&format!("for id in {}; do nsenter -t $id -n {line} || exit; done", ids.join(" ")))
+    };
+    in_each("sysctl -qw net.ipv4.tcp_congestion_control=fpz_bbr");
+    let default_of =
+        |status: &Value| status["uses"]["default_of"].as_array().map_or(0, |inodes| inodes.len());
+    assert_eq!(controllers(&limited("status --json")).iter().map(default_of).collect::<Vec<_>>(), [COUNT]);
+    let printed = limited("update bbr3 --name fpz_bbr");
+    assert!(printed.contains("replaced"), "{printed}");
+    limited("unload bbr3 --name fpz_bbr");
+    assert!(!space.is_loaded("fpz_bbr"));
+    let defaults = in_each("sysctl -n net.ipv4.tcp_congestion_control");
+    assert!(defaults.lines().count() == COUNT && !defaults.contains("fpz_bbr"), "{defaults}");
+}
+
 #[test]
 fn unloading_restores_the_previous_controller_of_a_route() {
     if !can_load() {
