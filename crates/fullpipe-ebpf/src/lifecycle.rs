@@ -109,7 +109,7 @@ fn attach(
 /// If it is not loaded.
 pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
     let known = name.unwrap_or(controller.name());
-    if !Pins::existing().is_some_and(|pins| pins.path(known).exists()) {
+    if !Pins::existing()?.is_some_and(|pins| pins.path(known).exists()) {
         return Err(not_loaded(known));
     }
     load(controller, name)
@@ -122,7 +122,7 @@ pub fn update(controller: Controller, name: Option<&str>) -> Result<Outcome> {
 /// If it is not loaded or is another build; for an unknown setting or an invalid value.
 pub fn tune(name: &str, pairs: &[(String, String)]) -> Result<Vec<Setting>> {
     loader::check_name(name)?;
-    let pins = if pairs.is_empty() { Pins::existing() } else { Some(Pins::lock()?) };
+    let pins = if pairs.is_empty() { Pins::existing()? } else { Some(Pins::lock()?) };
     let pinned = pins.as_ref().map(|pins| Pinned::open(pins, name)).transpose()?.flatten();
     let Some(pinned) = pinned else { return Err(not_loaded(name)) };
     let (Some(controller), Some(words)) = (pinned.controller()?, pinned.settings()?) else {
@@ -202,7 +202,7 @@ fn not_loaded(name: &str) -> Error {
 /// # Errors
 /// If a pin cannot be used.
 pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
-    let Some(pins) = Pins::existing() else { return Ok(Vec::new()) };
+    let Some(pins) = Pins::existing()? else { return Ok(Vec::new()) };
     let mut all = Vec::new();
     for name in pins.names()? {
         if let Some(pinned) = Pinned::open(&pins, &name)? {
@@ -215,10 +215,10 @@ pub fn loaded() -> Result<Vec<(String, Option<Controller>)>> {
 /// Whether a controller is loaded under this name, as far as the caller may see.
 ///
 /// # Errors
-/// If the name is invalid.
+/// If the name is invalid, or another user may change the pins.
 pub fn is_loaded(name: &str) -> Result<bool> {
     loader::check_name(name)?;
-    Ok(Pins::existing().is_some_and(|pins| pins.path(name).exists()))
+    Ok(Pins::existing()?.is_some_and(|pins| pins.path(name).exists()))
 }
 
 /// Unloads a controller. Calls `end` in each network namespace to end its uses and return the new
@@ -349,7 +349,7 @@ pub struct Status {
 /// # Errors
 /// If a pin or a namespace cannot be inspected.
 pub fn status() -> Result<Vec<Status>> {
-    let Some(pins) = Pins::existing() else { return Ok(Vec::new()) };
+    let Some(pins) = Pins::existing()? else { return Ok(Vec::new()) };
     let names = pins.names()?;
     if names.is_empty() {
         return Ok(Vec::new());

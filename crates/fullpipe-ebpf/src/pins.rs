@@ -5,12 +5,18 @@
 //! registered without a pin, so it is pinned before registration and unpinned after unregistration:
 //! every registered map can be found. A controller loaded for one process has its pin in a
 //! directory that the process keeps locked.
+//!
+//! Pins are opened by path. Other users can neither write the directories of pins nor rename them,
+//! which is verified, because a BPF file system mounted without options is writable for everyone.
 
 use crate::error::{Error, Result};
 use libbpf_rs::{MapCore, MapHandle};
+use nix::fcntl::OFlag;
 use nix::mount::MsFlags;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
-use std::fs::File;
+use std::fs::{File, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,6 +29,8 @@ pub(crate) const CGROUPS: &str = "cgroups";
 pub(crate) const HELD: &str = "held";
 /// The controller's pin in such a directory.
 const HELD_MAP: &str = "map";
+/// The locked subdirectory. Not valid as a controller name.
+const LOCK: &str = "@lock";
 /// Suffix of a pin that is about to replace the pin without it. Not valid in controller names.
 const NEXT: &str = "@next";
 /// Time to wait for another loader.
@@ -36,32 +44,52 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Opens the pins read-only. `None` without a BPF file system, when nothing can be pinned.
-    pub(crate) fn existing() -> Option<Self> {
-        let directory = Path::new(BPFFS).join(DIRECTORY);
-        (is_bpffs(Path::new(BPFFS)) && directory.is_dir()).then_some(Pins { directory, _lock: None })
+    /// Opens the pins read-only. `None` without a BPF file system, when nothing can be pinned, and
+    /// without the permission to read pins.
+    ///
+    /// # Errors
+    /// [`Error::Impossible`] if another user may change or replace them.
+    pub(crate) fn existing() -> Result<Option<Self>> {
+        let root = Path::new(BPFFS);
+        let directory = root.join(DIRECTORY);
+        if !is_bpffs(root) {
+            return Ok(None);
+        }
+        match open_directory(&directory) {
+            Ok(opened) => {
+                refuse_shared_root(root)?;
+                refuse_others(&directory, &opened)?;
+                Ok(Some(Pins { directory, _lock: None }))
+            }
+            Err(error) if [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&error.kind()) => {
+                Ok(None)
+            }
+            Err(error) => Err(planted(&directory, &error.to_string())),
+        }
     }
 
     /// Opens the pins for changes; no other fullpipe process can change them meanwhile. Mounts the
     /// BPF file system if necessary, as ip and bpftool do.
     ///
     /// # Errors
-    /// [`Error::Impossible`] if it cannot be mounted, or another loader holds the lock for too
-    /// long.
+    /// [`Error::Impossible`] if it cannot be mounted, another user may change or replace the pins,
+    /// or another loader holds the lock for too long.
     pub fn lock() -> Result<Self> {
         let root = Path::new(BPFFS);
         if !is_bpffs(root) {
             mount(root)?;
         }
+        refuse_shared_root(root)?;
         let directory = root.join(DIRECTORY);
-        make_directory(&directory)?;
-        let lock = File::open(&directory).map_err(Error::io("cannot open", &directory))?;
+        make_private_directory(&directory)?;
+        // Other users may have the directory of an older version open, and hold a lock on it.
+        let lock = make_private_directory(&directory.join(LOCK))?;
         let started = Instant::now();
         while lock.try_lock().is_err() {
             if started.elapsed() > LOCK_TIMEOUT {
                 return Err(Error::impossible(
                     format!("another fullpipe process has held the lock for {} s", LOCK_TIMEOUT.as_secs()),
-                    format!("wait or end that process; `fuser {}` shows it", directory.display()),
+                    format!("wait or end that process; `fuser {}` shows it", directory.join(LOCK).display()),
                 ));
             }
             std::thread::sleep(Duration::from_millis(50));
@@ -98,10 +126,9 @@ impl Pins {
     /// If the directory cannot be created.
     pub(crate) fn reserve(&self, name: &str) -> Result<ProcessPin> {
         let held = self.directory.join(HELD);
-        make_directory(&held)?;
+        make_private_directory(&held)?;
         let directory = held.join(format!("{name}@{}", std::process::id()));
-        make_directory(&directory)?;
-        let lock = File::open(&directory).map_err(Error::io("cannot open", &directory))?;
+        let lock = make_private_directory(&directory)?;
         lock.try_lock().map_err(|_| {
             Error::impossible(
                 format!("another process has locked {}", directory.display()),
@@ -118,9 +145,7 @@ impl Pins {
     /// If the directory cannot be created.
     pub(crate) fn cgroup_path(&self, name: &str, inode: u64) -> Result<PathBuf> {
         let directory = self.directory.join(CGROUPS);
-        if !directory.is_dir() {
-            std::fs::create_dir(&directory).map_err(Error::io("cannot create", &directory))?;
-        }
+        make_private_directory(&directory)?;
         Ok(directory.join(format!("{name}@{inode}")))
     }
 
@@ -203,7 +228,7 @@ fn process_directories(directory: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// If something cannot be removed.
 pub fn clean_up() -> Result<()> {
-    match Pins::existing() {
+    match Pins::existing()? {
         Some(pins) if !process_directories(&pins.directory).is_empty() => Pins::lock().map(drop),
         _ => Ok(()),
     }
@@ -223,13 +248,77 @@ fn remove_leftover(directory: &Path) -> Result<()> {
     std::fs::remove_dir(directory).map_err(Error::io("cannot remove", directory))
 }
 
-fn make_directory(path: &Path) -> Result<()> {
-    match std::fs::create_dir(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(Error::io("cannot create", path)(error))
+/// Whether the caller may see what is pinned.
+pub fn are_readable() -> bool {
+    let is_refused =
+        |path: &Path| std::fs::read_dir(path).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    let root = Path::new(BPFFS);
+    !is_refused(root) && !is_refused(&root.join(DIRECTORY))
+}
+
+/// Opens a directory that is not a link.
+fn open_directory(path: &Path) -> std::io::Result<File> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    std::fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
+}
+
+/// Creates a directory that only root may open, or opens an existing one. Earlier versions created
+/// directories that everyone may read; their permissions are reduced.
+fn make_private_directory(path: &Path) -> Result<File> {
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(Error::io("cannot create", path)(error));
         }
-        _ => Ok(()),
+        _ => {}
     }
+    let directory = open_directory(path).map_err(|error| match error.kind() {
+        ErrorKind::PermissionDenied => Error::io("cannot open", path)(error),
+        _ => planted(path, &error.to_string()),
+    })?;
+    if refuse_others(path, &directory)? & 0o077 != 0 {
+        directory.set_permissions(Permissions::from_mode(0o700)).map_err(Error::io("cannot change", path))?;
+    }
+    Ok(directory)
+}
+
+/// The mode of an open directory, if no other user may change what is in it.
+fn refuse_others(path: &Path, directory: &File) -> Result<u32> {
+    let about = directory.metadata().map_err(Error::io("cannot read", path))?;
+    if about.uid() != 0 {
+        return Err(planted(path, &format!("it belongs to user {}", about.uid())));
+    }
+    if about.mode() & 0o022 != 0 {
+        return Err(planted(path, &format!("other users may write it (mode {:04o})", about.mode() & 0o7777)));
+    }
+    Ok(about.mode())
+}
+
+/// Checks that no other user can rename or remove a directory of root in the BPF file system.
+/// Without options it is mounted writable for everyone with the sticky bit, which prevents that
+/// except for its owner.
+fn refuse_shared_root(root: &Path) -> Result<()> {
+    let about = std::fs::metadata(root).map_err(Error::io("cannot read", root))?;
+    let is_sticky = about.mode() & 0o1000 != 0;
+    if about.uid() == 0 && (is_sticky || about.mode() & 0o022 == 0) {
+        return Ok(());
+    }
+    Err(Error::impossible(
+        format!(
+            "other users can replace files in the BPF file system at {} (owner {}, mode {:04o})",
+            root.display(),
+            about.uid(),
+            about.mode() & 0o7777
+        ),
+        format!("as root: chown 0 {0} && chmod 0700 {0}", root.display()),
+    ))
+}
+
+/// A directory of pins that root did not create, or that others may have changed.
+fn planted(path: &Path, reason: &str) -> Error {
+    Error::impossible(
+        format!("{} is not a directory of root alone: {reason}", path.display()),
+        format!("as root: chmod 0700 {BPFFS}, and remove {} with its contents", path.display()),
+    )
 }
 
 fn is_bpffs(path: &Path) -> bool {
@@ -245,7 +334,7 @@ fn mount(root: &Path) -> Result<()> {
                 root.display(),
                 std::io::Error::from(reason)
             ),
-            format!("as root: mount -t bpf bpf {}", root.display()),
+            format!("as root: mount -t bpf -o mode=0700 bpf {}", root.display()),
         )
     })
 }

@@ -25,7 +25,7 @@ const ALLOWED: [(&str, &str); 12] = [
     ("fullpipe/src/commands/kernel.rs", "a package for apt or dnf, which need an absolute path"),
     ("fullpipe/src/commands/playground.rs", "the program's own path"),
     ("fullpipe/src/commands/probe/collect.rs", "compares two paths"),
-    ("fullpipe-ebpf/src/pinned.rs", "the BPF file system, which only root may write"),
+    ("fullpipe-ebpf/src/pinned.rs", "a directory of pins, which only root may write or rename (pins.rs)"),
     ("fullpipe-ebpf/src/usage.rs", "an example in the documentation"),
     ("fullpipe-host/src/lib.rs", "an example in the documentation"),
     ("fullpipe-lab/src/space/identity.rs", "files of the process in /proc"),

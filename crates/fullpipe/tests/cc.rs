@@ -219,8 +219,7 @@ fn unloading_ends_every_use_and_moves_open_sockets() {
 /// process IDs in the space. They end with it.
 fn namespaces_of_another_user(space: &Space, count: usize) -> Vec<String> {
     let ids = space.ok(&format!(
-        "for n in $(seq {count}); do setpriv --reuid=65534 --regid=65534 --clear-groups \
-         unshare -Urn sleep 600 >/dev/null 2>&1 & echo $!; done"
+        "for n in $(seq {count}); do {STRANGER} unshare -Urn sleep 600 >/dev/null 2>&1 & echo $!; done"
     ));
     let ids: Vec<String> = ids.lines().map(str::to_owned).collect();
     assert_eq!(ids.len(), count);
@@ -258,6 +257,65 @@ fn namespaces_of_a_user_do_not_exhaust_descriptors() {
     assert!(!space.is_loaded("fpz_bbr"));
     let defaults = in_each("sysctl -n net.ipv4.tcp_congestion_control");
     assert!(defaults.lines().count() == COUNT && !defaults.contains("fpz_bbr"), "{defaults}");
+}
+
+/// As another user.
+const STRANGER: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+
+#[test]
+fn pins_that_another_user_may_replace_are_refused() {
+    if !can_load() {
+        return;
+    }
+    // Mounted without options, everyone may write it.
+    let space = Space::new();
+    let load = "$FULLPIPE cc load bbr1 --name fpj_bbr1";
+    let refused = |prepare: &str, says: &str| {
+        space.ok(&format!("mkdir /sys/fs/bpf/other && cd /sys/fs/bpf && {prepare}"));
+        for command in [load, "$FULLPIPE cc status"] {
+            let output = space.run(command);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "{prepare}: {error}");
+            assert!(error.contains(says) && error.contains("as root: "), "{prepare}: {error}");
+        }
+        assert_eq!(space.ok("cd /sys/fs/bpf; find fullpipe/ other -mindepth 1"), "", "{prepare}");
+        space.ok("cd /sys/fs/bpf && rm -r fullpipe other && chown 0 . && chmod 1777 .");
+    };
+    refused(&format!("{STRANGER} mkdir fullpipe"), "belongs to user 65534");
+    refused(&format!("{STRANGER} ln -s other fullpipe"), "not a directory of root alone");
+    refused("mkdir -m 777 fullpipe", "other users may write it");
+    refused("mkdir -m 700 fullpipe && chmod 0777 .", "other users can replace files");
+    refused("mkdir -m 700 fullpipe && chown 65534 .", "other users can replace files");
+    assert!(!space.is_loaded("fpj_bbr1"));
+    // The sticky bit protects root's directory.
+    space.ok(&format!("{load} && $FULLPIPE cc unload bbr1 --name fpj_bbr1"));
+}
+
+#[test]
+fn another_user_cannot_hold_the_lock_of_pins() {
+    if !can_load() {
+        return;
+    }
+    // A directory as an earlier version created it.
+    let space = Space::new();
+    space.ok("mkdir -m 755 /sys/fs/bpf/fullpipe");
+    let mut holder =
+        space.start(&format!("exec {STRANGER} flock /sys/fs/bpf/fullpipe sh -c 'exec sleep 600'"));
+    let started = Instant::now();
+    while space.run("flock -n /sys/fs/bpf/fullpipe true").status.success() {
+        assert!(started.elapsed() < Duration::from_secs(20), "the lock is not taken");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    space.ok("$FULLPIPE cc load bbr1 --name fpq_bbr1");
+    assert!(holder.try_wait().unwrap().is_none(), "the lock is still held");
+    assert_eq!(space.ok("cd /sys/fs/bpf; stat -c %a fullpipe fullpipe/@lock"), "700\n700\n");
+    for path in ["fullpipe", "fullpipe/@lock"] {
+        let denied = space.run(&format!("LC_ALL=C {STRANGER} flock -n /sys/fs/bpf/{path} true"));
+        assert!(String::from_utf8_lossy(&denied.stderr).contains("Permission denied"), "{denied:?}");
+    }
+    space.ok("$FULLPIPE cc unload bbr1 --name fpq_bbr1");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
 }
 
 #[test]

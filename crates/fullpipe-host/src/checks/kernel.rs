@@ -257,7 +257,7 @@ fn ebpf(context: &Context) -> Finding {
             "nothing, unless you need a controller that this kernel lacks: \
                             docs/reference/kernels.md lists the supported kernels",
         ),
-        ([], false) => finding.advice("mount -t bpf bpf /sys/fs/bpf"),
+        ([], false) => finding.advice("mount -t bpf -o mode=0700 bpf /sys/fs/bpf"),
         _ => finding,
     }
 }

@@ -76,7 +76,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     let loaded = lifecycle::loaded().map_err(failure)?;
     let kernel = Kernel::detect();
     // Only root can see what is pinned.
-    let pins_readable = std::fs::read_dir(pins::BPFFS).is_ok();
+    let pins_readable = pins::are_readable();
     let about = |name: &str, controller: Controller| {
         let set = lifecycle::tune(name, &[]).ok().and_then(|all| settings::changed(&all));
         format!("{}{}", controller.about(), set.map_or_else(String::new, |set| format!("; {set}")))
