@@ -221,8 +221,9 @@ pub fn is_loaded(name: &str) -> Result<bool> {
     Ok(Pins::existing()?.is_some_and(|pins| pins.path(name).exists()))
 }
 
-/// Unloads a controller. Calls `end` in each network namespace to end its uses and return the new
-/// default, detaches it from control groups, unregisters it, moves live sockets to that default,
+/// Unloads a controller. Calls `end` in each network namespace, with whether it is the own one of
+/// this process, to end its uses and return the new default, detaches it from control groups,
+/// unregisters it, moves live sockets to that default,
 /// and waits until the kernel has released it.
 ///
 /// # Errors
@@ -230,7 +231,7 @@ pub fn is_loaded(name: &str) -> Result<bool> {
 pub fn unload<E: From<Error> + Send>(
     name: &str,
     timeout: Duration,
-    end: &(dyn Fn() -> std::result::Result<String, E> + Sync),
+    end: &(dyn Fn(bool) -> std::result::Result<String, E> + Sync),
 ) -> std::result::Result<(), E> {
     loader::check_name(name)?;
     let pins = Pins::lock()?;
@@ -238,7 +239,7 @@ pub fn unload<E: From<Error> + Send>(
     let Some(pinned) = Pinned::open(&pins, name)? else { return Err(not_loaded(name).into()) };
     let mut ended = Ended::default();
     namespaces::visit(|namespace| {
-        let other = namespace.enter(end)?;
+        let other = namespace.enter(|| end(namespace.is_own))?;
         if namespace.is_own {
             ended.own.clone_from(&other);
         }
@@ -290,8 +291,8 @@ fn unregister_and_move(
             return Err(Error::impossible(
                 format!("{name} is unregistered, but still referenced after {} s", timeout.as_secs()),
                 cannot_move.unwrap_or(
-                    "half-closed sockets, and sockets in network namespaces without a process, release \
-                     it when they end",
+                    "half-closed sockets, and sockets in network namespaces without a process or of \
+                     processes that this one may not inspect (CAP_SYS_PTRACE), release it when they end",
                 ),
             ));
         }
@@ -309,6 +310,8 @@ fn unregister_and_move(
                     Err(_) => cannot_move = Some(CANNOT_MOVE),
                 }
             }
+            // Its owner may have made it the default again before it was unregistered.
+            namespace.enter(|| usage::replace_default(name, other))?;
             for (_, walker) in walkers.iter().filter(|(to, _)| to == other) {
                 walker.migrate(namespace)?;
             }

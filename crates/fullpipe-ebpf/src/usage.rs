@@ -26,10 +26,18 @@ fn default() -> Result<String> {
 /// # Errors
 /// If the default cannot be read or written.
 pub(crate) fn renew_default(name: &str) -> Result<()> {
+    replace_default(name, name)
+}
+
+/// Sets the default of the current namespace to `other` if it is `name`.
+///
+/// # Errors
+/// If the default cannot be read or written.
+pub(crate) fn replace_default(name: &str, other: &str) -> Result<()> {
     if default()? != name {
         return Ok(());
     }
-    std::fs::write(DEFAULT, name).map_err(Error::io("cannot write", DEFAULT))
+    std::fs::write(DEFAULT, other).map_err(Error::io("cannot write", DEFAULT))
 }
 
 /// Routes of the current namespace that use the controller; empty if the kernel does not report

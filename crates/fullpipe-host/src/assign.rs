@@ -18,6 +18,7 @@ use crate::plan::{
 };
 use crate::revert::{self, Outcome, Reverted, Selection, fallback_default};
 use std::io;
+use std::time::Duration;
 
 pub use crate::apply::Part;
 
@@ -62,6 +63,12 @@ pub struct Unassigned {
     pub default: String,
     /// What was not changed, and what to do about it.
     pub left: Vec<String>,
+    /// Time spent on the routes of a network namespace of others.
+    pub route_time: Duration,
+    /// Routes of a network namespace of others that still name the controller.
+    pub routes_left: usize,
+    /// Whether the routes of a network namespace of others were not read.
+    pub routes_unread: bool,
 }
 
 impl Unassigned {
@@ -350,10 +357,20 @@ fn check_new_connection(host: &dyn Host, controller: &str) -> Result<()> {
 /// users of the controller get the kernel's usual one. With [`Part::Live`] it is still loaded at
 /// the next boot.
 ///
+/// `route_time` is for network namespaces of others: their owners may add any number of routes and
+/// change them all the time, so the time for them is limited, and errors about them are only
+/// counted.
+///
 /// # Errors
 /// [`Error::Check`] if an apply uses it, which `revert` ends. [`Error::Impossible`] if the kernel
 /// refuses.
-pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) -> Result<Unassigned> {
+pub fn unassign(
+    host: &dyn Host,
+    store: &Store,
+    controller: &str,
+    part: Part,
+    route_time: Option<Duration>,
+) -> Result<Unassigned> {
     let _lock = lock_within(host, "cc unload", LOCK_TIMEOUT)?;
     let mut unassigned = Unassigned::default();
     let selection = Selection::Uses(controller, part);
@@ -403,17 +420,45 @@ pub fn unassign(host: &dyn Host, store: &Store, controller: &str, part: Part) ->
     } else {
         default
     };
-    for route in host.routes().map_err(|e| Error::io("cannot read the routes", &e))? {
-        if route.choice.is_some_and(|choice| choice.controller == controller) {
-            // After the unload the kernel uses its default for such a route, so this does not keep the module
-            // loaded.
-            if let Err(e) = host.set_route_controller(&route.key, None) {
-                let to = &route.key.prefix;
-                unassigned.left.push(format!("the route to {to} still names {controller}: {e}"));
-            }
-        }
+    match route_time {
+        None => clear_routes(host, controller, &mut unassigned)?,
+        Some(limit) => clear_routes_within(host, controller, limit, &mut unassigned),
     }
     Ok(unassigned)
+}
+
+/// The routes that name a controller. After its unload the kernel uses its default for them, so
+/// they do not keep the module loaded.
+fn routes_of(host: &dyn Host, controller: &str) -> io::Result<impl Iterator<Item = KeyedRoute>> {
+    let is_named = |choice: &RouteController| choice.controller == controller;
+    let mut routes = host.routes()?;
+    routes.retain(|route| route.choice.as_ref().is_some_and(is_named));
+    Ok(routes.into_iter())
+}
+
+fn clear_routes(host: &dyn Host, controller: &str, unassigned: &mut Unassigned) -> Result<()> {
+    for route in routes_of(host, controller).map_err(|e| Error::io("cannot read the routes", &e))? {
+        if let Err(e) = host.set_route_controller(&route.key, None) {
+            let to = &route.key.prefix;
+            unassigned.left.push(format!("the route to {to} still names {controller}: {e}"));
+        }
+    }
+    Ok(())
+}
+
+/// The same in a network namespace of others.
+fn clear_routes_within(host: &dyn Host, controller: &str, limit: Duration, unassigned: &mut Unassigned) {
+    let started = host.clock().since_boot();
+    let elapsed = || host.clock().since_boot().saturating_sub(started);
+    // Reading all of them takes time as well.
+    let routes = (!limit.is_zero()).then(|| routes_of(host, controller).ok()).flatten();
+    unassigned.routes_unread = routes.is_none();
+    for route in routes.into_iter().flatten() {
+        if elapsed() >= limit || host.set_route_controller(&route.key, None).is_err() {
+            unassigned.routes_left += 1;
+        }
+    }
+    unassigned.route_time = elapsed();
 }
 
 /// Refuses to unassign a controller that an apply uses.

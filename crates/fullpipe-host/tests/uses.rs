@@ -14,6 +14,7 @@ use fullpipe_host::status::status;
 use fullpipe_host::{Error, apply, revert, split};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::time::Duration;
 use support::clock::TestClock;
 use support::faulty::{Fault, Faulty};
 use support::manifest::Manifest;
@@ -151,7 +152,7 @@ fn use_at_boot(host: &dyn Host, controller: &str) -> Result<(), Error> {
 }
 
 fn unassign_controller(host: &dyn Host, controller: &str) -> Result<assign::Unassigned, Error> {
-    assign::unassign(host, &store(), controller, Part::Whole)
+    assign::unassign(host, &store(), controller, Part::Whole, None)
 }
 
 fn revert_selection(host: &dyn Host) -> Result<Option<revert::Reverted>, Error> {
@@ -446,6 +447,26 @@ fn a_route_has_its_own_controller_again_locked_as_it_was() {
 }
 
 #[test]
+fn routes_of_other_namespaces_are_counted_if_their_time_is_over_or_they_are_refused() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    let mut state = kernel(&host);
+    state.routes.iter_mut().for_each(|route| route.controller = "mine".into());
+    put_kernel(&host, &state);
+    let within = |host: &dyn Host, time: Duration| {
+        assign::unassign(host, &store(), "mine", Part::Whole, Some(time)).unwrap()
+    };
+    let none = within(&host, Duration::ZERO);
+    assert!(none.routes_unread && none.routes_left == 0 && kernel(&host) == state, "{none:?}");
+    let refusing = Faulty::refusing_routes(&host);
+    let refused = within(&refusing, Duration::from_secs(1));
+    assert_eq!((refused.routes_unread, refused.routes_left), (false, state.routes.len()), "{refused:?}");
+    let all = within(&host, Duration::from_secs(1));
+    assert_eq!((all.routes_unread, all.routes_left), (false, 0), "{all:?}");
+    assert!(kernel(&host).routes.iter().all(|route| route.controller.is_empty()));
+}
+
+#[test]
 fn each_name_has_its_own_unit_and_no_other_is_touched() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
@@ -463,7 +484,7 @@ fn each_name_has_its_own_unit_and_no_other_is_touched() {
     assert!(status(&host, &store()).unwrap().consistent);
     // Only until the next boot: the unit stays.
     use_as_default(&host, "fp_hybla").unwrap();
-    let unassigned = assign::unassign(&host, &store(), "fp_hybla", Part::Live).unwrap();
+    let unassigned = assign::unassign(&host, &store(), "fp_hybla", Part::Live, None).unwrap();
     assert!(!unassigned.was_loaded_at_boot && !unassigned.is_nothing(), "{unassigned:?}");
     assert_eq!((host.text(&unit_of("fp_hybla")), host.sysctl(DEFAULT)), (Some(first), Some("cubic".into())));
     status_is_true(&host, "until the next boot");

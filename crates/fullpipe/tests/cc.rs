@@ -55,14 +55,17 @@ impl Space {
         Space { shell }
     }
 
-    /// A command inside the namespaces, in which unshare's child is process 1.
-    fn command(&self, line: &str) -> Command {
+    /// Process 1 of the namespaces: unshare's child.
+    fn first(&self) -> String {
         let children = format!("/proc/{0}/task/{0}/children", self.shell.id());
-        let first = std::fs::read_to_string(children).unwrap();
+        std::fs::read_to_string(children).unwrap().trim().to_owned()
+    }
+
+    /// A command inside the namespaces.
+    fn command(&self, line: &str) -> Command {
+        let first = self.first();
         let mut command = Command::new("nsenter");
-        command
-            .args(["-t", first.trim(), "-n", "-m", "-p", "sh", "-c", line])
-            .env("FULLPIPE", program::path());
+        command.args(["-t", &first, "-n", "-m", "-p", "sh", "-c", line]).env("FULLPIPE", program::path());
         command
     }
 
@@ -257,6 +260,29 @@ fn namespaces_of_a_user_do_not_exhaust_descriptors() {
     assert!(!space.is_loaded("fpz_bbr"));
     let defaults = in_each("sysctl -n net.ipv4.tcp_congestion_control");
     assert!(defaults.lines().count() == COUNT && !defaults.contains("fpz_bbr"), "{defaults}");
+}
+
+#[test]
+fn routes_of_a_user_do_not_delay_an_unload() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::new();
+    space.ok("$FULLPIPE cc load bbr1 --name fpy_bbr1");
+    // Each is changed after the table was read, so clearing all takes minutes.
+    let id = namespaces_of_another_user(&space, 1).remove(0);
+    let routes: String = (0..20_000)
+        .map(|n| format!("route add 10.{}.{}.0/28 dev lo congctl fpy_bbr1\n", n / 250, n % 250))
+        .collect();
+    std::fs::write(format!("/proc/{}/root/run/routes", space.first()), routes).unwrap();
+    space.ok(&format!("nsenter -t {id} -n sh -c 'ip link set lo up && ip -batch /run/routes'"));
+    let started = Instant::now();
+    let output = space.run("$FULLPIPE cc unload bbr1 --name fpy_bbr1");
+    let notes = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && notes.contains("may still name fpy_bbr1"), "{output:?}");
+    // 5 s for the routes, and 10 s for the sockets (--wait).
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    assert!(!space.is_loaded("fpy_bbr1"));
 }
 
 /// As another user.

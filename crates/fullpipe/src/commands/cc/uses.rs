@@ -15,6 +15,7 @@ use fullpipe_host::plan::ControllerUnit;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long calls are counted.
@@ -99,7 +100,10 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
     let Err(error) = set_up_uses(&machine, &store, registered, wanted, boot) else { return Ok(()) };
     let (what, rolled_back) = match outcome {
         lifecycle::Outcome::Loaded => {
-            let end = || -> Result<String, Failure> { Ok(retire(registered, Part::Live)?.default) };
+            let others = Mutex::new(Others::default());
+            let end = |is_own: bool| -> Result<String, Failure> {
+                Ok(retire(registered, Part::Live, is_own, &others)?.default)
+            };
             ("rolling back failed", lifecycle::unload(registered, UNLOAD_TIMEOUT, &end))
         }
         // A controller that was loaded before stays, with its earlier settings.
@@ -208,9 +212,42 @@ fn group(path: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failure> {
 }
 
 /// Ends the uses of a controller in the network namespace of this thread.
-fn retire(name: &str, part: Part) -> Result<Unassigned, Failure> {
+fn retire(name: &str, part: Part, is_own: bool, others: &Mutex<Others>) -> Result<Unassigned, Failure> {
     let (machine, store) = this_machine();
-    assign::unassign(&machine, &store, name, part).map_err(host::failure)
+    let mut others = others.lock().unwrap_or_else(PoisonError::into_inner);
+    let time = (!is_own).then(|| OTHERS_ROUTE_TIME.saturating_sub(others.time));
+    let unassigned = assign::unassign(&machine, &store, name, part, time).map_err(host::failure)?;
+    others.add(&unassigned);
+    Ok(unassigned)
+}
+
+/// Time for the routes of all other network namespaces: any user may create namespaces and routes.
+const OTHERS_ROUTE_TIME: Duration = Duration::from_secs(5);
+
+/// What unassigning did in other network namespaces.
+#[derive(Default)]
+struct Others {
+    time: Duration,
+    routes_left: usize,
+    unread: usize,
+}
+
+impl Others {
+    fn add(&mut self, unassigned: &Unassigned) {
+        self.time += unassigned.route_time;
+        self.routes_left += unassigned.routes_left;
+        self.unread += usize::from(unassigned.routes_unread);
+    }
+
+    fn note(&self, name: &str) -> Option<String> {
+        let (routes, unread) = (self.routes_left, self.unread);
+        (routes + unread > 0).then(|| {
+            format!(
+                "routes in other network namespaces may still name {name} ({routes} found, {unread} \
+                 namespaces not searched): the kernel uses its default for them"
+            )
+        })
+    }
 }
 
 /// Unloads a controller and removes its default, cgroup and route assignments; with `until_boot`,
@@ -218,8 +255,9 @@ fn retire(name: &str, part: Part) -> Result<Unassigned, Failure> {
 pub fn unload(name: &str, timeout: Duration, until_boot: bool) -> Result<(), Failure> {
     let part = if until_boot { Part::Live } else { Part::Whole };
     let was_loaded_at_boot = AtomicBool::new(false);
-    let end = || -> Result<Unassigned, Failure> {
-        let retired = retire(name, part)?;
+    let others = Mutex::new(Others::default());
+    let end = |is_own: bool| -> Result<Unassigned, Failure> {
+        let retired = retire(name, part, is_own, &others)?;
         for note in retired.notes() {
             eprintln!("{note}");
         }
@@ -228,8 +266,11 @@ pub fn unload(name: &str, timeout: Duration, until_boot: bool) -> Result<(), Fai
     };
     let is_loaded = lifecycle::is_loaded(name)?;
     // Uses that a restart or a killed process left behind end even if it is not loaded.
-    if is_loaded || end()?.is_nothing() {
-        lifecycle::unload(name, timeout, &|| Ok::<_, Failure>(end()?.default))?;
+    if is_loaded || end(true)?.is_nothing() {
+        lifecycle::unload(name, timeout, &|is_own| Ok::<_, Failure>(end(is_own)?.default))?;
+    }
+    if let Some(note) = others.into_inner().unwrap_or_else(PoisonError::into_inner).note(name) {
+        eprintln!("{note}");
     }
     let state = if is_loaded { "is unloaded" } else { "was not loaded" };
     let boot = if was_loaded_at_boot.into_inner() { ", and no longer loaded at boot" } else { "" };
