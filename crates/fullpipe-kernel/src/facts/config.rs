@@ -10,7 +10,7 @@ pub struct Config {
     values: BTreeMap<String, String>,
 }
 
-/// Maximum size of a configuration, decompressed: those of distributions have 300 KiB.
+/// Maximum size of a decompressed configuration: those of distributions have 300 KiB.
 const MAX_SIZE: usize = 2 << 20;
 
 impl Config {
@@ -24,8 +24,8 @@ impl Config {
         ]
     }
 
-    /// Parses the contents of such a file, plain or gzip; `None` for damaged gzip data and more than
-    /// 2 MiB.
+    /// Parses the contents of such a file, plain or gzip; `None` for damaged gzip data and for data that
+    /// expands to more than 2 MiB.
     pub fn parse(from: &str, bytes: &[u8]) -> Option<Config> {
         let values = Config::decompress(bytes)?
             .lines()
@@ -42,7 +42,7 @@ impl Config {
     pub fn decompress(bytes: &[u8]) -> Option<String> {
         let plain = match bytes {
             [0x1f, 0x8b, ..] => gunzip(bytes)?,
-            _ => bytes.get(..).filter(|text| text.len() <= MAX_SIZE)?.to_vec(),
+            _ => bytes.to_vec(),
         };
         Some(String::from_utf8_lossy(&plain).into_owned())
     }
