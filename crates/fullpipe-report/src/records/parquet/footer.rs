@@ -152,9 +152,9 @@ impl Parser<'_> {
                 (4, 8) => parser.value(kind, 0)?,
                 (5, 5) => element.children = Some(parser.signed()?),
                 (6, 5) => element.annotation = Some(parser.signed()?),
-                // A union: its only field is the kind of the annotation, 1 for texts.
+                // A union: its only field is the kind of the annotation, 1 for texts and 10 for integers.
                 (10, 12) => parser.fields(|parser, number, kind| {
-                    element.is_text &= number == 1;
+                    element.is_text_or_integer &= matches!(number, 1 | 10);
                     if kind > 2 { parser.value(kind, 1) } else { Some(()) }
                 })?,
                 (2 | 7..=9, 5) => parser.value(kind, 0)?,
@@ -201,30 +201,43 @@ struct Element {
     repetition: Option<i64>,
     children: Option<i64>,
     annotation: Option<i64>,
-    /// Whether its logical type, if it has one, is a text.
-    is_text: bool,
+    /// Whether its logical type, if it has one, is a text or an integer.
+    is_text_or_integer: bool,
 }
 
 impl Default for Element {
     fn default() -> Element {
-        Element { physical: None, repetition: None, children: None, annotation: None, is_text: true }
+        Element {
+            physical: None,
+            repetition: None,
+            children: None,
+            annotation: None,
+            is_text_or_integer: true,
+        }
     }
 }
 
 impl Element {
-    /// Whether it is a column that is read without a panic: not repeated, and a text (UTF8) or a number
-    /// without annotation.
+    /// Whether it is a column that is read without a panic: not repeated, and a text (UTF8) or a number,
+    /// without annotation or with that of an integer of its size.
     fn is_column(&self) -> bool {
-        // BOOLEAN, INT32, INT64, FLOAT and DOUBLE.
-        const NUMBERS: [i64; 5] = [0, 1, 2, 4, 5];
+        const BOOLEAN: i64 = 0;
+        const INT32: i64 = 1;
+        const INT64: i64 = 2;
+        const FLOAT: i64 = 4;
+        const DOUBLE: i64 = 5;
         const BYTE_ARRAY: i64 = 6;
         let is_plain = match (self.physical, self.annotation) {
-            (Some(BYTE_ARRAY), None | Some(0)) => true,
-            (Some(number), None) => NUMBERS.contains(&number),
+            (Some(BOOLEAN | INT32 | INT64 | FLOAT | DOUBLE | BYTE_ARRAY), None) => true,
+            (Some(BYTE_ARRAY), Some(annotation)) => annotation == 0,
+            // UINT_8, UINT_16, UINT_32, INT_8, INT_16 and INT_32.
+            (Some(INT32), Some(annotation)) => matches!(annotation, 11..=13 | 15..=17),
+            // UINT_64 and INT_64.
+            (Some(INT64), Some(annotation)) => matches!(annotation, 14 | 18),
             _ => false,
         };
         is_plain
-            && self.is_text
+            && self.is_text_or_integer
             && matches!(self.repetition, Some(0 | 1))
             && matches!(self.children, None | Some(0))
     }
@@ -286,8 +299,11 @@ mod tests {
     fn schemas_that_the_library_does_not_survive_are_refused() {
         let (root, number) = (|n| element(&[(5, n)]), element(&[(1, 2), (3, 1)]));
         assert_eq!(with_schema(&[root(2), number.clone(), element(&[(1, 6), (3, 0), (6, 0)])]), Ok(()));
+        // Integers as other writers annotate them: INT_32 and UINT_64.
+        let annotated = |physical, annotation| element(&[(1, physical), (3, 1), (6, annotation)]);
+        assert_eq!(with_schema(&[root(2), annotated(1, 17), annotated(2, 14)]), Ok(()));
         let group = |n, annotation| element(&[(3, 1), (5, n), (6, annotation)]);
-        let refused: [Vec<Vec<u8>>; 7] = [
+        let refused: [Vec<Vec<u8>>; 9] = [
             // Nested groups overflow the stack, lists and maps with wrong children panic.
             [vec![root(1)], vec![element(&[(3, 0), (5, 1)]); 10_000], vec![number.clone()]].concat(),
             vec![root(1), group(2, 3), number.clone(), number.clone()],
@@ -295,6 +311,9 @@ mod tests {
             vec![root(1), group(1, 1), number.clone()],
             // INTERVAL is not implemented.
             vec![root(1), element(&[(1, 7), (2, 12), (3, 0), (6, 21)])],
+            // Nor are INT_32 in 64 bits, and TIMESTAMP_MILLIS in 32.
+            vec![root(1), annotated(2, 17)],
+            vec![root(1), annotated(1, 9)],
             // Ten kilobytes for each column.
             [vec![root(20_000)], vec![number.clone(); 20_000]].concat(),
             // Children that are not there.
