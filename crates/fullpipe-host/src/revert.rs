@@ -231,8 +231,9 @@ pub(crate) fn undo(
         }
         let change = &rest.steps[number].change;
         let restored = match restore_step(host, plan, change, selection, options) {
-            // Without space for a file, the host can still be made reachable as before.
-            Err(e) if options.keep_files && !change.is_live() => {
+            // Without space for a file, the host can still be made reachable as before; and a split of a
+            // container does not keep older changes from being undone.
+            Err(e) if options.keep_files && !change.is_live() || change.is_foreign_split(host) => {
                 failed.get_or_insert(e);
                 continue;
             }

@@ -60,7 +60,8 @@ impl Process {
                 Ok(_) => {}
                 // It exited meanwhile.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(_) => is_complete = false,
+                // The link of one that has just exited cannot be read, which is not an answer.
+                Err(_) => is_complete &= !view.exists(&format!("/proc/{name}")),
             }
         }
         if is_complete { Presence::Exited } else { Presence::Unknown }

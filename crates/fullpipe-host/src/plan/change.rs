@@ -435,6 +435,11 @@ impl Change {
         }
     }
 
+    /// Whether it is a split that belongs to a process of another PID namespace.
+    pub fn is_foreign_split(&self, host: &dyn Host) -> bool {
+        matches!(self, Change::Split { owner, .. } if !owner.is_in_own_namespace(host))
+    }
+
     /// Restores the state before the change. A file that is in neither state of the change is kept,
     /// unless `overwrite`.
     ///
@@ -451,13 +456,11 @@ impl Change {
             Change::Route { route } => host.change_route(route, true),
             Change::Congctl { route, before, .. } => host.set_route_controller(route, before.as_ref()),
             Change::Cgroup { pin, .. } => host.remove(pin),
-            Change::Split { owner, .. } if !owner.is_in_own_namespace(host) => {
-                Err(io::Error::other(format!(
-                    "process {} belongs to another PID namespace, such as a container; run `fullpipe split \
+            Change::Split { owner, .. } if self.is_foreign_split(host) => Err(io::Error::other(format!(
+                "process {} belongs to another PID namespace, such as a container; run `fullpipe split \
                  stop`: it ends the split there, and removes the entry of one that has ended",
-                    owner.id
-                )))
-            }
+                owner.id
+            ))),
             Change::Split { owner, .. } => host.end_process(*owner),
             Change::File { path, before, .. } => self.install(host, path, before, overwrite),
             Change::BootSettings { path, before, maker, .. } => {
