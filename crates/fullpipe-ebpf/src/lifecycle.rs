@@ -347,6 +347,9 @@ pub struct Status {
     pub sockets: Vec<Socket>,
 }
 
+/// Time for reading the routes of all network namespaces.
+const ROUTE_TIME: Duration = Duration::from_secs(5);
+
 /// The status of all loaded controllers.
 ///
 /// # Errors
@@ -364,6 +367,7 @@ pub fn status() -> Result<Vec<Status>> {
         Ok::<_, Error>(())
     })?;
     let available = kernel::available()?;
+    let deadline = Instant::now() + ROUTE_TIME;
     let mut all = Vec::new();
     for name in names {
         // It may be unloaded meanwhile.
@@ -382,7 +386,7 @@ pub fn status() -> Result<Vec<Status>> {
             build: build.map(|build| format!("{build:016x}")),
             is_this_build: Controller::ALL.iter().any(|controller| Some(controller.build()) == build),
             map_id: pinned.map_id,
-            uses: usage::find(&name, &pins)?,
+            uses: usage::find(&name, &pins, deadline)?,
             sockets: sockets.iter().filter(|socket| socket.controller == name).cloned().collect(),
             name,
         });

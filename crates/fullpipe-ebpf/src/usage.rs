@@ -6,12 +6,13 @@ use crate::error::{Error, Result};
 use crate::loader::{self, NAME_SIZE};
 use crate::namespaces;
 use crate::pins::Pins;
-use fullpipe_kernel::rtnetlink::Rtnetlink;
+use fullpipe_kernel::rtnetlink::{CongestionRoute, RouteLimits, Rtnetlink};
 use libbpf_rs::{Link, ObjectBuilder};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
@@ -40,18 +41,17 @@ pub(crate) fn replace_default(name: &str, other: &str) -> Result<()> {
     std::fs::write(DEFAULT, other).map_err(Error::io("cannot write", DEFAULT))
 }
 
-/// Routes of the current namespace that use the controller; empty if the kernel does not report
-/// them.
-fn routes(name: &str) -> Vec<String> {
-    let all = Rtnetlink::open().and_then(|mut link| link.congestion_routes()).unwrap_or_default();
-    let named = all.into_iter().filter(|route| route.controller == name);
-    named
-        .map(|route| {
-            let via = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
-            let lock = if route.locked { "lock " } else { "" };
-            format!("{}{via} dev {} congctl {lock}{name}", route.prefix, route.device)
-        })
-        .collect()
+/// Routes of the current namespace that use the controller, and whether there may be others.
+fn routes(name: &str, limits: RouteLimits) -> (Vec<String>, bool) {
+    let Ok((routes, is_part)) = Rtnetlink::open().and_then(|link| link.routes_naming(name, limits)) else {
+        return (Vec::new(), true);
+    };
+    let line = |route: CongestionRoute| {
+        let via = route.gateway.map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+        let lock = if route.locked { "lock " } else { "" };
+        format!("{}{via} dev {} congctl {lock}{name}", route.prefix, route.device)
+    };
+    (routes.into_iter().map(line).collect(), is_part)
 }
 
 /// The path of the pin of a control group's program.
@@ -101,22 +101,33 @@ pub struct Uses {
     pub default_of: Vec<u64>,
     /// Routes that use it, as shown by `ip route`.
     pub routes: Vec<String>,
+    /// Whether there may be other routes, because a namespace has very many, or changes them all the
+    /// time.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub routes_are_part: bool,
     /// Inodes of control groups that use it.
     pub cgroups: Vec<u64>,
 }
 
-/// Finds where a controller is configured, in every namespace.
+/// Maximum routes that are listed of a controller.
+const MAX_ROUTES: usize = 1000;
+
+/// Finds where a controller is configured, in every namespace. Any user may create namespaces and
+/// routes, so the routes are read until `deadline`.
 ///
 /// # Errors
 /// If a namespace cannot be entered.
-pub(crate) fn find(name: &str, pins: &Pins) -> Result<Uses> {
+pub(crate) fn find(name: &str, pins: &Pins, deadline: Instant) -> Result<Uses> {
     let mut uses = Uses { cgroups: pins.cgroups(name)?, ..Uses::default() };
     namespaces::visit(|namespace| {
-        let (is_default, routes) = namespace.enter(|| Ok::<_, Error>((default()? == name, routes(name))))?;
+        let limits = RouteLimits { routes: MAX_ROUTES - uses.routes.len(), deadline };
+        let (is_default, (routes, is_part)) =
+            namespace.enter(|| Ok::<_, Error>((default()? == name, routes(name, limits))))?;
         if is_default {
             uses.default_of.push(namespace.inode);
         }
         uses.routes.extend(routes);
+        uses.routes_are_part |= is_part;
         Ok::<_, Error>(())
     })?;
     Ok(uses)

@@ -422,43 +422,28 @@ pub fn unassign(
     };
     match route_time {
         None => clear_routes(host, controller, &mut unassigned)?,
-        Some(limit) => clear_routes_within(host, controller, limit, &mut unassigned),
+        Some(time) => {
+            let started = host.clock().since_boot();
+            let left = host.clear_routes_within(controller, time);
+            (unassigned.routes_left, unassigned.routes_unread) = (left.found, left.may_be_more);
+            unassigned.route_time = host.clock().since_boot().saturating_sub(started);
+        }
     }
     Ok(unassigned)
 }
 
-/// The routes that name a controller. After its unload the kernel uses its default for them, so
-/// they do not keep the module loaded.
-fn routes_of(host: &dyn Host, controller: &str) -> io::Result<impl Iterator<Item = KeyedRoute>> {
-    let is_named = |choice: &RouteController| choice.controller == controller;
-    let mut routes = host.routes()?;
-    routes.retain(|route| route.choice.as_ref().is_some_and(is_named));
-    Ok(routes.into_iter())
-}
-
+/// Removes a controller from the routes that name it. After its unload the kernel uses its default
+/// for them, so they do not keep the module loaded.
 fn clear_routes(host: &dyn Host, controller: &str, unassigned: &mut Unassigned) -> Result<()> {
-    for route in routes_of(host, controller).map_err(|e| Error::io("cannot read the routes", &e))? {
-        if let Err(e) = host.set_route_controller(&route.key, None) {
+    for route in host.routes().map_err(|e| Error::io("cannot read the routes", &e))? {
+        if route.choice.is_some_and(|choice| choice.controller == controller)
+            && let Err(e) = host.set_route_controller(&route.key, None)
+        {
             let to = &route.key.prefix;
             unassigned.left.push(format!("the route to {to} still names {controller}: {e}"));
         }
     }
     Ok(())
-}
-
-/// The same in a network namespace of others.
-fn clear_routes_within(host: &dyn Host, controller: &str, limit: Duration, unassigned: &mut Unassigned) {
-    let started = host.clock().since_boot();
-    let elapsed = || host.clock().since_boot().saturating_sub(started);
-    // Reading all of them takes time as well.
-    let routes = (!limit.is_zero()).then(|| routes_of(host, controller).ok()).flatten();
-    unassigned.routes_unread = routes.is_none();
-    for route in routes.into_iter().flatten() {
-        if elapsed() >= limit || host.set_route_controller(&route.key, None).is_err() {
-            unassigned.routes_left += 1;
-        }
-    }
-    unassigned.route_time = elapsed();
 }
 
 /// Refuses to unassign a controller that an apply uses.

@@ -25,11 +25,12 @@ pub(crate) use rooted::MAX_FILE_SIZE;
 
 use crate::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
-    TcpSocket,
+    RoutesLeft, TcpSocket,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::io;
+use std::time::Duration;
 
 /// Type of a path; a final symbolic link is not followed.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -611,6 +612,10 @@ pub trait Host: Files {
 
     /// Sets or clears the controller of an existing route.
     fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()>;
+
+    /// Removes a controller from the routes of a network namespace of others that name it, for at most
+    /// this time.
+    fn clear_routes_within(&self, controller: &str, time: Duration) -> RoutesLeft;
 
     /// Established TCP sockets of the current network namespace.
     fn sockets(&self) -> io::Result<Vec<TcpSocket>>;

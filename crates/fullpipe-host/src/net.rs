@@ -7,5 +7,5 @@ pub use diag::{BbrState, TcpSocket, sockets};
 pub use fullpipe_kernel::ethtool::{DeviceFeatures, features};
 pub use fullpipe_kernel::rtnetlink::{
     CongestionRoute, KeyedRoute, LOCAL_TABLE, MAIN_TABLE, QdiscNode, QdiscOperation, ROOT, RouteController,
-    RouteKey, Rtnetlink, destination, hex, unhex,
+    RouteKey, RouteLimits, RoutesLeft, Rtnetlink, destination, hex, unhex,
 };

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 const INSIDE: &str = "FULLPIPE_HOST_TEST_INSIDE";
 
@@ -365,6 +366,32 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
     ip("route add 198.51.100.0/24 nexthop via 192.0.2.2 dev v0 nexthop via 192.0.2.3 dev v0");
     let error = assign::assign(&host, &store(), &nowhere).unwrap_err();
     assert!(error.text().contains("several routes or next hops"), "{error}");
+}
+
+#[test]
+fn routes_of_others_lose_a_controller_within_a_time_and_nothing_else() {
+    if !enter_namespace("routes_of_others_lose_a_controller_within_a_time_and_nothing_else") {
+        return;
+    }
+    let host = Machine::new();
+    let now = host.sysctl("net.ipv4.tcp_congestion_control").unwrap();
+    ip(&format!("route add 203.0.113.0/24 via 192.0.2.2 dev v0 metric 7 initcwnd 20 congctl {now}"));
+    // Two routes of IPv6 with the same key: a change could hit the other one.
+    ip("-6 address add 2001:db8::1/64 dev v0 nodad");
+    ip("-6 address add 2001:db8:5::1/64 dev v1 nodad");
+    ip(&format!("-6 route add 2001:db8:1::/48 dev v0 metric 9 congctl {now}"));
+    ip("-6 route append 2001:db8:1::/48 dev v1 metric 9");
+    let found = |found, may_be_more| net::RoutesLeft { found, may_be_more };
+    let left = host.clear_routes_within(&now, Duration::ZERO);
+    assert!(left.may_be_more && ip("route").contains("congctl"), "{left:?}");
+    assert_eq!(host.clear_routes_within("other", Duration::from_secs(60)), found(0, false));
+    assert_eq!(host.clear_routes_within(&now, Duration::from_secs(60)), found(1, false));
+    assert!(
+        ip("route").contains("203.0.113.0/24 via 192.0.2.2 dev v0 metric 7 initcwnd 20"),
+        "{}",
+        ip("route")
+    );
+    assert!(!ip("route").contains("congctl") && ip("-6 route").contains("congctl"), "{}", ip("-6 route"));
 }
 
 #[test]

@@ -886,6 +886,27 @@ fn a_revert_after_an_interrupted_load_refuses_a_default_that_was_changed_since()
     }
 }
 
+#[test]
+fn a_split_of_a_container_does_not_keep_older_changes_from_being_undone() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    let before = host.sysctl(DEFAULT);
+    put_in_force(&host, "fp_hybla");
+    for directory in ["/proc/self", "/proc/self/ns"] {
+        let _ = host.files().make_directory(directory, 0o755);
+    }
+    host.files().link("/proc/self/ns/pid", "pid:[1]", 0, 0).unwrap();
+    let owner = Process { id: 77, started: 5, namespace: Some(2) };
+    split::begin(&host, &store(), owner, "/sys/fs/cgroup", "bbr 50%, cubic 50%").unwrap();
+    let error = revert_selection(&host).unwrap_err();
+    assert!(error.text().contains("another PID namespace"), "{error}");
+    assert_eq!(host.sysctl(DEFAULT), before);
+    // Its entry stays until `split stop`.
+    assert_eq!(status(&host, &store()).unwrap().uses[0].changes.len(), 1);
+    split::forget_ended(&host, &store(), &|_| false).unwrap();
+    assert!(revert_selection(&host).is_ok());
+}
+
 /// The entry of a split is void once its process has exited, and the steps after it move up.
 #[test]
 fn a_failed_load_is_rolled_back_although_a_split_ends_meanwhile() {

@@ -5,7 +5,7 @@ use super::{
 };
 use crate::net::{
     self, CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
-    Rtnetlink, TcpSocket,
+    RouteLimits, RoutesLeft, Rtnetlink, TcpSocket,
 };
 use fullpipe_kernel::process::PidFd;
 use nix::sched::{CloneFlags, setns};
@@ -17,7 +17,10 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Maximum routes of a network namespace of others whose controller is removed.
+const MAX_CLEARED_ROUTES: usize = 10_000;
 
 /// Time for a process to exit after a signal.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -167,6 +170,14 @@ impl Host for Machine {
 
     fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()> {
         Rtnetlink::open()?.set_route_controller(route, choice)
+    }
+
+    fn clear_routes_within(&self, controller: &str, time: Duration) -> RoutesLeft {
+        let limits = RouteLimits { routes: MAX_CLEARED_ROUTES, deadline: Instant::now() + time };
+        match Rtnetlink::open() {
+            Ok(link) => link.clear_controller(controller, limits),
+            Err(_) => RoutesLeft { found: 0, may_be_more: true },
+        }
     }
 
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {

@@ -13,11 +13,12 @@ use super::{
 use crate::boot::normalise;
 use crate::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteController, RouteKey,
-    TcpSocket,
+    RoutesLeft, TcpSocket,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 /// Kernel state without a file of its own.
 const KERNEL: &str = "/kernel.json";
@@ -408,6 +409,21 @@ impl<F: Files> Host for Model<F> {
         let there = there.ok_or(io::ErrorKind::NotFound)?;
         (there.controller, there.locked) = (choice.controller, choice.locked);
         self.save(&kernel)
+    }
+
+    fn clear_routes_within(&self, controller: &str, time: Duration) -> RoutesLeft {
+        let named = self.routes().map(|mut routes| {
+            routes.retain(|route| route.choice.as_ref().is_some_and(|c| c.controller == controller));
+            routes
+        });
+        match named {
+            Ok(named) if !time.is_zero() => {
+                let refused =
+                    named.iter().filter(|route| self.set_route_controller(&route.key, None).is_err());
+                RoutesLeft { found: refused.count(), may_be_more: false }
+            }
+            _ => RoutesLeft { found: 0, may_be_more: true },
+        }
     }
 
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {

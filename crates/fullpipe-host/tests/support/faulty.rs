@@ -6,10 +6,11 @@ use fullpipe_host::host::{
 };
 use fullpipe_host::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, RouteController, RouteKey,
-    TcpSocket,
+    RoutesLeft, TcpSocket,
 };
 use std::cell::Cell;
 use std::io;
+use std::time::Duration;
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Fault {
@@ -246,6 +247,14 @@ impl Host for Faulty<'_> {
             return Err(io::ErrorKind::Unsupported.into());
         }
         self.change(|| self.host.set_route_controller(route, choice))
+    }
+    fn clear_routes_within(&self, controller: &str, time: Duration) -> RoutesLeft {
+        if self.refuses_routes {
+            let named = self.host.congestion_routes().unwrap();
+            let named = named.iter().filter(|route| route.controller == controller);
+            return RoutesLeft { found: named.count(), may_be_more: false };
+        }
+        self.host.clear_routes_within(controller, time)
     }
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
         self.host.sockets()

@@ -6,6 +6,7 @@ use super::{NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NLMSG_DONE, N
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// The kernel fills at most 32 KiB of a dump at once; a single answer may be longer.
@@ -122,7 +123,25 @@ impl Socket {
         answer: u16,
         mut on_item: impl FnMut(DumpItem<&[u8]>),
     ) -> io::Result<Dump> {
+        self.dump_until(request, answer, |item| {
+            on_item(item);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// As [`dump`](Self::dump), until `on_item` breaks: the table then counts as inconsistent. The
+    /// kernel's dump is not finished and refuses another one, so drop the socket.
+    ///
+    /// # Errors
+    /// The error returned by the kernel.
+    pub fn dump_until(
+        &mut self,
+        request: &Request,
+        answer: u16,
+        mut on_item: impl FnMut(DumpItem<&[u8]>) -> ControlFlow<()>,
+    ) -> io::Result<Dump> {
         let mut passes = 0;
+        let mut broken = false;
         loop {
             passes += 1;
             self.send(request.clone(), NLM_F_DUMP)?;
@@ -134,15 +153,15 @@ impl Socket {
                     // Since Linux 4.17, it carries the error that ended the dump.
                     NLMSG_DONE => return parse_error(message.body).map_or(Ok(true), Err),
                     NLMSG_OVERRUN => consistent = false,
-                    kind if kind == answer => on_item(DumpItem::Entry(message.body)),
+                    kind if kind == answer => broken = on_item(DumpItem::Entry(message.body)).is_break(),
                     _ => {}
                 }
-                Ok(false)
+                Ok(broken)
             })? {}
-            if consistent || passes == MAX_PASSES {
+            consistent &= !broken;
+            if consistent || broken || passes == MAX_PASSES || on_item(DumpItem::Restart).is_break() {
                 return Ok(Dump { passes, consistent });
             }
-            on_item(DumpItem::Restart);
         }
     }
 

@@ -1,12 +1,15 @@
 //! Changes the congestion controller of an existing route (`ip route change … congctl`), and
 //! nothing else.
 
-use super::route::network;
+use super::route::{CongestionRoute, network};
 use super::{Rtnetlink, route};
-use crate::netlink::{Attributes, REPLACE, Request, c_string, u16_at, u32_at};
+use crate::netlink::{Attributes, Dump, DumpItem, REPLACE, Request, c_string, u16_at, u32_at};
 use ipnet::{IpNet, Ipv4Net};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::io;
+use std::ops::ControlFlow;
+use std::time::Instant;
 
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
@@ -31,7 +34,7 @@ const RTNEXTHOP: usize = 8;
 const USER_HZ: u32 = 100;
 
 /// Key of a route in the kernel.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct RouteKey {
     /// The destination: `192.0.2.0/24`, `default`, `2001:db8::/32`, `::/0`.
     pub prefix: String,
@@ -67,6 +70,25 @@ pub struct KeyedRoute {
     /// Whether it was learned from router advertisements (RFC 4861); netlink cannot restore such
     /// routes.
     pub advertised: bool,
+}
+
+/// Limits for the routes of a network namespace whose owner may add any number of them and change
+/// them all the time.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteLimits {
+    /// Maximum routes in memory.
+    pub routes: usize,
+    /// When to stop.
+    pub deadline: Instant,
+}
+
+/// Routes that still name a controller after [`Rtnetlink::clear_controller`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoutesLeft {
+    /// Those that were found.
+    pub found: usize,
+    /// Whether there may be others: the deadline passed first, or the table changed all the time.
+    pub may_be_more: bool,
 }
 
 /// Normalises a destination to the form of [`RouteKey`].
@@ -115,6 +137,10 @@ fn clear_state_flags(next_hops: &[u8]) -> Vec<u8> {
         at += length.next_multiple_of(4);
     }
     bytes
+}
+
+fn names(route: &KeyedRoute, controller: &str) -> bool {
+    route.choice.as_ref().is_some_and(|choice| choice.controller == controller)
 }
 
 /// A request that replaces the route of `body` by the same route with this controller.
@@ -169,9 +195,54 @@ fn replace_request(body: &[u8], choice: Option<&RouteController>) -> Request {
     request
 }
 
+/// The routes of a table that are wanted.
+#[derive(Default)]
+struct Wanted {
+    bodies: Vec<Vec<u8>>,
+    /// Number of others, beyond the limit.
+    more: usize,
+}
+
 impl Rtnetlink {
-    fn route_bodies(&mut self) -> io::Result<Vec<Vec<u8>>> {
-        self.socket.table(&Request::new(route::RTM_GETROUTE, 0, &[0; route::RTMSG]), route::RTM_NEWROUTE)
+    /// Calls `on_route` with each route, which is `None` where the table is read again: until the
+    /// deadline, after which this socket cannot be used any more.
+    fn each_route(
+        &mut self,
+        deadline: Option<Instant>,
+        mut on_route: impl FnMut(Option<(&[u8], KeyedRoute)>),
+    ) -> io::Result<Dump> {
+        let request = Request::new(route::RTM_GETROUTE, 0, &[0; route::RTMSG]);
+        self.socket.dump_until(&request, route::RTM_NEWROUTE, |item| {
+            match item {
+                DumpItem::Restart => on_route(None),
+                DumpItem::Entry(body) => {
+                    if let Some(route) = parse(body) {
+                        on_route(Some((body, route)));
+                    }
+                }
+            }
+            match deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
+    }
+
+    /// The routes for which `is_wanted`; only those are in memory.
+    fn wanted_routes(
+        &mut self,
+        limits: Option<RouteLimits>,
+        is_wanted: impl Fn(&KeyedRoute) -> bool,
+    ) -> io::Result<(Wanted, Dump)> {
+        let most = limits.map_or(usize::MAX, |limits| limits.routes);
+        let mut wanted = Wanted::default();
+        let dump = self.each_route(limits.map(|limits| limits.deadline), |route| match route {
+            None => wanted = Wanted::default(),
+            Some((_, route)) if !is_wanted(&route) => {}
+            Some((body, _)) if wanted.bodies.len() < most => wanted.bodies.push(body.to_vec()),
+            Some(_) => wanted.more += 1,
+        })?;
+        Ok((wanted, dump))
     }
 
     /// All routes of all tables, both families.
@@ -179,7 +250,68 @@ impl Rtnetlink {
     /// # Errors
     /// When the kernel returns an error, or its table never is consistent.
     pub fn routes(&mut self) -> io::Result<Vec<KeyedRoute>> {
-        Ok(self.route_bodies()?.iter().filter_map(|body| parse(body)).collect())
+        let mut routes = Vec::new();
+        let dump = self.each_route(None, |route| match route {
+            None => routes.clear(),
+            Some((_, route)) => routes.push(route),
+        })?;
+        dump.require_consistent().map(|()| routes)
+    }
+
+    /// The routes that name a controller, within `limits`, and whether there are or may be others.
+    ///
+    /// # Errors
+    /// When the kernel returns an error.
+    pub fn routes_naming(
+        mut self,
+        controller: &str,
+        limits: RouteLimits,
+    ) -> io::Result<(Vec<CongestionRoute>, bool)> {
+        let devices: HashMap<u32, String> = self.names()?.into_iter().collect();
+        let (wanted, dump) = self.wanted_routes(Some(limits), |route| names(route, controller))?;
+        let routes = wanted.bodies.iter().filter_map(|body| {
+            let (device, mut route) = route::parse_route(body)?;
+            route.device = devices.get(&device).cloned().unwrap_or_default();
+            Some(route)
+        });
+        Ok((routes.collect(), wanted.more > 0 || !dump.consistent))
+    }
+
+    /// Removes a controller from the routes that name it, leaving everything else unchanged, within
+    /// `limits`. Routes that [`set_route_controller`](Self::set_route_controller) refuses stay.
+    pub fn clear_controller(mut self, controller: &str, limits: RouteLimits) -> RoutesLeft {
+        let Ok((wanted, dump)) = self.wanted_routes(Some(limits), |route| names(route, controller)) else {
+            return RoutesLeft { found: 0, may_be_more: true };
+        };
+        let mut left = RoutesLeft { found: wanted.bodies.len() + wanted.more, may_be_more: !dump.consistent };
+        if !dump.consistent {
+            return left;
+        }
+        // How many routes have each key.
+        let keyed = |body: &Vec<u8>| parse(body).map(|route| (route.key, 0));
+        let mut numbers: HashMap<RouteKey, usize> = wanted.bodies.iter().filter_map(keyed).collect();
+        let counted = self.each_route(Some(limits.deadline), |route| match route {
+            None => numbers.values_mut().for_each(|number| *number = 0),
+            Some((_, route)) => {
+                if let Some(number) = numbers.get_mut(&route.key) {
+                    *number += 1;
+                }
+            }
+        });
+        if !counted.is_ok_and(|dump| dump.consistent) {
+            return left;
+        }
+        for body in &wanted.bodies {
+            if Instant::now() >= limits.deadline {
+                break;
+            }
+            let can_change =
+                parse(body).is_some_and(|route| !route.advertised && numbers.get(&route.key) == Some(&1));
+            if can_change && self.socket.change(replace_request(body, None)).is_ok() {
+                left.found -= 1;
+            }
+        }
+        left
     }
 
     /// Sets or removes the congestion controller of an existing route, leaving everything else
@@ -194,8 +326,9 @@ impl Rtnetlink {
         key: &RouteKey,
         choice: Option<&RouteController>,
     ) -> io::Result<()> {
-        let bodies = self.route_bodies()?;
-        let mut found = bodies.iter().filter(|body| parse(body).is_some_and(|route| route.key == *key));
+        let (wanted, dump) = self.wanted_routes(None, |route| route.key == *key)?;
+        dump.require_consistent()?;
+        let mut found = wanted.bodies.iter();
         match (found.next(), found.next()) {
             // RTF_ADDRCONF and RTF_DEFAULT cannot be set by netlink. Without them, rt6_get_dflt_router does
             // not find the route, and further advertisements are ignored

@@ -10,7 +10,7 @@ mod qdisc;
 mod route;
 
 pub use address::{DefaultRoute, OwnAddress, parse_address, parse_neighbour};
-pub use congctl::{KeyedRoute, RouteController, RouteKey, destination};
+pub use congctl::{KeyedRoute, RouteController, RouteKey, RouteLimits, RoutesLeft, destination};
 pub use link::{Link, NewInterface, parse_link};
 pub use qdisc::{QdiscNode, QdiscOperation, ROOT, hex, parse_qdisc, unhex};
 pub use route::{CongestionRoute, LOCAL_TABLE, MAIN_TABLE, parse_route};

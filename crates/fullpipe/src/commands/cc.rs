@@ -252,6 +252,11 @@ fn status(json: bool) -> Result<(), Failure> {
         for route in &one.uses.routes {
             println!("  route {route}");
         }
+        if one.uses.routes_are_part {
+            println!(
+                "  perhaps other routes: a network namespace has too many, or changes them all the time"
+            );
+        }
         for inode in &one.uses.cgroups {
             println!("  control group {inode}");
         }
