@@ -184,6 +184,18 @@ fn begin(address: SocketAddr, params: &Params) -> std::io::Result<(TcpStream, Co
     Ok((control, cookie))
 }
 
+/// A client's part of a test with one stream of datagrams until it runs.
+fn begin_udp(address: SocketAddr, params: &Params) -> (TcpStream, UdpSocket) {
+    let (mut control, _) = begin(address, params).unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.send(&fullpipe_net::iperf3::HELLO).unwrap();
+    socket.recv(&mut [0; 64]).unwrap();
+    control.read_exact(&mut [0; 2]).unwrap();
+    (control, socket)
+}
+
 #[test]
 fn one_test_cannot_exhaust_the_servers_descriptors() {
     let _alone = alone();
@@ -302,13 +314,7 @@ fn a_udp_client_that_exceeds_its_rate_is_stopped() {
     let limits = Limits { rate: Some(Rate::from_bytes_per_sec(100_000)), ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
     // Requests 80 kB/s and sends as fast as possible.
-    let (mut control, _) = begin(server.v4(), &udp(640_000)).unwrap();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(server.v4()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.send(&fullpipe_net::iperf3::HELLO).unwrap();
-    socket.recv(&mut [0; 64]).unwrap();
-    control.read_exact(&mut [0; 2]).unwrap();
+    let (_control, socket) = begin_udp(server.v4(), &udp(640_000));
     let (deadline, mut sent) = (Instant::now() + PATIENCE, 0_u64);
     while server.events().iter().all(|e| e.kind != "test_failed") {
         assert!(Instant::now() < deadline, "{sent} bytes");
@@ -427,13 +433,7 @@ fn a_test_of_datagrams_ends_soon_after_its_client_has_vanished() {
         seconds: 3600,
         ..Params::default()
     };
-    let (mut control, _) = begin(server.v4(), &params).unwrap();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.connect(server.v4()).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
-    socket.send(&fullpipe_net::iperf3::HELLO).unwrap();
-    socket.recv(&mut [0; 64]).unwrap();
-    control.read_exact(&mut [0; 2]).unwrap();
+    let (control, socket) = begin_udp(server.v4(), &params);
     vanish(&control);
     vanish(&socket);
     let began = Instant::now();

@@ -486,6 +486,7 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpStream;
+    use std::sync::mpsc;
 
     fn running(settings: &Settings) -> (SocketAddr, Stopper, std::thread::JoinHandle<()>) {
         let server = Server::bind(([127, 0, 0, 1], 0).into(), settings).unwrap();
@@ -658,21 +659,37 @@ mod tests {
         thread.join().unwrap();
     }
 
-    #[test]
-    fn a_scrape_in_progress_survives_further_connections_of_its_address() {
+    const FRONT: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+    /// A server that reports each rendering of its front page and waits for a word to finish it.
+    struct Gated {
+        address: SocketAddr,
+        stopper: Stopper,
+        thread: std::thread::JoinHandle<()>,
+        rendering: mpsc::Receiver<()>,
+        go: mpsc::Sender<()>,
+    }
+
+    fn gated(ttl: Duration) -> Gated {
         let server = Server::bind(([127, 0, 0, 1], 0).into(), &Settings::default()).unwrap();
         let (address, stopper) = (server.address().unwrap(), server.stopper());
-        let (begun, rendering) = std::sync::mpsc::channel();
-        let (go, gate) = std::sync::mpsc::channel();
+        let (begun, rendering) = mpsc::channel();
+        let (go, gate) = mpsc::channel();
         let gate = Mutex::new(gate);
-        let pages = Pages::default().with_front(move || {
+        let pages = Pages::default().with_front_for(ttl, move || {
             begun.send(()).unwrap();
             gate.lock().unwrap().recv().unwrap();
             b"rendered".to_vec()
         });
         let thread = std::thread::spawn(move || server.run(&pages).unwrap());
+        Gated { address, stopper, thread, rendering, go }
+    }
+
+    #[test]
+    fn a_scrape_in_progress_survives_further_connections_of_its_address() {
+        let Gated { address, stopper, thread, rendering, go } = gated(FRONT_PAGE_TTL);
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        stream.write_all(FRONT).unwrap();
         rendering.recv().unwrap();
         let mut others: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
         // When the last one is answered, all were accepted.
@@ -689,30 +706,19 @@ mod tests {
 
     #[test]
     fn abandoned_requests_do_not_queue_for_rendering() {
-        let server = Server::bind(([127, 0, 0, 1], 0).into(), &Settings::default()).unwrap();
-        let (address, stopper) = (server.address().unwrap(), server.stopper());
-        let (begun, rendering) = std::sync::mpsc::channel();
-        let (go, gate) = std::sync::mpsc::channel();
-        let gate = Mutex::new(gate);
         // Without a cache, each request that is still wanted is rendered.
-        let pages = Pages::default().with_front_for(Duration::ZERO, move || {
-            begun.send(()).unwrap();
-            gate.lock().unwrap().recv().unwrap();
-            b"rendered".to_vec()
-        });
-        let thread = std::thread::spawn(move || server.run(&pages).unwrap());
-        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        let Gated { address, stopper, thread, rendering, go } = gated(Duration::ZERO);
         let mut first = TcpStream::connect(address).unwrap();
-        first.write_all(request).unwrap();
+        first.write_all(FRONT).unwrap();
         rendering.recv().unwrap();
         for _ in 0..100 {
             let mut stream = TcpStream::connect(address).unwrap();
-            stream.write_all(request).unwrap();
+            stream.write_all(FRONT).unwrap();
         }
         // These and their ends are read before this answer, and the last one waits.
         ask(address, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut last = TcpStream::connect(address).unwrap();
-        last.write_all(request).unwrap();
+        last.write_all(FRONT).unwrap();
         ask(address, "GET /x HTTP/1.1\r\nHost: localhost\r\n\r\n");
         let mut renderings = 1;
         go.send(()).unwrap();
