@@ -32,6 +32,14 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
+/// Largest deviation of measured from published values, in percent; NaN if a value is missing, so
+/// that no bound holds.
+pub(crate) fn max_deviation_percent(measured: &[f64], published: &[f64]) -> f64 {
+    assert_eq!(measured.len(), published.len());
+    let deviations = measured.iter().zip(published).map(|(m, p)| (m / p - 1.0).abs() * 100.0);
+    deviations.fold(0.0, |worst, one| if one.is_nan() || one > worst { one } else { worst })
+}
+
 /// Least-squares fit of a line: slope, intercept and R².
 pub(crate) fn fit(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let n = points.len() as f64;
@@ -131,6 +139,14 @@ pub(crate) const MBIT: f64 = 1e-6;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_missing_value_deviates_beyond_any_bound() {
+        assert!((max_deviation_percent(&[1.1, 1.7], &[1.0, 2.0]) - 15.0).abs() < 1e-9);
+        for measured in [[f64::NAN, 2.0], [1.0, f64::NAN], [f64::NAN; 2]] {
+            assert!(max_deviation_percent(&measured, &[1.0, 2.0]).is_nan(), "{measured:?}");
+        }
+    }
 
     #[test]
     fn line_is_fitted_exactly() {

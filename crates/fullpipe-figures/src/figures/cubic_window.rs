@@ -1,7 +1,7 @@
 //! RFC 9438, tables 1 and 2: CUBIC's mean window by loss rate and round-trip time.
 
 use super::{chapter, n, scenario};
-use crate::view::{PUBLISHED, mean};
+use crate::view::{PUBLISHED, max_deviation_percent, mean};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
@@ -49,11 +49,8 @@ fn windows(runs: &Runs) -> [[f64; 5]; 2] {
 fn judge(runs: &Runs) -> Outcome {
     let windows = windows(runs);
     let listed = |values: &[f64]| values.iter().map(|w| n(*w)).collect::<Vec<_>>().join(", ");
-    let off = |here: &[f64], there: &[f64]| {
-        here.iter().zip(there).map(|(h, t)| (h / t - 1.0).abs() * 100.0).fold(0.0, f64::max)
-    };
     let table = |i: usize, claim: &str| {
-        let off = off(&windows[i], &TABLES[i]);
+        let off = max_deviation_percent(&windows[i], &TABLES[i]);
         Finding::new(
             claim,
             format!("{} segments", TABLES[i].map(|w| w.to_string()).join(", ")),
@@ -66,7 +63,7 @@ fn judge(runs: &Runs) -> Outcome {
     let growth = windows.map(|w| w[4] / w[2]);
     let findings = vec![
         table(0, "at 100 ms the window is that of table 1"),
-        table(1, "at 10 ms it is that of table 2"),
+        table(1, "at 10 ms the window is that of table 2"),
         Finding::new(
             "from 0.01 % to 0.0001 % it grows with p^-¾ at 100 ms, and as Reno's with p^-½ at 10 ms",
             "5926 / 187 = 31.7 and 1200 / 120 = 10",

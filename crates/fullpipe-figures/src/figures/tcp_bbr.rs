@@ -15,8 +15,8 @@ pub(super) const FIGURE: Figure = Figure {
     source: "Cardwell et al., tcp_bbr: add BBR congestion control, Linux commit 0f8782ea1497, 2016",
     about: "One flow alone: 10 Gbit/s, 100 ms, 1 % loss for 30 s, and 10 Mbit/s, 40 ms, 1000 packets of \
             buffer for 120 s.",
-    published: "with 1 % loss CUBIC 3.27 and BBR 9150 Mbit/s, means of 30 s. Of the last-mile link only \
-                that loss-based control fills it, often for seconds.",
+    published: "with 1 % loss CUBIC 3.27 and BBR 9150 Mbit/s, means of 30 s. Of the last-mile link, in \
+                words only, that loss-based control delays packets by seconds.",
     file: "scenarios/figures/tcp-bbr.toml",
     text: scenario!("tcp-bbr"),
     chapter: chapter!("tcp-bbr"),
@@ -70,28 +70,28 @@ fn judge(runs: &Runs) -> Outcome {
              1.4 Mbit/s; how the published path lost packets is not described",
         ),
         Finding::new(
-            "that is thousands of times as much",
+            "BBR carries thousands of times as much as CUBIC",
             "9150 / 3.27 = 2800×",
             format!("{}×", n(bbr / cubic)),
             "≥ 1000×",
             bbr / cubic >= 1000.0,
         ),
         Finding::new(
-            "on the last-mile link CUBIC fills the buffer",
-            "often seconds of needless queueing delay",
+            "on the last-mile link CUBIC keeps the buffer nearly full",
+            "(words only) delays of seconds",
             format!("median RTT {} ms", n(rtt("cubic"))),
             "≥ 800 ms: two thirds of the 1200 ms of 1000 packets",
             rtt("cubic") >= 800.0,
         ),
         Finding::new(
-            "and BBR does not",
-            "significantly reduced latency",
+            "on the last-mile link BBR keeps the queue short",
+            "(words only) much less delay",
             format!("median RTT {} ms, {}× lower", n(rtt("bbr")), n(rtt("cubic") / rtt("bbr"))),
             "≤ 60 ms, 1.5 times the path's",
             rtt("bbr") <= 60.0,
         ),
         Finding::new(
-            "and both carry the whole rate",
+            "both use the last-mile link fully",
             "(no number)",
             format!("BBR {}, CUBIC {} Mbit/s", n(bbr_slow * MBIT), n(cubic_slow * MBIT)),
             "both ≥ 95 % of the link",

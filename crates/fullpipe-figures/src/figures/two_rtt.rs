@@ -1,7 +1,7 @@
 //! Gomez et al. 2024: two BBR v3 flows of different round-trip times.
 
 use super::{chapter, n, scenario};
-use crate::view::{MBIT, PUBLISHED, mean};
+use crate::view::{MBIT, PUBLISHED, max_deviation_percent, mean};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::{FlowRecording, column};
 use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
@@ -45,9 +45,7 @@ fn by_buffer(runs: &Runs, value: impl Fn(&FlowRecording) -> f64) -> [[f64; 2]; 3
 }
 
 fn mean_rtt(flow: &FlowRecording) -> f64 {
-    let rtts: Vec<f64> =
-        flow.series.get(column::RTT_MS).unwrap_or(&[]).iter().copied().filter(|v| v.is_finite()).collect();
-    mean(&rtts)
+    mean(&flow.series.values(column::RTT_MS, 0.0, f64::INFINITY))
 }
 
 /// Share of the short flow in percent.
@@ -60,12 +58,7 @@ fn judge(runs: &Runs) -> Outcome {
     let rtt = by_buffer(runs, mean_rtt);
     let [shallow, one, deep] = goodput;
     let rates = |of: [f64; 2]| format!("20 ms {}, 100 ms {} Mbit/s", n(of[0]), n(of[1]));
-    let worst_rtt = rtt
-        .as_flattened()
-        .iter()
-        .zip(MEAN_RTT.as_flattened())
-        .map(|(here, there)| (here / there - 1.0).abs() * 100.0)
-        .fold(0.0, f64::max);
+    let worst_rtt = max_deviation_percent(rtt.as_flattened(), MEAN_RTT.as_flattened());
     let pairs = |of: [[f64; 2]; 3]| of.map(|[a, b]| format!("{} and {}", n(a), n(b))).join(", ");
     let findings = vec![
         Finding::new(
@@ -83,7 +76,7 @@ fn judge(runs: &Runs) -> Outcome {
             (50.0..=65.0).contains(&share(one)),
         ),
         Finding::new(
-            "in 0.2 BDP too",
+            "in 0.2 BDP the short flow is ahead, too",
             "20 ms 492, 100 ms 433 Mbit/s",
             rates(shallow),
             "50 % of both or more (published 53 %)",
