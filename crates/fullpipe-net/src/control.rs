@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Interval for checking for a user interrupt while reading.
+/// Interval for checking for a user interrupt while waiting.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Timeout for a whole write, without the delay by the client's account.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -43,18 +43,43 @@ pub enum ControlError {
 }
 
 /// How long a read waits.
-#[derive(Clone, Copy)]
-pub(crate) struct Wait<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Wait<'a> {
     /// The time to name when it has passed.
     pub timeout: Duration,
+    /// When the read fails.
     pub deadline: Instant,
     /// Ends the read when set.
     pub interrupt: Option<&'a AtomicBool>,
 }
 
-impl Wait<'_> {
-    fn at_most(timeout: Duration) -> Wait<'static> {
+/// Why waiting ended.
+pub(crate) enum Ended {
+    Interrupted,
+    TimedOut,
+}
+
+impl From<Duration> for Wait<'_> {
+    fn from(timeout: Duration) -> Self {
         Wait { timeout, deadline: Instant::now() + timeout, interrupt: None }
+    }
+}
+
+impl<'a> Wait<'a> {
+    pub(crate) fn until(timeout: Duration, interrupt: &'a AtomicBool) -> Self {
+        Wait { interrupt: Some(interrupt), ..Wait::from(timeout) }
+    }
+
+    /// Time to wait before the next check.
+    pub(crate) fn slice(&self) -> Result<Duration, Ended> {
+        if self.interrupt.is_some_and(|interrupt| interrupt.load(Relaxed)) {
+            return Err(Ended::Interrupted);
+        }
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Ended::TimedOut);
+        }
+        Ok(if self.interrupt.is_some() { left.min(INTERRUPT_INTERVAL) } else { left })
     }
 }
 
@@ -102,41 +127,26 @@ impl Control {
     /// Fills `buffer`.
     ///
     /// # Errors
-    /// If the peer closes, `timeout` passes, or the connection fails.
-    pub fn read_exact(
+    /// If the peer closes, the time passes, the wait is interrupted, or the connection fails.
+    pub fn read_exact<'a>(
         &self,
         buffer: &mut [u8],
         doing: &'static str,
-        timeout: Duration,
+        wait: impl Into<Wait<'a>>,
     ) -> Result<(), ControlError> {
-        self.read_exact_within(buffer, doing, Wait::at_most(timeout))
-    }
-
-    fn read_exact_within(
-        &self,
-        buffer: &mut [u8],
-        doing: &'static str,
-        wait: Wait<'_>,
-    ) -> Result<(), ControlError> {
-        let mut deadline = wait.deadline;
+        let mut wait = wait.into();
         let mut filled = 0;
         while filled < buffer.len() {
-            let mut left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(ControlError::TimedOut(doing, wait.timeout));
-            }
-            if let Some(interrupt) = wait.interrupt {
-                if interrupt.load(Relaxed) {
-                    return Err(ControlError::Interrupted(doing));
-                }
-                left = left.min(INTERRUPT_INTERVAL);
-            }
+            let left = wait.slice().map_err(|ended| match ended {
+                Ended::Interrupted => ControlError::Interrupted(doing),
+                Ended::TimedOut => ControlError::TimedOut(doing, wait.timeout),
+            })?;
             self.socket.set_read_timeout(Some(left)).map_err(|e| ControlError::Io(doing, e))?;
             let account = self.account();
             if account.is_some() && !self.readable(left).map_err(|e| ControlError::Io(doing, e))? {
                 continue;
             }
-            match receive(account, &self.socket, &mut buffer[filled..], &mut deadline) {
+            match receive(account, &self.socket, &mut buffer[filled..], &mut wait.deadline) {
                 Ok(0) => return Err(ControlError::Closed(doing)),
                 Ok(n) => filled += n,
                 Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -158,17 +168,13 @@ impl Control {
     ///
     /// # Errors
     /// As [`read_exact`](Self::read_exact), or on an unknown state byte.
-    pub fn read_state(&self, doing: &'static str, timeout: Duration) -> Result<State, ControlError> {
-        self.read_state_within(doing, Wait::at_most(timeout))
-    }
-
-    pub(crate) fn read_state_within(
+    pub fn read_state<'a>(
         &self,
         doing: &'static str,
-        wait: Wait<'_>,
+        wait: impl Into<Wait<'a>>,
     ) -> Result<State, ControlError> {
         let mut byte = [0];
-        self.read_exact_within(&mut byte, doing, wait)?;
+        self.read_exact(&mut byte, doing, wait)?;
         State::parse(byte[0]).map_err(|e| ControlError::Malformed(doing, e))
     }
 
@@ -185,30 +191,23 @@ impl Control {
     /// # Errors
     /// As [`read_exact`](Self::read_exact), or if the length is out of bounds, before any of the
     /// text is stored.
-    pub fn read_text(
+    pub fn read_text<'a>(
         &self,
         longest: usize,
         doing: &'static str,
-        timeout: Duration,
+        wait: impl Into<Wait<'a>>,
     ) -> Result<Vec<u8>, ControlError> {
-        self.read_text_within(longest, doing, Wait::at_most(timeout))
-    }
-
-    pub(crate) fn read_text_within(
-        &self,
-        longest: usize,
-        doing: &'static str,
-        wait: Wait<'_>,
-    ) -> Result<Vec<u8>, ControlError> {
+        // One deadline for length and text.
+        let wait = wait.into();
         let mut length = [0; 4];
-        self.read_exact_within(&mut length, doing, wait)?;
+        self.read_exact(&mut length, doing, wait)?;
         let length = u32::from_be_bytes(length) as usize;
         if length == 0 || length > longest {
             let what = Malformed(format!("announced a text of {length} bytes; 1 to {longest} are accepted"));
             return Err(ControlError::Malformed(doing, what));
         }
         let mut text = vec![0; length];
-        self.read_exact_within(&mut text, doing, wait)?;
+        self.read_exact(&mut text, doing, wait)?;
         Ok(text)
     }
 
@@ -216,9 +215,9 @@ impl Control {
     ///
     /// # Errors
     /// As [`read_exact`](Self::read_exact).
-    pub fn read_error(&self, timeout: Duration) -> Result<ServerError, ControlError> {
+    pub fn read_error<'a>(&self, wait: impl Into<Wait<'a>>) -> Result<ServerError, ControlError> {
         let mut bytes = [0; 8];
-        self.read_exact(&mut bytes, "reading the server's error", timeout)?;
+        self.read_exact(&mut bytes, "reading the server's error", wait)?;
         Ok(ServerError::parse(bytes))
     }
 
@@ -396,19 +395,22 @@ mod tests {
         peer.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let done = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&done);
+        // The writer has begun when the reader has its first bytes.
+        let began = Instant::now();
         let reading = std::thread::spawn(move || {
-            let mut total = 0;
+            let mut reads = 0;
             while !over.load(Relaxed) {
-                total += peer.read(&mut [0; 1024]).unwrap_or(0);
+                reads += usize::from(peer.read(&mut [0; 1024]).is_ok_and(|n| n > 0));
                 std::thread::sleep(Duration::from_millis(20));
             }
-            total
+            reads
         });
         let result = control.write_within(&vec![0; 64 << 20], "writing", SOON);
         done.store(true, Relaxed);
         assert!(matches!(result, Err(ControlError::TimedOut(..))), "{result:?}");
-        // The reader did go on meanwhile.
-        assert!(reading.join().unwrap() > 0);
+        // Without a deadline the write would take many minutes.
+        assert!(began.elapsed() < LATE, "{:?}", began.elapsed());
+        assert!(reading.join().unwrap() > 0, "the reader read nothing meanwhile");
     }
 
     #[test]

@@ -355,8 +355,9 @@ fn messages_without_end_neither_hold_a_client_nor_keep_it_from_an_interrupt() {
         idle_probes: 0,
         ..Config::new("127.0.0.1", listener.local_addr().unwrap().port())
     };
-    // One message byte by byte while the test runs.
-    let dripping = || {
+    // The beginning of a message while the test runs. Without a check for the interrupt the client
+    // would fail with a timeout.
+    let breaking_off = |said: &[u8]| {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let interrupt = AtomicBool::new(false);
         std::thread::scope(|s| {
@@ -364,17 +365,13 @@ fn messages_without_end_neither_hold_a_client_nor_keep_it_from_an_interrupt() {
             let mut control = until_streams(&listener);
             let _connections = [listener.accept().unwrap(), listener.accept().unwrap()];
             control.write_all(&[State::TestStart.byte(), State::TestRunning.byte()]).unwrap();
-            for byte in extension(&" ".repeat(200)) {
-                if control.write_all(&[byte]).is_err() {
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-                interrupt.store(true, Relaxed);
-            }
-            let ended = client.is_finished();
-            assert!(matches!(client.join().unwrap(), Err(ClientError::Interrupted)));
-            ended
-        })
+            control.write_all(said).unwrap();
+            // Until it reads the rest.
+            std::thread::sleep(Duration::from_millis(500));
+            interrupt.store(true, Relaxed);
+            let result = client.join().unwrap();
+            assert!(matches!(result, Err(ClientError::Interrupted)), "{said:?}: {result:?}");
+        });
     };
     // Complete messages instead of the next step.
     let talking = || {
@@ -395,11 +392,15 @@ fn messages_without_end_neither_hold_a_client_nor_keep_it_from_an_interrupt() {
             reports
         })
     };
-    let (ended, reports) = std::thread::scope(|s| {
+    let report = extension(&" ".repeat(200));
+    let refusal = [State::ServerError.byte(), 0, 0, 0];
+    let reports = std::thread::scope(|s| {
         let talking = s.spawn(talking);
-        (dripping(), talking.join().unwrap())
+        for said in [&report[..3], &report[..100], &refusal] {
+            breaking_off(said);
+        }
+        talking.join().unwrap()
     });
-    assert!(ended, "the client waited for the end of the message");
     assert!(reports < 2000, "{reports} messages were read");
     println!("a client was neither held by {reports} messages nor kept from an interrupt");
 }
@@ -437,10 +438,9 @@ fn a_test_of_datagrams_ends_soon_after_its_client_has_vanished() {
     vanish(&control);
     vanish(&socket);
     let began = Instant::now();
+    // Sending would go on for an hour.
     until("the test ends", || server.events().iter().any(|e| e.kind == "test_failed"));
     println!("a test of datagrams ended {:?} after its client had vanished", began.elapsed());
-    // Sending would have gone on for an hour.
-    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
 #[test]

@@ -1,8 +1,7 @@
 //! The connections of a test.
 
-use super::test::POLL_INTERVAL;
 use super::{ClientError, Config, Family};
-use crate::control::readable;
+use crate::control::{Ended, Wait, readable};
 use crate::iperf3::Params;
 use fullpipe_kernel::socket;
 use fullpipe_kernel::tcp_info::{self, TcpInfo};
@@ -10,8 +9,8 @@ use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// A datagram size that fits the path unfragmented, chosen as iperf3 does: the control connection's
 /// MSS.
@@ -49,13 +48,13 @@ pub(super) fn control(config: &Config, interrupt: &AtomicBool) -> Result<TcpStre
     Err(failed)
 }
 
-/// Time to wait until the next check for an interrupt; `None` after `deadline`.
-fn next_wait(deadline: Instant, interrupt: &AtomicBool) -> Result<Option<Duration>, ClientError> {
-    if interrupt.load(Relaxed) {
-        return Err(ClientError::Interrupted);
+/// Time to wait until the next check for an interrupt; `None` when the time has passed.
+fn next_wait(wait: Wait<'_>) -> Result<Option<Duration>, ClientError> {
+    match wait.slice() {
+        Ok(slice) => Ok(Some(slice)),
+        Err(Ended::TimedOut) => Ok(None),
+        Err(Ended::Interrupted) => Err(ClientError::Interrupted),
     }
-    let left = deadline.saturating_duration_since(Instant::now());
-    Ok((!left.is_zero()).then(|| left.min(POLL_INTERVAL)))
 }
 
 /// Opens a TCP connection; a stream gets the socket options of its test.
@@ -65,8 +64,8 @@ pub(super) fn tcp(
     stream: Option<&Params>,
     interrupt: &AtomicBool,
 ) -> Result<TcpStream, ClientError> {
-    let deadline = Instant::now() + config.connect_timeout;
-    next_wait(deadline, interrupt)?;
+    let wait = Wait::until(config.connect_timeout, interrupt);
+    next_wait(wait)?;
     let socket = socket::tcp(address).map_err(ClientError::Stream)?;
     if let Some(name) = stream.and_then(|p| p.congestion.as_ref()) {
         tcp_info::pin(&socket, name)?;
@@ -92,8 +91,8 @@ pub(super) fn tcp(
         socket::start_connect(&socket, address)
     };
     prepare().map_err(ClientError::Stream)?;
-    while let Some(wait) = next_wait(deadline, interrupt)? {
-        if socket::is_connected(&socket, wait).map_err(ClientError::Stream)? {
+    while let Some(slice) = next_wait(wait)? {
+        if socket::is_connected(&socket, slice).map_err(ClientError::Stream)? {
             return Ok(socket);
         }
     }
@@ -130,9 +129,9 @@ pub(super) fn udp(
     let mut datagram = vec![0; 65_536];
     for _ in 0..5 {
         socket.send(&HELLO).map_err(ClientError::Stream)?;
-        let deadline = Instant::now() + Duration::from_secs(2);
-        while let Some(wait) = next_wait(deadline, interrupt)? {
-            if !readable(&socket, wait).map_err(ClientError::Stream)? {
+        let wait = Wait::until(Duration::from_secs(2), interrupt);
+        while let Some(slice) = next_wait(wait)? {
+            if !readable(&socket, slice).map_err(ClientError::Stream)? {
                 continue;
             }
             match socket.recv(&mut datagram) {

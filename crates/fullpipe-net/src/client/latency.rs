@@ -5,8 +5,7 @@
 //! an unknown constant. With a stock server only the sockets' estimates are available.
 
 use super::Sample;
-use super::test::POLL_INTERVAL;
-use crate::control::readable;
+use crate::control::{Ended, Wait, readable};
 use crate::iperf3::{Cookie, extension};
 use fullpipe_experiment::statistics::quantile;
 use std::io::{self, Read, Write};
@@ -95,7 +94,7 @@ impl Probes {
         let origin = Instant::now();
         let mut probes = Vec::with_capacity(1024);
         while probes.len() < idle && origin.elapsed() < MAX_IDLE_TIME {
-            probes.push(probe(&socket, origin, false, interrupt)?);
+            probes.push(probe(&socket, origin, false, Wait::until(ECHO_TIMEOUT, interrupt))?);
             std::thread::sleep(IDLE_PROBE_INTERVAL);
         }
         let probes = Arc::new(Mutex::new(probes));
@@ -106,7 +105,9 @@ impl Probes {
             let (probes, loaded, stop) = shared;
             while !stop.load(Relaxed) {
                 if loaded.load(Relaxed) {
-                    let Ok(one) = probe(&socket, origin, true, &stop) else { return };
+                    let Ok(one) = probe(&socket, origin, true, Wait::until(ECHO_TIMEOUT, &stop)) else {
+                        return;
+                    };
                     if loaded.load(Relaxed) {
                         probes.lock().unwrap_or_else(PoisonError::into_inner).push(one);
                     }
@@ -157,23 +158,19 @@ impl Drop for Probes {
     }
 }
 
-/// Sends one probe and waits for its echo until `stop` is set.
-fn probe(mut socket: &TcpStream, origin: Instant, loaded: bool, stop: &AtomicBool) -> io::Result<Probe> {
+/// Sends one probe and waits for its echo.
+fn probe(mut socket: &TcpStream, origin: Instant, loaded: bool, wait: Wait<'_>) -> io::Result<Probe> {
     let sent = origin.elapsed().as_nanos() as u64;
     let mut bytes = [0; extension::PROBE_LEN];
     bytes[..8].copy_from_slice(&sent.to_be_bytes());
     socket.write_all(&bytes)?;
-    let deadline = Instant::now() + ECHO_TIMEOUT;
     let mut filled = 0;
     while filled < bytes.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        if stop.load(Relaxed) {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        if readable(socket, left.min(POLL_INTERVAL))? {
+        let slice = wait.slice().map_err(|ended| match ended {
+            Ended::Interrupted => io::ErrorKind::Interrupted,
+            Ended::TimedOut => io::ErrorKind::TimedOut,
+        })?;
+        if readable(socket, slice)? {
             match socket.read(&mut bytes[filled..])? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => filled += n,
@@ -196,19 +193,45 @@ fn probe(mut socket: &TcpStream, origin: Instant, loaded: bool, stop: &AtomicBoo
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_echo_byte_by_byte_is_not_waited_for_once_stopped() {
+    fn pair() -> (TcpStream, TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (mut peer, _) = listener.accept().unwrap();
+        (socket, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_partial_echo_is_not_waited_for_once_stopped() {
+        let (socket, mut peer) = pair();
         let stop = AtomicBool::new(false);
         std::thread::scope(|s| {
             s.spawn(|| {
                 peer.write_all(&[0]).unwrap();
                 stop.store(true, Relaxed);
             });
-            let error = probe(&socket, Instant::now(), false, &stop).err().unwrap();
+            let wait = Wait::until(Duration::from_secs(60), &stop);
+            let error = probe(&socket, Instant::now(), false, wait).err().unwrap();
             assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+        });
+    }
+
+    #[test]
+    fn an_echo_byte_by_byte_does_not_extend_its_deadline() {
+        let (socket, mut peer) = pair();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|s| {
+            s.spawn(move || {
+                // Complete only long after the deadline; each byte is well within it.
+                for _ in 0..extension::PROBE_LEN {
+                    std::thread::sleep(Duration::from_millis(100));
+                    if peer.write_all(&[0]).is_err() {
+                        return;
+                    }
+                }
+            });
+            let wait = Wait::until(Duration::from_millis(400), &stop);
+            let error = probe(&socket, Instant::now(), false, wait).err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            drop(socket);
         });
     }
 

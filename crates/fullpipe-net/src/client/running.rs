@@ -157,7 +157,7 @@ impl Test<'_> {
             return Ok(());
         }
         self.expect_progress();
-        match self.control.read_state_within("running", self.patience())? {
+        match self.control.read_state("running", self.patience())? {
             State::Extension => self.extension(),
             State::ServerError => Err(self.read_refusal()?),
             State::ServerTerminate => Err(ClientError::Stopped),

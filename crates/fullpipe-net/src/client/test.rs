@@ -3,7 +3,7 @@
 use super::latency::Probes;
 use super::stream::Stream;
 use super::{ClientError, Config, Interval, Latency, Outcome, Sample, StreamOutcome, connect};
-use crate::control::{Control, ControlError, Wait};
+use crate::control::{Control, ControlError, Ended, Wait};
 use crate::iperf3::{Cookie, MAX_RESULTS, Malformed, Params, Protocol, Results, State, extension, stream_id};
 use crate::sample::SocketSample;
 use crate::transfer::{Measurement, Transport};
@@ -13,15 +13,13 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Timeout for each server step that does not wait for data, with all messages before it.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum reports accepted outside the running phase.
 const MAX_LATE_REPORTS: usize = 10_000;
-/// Interval for checking for a user interrupt while waiting.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A test in progress.
 pub(super) struct Test<'a> {
@@ -139,7 +137,7 @@ impl<'a> Test<'a> {
                     self.control.write_text(&self.results().to_json(), "sending results")?;
                     let doing = "reading the results";
                     self.expect_progress();
-                    let text = self.control.read_text_within(MAX_RESULTS, doing, self.patience())?;
+                    let text = self.control.read_text(MAX_RESULTS, doing, self.patience())?;
                     theirs = Some(Results::parse(&text).map_err(|e| ControlError::Malformed(doing, e))?);
                 }
                 State::DisplayResults => {
@@ -164,32 +162,27 @@ impl<'a> Test<'a> {
 
     /// How long a read of the server's messages waits.
     pub(super) fn patience(&self) -> Wait<'_> {
-        Wait { timeout: STEP_TIMEOUT, deadline: self.deadline, interrupt: Some(self.interrupt) }
+        Wait { deadline: self.deadline, ..Wait::until(STEP_TIMEOUT, self.interrupt) }
     }
 
     pub(super) fn read_refusal(&self) -> Result<ClientError, ClientError> {
-        Ok(ClientError::Refused(self.control.read_error(STEP_TIMEOUT)?))
+        Ok(ClientError::Refused(self.control.read_error(self.patience())?))
     }
 
     /// Waits for the server's next state; can be interrupted. What is not an iperf3 server shows in
     /// the first.
     fn next_state(&self, doing: &'static str, is_first: bool) -> Result<State, ClientError> {
-        while !self.control.readable(POLL_INTERVAL)? {
-            if self.interrupt.load(Relaxed) {
-                return Err(ClientError::Interrupted);
-            }
-            if Instant::now() >= self.deadline {
-                return Err(if is_first {
-                    ClientError::Silent(STEP_TIMEOUT)
-                } else {
-                    ControlError::TimedOut(doing, STEP_TIMEOUT).into()
-                });
-            }
-        }
+        let wait = self.patience();
+        let late = |ended| match ended {
+            Ended::Interrupted => ClientError::Interrupted,
+            Ended::TimedOut if is_first => ClientError::Silent(STEP_TIMEOUT),
+            Ended::TimedOut => ControlError::TimedOut(doing, STEP_TIMEOUT).into(),
+        };
+        while !self.control.readable(wait.slice().map_err(late)?)? {}
         if is_first && let Some(name) = self.control.foreign_protocol() {
             return Err(ClientError::Foreign(name));
         }
-        Ok(self.control.read_state_within(doing, self.patience())?)
+        Ok(self.control.read_state(doing, wait)?)
     }
 
     /// Handles an extension message: the first is the server's hello, the others are reports.
@@ -199,7 +192,7 @@ impl<'a> Test<'a> {
         if self.params.extension.is_none() || (self.hello.is_some() && self.streams.is_empty()) {
             return Err(ControlError::Unexpected(doing, State::Extension).into());
         }
-        let text = self.control.read_text_within(extension::MAX_MESSAGE, doing, self.patience())?;
+        let text = self.control.read_text(extension::MAX_MESSAGE, doing, self.patience())?;
         let malformed = |e: serde_json::Error| ControlError::Malformed(doing, Malformed(e.to_string()));
         if self.hello.is_some() {
             let report: extension::Report = serde_json::from_slice(&text).map_err(malformed)?;
