@@ -27,7 +27,8 @@ pub struct Args {
     /// also named: `all fig10`
     #[arg(long)]
     short: bool,
-    /// Directory for the page and the pictures
+    /// Directory for the page, the pictures, the chapters and the scenarios; existing files of
+    /// these names are replaced
     #[arg(long, value_name = "DIR", default_value = "figures", value_hint = clap::ValueHint::DirPath)]
     out: PathBuf,
     /// Print the findings as JSON

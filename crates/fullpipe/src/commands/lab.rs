@@ -59,7 +59,7 @@ struct ShellArgs {
     /// Largest packet in bytes, including the IP header
     #[arg(long, default_value = "1500")]
     mtu: Bytes,
-    /// Seed of all random numbers
+    /// Seed of the path's random numbers, such as losses
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Command to run at the server end (198.18.0.2) while COMMAND runs; may be repeated

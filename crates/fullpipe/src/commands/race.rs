@@ -75,7 +75,8 @@ pub struct Args {
     /// Negotiate Explicit Congestion Notification (ECN)
     #[arg(long, help_heading = "Runs")]
     ecn: bool,
-    /// Seed of all random numbers
+    /// Seed of a run's random numbers, such as losses; in the simulator the same seed gives
+    /// identical results
     #[arg(long, default_value_t = 1, value_name = "N", help_heading = "Runs")]
     seed: u32,
     /// Number of runs of each case, with consecutive seeds

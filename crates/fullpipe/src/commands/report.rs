@@ -26,8 +26,8 @@ pub struct Args {
     /// one table for each property]
     #[arg(long, value_enum, value_name = "PROPERTY")]
     by: Vec<Group>,
-    /// Also write a report to FILE, in the format of its extension; may be repeated. For connection
-    /// records: one .html file
+    /// Also write a report to FILE, in the format of its extension; an existing FILE is replaced;
+    /// may be repeated. For connection records: one .html file
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }

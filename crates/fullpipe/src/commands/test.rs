@@ -119,7 +119,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Also write a report to FILE, in the format of its extension: .html, .json, .csv, .svg, .png,
-    /// …; may be repeated
+    /// …; an existing FILE is replaced; may be repeated
     #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
     /// Print JSON, in iperf3's format unless --compare is given

@@ -65,7 +65,7 @@ pub struct Args {
     json: bool,
     /// Also write a report on one connection, that of --conn or else the one with most data, to
     /// FILE, in the format of its extension: html, json, csv, parquet (if built in), png, svg,
-    /// qlog, xpl (for xplot); may be repeated
+    /// qlog, xpl (for xplot); an existing FILE is replaced; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }

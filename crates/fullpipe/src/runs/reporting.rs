@@ -37,9 +37,9 @@ pub struct Reporting {
     #[arg(long)]
     json: bool,
     /// Also write a report to FILE, in the format of its extension: html, json, csv (one row per
-    /// sample), summary.csv (one row per run), parquet (if built in), png, svg, qlog. `-`
-    /// prints JSON to standard output instead of the table, and `--out=-.csv` prints CSV; may
-    /// be repeated
+    /// sample), summary.csv (one row per run), parquet (if built in), png, svg, qlog. An existing
+    /// FILE is replaced. `-` prints JSON to standard output instead of the table, and `--out=-.csv`
+    /// prints CSV; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }

@@ -13,7 +13,7 @@ pub struct Args {
     /// Store to read: its directory, or the database file in it
     #[arg(value_name = "STORE", value_hint = clap::ValueHint::AnyPath)]
     store: PathBuf,
-    /// File to write: .parquet or .csv
+    /// File to write, .parquet or .csv; an existing file is overwritten
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
     /// Table to export

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// site from the key of the mesh. With its own keys, a site cannot impersonate others.
 #[derive(clap::Args)]
 pub struct Args {
-    /// File to write, readable only by its owner
+    /// New file to write, readable only by its owner; an existing file is refused
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
     /// Mesh file, whose `key_file` is the key of the mesh; needs --site

@@ -34,7 +34,7 @@ pub struct Args {
 #[derive(clap::Args)]
 pub struct FormatOptions {
     /// Also write the report to FILE.html, or the distribution of gains over paths (figure 7 of the
-    /// BBR paper) to FILE.svg or FILE.png; may be repeated
+    /// BBR paper) to FILE.svg or FILE.png; an existing file is replaced; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
     /// Skip the simulation that predicts the rate of each path, which takes seconds

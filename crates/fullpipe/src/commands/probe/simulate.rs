@@ -26,7 +26,7 @@ pub struct Args {
     /// Duration that the simulated records cover
     #[arg(long, value_name = "TIME", default_value = "24h")]
     duration: Span,
-    /// Seed of all random numbers
+    /// Seed of the random numbers of the simulated transfers, such as losses
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

@@ -18,8 +18,8 @@ pub struct Args {
     /// Print the summary as JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// Also write a report to FILE, in the format of its extension, as for `fullpipe run`; may be
-    /// repeated
+    /// Also write a report to FILE, in the format of its extension, as for `fullpipe run`; an
+    /// existing FILE is replaced; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }

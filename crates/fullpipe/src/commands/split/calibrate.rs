@@ -74,7 +74,7 @@ pub struct Bottleneck {
     /// Duration of a run
     #[arg(long, default_value = "60s")]
     pub duration: Span,
-    /// Seed of all random numbers
+    /// Seed of the random numbers of the first run of each share, such as losses
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
 }

@@ -50,8 +50,8 @@ pub struct Args {
     #[cfg(feature = "live")]
     #[arg(long = "where", value_name = "FILTER")]
     condition: Option<String>,
-    /// Seed of the assignment; the same seed gives the same arms, and clients that know it can choose
-    /// theirs [default: random]
+    /// Seed of the assignment to arms: the same seed gives the same assignment, and clients that
+    /// know it can choose their arm [default: random]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Duration of the split [default: until stopped]
@@ -69,8 +69,9 @@ pub struct Args {
     /// Minimum size of a connection whose goodput is counted
     #[arg(long, value_name = "BYTES", default_value = "100kB")]
     least: Bytes,
-    /// File to write, one line of JSON per connection. It takes up to half of the disk space that is
-    /// free at the start, and at most 100 GB; further connections are only counted
+    /// New file to write, one line of JSON per connection; an existing file is refused. It takes up
+    /// to half of the disk space that is free at the start, and at most 100 GB; further connections
+    /// are counted, not recorded
     #[arg(long, value_name = "FILE", default_value = "split.jsonl", value_hint = clap::ValueHint::FilePath)]
     out: PathBuf,
 }
