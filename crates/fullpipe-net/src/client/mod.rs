@@ -133,11 +133,11 @@ pub enum ClientError {
     /// The server requires a secret and none was given.
     #[error("the server requires a secret: pass it with --secret-file")]
     SecretWanted,
-    /// Hardly any data was transferred.
-    #[error("hardly any data transferred for {0:?}")]
+    /// A test bounded by bytes transferred hardly any data for this long.
+    #[error("the transfer stalled: hardly any data for {} s", .0.as_secs())]
     Stalled(Duration),
-    /// A test bounded by bytes takes very long.
-    #[error("the test is not complete after {0:?}; transfer fewer bytes")]
+    /// A test bounded by bytes did not finish within this time.
+    #[error("the test did not finish within {} h; reduce --bytes or --blockcount", .0.as_secs() / 3600)]
     TooLong(Duration),
     /// The user interrupted the test.
     #[error("interrupted")]

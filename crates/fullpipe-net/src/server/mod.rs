@@ -167,7 +167,8 @@ impl Shared {
         limits::too_slow(bytes, self.min_bytes(), self.config.limits.idle)
     }
 
-    /// Counts a finished test. Strangers do not end a server for one test: only an admitted client.
+    /// Counts a finished test. A server of one test stops if the client was admitted: strangers do
+    /// not end it.
     fn finish(&self, admitted: bool) {
         self.finished.fetch_add(1, SeqCst);
         if self.config.one_off && admitted {

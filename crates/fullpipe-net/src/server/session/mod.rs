@@ -150,7 +150,7 @@ impl Session<'_> {
         self.check(&params)?;
         self.handshake(&params)?;
         self.admitted.set(true);
-        self.notice_a_lost_client();
+        self.enable_keepalive();
         // After the secret: the kernel may load a module.
         if let Some(name) = params.congestion.as_deref().filter(|_| params.server_sends()) {
             socket::tcp((Ipv4Addr::UNSPECIFIED, 0).into())
@@ -205,11 +205,12 @@ impl Session<'_> {
         self.transfer(&params, &streams)
     }
 
-    /// Makes the kernel check whether the client is still there, within half of the idle timeout: a
-    /// test that sends datagrams makes progress without a client.
-    fn notice_a_lost_client(&self) {
+    /// Enables TCP keepalive on the control connection. Sending datagrams succeeds without a client,
+    /// so the idle timeout does not end such a test. An idle connection without answers fails after
+    /// four intervals: within half of the idle timeout, but not before 4 s.
+    fn enable_keepalive(&self) {
         let seconds = (self.shared.config.limits.idle.as_secs() / 8).clamp(1, 3600) as u32;
-        // Without it, the client must end the test, and the duration ends it.
+        // If this fails, such a test lasts as long as the client requested.
         let _ = socket::keep_alive(self.control.socket(), seconds, seconds, 3);
     }
 
