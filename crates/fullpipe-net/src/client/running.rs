@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 
 /// A test bounded by bytes is aborted after this long without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Bytes that count as progress, 4 kbit/s: a peer could send a byte now and then for ever.
+/// Bytes that count as progress (about 4 kbit/s over [`STALL_TIMEOUT`]): single bytes of a peer do not
+/// prolong a test.
 const MIN_PROGRESS: u64 = 16 * 1024;
 /// A test bounded by bytes is aborted after this long.
 const MAX_LENGTH: Duration = Duration::from_secs(86_400);
-/// Maximum samples kept: of more, every second moment is dropped and the interval doubles.
+/// Maximum samples in memory. Beyond it, those of every second moment are dropped and the sampling
+/// interval is doubled.
 const MAX_SAMPLES: usize = 200_000;
 
 /// The progress of a running test; times are since its start.
@@ -31,7 +33,7 @@ struct Progress {
     next_interval: Duration,
     next_sample: Option<Duration>,
     sample_every: Option<Duration>,
-    /// Bytes transferred when there last was progress, and the time.
+    /// Total bytes and time of the last progress.
     moved: (u64, Duration),
 }
 
@@ -242,8 +244,8 @@ impl Test<'_> {
     }
 }
 
-/// Bytes that count as progress at a requested rate in bit/s (0: none): at most half of what it sends
-/// meanwhile.
+/// Bytes that count as progress for a requested rate in bit/s (0: unlimited): at most half of what that
+/// rate sends within [`STALL_TIMEOUT`].
 fn least_progress(rate: u64) -> u64 {
     match rate {
         0 => MIN_PROGRESS,
@@ -251,8 +253,8 @@ fn least_progress(rate: u64) -> u64 {
     }
 }
 
-/// Whether a transfer of `total` bytes has stalled. `moved` is its total at the last progress, and the
-/// time.
+/// Whether a transfer has stalled at `total` bytes. `moved` is the total and the time of the last
+/// progress, and is updated.
 fn is_stalled(moved: &mut (u64, Duration), total: u64, least: u64, now: Duration) -> bool {
     if total.saturating_sub(moved.0) >= least {
         *moved = (total, now);
@@ -278,7 +280,7 @@ mod tests {
     #[test]
     fn single_bytes_do_not_keep_a_test_alive() {
         let second = Duration::from_secs(1);
-        // A byte per second, of a gigabyte: the server may send so for ever.
+        // One byte per second.
         let mut moved = (0, Duration::ZERO);
         let stalled = (1..100).find(|&n| is_stalled(&mut moved, n.into(), least_progress(0), second * n));
         assert_eq!(stalled, Some(31));
@@ -287,7 +289,7 @@ mod tests {
         let stalled =
             (1..1000).find(|&n| is_stalled(&mut moved, u64::from(n) * 600, least_progress(0), second * n));
         assert_eq!(stalled, None);
-        // A rate that was asked for: 1 kbit/s.
+        // A requested rate: 1 kbit/s.
         let mut moved = (0, Duration::ZERO);
         let stalled =
             (1..1000).find(|&n| is_stalled(&mut moved, u64::from(n) * 125, least_progress(1000), second * n));
