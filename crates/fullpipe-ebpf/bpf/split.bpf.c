@@ -108,13 +108,13 @@ static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static long (*bpf_setsockopt)(void *socket, int level, int option, const void *value, int size) = (void *)49;
 static long (*bpf_sock_ops_cb_flags_set)(void *ctx, int flags) = (void *)59;
 
-/* What status shows of it to others, and who owns it. */
+/* What `split status` shows to other processes, and the owner. */
 struct fp_split_about {
 	u32 owner; /* process */
 	u32 arms;
 	u64 seed;
 	u64 began_unix_ns;
-	u64 pid_namespace; /* inode of the owner's: its ID is one of that namespace */
+	u64 pid_namespace; /* inode of the owner's PID namespace, in which `owner` is its ID */
 	u64 owner_started; /* clock ticks */
 	char label[FP_SPLIT_ARMS][32];
 	char out[256];
@@ -137,7 +137,7 @@ struct {
 	__type(value, struct fp_split_table);
 } tables SEC(".maps");
 
-/* What another process requests from the owner, which reads this: shares, for which it writes the tables, and its end. */
+/* Requests of other processes, which the owner reads: shares, from which it writes the tables, and the end of the split. */
 struct fp_split_wanted {
 	u64 number;
 	u64 end;

@@ -221,10 +221,9 @@ pub fn is_loaded(name: &str) -> Result<bool> {
     Ok(Pins::existing()?.is_some_and(|pins| pins.path(name).exists()))
 }
 
-/// Unloads a controller. Calls `end` in each network namespace, with whether it is the own one of
-/// this process, to end its uses and return the new default, detaches it from control groups,
-/// unregisters it, moves live sockets to that default,
-/// and waits until the kernel has released it.
+/// Unloads a controller. Calls `end` in each network namespace, with whether it is this process's own,
+/// to end its uses and return the new default. Then detaches it from control groups, unregisters it,
+/// moves live sockets to the default of their namespace, and waits until the kernel has released it.
 ///
 /// # Errors
 /// If it is not loaded, or still referenced after `timeout`; also errors of `end`.
@@ -251,12 +250,12 @@ pub fn unload<E: From<Error> + Send>(
     Ok(())
 }
 
-/// The default controllers after the uses of a controller ended.
+/// The default controllers of network namespaces after the uses of a controller ended there.
 #[derive(Default)]
 struct Ended {
-    /// By the inode of the network namespace.
+    /// By inode of the namespace.
     defaults: BTreeMap<u64, String>,
-    /// In this process's own, also for namespaces that were created since.
+    /// That of this process's own namespace, also used for namespaces created since.
     own: String,
 }
 
@@ -270,7 +269,7 @@ impl Ended {
 const CANNOT_MOVE: &str = "this kernel cannot move live sockets to another controller; they release it \
                            when they close: end their programs, or wait longer (--wait)";
 
-/// Unregisters it and moves its sockets, in each namespace to what is the default pinned.
+/// Unregisters a controller and moves its sockets to the default of their network namespace.
 fn unregister_and_move(
     name: &str,
     pins: &Pins,
@@ -310,7 +309,7 @@ fn unregister_and_move(
                     Err(_) => cannot_move = Some(CANNOT_MOVE),
                 }
             }
-            // Its owner may have made it the default again before it was unregistered.
+            // The namespace's owner may have made the controller the default again in the meantime.
             namespace.enter(|| usage::replace_default(name, other))?;
             for (_, walker) in walkers.iter().filter(|(to, _)| to == other) {
                 walker.migrate(namespace)?;
@@ -347,7 +346,7 @@ pub struct Status {
     pub sockets: Vec<Socket>,
 }
 
-/// Time for reading the routes of all network namespaces.
+/// Maximum time for reading the routes of all network namespaces, for all controllers together.
 const ROUTE_TIME: Duration = Duration::from_secs(5);
 
 /// The status of all loaded controllers.

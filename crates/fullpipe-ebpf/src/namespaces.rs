@@ -22,17 +22,20 @@ pub struct Namespace {
 const OWN: &str = "/proc/self/ns/net";
 /// Directory of namespaces with a name (ip-netns(8)).
 const NAMED: &str = "/run/netns";
-/// Listings in which a namespace is looked for. A process may end between listing and opening while
-/// another one still uses its namespace.
+/// Maximum listings: when a process ends between listing and opening, another process may still use
+/// its namespace.
 const MAX_LISTINGS: usize = 3;
 
 /// Calls `visit` with each namespace used by a process or named in /run/netns, this process's own
-/// first. One is open at a time: any user may create more of them than a process may open.
+/// first. One is open at a time: any user may create more namespaces than a process may open files.
+///
+/// Namespaces that end meanwhile are skipped, as are those of processes that the caller may not
+/// inspect. The latter needs `CAP_SYS_PTRACE`, which root of a container may lack; with it, no other
+/// user can hide a process.
 ///
 /// # Errors
-/// Those of `visit`, at once. After all others were visited: if a namespace exists but cannot be
-/// opened. Skipped are one that ends meanwhile, and processes that the caller may not inspect
-/// (`CAP_SYS_PTRACE`, which root of a container may lack): no other user can cause that.
+/// An error of `visit` is returned at once. If a namespace exists but cannot be opened, the error is
+/// returned after all others were visited.
 pub fn visit<E: From<Error>>(
     mut visit: impl FnMut(&Namespace) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
@@ -70,8 +73,8 @@ pub fn visit<E: From<Error>>(
 /// An error at the path of a namespace.
 type Refused = (PathBuf, std::io::Error);
 
-/// The namespaces that were not `visited`, the own one first: whether it is another one, its inode
-/// and one path to it. Also the first one that exists and cannot be read.
+/// The namespaces not yet `visited`, each as: whether it is not the own one (which is thus the first),
+/// its inode, and a path to it. Also the first path that exists but cannot be read.
 fn list(own: &Metadata, visited: &BTreeSet<u64>) -> (BTreeSet<(bool, u64, PathBuf)>, Option<Refused>) {
     let processes = std::fs::read_dir("/proc")
         .into_iter()
@@ -111,7 +114,8 @@ fn open(path: &Path, own: &Metadata, inode: u64) -> std::io::Result<Option<File>
     }
 }
 
-/// Whether an error means that the process or the name no longer exists, or is not for the caller.
+/// Whether an error means that the process or the name no longer exists, or that the caller may not
+/// inspect it.
 fn is_end(error: &std::io::Error) -> bool {
     [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&error.kind())
         || error.raw_os_error() == Some(Errno::ESRCH as i32)

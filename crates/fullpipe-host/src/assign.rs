@@ -67,7 +67,7 @@ pub struct Unassigned {
     pub route_time: Duration,
     /// Routes of a network namespace of others that still name the controller.
     pub routes_left: usize,
-    /// Whether the routes of a network namespace of others were not read.
+    /// Whether some routes of a network namespace of others may not have been read.
     pub routes_unread: bool,
 }
 
@@ -357,9 +357,9 @@ fn check_new_connection(host: &dyn Host, controller: &str) -> Result<()> {
 /// users of the controller get the kernel's usual one. With [`Part::Live`] it is still loaded at
 /// the next boot.
 ///
-/// `route_time` is for network namespaces of others: their owners may add any number of routes and
-/// change them all the time, so the time for them is limited, and errors about them are only
-/// counted.
+/// `route_time` limits the time spent on routes in a network namespace of others, whose owners may add
+/// any number of routes and change them continually; routes that remain are only counted. It is `None`
+/// for the own namespace: there is no limit, and each route that remains is reported.
 ///
 /// # Errors
 /// [`Error::Check`] if an apply uses it, which `revert` ends. [`Error::Impossible`] if the kernel

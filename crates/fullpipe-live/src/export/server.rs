@@ -60,7 +60,8 @@ pub struct Pages {
 struct Front {
     render: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
     ttl: Duration,
-    /// Held while the page is rendered: an abandoned request leaves the queue at once.
+    /// The last page and its time. Locked while a page is rendered; requests wait for the lock, and
+    /// an abandoned request stops waiting.
     last: Arc<tokio::sync::Mutex<Option<(Instant, Bytes)>>>,
 }
 
@@ -71,8 +72,8 @@ impl std::fmt::Debug for Front {
 }
 
 impl Front {
-    /// The page, rendered in a blocking thread unless a fresh one is cached. A rendering that was
-    /// begun ends without its request, and its page is kept.
+    /// The page, rendered in a blocking thread unless a fresh one is cached. If a request is abandoned
+    /// during its rendering, the rendering completes and its page is cached.
     async fn get(self: Arc<Self>) -> Option<Bytes> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some((at, page)) = &*last
@@ -241,7 +242,7 @@ impl Pages {
         self.with_front_for(FRONT_PAGE_TTL, render)
     }
 
-    /// As [`with_front`](Self::with_front); a page is served again for `ttl`.
+    /// As [`with_front`](Self::with_front); a page is cached for `ttl`.
     fn with_front_for(self, ttl: Duration, render: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Pages {
         Pages { front: Some(Arc::new(Front { render: Box::new(render), ttl, last: Arc::default() })), ..self }
     }
@@ -661,7 +662,7 @@ mod tests {
 
     const FRONT: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-    /// A server that reports each rendering of its front page and waits for a word to finish it.
+    /// A server that reports each rendering of its front page and completes it when `go` is signalled.
     struct Gated {
         address: SocketAddr,
         stopper: Stopper,

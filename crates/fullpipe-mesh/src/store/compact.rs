@@ -21,9 +21,10 @@ const MAX_PAIR_SAMPLES: usize = 4_000_000;
 const MAX_PAIRS: usize = 100_000;
 /// Maximum half hours: 5 years.
 const MAX_HALF_HOURS: usize = 90_000;
-/// Maximum routes, the newest of each direction, the same number of each as far as they have so many.
+/// Maximum routes. Each direction has an equal share for its newest ones; what some leave unused, the
+/// others get.
 const MAX_ROUTES: u32 = 20_000;
-/// Maximum routes that are read to choose from, the newest.
+/// Maximum routes from which these are selected, the newest.
 const MAX_ROUTES_SCAN: u32 = 1_000_000;
 /// Maximum rows that are read for the newest of some directions: four hours of 64 sites.
 const MAX_NEWEST_SCAN: usize = 2_200_000;
@@ -163,7 +164,8 @@ impl Store {
                 Some(Chunks { store: self, controllers: controller_ids.clone(), _snapshot: snapshot });
         }
         count_samples(compact.tail.values(), &mut compact.half_hours);
-        // A member that reports routes without end displaces only those of its own directions.
+        // A member that reports very many routes displaces only those of its own directions (up to
+        // MAX_ROUTES_SCAN).
         let mut statement = self.db.prepare_cached(&select(
             Table::Routes,
             "id IN (SELECT id FROM \

@@ -257,7 +257,7 @@ fn this_machine() -> (Machine, Store) {
     (machine, store)
 }
 
-/// A process as the BPF program has it.
+/// A process in the form of the BPF program.
 fn owner(process: Process) -> SplitOwner {
     SplitOwner {
         id: process.id,
@@ -266,18 +266,18 @@ fn owner(process: Process) -> SplitOwner {
     }
 }
 
-/// Removes the splits from the journal that ended in other PID namespaces without removing
-/// themselves, as with a container that was killed.
+/// Removes journal entries of splits in other PID namespaces that ended without removing them, as
+/// when a container is killed.
 fn forget_ended(machine: &Machine, store: &Store) -> Result<(), Failure> {
     let is_loaded = |process| {
-        // Unreadable programs may be anyone's.
+        // If the programs cannot be listed, the entry stays.
         split::list_loaded()
             .map_or(true, |all| all.iter().any(|about| about.owner_process() == owner(process)))
     };
     fullpipe_host::split::forget_ended(machine, store, &is_loaded).map_err(crate::commands::host::failure)
 }
 
-/// The same for this machine.
+/// As [`forget_ended`], for this machine.
 pub fn forget_ended_here() -> Result<(), Failure> {
     let (machine, store) = this_machine();
     forget_ended(&machine, &store)
@@ -327,7 +327,7 @@ fn max_bytes(file: &File) -> std::io::Result<u64> {
     Ok(MAX_FILE_BYTES.min(free / 2))
 }
 
-/// A seed that clients cannot guess, as they could a time: the key of the assignment follows from it.
+/// A random seed. Clients could guess the time, and the key of the assignment follows from the seed.
 fn random_seed() -> Result<u64, Failure> {
     getrandom::u64().map_err(|e| Failure::Impossible(format!("cannot generate a random seed: {e}")))
 }
