@@ -126,7 +126,8 @@ fn kernel_warnings(counts: &Counts) -> Vec<String> {
         }),
         (counts.unwritten > 0).then(|| {
             format!(
-                "{} closed connections are not in the results: the file had its maximum size",
+                "{} closed connections are not in the results: the file reached its maximum size; use a disk \
+                 with more free space (--out) or a shorter split (--for)",
                 counts.unwritten
             )
         }),
