@@ -119,8 +119,9 @@ impl Args {
             self.out.display()
         );
         let limit = self.length.map(Duration::from);
-        let violation =
-            session.run(&program, limit, &|| stop.load(Relaxed), &report).map_err(|e| match e {
+        let violation = session
+            .run(&program, limit, &|| stop.load(Relaxed), &|event| report(event, &self.out))
+            .map_err(|e| match e {
                 SessionError::Kernel(e) => failure(e),
                 SessionError::File(e) => self.cannot_write(e),
             })?;
@@ -222,8 +223,8 @@ impl Args {
     }
 }
 
-/// Reports an event of a split on stderr.
-fn report(event: &Event<'_>) {
+/// Reports an event of a split that writes to `out` on stderr.
+fn report(event: &Event<'_>, out: &Path) {
     match event {
         Event::GroupReplaced(group) => {
             eprintln!("the control group {group} was created again: its new connections are divided, too");
@@ -236,8 +237,9 @@ fn report(event: &Event<'_>) {
         }
         Event::FileFull(bytes) => {
             eprintln!(
-                "the file has its maximum size of {bytes} bytes: further connections are counted, and not \
-                 written"
+                "{} reached its maximum size of {bytes} bytes: its records are kept, further connections are \
+                 only counted; `fullpipe split stop` ends the split",
+                out.display()
             );
         }
         Event::SharesIgnored => {
