@@ -45,7 +45,7 @@ pub enum ControlError {
 /// How long a read waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait<'a> {
-    /// The time to name when it has passed.
+    /// Timeout to report when the deadline has passed.
     pub timeout: Duration,
     /// When the read fails.
     pub deadline: Instant,

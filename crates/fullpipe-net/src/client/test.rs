@@ -20,6 +20,9 @@ use std::time::{Duration, Instant, SystemTime};
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum reports accepted outside the running phase.
 const MAX_LATE_REPORTS: usize = 10_000;
+/// Time from the end of a test in which reports may extend the wait for the results: a queue of
+/// 1000 packets takes this long at 100 kbit/s.
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(120);
 
 /// A test in progress.
 pub(super) struct Test<'a> {
@@ -102,6 +105,8 @@ impl<'a> Test<'a> {
         // The last of the steps that occur once and in order.
         let mut last = None;
         let mut reports = 0;
+        // When the reports before the results must have arrived.
+        let mut drained_by: Option<Instant> = None;
         loop {
             let state = self.next_state(doing, last.is_none())?;
             if let Some(step) = step(state) {
@@ -121,6 +126,10 @@ impl<'a> Test<'a> {
                 State::Extension if reports < MAX_LATE_REPORTS => {
                     reports += 1;
                     self.extension()?;
+                    // They are ahead of the results, in the queue of a slow path.
+                    if let Some(drained_by) = drained_by {
+                        self.deadline = drained_by.min(Instant::now() + STEP_TIMEOUT);
+                    }
                 }
                 State::CreateStreams => {
                     self.create_streams()?;
@@ -131,6 +140,7 @@ impl<'a> Test<'a> {
                     self.transfer(progress)?;
                     self.control.write_state(State::TestEnd, "ending the test")?;
                     self.expect_progress();
+                    drained_by = Some(Instant::now() + MAX_DRAIN_TIME);
                 }
                 State::ExchangeResults => {
                     self.stop_streams();
