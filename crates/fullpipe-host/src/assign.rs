@@ -63,12 +63,6 @@ pub struct Unassigned {
     pub default: String,
     /// What was not changed, and what to do about it.
     pub left: Vec<String>,
-    /// Time spent on the routes of a network namespace of others.
-    pub route_time: Duration,
-    /// Routes of a network namespace of others that still name the controller.
-    pub routes_left: usize,
-    /// Whether some routes of a network namespace of others may not have been read.
-    pub routes_unread: bool,
 }
 
 impl Unassigned {
@@ -80,6 +74,60 @@ impl Unassigned {
     /// What was not restored.
     pub fn notes(&self) -> Vec<String> {
         [self.reverted.notes(), self.left.clone()].concat()
+    }
+}
+
+/// Limits the work on the routes of other network namespaces while a controller is unassigned in
+/// each, and counts what is left. Any user may create namespaces and add any number of routes, so all
+/// of them share one time, and errors about them are only counted.
+#[derive(Clone, Debug)]
+pub struct RouteBudget {
+    remaining: Duration,
+    routes_left: usize,
+    unread: usize,
+}
+
+impl Default for RouteBudget {
+    fn default() -> Self {
+        RouteBudget::new(Duration::from_secs(5))
+    }
+}
+
+impl RouteBudget {
+    /// A budget of `time` for all other network namespaces together.
+    pub fn new(time: Duration) -> Self {
+        RouteBudget { remaining: time, routes_left: 0, unread: 0 }
+    }
+
+    /// Routes found that still name the controller.
+    pub fn routes_left(&self) -> usize {
+        self.routes_left
+    }
+
+    /// Network namespaces whose routes were not all searched.
+    pub fn unread(&self) -> usize {
+        self.unread
+    }
+
+    /// What was left to the owners of other network namespaces, if anything.
+    pub fn note(&self, controller: &str) -> Option<String> {
+        let RouteBudget { routes_left, unread, .. } = self;
+        (routes_left + unread > 0).then(|| {
+            format!(
+                "routes in other network namespaces may still name {controller} ({routes_left} found, \
+                 {unread} namespaces not searched): the kernel uses its default for them"
+            )
+        })
+    }
+
+    /// Removes a controller from the routes of the current network namespace, which is not the own one.
+    fn clear_routes(&mut self, host: &dyn Host, controller: &str) {
+        let started = host.clock().since_boot();
+        let left = host.clear_routes_within(controller, self.remaining);
+        let time = host.clock().since_boot().saturating_sub(started);
+        self.remaining = self.remaining.saturating_sub(time);
+        self.routes_left += left.found;
+        self.unread += usize::from(left.may_be_more);
     }
 }
 
@@ -357,9 +405,9 @@ fn check_new_connection(host: &dyn Host, controller: &str) -> Result<()> {
 /// users of the controller get the kernel's usual one. With [`Part::Live`] it is still loaded at
 /// the next boot.
 ///
-/// `route_time` limits the time spent on routes in a network namespace of others, whose owners may add
-/// any number of routes and change them continually; routes that remain are only counted. It is `None`
-/// for the own namespace: there is no limit, and each route that remains is reported.
+/// `others` is the budget for routes in a network namespace of others; routes that remain are only
+/// counted. It is `None` for the own namespace: there is no limit, and each route that remains is
+/// reported.
 ///
 /// # Errors
 /// [`Error::Check`] if an apply uses it, which `revert` ends. [`Error::Impossible`] if the kernel
@@ -369,7 +417,7 @@ pub fn unassign(
     store: &Store,
     controller: &str,
     part: Part,
-    route_time: Option<Duration>,
+    others: Option<&mut RouteBudget>,
 ) -> Result<Unassigned> {
     let _lock = lock_within(host, "cc unload", LOCK_TIMEOUT)?;
     let mut unassigned = Unassigned::default();
@@ -420,14 +468,9 @@ pub fn unassign(
     } else {
         default
     };
-    match route_time {
+    match others {
         None => clear_routes(host, controller, &mut unassigned)?,
-        Some(time) => {
-            let started = host.clock().since_boot();
-            let left = host.clear_routes_within(controller, time);
-            (unassigned.routes_left, unassigned.routes_unread) = (left.found, left.may_be_more);
-            unassigned.route_time = host.clock().since_boot().saturating_sub(started);
-        }
+        Some(budget) => budget.clear_routes(host, controller),
     }
     Ok(unassigned)
 }

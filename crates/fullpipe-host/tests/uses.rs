@@ -4,7 +4,7 @@
 
 mod support;
 
-use fullpipe_host::assign::{self, Cgroup, Part};
+use fullpipe_host::assign::{self, Cgroup, Part, RouteBudget};
 use fullpipe_host::host::{DelegateFiles, Files, Host, Model, ModelKernel, Process, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::CongestionRoute;
@@ -446,23 +446,30 @@ fn a_route_has_its_own_controller_again_locked_as_it_was() {
     assert_eq!(route(&host).0, "cubic");
 }
 
+/// Unassigns a controller in a network namespace of others.
+fn unassign_elsewhere(host: &dyn Host, budget: &mut RouteBudget) {
+    assign::unassign(host, &store(), "mine", Part::Whole, Some(budget)).unwrap();
+}
+
 #[test]
-fn routes_of_other_namespaces_are_counted_if_their_time_is_over_or_they_are_refused() {
+fn routes_of_other_namespaces_are_counted_if_their_time_expired_or_they_are_refused() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
     let mut state = kernel(&host);
     state.routes.iter_mut().for_each(|route| route.controller = "mine".into());
     put_kernel(&host, &state);
     let within = |host: &dyn Host, time: Duration| {
-        assign::unassign(host, &store(), "mine", Part::Whole, Some(time)).unwrap()
+        let mut budget = RouteBudget::new(time);
+        unassign_elsewhere(host, &mut budget);
+        budget
     };
     let none = within(&host, Duration::ZERO);
-    assert!(none.routes_unread && none.routes_left == 0 && kernel(&host) == state, "{none:?}");
+    assert!(none.unread() == 1 && none.routes_left() == 0 && kernel(&host) == state, "{none:?}");
     let refusing = Faulty::refusing_routes(&host);
     let refused = within(&refusing, Duration::from_secs(1));
-    assert_eq!((refused.routes_unread, refused.routes_left), (false, state.routes.len()), "{refused:?}");
+    assert_eq!((refused.unread(), refused.routes_left()), (0, state.routes.len()), "{refused:?}");
     let all = within(&host, Duration::from_secs(1));
-    assert_eq!((all.routes_unread, all.routes_left), (false, 0), "{all:?}");
+    assert_eq!((all.unread(), all.routes_left(), all.note("mine")), (0, 0, None), "{all:?}");
     assert!(kernel(&host).routes.iter().all(|route| route.controller.is_empty()));
 }
 

@@ -7,7 +7,7 @@ use crate::commands::host;
 use crate::failure::Failure;
 use fullpipe_ebpf::pins::Pins;
 use fullpipe_ebpf::{Controller, Error, calls, lifecycle, usage};
-use fullpipe_host::assign::{self, Cgroup, Part, Request, Unassigned};
+use fullpipe_host::assign::{self, Cgroup, Part, Request, RouteBudget, Unassigned};
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine};
 use fullpipe_host::journal::Store;
@@ -100,7 +100,7 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
     let Err(error) = set_up_uses(&machine, &store, registered, wanted, boot) else { return Ok(()) };
     let (what, rolled_back) = match outcome {
         lifecycle::Outcome::Loaded => {
-            let others = Mutex::new(Others::default());
+            let others = Mutex::new(RouteBudget::default());
             let end = |is_own: bool| -> Result<String, Failure> {
                 Ok(retire(registered, Part::Live, is_own, &others)?.default)
             };
@@ -212,41 +212,17 @@ fn group(path: &Path, name: &str) -> Result<(PathBuf, PathBuf), Failure> {
 }
 
 /// Ends the uses of a controller in the network namespace of this thread.
-fn retire(name: &str, part: Part, is_own: bool, others: &Mutex<Others>) -> Result<Unassigned, Failure> {
+fn retire(name: &str, part: Part, is_own: bool, others: &Mutex<RouteBudget>) -> Result<Unassigned, Failure> {
     let (machine, store) = this_machine();
     let mut others = others.lock().unwrap_or_else(PoisonError::into_inner);
-    let time = (!is_own).then(|| OTHERS_ROUTE_TIME.saturating_sub(others.time));
-    let unassigned = assign::unassign(&machine, &store, name, part, time).map_err(host::failure)?;
-    others.add(&unassigned);
-    Ok(unassigned)
+    let others = (!is_own).then_some(&mut *others);
+    assign::unassign(&machine, &store, name, part, others).map_err(host::failure)
 }
 
-/// Time for the routes of all other network namespaces: any user may create namespaces and routes.
-const OTHERS_ROUTE_TIME: Duration = Duration::from_secs(5);
-
-/// What unassigning did in other network namespaces.
-#[derive(Default)]
-struct Others {
-    time: Duration,
-    routes_left: usize,
-    unread: usize,
-}
-
-impl Others {
-    fn add(&mut self, unassigned: &Unassigned) {
-        self.time += unassigned.route_time;
-        self.routes_left += unassigned.routes_left;
-        self.unread += usize::from(unassigned.routes_unread);
-    }
-
-    fn note(&self, name: &str) -> Option<String> {
-        let (routes, unread) = (self.routes_left, self.unread);
-        (routes + unread > 0).then(|| {
-            format!(
-                "routes in other network namespaces may still name {name} ({routes} found, {unread} \
-                 namespaces not searched): the kernel uses its default for them"
-            )
-        })
+/// Prints what was left in other network namespaces.
+fn print_routes_left(name: &str, others: Mutex<RouteBudget>) {
+    if let Some(note) = others.into_inner().unwrap_or_else(PoisonError::into_inner).note(name) {
+        eprintln!("{note}");
     }
 }
 
@@ -255,7 +231,7 @@ impl Others {
 pub fn unload(name: &str, timeout: Duration, until_boot: bool) -> Result<(), Failure> {
     let part = if until_boot { Part::Live } else { Part::Whole };
     let was_loaded_at_boot = AtomicBool::new(false);
-    let others = Mutex::new(Others::default());
+    let others = Mutex::new(RouteBudget::default());
     let end = |is_own: bool| -> Result<Unassigned, Failure> {
         let retired = retire(name, part, is_own, &others)?;
         for note in retired.notes() {
@@ -269,9 +245,7 @@ pub fn unload(name: &str, timeout: Duration, until_boot: bool) -> Result<(), Fai
     if is_loaded || end(true)?.is_nothing() {
         lifecycle::unload(name, timeout, &|is_own| Ok::<_, Failure>(end(is_own)?.default))?;
     }
-    if let Some(note) = others.into_inner().unwrap_or_else(PoisonError::into_inner).note(name) {
-        eprintln!("{note}");
-    }
+    print_routes_left(name, others);
     let state = if is_loaded { "is unloaded" } else { "was not loaded" };
     let boot = if was_loaded_at_boot.into_inner() { ", and no longer loaded at boot" } else { "" };
     println!("{name} {state}{boot}");
