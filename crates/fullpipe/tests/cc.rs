@@ -286,6 +286,30 @@ fn routes_of_a_user_do_not_delay_an_unload() {
 }
 
 #[test]
+fn routes_left_to_their_owners_are_reported_by_an_unload_and_a_rolled_back_load() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::new();
+    let load = "$FULLPIPE cc load bbr1 --name fpw_bbr1";
+    space.ok(load);
+    let id = namespaces_of_another_user(&space, 1).remove(0);
+    // Two routes with one key: netlink cannot change one of them.
+    let route =
+        |device: &str| format!("ip route append 2001:db8::/32 dev {device} metric 7 congctl fpw_bbr1");
+    let devices = "ip link add v0 type veth peer name v1 && ip link set v0 up && ip link set v1 up";
+    space.ok(&format!("nsenter -t {id} -n sh -c '{devices} && {} && {}'", route("v0"), route("v1")));
+    let unloaded = space.run("$FULLPIPE cc unload bbr1 --name fpw_bbr1");
+    let rolled_back = space.run(&format!("{load} --route 203.0.113.0/24"));
+    for output in [&unloaded, &rolled_back] {
+        let notes = String::from_utf8_lossy(&output.stderr);
+        assert!(notes.contains("may still name fpw_bbr1 (2 found, 0 namespaces not searched)"), "{output:?}");
+    }
+    assert!(unloaded.status.success() && !rolled_back.status.success(), "{rolled_back:?}");
+    assert!(!space.is_loaded("fpw_bbr1"));
+}
+
+#[test]
 fn very_many_changing_routes_of_a_user_take_bounded_time_and_memory() {
     if !can_load() {
         return;

@@ -104,7 +104,9 @@ pub fn load(controller: Controller, name: Option<&str>, wanted: &Uses) -> Result
             let end = |is_own: bool| -> Result<String, Failure> {
                 Ok(retire(registered, Part::Live, is_own, &others)?.default)
             };
-            ("rolling back failed", lifecycle::unload(registered, UNLOAD_TIMEOUT, &end))
+            let unloaded = lifecycle::unload(registered, UNLOAD_TIMEOUT, &end);
+            print_routes_left(registered, others);
+            ("rolling back failed", unloaded)
         }
         // A controller that was loaded before stays, with its earlier settings.
         lifecycle::Outcome::Replaced(carried) if !carried.settings => return Err(error),
