@@ -474,6 +474,34 @@ fn routes_of_other_namespaces_are_counted_if_their_time_expired_or_they_are_refu
 }
 
 #[test]
+fn routes_left_when_the_time_for_other_namespaces_expires_midway_are_counted() {
+    let clock = TestClock::default();
+    let (host, _) = start(&clock);
+    let mut state = kernel(&host);
+    let other = CongestionRoute { prefix: TOWARDS.into(), ..state.routes[1].clone() };
+    state.routes.push(other);
+    state.routes.iter_mut().for_each(|route| route.controller = "mine".into());
+    put_kernel(&host, &state);
+    let controllers =
+        |host: &Fake| kernel(host).routes.into_iter().map(|route| route.controller).collect::<Vec<_>>();
+    // The second of three routes takes what is left of the time, which all namespaces share.
+    let mut budget = RouteBudget::new(Duration::from_millis(1500));
+    let slow = Faulty::slow_routes(&host, &clock, Duration::from_secs(1));
+    unassign_elsewhere(&slow, &mut budget);
+    assert_eq!(controllers(&host), ["", "", "mine"]);
+    assert_eq!((budget.unread(), budget.routes_left()), (0, 1), "{budget:?}");
+    unassign_elsewhere(&slow, &mut budget);
+    assert_eq!(controllers(&host), ["", "", "mine"]);
+    assert_eq!((budget.unread(), budget.routes_left()), (1, 1), "{budget:?}");
+    let note = budget.note("mine").unwrap();
+    assert!(note.contains("may still name mine (1 found, 1 namespaces not searched)"), "{note}");
+    // A budget of its own clears the rest.
+    let mut budget = RouteBudget::default();
+    unassign_elsewhere(&slow, &mut budget);
+    assert_eq!((controllers(&host), budget.note("mine")), (vec![String::new(); 3], None));
+}
+
+#[test]
 fn each_name_has_its_own_unit_and_no_other_is_touched() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);

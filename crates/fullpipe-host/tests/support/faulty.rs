@@ -1,6 +1,7 @@
 //! A host on which the n-th change fails, or is the last thing that happens.
 
 use super::Fake;
+use super::clock::TestClock;
 use fullpipe_host::host::{
     Attributes, Clock, Files, Host, Identity, Network, Process, Program, ProgramOutput, Stat, View,
 };
@@ -37,6 +38,8 @@ pub struct Faulty<'a> {
     changes: Cell<usize>,
     dead: Cell<bool>,
     refuses_routes: bool,
+    /// The time that the clock advances with each route that is cleared.
+    slow_routes: Option<(&'a TestClock, Duration)>,
     /// Whether nothing can be written to files.
     is_full: bool,
     on_pause: Option<&'a dyn Fn()>,
@@ -52,6 +55,11 @@ impl<'a> Faulty<'a> {
     /// One whose routes cannot be changed.
     pub fn refusing_routes(host: &'a Fake) -> Self {
         Faulty { refuses_routes: true, ..Faulty::counting(host) }
+    }
+
+    /// One that takes this time to clear a route of a network namespace of others.
+    pub fn slow_routes(host: &'a Fake, clock: &'a TestClock, time: Duration) -> Self {
+        Faulty { slow_routes: Some((clock, time)), ..Faulty::counting(host) }
     }
 
     /// One whose disk is full.
@@ -84,6 +92,7 @@ impl<'a> Faulty<'a> {
             changes: Cell::new(0),
             dead: Cell::new(false),
             refuses_routes: false,
+            slow_routes: None,
             is_full: false,
             on_pause: None,
             on_change: None,
@@ -254,7 +263,25 @@ impl Host for Faulty<'_> {
             let named = named.iter().filter(|route| route.controller == controller);
             return RoutesLeft { found: named.count(), may_be_more: false };
         }
-        self.host.clear_routes_within(controller, time)
+        match self.slow_routes {
+            Some((clock, time_per_route)) if !time.is_zero() => {
+                // As Rtnetlink::clear_controller: the deadline is checked before each route.
+                let deadline = clock.since_boot() + time;
+                let mut named = self.host.routes().unwrap();
+                named.retain(|route| route.choice.as_ref().is_some_and(|one| one.controller == controller));
+                let mut left = named.len();
+                for route in &named {
+                    if clock.since_boot() >= deadline {
+                        break;
+                    }
+                    self.host.set_route_controller(&route.key, None).unwrap();
+                    clock.advance(time_per_route);
+                    left -= 1;
+                }
+                RoutesLeft { found: left, may_be_more: false }
+            }
+            _ => self.host.clear_routes_within(controller, time),
+        }
     }
     fn sockets(&self) -> io::Result<Vec<TcpSocket>> {
         self.host.sockets()
