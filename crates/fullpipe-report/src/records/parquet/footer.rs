@@ -35,9 +35,9 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> Result<(), String> {
     read(start, &mut footer)?;
     let mut parser = Parser { rest: &footer, is_foreign: false };
     parser.file().ok_or_else(|| match parser.is_foreign {
-        true => format!(
-            "its columns are not those of records: a flat list of at most {MAX_COLUMNS} texts and numbers"
-        ),
+        true => {
+            format!("its columns are not those of records: a flat list of at most {MAX_COLUMNS} texts and numbers")
+        }
         false => "its footer is damaged or claims more than it holds".to_owned(),
     })
 }
@@ -102,7 +102,7 @@ impl Parser<'_> {
     }
 
     fn structure(&mut self, depth: u32) -> Option<()> {
-        self.fields(|parser, _, kind| if kind > 2 { parser.value(kind, depth) } else { Some(()) })
+        self.fields(|parser, _, kind| parser.field_value(kind, depth))
     }
 
     /// `FileMetaData`: its field 2 is the schema.
@@ -110,16 +110,14 @@ impl Parser<'_> {
         self.fields(|parser, number, kind| match (number, kind) {
             (2, 9) => parser.schema(),
             (2, _) => None,
-            (_, 1 | 2) => Some(()),
-            _ => parser.value(kind, 0),
+            _ => parser.field_value(kind, 0),
         })
     }
 
     /// A list of `SchemaElement`: the root, and the columns below it.
     fn schema(&mut self) -> Option<()> {
-        let head = self.byte()?;
-        let size = if head >> 4 == 15 { self.number()? } else { u64::from(head >> 4) };
-        if head & 15 != 12 || size > self.rest.len() as u64 {
+        let (kind, size) = self.list_head()?;
+        if kind != 12 {
             return None;
         }
         if size > MAX_COLUMNS + 1 {
@@ -154,8 +152,8 @@ impl Parser<'_> {
                 (6, 5) => element.annotation = Some(parser.signed()?),
                 // A union: its only field is the kind of the annotation, 1 for texts and 10 for integers.
                 (10, 12) => parser.fields(|parser, number, kind| {
-                    element.is_text_or_integer &= matches!(number, 1 | 10);
-                    if kind > 2 { parser.value(kind, 1) } else { Some(()) }
+                    element.has_other_type |= !matches!(number, 1 | 10);
+                    parser.field_value(kind, 1)
                 })?,
                 (2 | 7..=9, 5) => parser.value(kind, 0)?,
                 _ => return None,
@@ -163,6 +161,11 @@ impl Parser<'_> {
             Some(())
         })?;
         Some(element)
+    }
+
+    /// The value of a field; that of a boolean is its type.
+    fn field_value(&mut self, kind: u8, depth: u32) -> Option<()> {
+        if kind > 2 { self.value(kind, depth) } else { Some(()) }
     }
 
     fn value(&mut self, kind: u8, depth: u32) -> Option<()> {
@@ -185,36 +188,28 @@ impl Parser<'_> {
     }
 
     fn list(&mut self, depth: u32) -> Option<()> {
+        let (kind, size) = self.list_head()?;
+        (0..size).try_for_each(|_| self.value(kind, depth))
+    }
+
+    /// The type and number of the elements of a list.
+    fn list_head(&mut self) -> Option<(u8, u64)> {
         let head = self.byte()?;
         let size = if head >> 4 == 15 { self.number()? } else { u64::from(head >> 4) };
         // Each element takes at least one byte.
-        if size > self.rest.len() as u64 {
-            return None;
-        }
-        (0..size).try_for_each(|_| self.value(head & 15, depth))
+        (size <= self.rest.len() as u64).then_some((head & 15, size))
     }
 }
 
 /// A `SchemaElement`.
+#[derive(Default)]
 struct Element {
     physical: Option<i64>,
     repetition: Option<i64>,
     children: Option<i64>,
     annotation: Option<i64>,
-    /// Whether its logical type, if it has one, is a text or an integer.
-    is_text_or_integer: bool,
-}
-
-impl Default for Element {
-    fn default() -> Element {
-        Element {
-            physical: None,
-            repetition: None,
-            children: None,
-            annotation: None,
-            is_text_or_integer: true,
-        }
-    }
+    /// Whether it has a logical type other than a text or an integer.
+    has_other_type: bool,
 }
 
 impl Element {
@@ -237,7 +232,7 @@ impl Element {
             _ => false,
         };
         is_plain
-            && self.is_text_or_integer
+            && !self.has_other_type
             && matches!(self.repetition, Some(0 | 1))
             && matches!(self.children, None | Some(0))
     }
