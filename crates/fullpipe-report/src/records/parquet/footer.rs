@@ -36,7 +36,7 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> Result<(), String> {
     let mut parser = Parser { rest: &footer, is_foreign: false };
     parser.file().ok_or_else(|| match parser.is_foreign {
         true => {
-            format!("its columns are not those of records: a flat list of at most {MAX_COLUMNS} texts and numbers")
+            format!("unsupported columns: expected a flat list of at most {MAX_COLUMNS} strings and numbers")
         }
         false => "its footer is damaged or claims more than it holds".to_owned(),
     })
@@ -316,7 +316,8 @@ mod tests {
         ];
         for elements in refused {
             let error = with_schema(&elements).unwrap_err();
-            assert!(error.contains("its columns are not those of records"), "{error}");
+            let expected = "unsupported columns: expected a flat list of at most 1000 strings and numbers";
+            assert_eq!(error, expected);
         }
         // A logical type: DECIMAL is field 5 of the union, STRING field 1.
         let logical =
