@@ -43,6 +43,19 @@ enum Text {
     InPlace,
 }
 
+/// Types of existing files that are written.
+#[derive(Clone, Copy)]
+enum Types {
+    /// Also devices and pipes, in place.
+    All,
+    /// Only regular files.
+    Regular,
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+}
+
 impl Replacement {
     /// Prepares a new text for the file at `path`, which stays as it is. A file that does not exist
     /// gets `mode` (before the umask).
@@ -50,8 +63,7 @@ impl Replacement {
     /// # Errors
     /// `IsADirectory`, and the errors of [`Location::resolve`] and openat(2).
     pub fn open(path: &Path, mode: u32) -> io::Result<Replacement> {
-        // Waits for the reader of a FIFO.
-        Replacement::at(Location::resolve(path)?, mode, &|location| location.write_when_ready(&|| false))
+        Replacement::at(Location::resolve(path)?, mode, Types::All)
     }
 
     /// As [`open`](Self::open), but for directories of other users: a symbolic link at `path` is
@@ -60,34 +72,27 @@ impl Replacement {
     /// # Errors
     /// `InvalidInput` for a file that is not regular, and as [`open`](Self::open).
     pub fn open_without_following(path: &Path, mode: u32) -> io::Result<Replacement> {
-        let regular = |is_file: bool| {
-            let error = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-            is_file.then_some(()).ok_or_else(error)
-        };
-        Replacement::at(Location::resolve_parent(path)?, mode, &|location| {
-            // Opening a device may have side effects.
-            regular(location.metadata()?.is_none_or(|found| found.is_file()))?;
-            let file = location.write()?;
-            regular(file.metadata()?.is_file())?;
-            Ok(file)
-        })
+        Replacement::at(Location::resolve_parent(path)?, mode, Types::Regular)
     }
 
-    fn at(
-        location: Location,
-        mode: u32,
-        open: &dyn Fn(&Location) -> io::Result<File>,
-    ) -> io::Result<Replacement> {
+    fn at(location: Location, mode: u32, types: Types) -> io::Result<Replacement> {
         let existing = match location.metadata()? {
             Some(found) if found.is_dir() => return Err(Errno::EISDIR.into()),
             Some(found) if found.is_symlink() => None,
-            Some(_) => {
-                let file = open(&location)?;
+            Some(found) => {
+                let file = match types {
+                    // Waits for the reader of a FIFO.
+                    Types::All => location.write_when_ready(&|| false)?,
+                    // Opening a device may have side effects.
+                    Types::Regular if !found.is_file() => return Err(not_regular()),
+                    Types::Regular => location.write()?,
+                };
                 let metadata = file.metadata()?;
-                if !metadata.is_file() {
-                    return Ok(Replacement { location, file, text: Text::InPlace });
+                match types {
+                    _ if metadata.is_file() => Some((file, metadata)),
+                    Types::All => return Ok(Replacement { location, file, text: Text::InPlace }),
+                    Types::Regular => return Err(not_regular()),
                 }
-                Some((file, metadata))
             }
             None => None,
         };
