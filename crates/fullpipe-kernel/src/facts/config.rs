@@ -40,10 +40,7 @@ impl Config {
 
     /// The contents of such a file as text, decompressed if gzip.
     pub fn decompress(bytes: &[u8]) -> Option<String> {
-        let plain = match bytes {
-            [0x1f, 0x8b, ..] => gunzip(bytes)?,
-            _ => bytes.to_vec(),
-        };
+        let plain = if bytes.starts_with(&[0x1f, 0x8b]) { gunzip(bytes)? } else { bytes.to_vec() };
         Some(String::from_utf8_lossy(&plain).into_owned())
     }
 
