@@ -343,11 +343,10 @@ impl<W: Write, K: SplitKernel> Session<W, K> {
                 }
                 self.start_period(kernel, now)?;
             }
-            if why.is_some() {
-                // Requested.
-            } else if asked() {
+            if why.is_none() && asked() {
                 why = Some("asked to end");
-            } else if limit.is_some_and(|limit| began.elapsed() >= limit) {
+            }
+            if why.is_none() && limit.is_some_and(|limit| began.elapsed() >= limit) {
                 why = Some("the time limit was reached");
             }
             Ok(why.is_none())
