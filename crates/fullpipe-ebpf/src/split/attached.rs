@@ -146,12 +146,12 @@ impl AttachedSplit {
     /// # Errors
     /// If the kernel refuses.
     pub fn request_shares(&self, shares: &[u32]) -> Result<()> {
-        let map = self.map("wanted")?;
-        let before: Wanted = read(map)?;
-        // A requested end stays.
-        let mut request = Wanted { number: before.number.wrapping_add(1), share: [0; MAX_ARMS], ..before };
-        request.share.iter_mut().zip(shares).for_each(|(to, from)| *to = *from);
-        map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&request), MapFlags::ANY).map_err(unreadable)
+        self.update_wanted(|wanted| {
+            // A requested end stays.
+            wanted.number = wanted.number.wrapping_add(1);
+            wanted.share = [0; MAX_ARMS];
+            wanted.share.iter_mut().zip(shares).for_each(|(to, from)| *to = *from);
+        })
     }
 
     /// Requests the end of the split from its owner, unless that is requested already. The owner
@@ -162,13 +162,20 @@ impl AttachedSplit {
     /// # Errors
     /// If the kernel refuses.
     pub fn request_end(&self) -> Result<()> {
+        self.update_wanted(|wanted| wanted.end = 1)
+    }
+
+    /// Changes the request to the owner. Writes nothing if that changes nothing: the write could undo
+    /// the request of another process at the same moment.
+    fn update_wanted(&self, change: impl FnOnce(&mut Wanted)) -> Result<()> {
         let map = self.map("wanted")?;
         let before: Wanted = read(map)?;
-        if before.end != 0 {
+        let mut wanted = before;
+        change(&mut wanted);
+        if wanted == before {
             return Ok(());
         }
-        let request = Wanted { end: 1, ..before };
-        map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&request), MapFlags::ANY).map_err(unreadable)
+        map.update(&0u32.to_ne_bytes(), bytemuck::bytes_of(&wanted), MapFlags::ANY).map_err(unreadable)
     }
 }
 
