@@ -15,9 +15,9 @@ use fullpipe_kernel::{facts, signals};
 use fullpipe_split::session::{Event, LEASE, MAX_FILE_BYTES, Session, SessionError};
 use fullpipe_split::{Arms, AssignBy, Assigner, Guard, Plan, Writer};
 use fullpipe_units::{Bytes, Span};
-use nix::sys::statvfs::fstatvfs;
 use std::fs::File;
 use std::io::BufWriter;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -324,8 +324,8 @@ impl Drop for JournalEntry {
 /// The maximum size of a file: half of the free space, which leaves the other half to the host's
 /// other programs, and at most [`MAX_FILE_BYTES`].
 fn max_bytes(file: &File) -> std::io::Result<u64> {
-    let disk = fstatvfs(file)?;
-    let free = disk.blocks_available().saturating_mul(disk.fragment_size());
+    // Not by its path, which may lead elsewhere by now.
+    let free = Machine::new().free(&format!("/proc/self/fd/{}", file.as_raw_fd()))?;
     Ok(MAX_FILE_BYTES.min(free / 2))
 }
 
