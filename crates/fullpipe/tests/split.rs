@@ -112,7 +112,7 @@ impl Split {
         command.args(["split", "start", "--cgroup"]).arg(group).arg("--out").arg(&file).args(args);
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let began = Instant::now();
-        while !list_attached().unwrap().iter().any(|seen| seen.about.owner() == child.id()) {
+        while !list_attached().unwrap().iter().any(|seen| seen.about.owner().id == child.id()) {
             if child.try_wait().unwrap().is_some() || began.elapsed() > TIMEOUT {
                 let _ = child.kill();
                 let mut reported = String::new();
@@ -142,7 +142,7 @@ impl Split {
         let began = Instant::now();
         loop {
             let seen =
-                list_attached().unwrap().into_iter().find(|seen| seen.about.owner() == self.child.id());
+                list_attached().unwrap().into_iter().find(|seen| seen.about.owner().id == self.child.id());
             let counts = seen.expect("it runs").counts().unwrap();
             if counts.closed.iter().sum::<u64>() >= closed {
                 return;
@@ -175,7 +175,7 @@ impl Drop for Split {
 }
 
 fn is_loaded_by(owner: u32) -> bool {
-    list_loaded().unwrap().iter().any(|about| about.owner() == owner)
+    list_loaded().unwrap().iter().any(|about| about.owner().id == owner)
 }
 
 fn read(file: &Path) -> (Plan, Vec<Line>, bool) {
@@ -604,7 +604,7 @@ impl Container {
     }
 
     fn runs(&self) -> bool {
-        list_attached().unwrap().iter().any(|split| split.about.owner() == self.namesake.id())
+        list_attached().unwrap().iter().any(|split| split.about.owner().id == self.namesake.id())
     }
 
     fn stop(&self) -> std::process::Output {
@@ -1057,7 +1057,7 @@ fn killed() {
                         std::thread::sleep(Duration::from_millis(5));
                         continue;
                     };
-                    let owner = seen.about.owner().to_string();
+                    let owner = seen.about.owner().id.to_string();
                     drop(all);
                     // A process killed meanwhile does neither.
                     for words in [&["change", "bbr=0", "reno=30%"][..], &["stop"]] {
@@ -1570,8 +1570,11 @@ fn guarded() {
 
 impl Split {
     fn status_of_shares(&self) -> Vec<f64> {
-        let seen =
-            list_attached().unwrap().into_iter().find(|seen| seen.about.owner() == self.child.id()).unwrap();
+        let seen = list_attached()
+            .unwrap()
+            .into_iter()
+            .find(|seen| seen.about.owner().id == self.child.id())
+            .unwrap();
         let cut = seen.table().unwrap().cut;
         let all = (1u64 << 32) as f64;
         vec![cut[0] as f64 / all, (cut[1] - cut[0]) as f64 / all]

@@ -138,13 +138,8 @@ impl SplitInfo {
         about
     }
 
-    /// Process ID of the owner in its PID namespace. Any program may claim any number.
-    pub fn owner(&self) -> u32 {
-        self.owner
-    }
-
-    /// The owner.
-    pub fn owner_process(&self) -> SplitOwner {
+    /// The owner. Any program may claim to belong to any process.
+    pub fn owner(&self) -> SplitOwner {
         SplitOwner { id: self.owner, started: self.owner_started, pid_namespace: self.pid_namespace }
     }
 

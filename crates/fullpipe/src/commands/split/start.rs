@@ -268,13 +268,17 @@ fn owner(process: Process) -> SplitOwner {
     }
 }
 
+/// The owner of a split as the journal has it. No process is in a PID namespace that is unknown.
+pub fn process(owner: SplitOwner) -> Process {
+    Process { id: owner.id, started: owner.started, namespace: Some(owner.pid_namespace) }
+}
+
 /// Removes journal entries of splits in other PID namespaces that ended without removing them, as
 /// when a container is killed.
 fn forget_ended(machine: &Machine, store: &Store) -> Result<(), Failure> {
-    let is_loaded = |process| {
-        // If the programs cannot be listed, the entry stays.
-        split::list_loaded()
-            .map_or(true, |all| all.iter().any(|about| about.owner_process() == owner(process)))
+    let is_loaded = |one| {
+        // If the programs cannot be listed, the entries stay.
+        split::list_loaded().map_or(true, |all| all.iter().any(|about| process(about.owner()) == one))
     };
     fullpipe_host::split::forget_ended(machine, store, &is_loaded).map_err(crate::commands::host::failure)
 }

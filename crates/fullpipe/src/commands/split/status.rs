@@ -1,13 +1,14 @@
 //! `split status`, `split change`, `split stop`: the running splits, read from the kernel.
 
 use super::kernel::counts;
+use super::start::{forget_ended_here, process};
 use super::{failure, usage};
 use crate::failure::Failure;
 use crate::print::{Document, print_json};
-use fullpipe_ebpf::split::{AttachedSplit, SplitOwner, list_attached};
+use fullpipe_ebpf::split::{AttachedSplit, list_attached};
+use fullpipe_host::host::{Machine, Process};
 use fullpipe_split::{Arm, Arms, Counts};
 use fullpipe_units::Fraction;
-use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
@@ -42,6 +43,8 @@ pub struct StopArgs {
 /// The status of a running split.
 #[derive(serde::Serialize)]
 pub struct Status {
+    #[serde(skip)]
+    process: Process,
     /// Process ID of the owner in its PID namespace.
     owner: u32,
     /// Inode of the owner's PID namespace; 0 if unknown.
@@ -68,6 +71,7 @@ struct ArmShare {
 
 fn read(split: &AttachedSplit) -> Result<Status, Failure> {
     let table = split.table().map_err(failure)?;
+    let owner = split.about.owner();
     let labels = split.about.labels();
     let counts = counts(&split.counts().map_err(failure)?, labels.len());
     let mut before = 0;
@@ -83,8 +87,9 @@ fn read(split: &AttachedSplit) -> Result<Status, Failure> {
         })
         .collect();
     Ok(Status {
-        owner: split.about.owner(),
-        pid_namespace: split.about.owner_process().pid_namespace,
+        process: process(owner),
+        owner: owner.id,
+        pid_namespace: owner.pid_namespace,
         seed: split.about.seed(),
         began_unix_s: split.about.began_unix_ns() as f64 * 1e-9,
         cgroup: split.cgroup,
@@ -124,7 +129,7 @@ fn show(split: &Status) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     println!(
         "split of {}, running for {:.0} s, seed {}, control group {}; writing {}",
-        owner_text(split.owner, split.pid_namespace),
+        owner_text(split.process),
         (now - split.began_unix_s).max(0.0),
         split.seed,
         split.cgroup,
@@ -169,20 +174,15 @@ fn show(split: &Status) {
     );
 }
 
-/// Inode of this process's PID namespace; 0 if unknown.
-fn own_pid_namespace() -> u64 {
-    std::fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
-}
-
 /// Whether an owner's ID is one of this PID namespace.
-fn is_local(pid_namespace: u64) -> bool {
-    pid_namespace == own_pid_namespace()
+fn is_local(owner: Process) -> bool {
+    owner.is_in_own_namespace(&Machine::new())
 }
 
 /// Names an owner.
-fn owner_text(id: u32, pid_namespace: u64) -> String {
-    let place = if is_local(pid_namespace) { "" } else { " of another PID namespace" };
-    format!("process {id}{place}")
+fn owner_text(owner: Process) -> String {
+    let place = if is_local(owner) { "" } else { " of another PID namespace" };
+    format!("process {}{place}", owner.id)
 }
 
 /// Selects the split of an owner, or the only one. Of owners with the same ID in different PID
@@ -190,8 +190,8 @@ fn owner_text(id: u32, pid_namespace: u64) -> String {
 fn select(owner: Option<u32>) -> Result<AttachedSplit, Failure> {
     let mut all = list_attached().map_err(failure)?;
     if let Some(owner) = owner {
-        let is_own = |split: &AttachedSplit| is_local(split.about.owner_process().pid_namespace);
-        all.retain(|split| split.about.owner() == owner);
+        let is_own = |split: &AttachedSplit| is_local(process(split.about.owner()));
+        all.retain(|split| split.about.owner().id == owner);
         if all.iter().any(is_own) {
             all.retain(is_own);
         }
@@ -219,13 +219,13 @@ impl ChangeArgs {
             if !list_attached().map_err(failure)?.iter().any(|other| other.program == split.program) {
                 return Err(Failure::Check(format!(
                     "the split of {} ended meanwhile: new connections get their previous controller",
-                    owner_text(before.owner, before.pid_namespace)
+                    owner_text(before.process)
                 )));
             }
             if began.elapsed() > Duration::from_secs(5) {
                 return Err(Failure::Impossible(format!(
                     "the owner, {}, does not change the shares: its guard has stopped the split, or it hangs",
-                    owner_text(before.owner, before.pid_namespace)
+                    owner_text(before.process)
                 )));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -239,7 +239,7 @@ impl StopArgs {
     pub fn run(self) -> Result<(), Failure> {
         let stopped = select(self.owner).and_then(stop);
         // Also those of containers that were killed, whether one was stopped or none runs.
-        let forgotten = super::start::forget_ended_here();
+        let forgotten = forget_ended_here();
         stopped?;
         println!("split stopped: new connections get their previous controller");
         forgotten
@@ -248,7 +248,7 @@ impl StopArgs {
 
 /// Requests the end of a split, and waits for it.
 fn stop(split: AttachedSplit) -> Result<(), Failure> {
-    let (program, owner) = (split.program, split.about.owner_process());
+    let (program, owner) = (split.program, process(split.about.owner()));
     let began = Instant::now();
     // Not the selected one, whose maps would keep those of a program that has ended.
     drop(split);
@@ -264,16 +264,15 @@ fn stop(split: AttachedSplit) -> Result<(), Failure> {
 }
 
 /// Names an owner that hangs, and how to end it.
-fn does_not_end(owner: SplitOwner) -> String {
-    let SplitOwner { id, pid_namespace, .. } = owner;
-    let help = match is_local(pid_namespace) {
-        true => format!("`kill -9 {id}` ends it"),
+fn does_not_end(owner: Process) -> String {
+    let help = match is_local(owner) {
+        true => format!("`kill -9 {}` ends it", owner.id),
         false => "kill it in its container".to_owned(),
     };
     format!(
         "the split's owner, {}, does not respond: {help}; its split assigns no connection once its lease has \
          expired",
-        owner_text(id, pid_namespace)
+        owner_text(owner)
     )
 }
 
@@ -288,7 +287,7 @@ pub fn summaries() -> Vec<String> {
         let arms: Vec<String> = split.arms.iter().map(|arm| format!("{} {}", arm.label, arm.share)).collect();
         format!(
             "a split of {} assigns controllers to new connections: {}",
-            owner_text(split.owner, split.pid_namespace),
+            owner_text(split.process),
             arms.join(", ")
         )
     };
