@@ -58,32 +58,45 @@ pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: 
 pub fn end(host: &dyn Host, store: &Store, owner: Process) -> Result<()> {
     let Ok(_lock) = lock(host, "split stop") else { return Ok(()) };
     let Some(mut journal) = store.load(host)? else { return Ok(()) };
-    journal
-        .plan
-        .steps
-        .retain(|step| !matches!(&step.change, Change::Split { owner: of, .. } if *of == owner));
+    journal.plan.steps.retain(|step| split_owner(step) != Some(owner));
     store_rest(host, store, journal)
 }
 
+/// The process whose split a step records.
+fn split_owner(step: &Step) -> Option<Process> {
+    match step.change {
+        Change::Split { owner, .. } => Some(owner),
+        _ => None,
+    }
+}
+
 /// Removes the splits of other PID namespaces that have ended: `/proc` does not show whether their
-/// processes run, but `is_loaded` reports whether the kernel has a process's split.
+/// processes run, but `loaded` lists the processes whose splits the kernel has, or returns `None` if
+/// they cannot be listed.
 ///
 /// # Errors
 /// [`Error::Impossible`] without root, or if the journal cannot be written.
-pub fn forget_ended(host: &dyn Host, store: &Store, is_loaded: &dyn Fn(Process) -> bool) -> Result<()> {
-    let is_ended = |step: &Step| {
-        matches!(&step.change, Change::Split { owner, .. }
-            if owner.presence(host) == Presence::Unknown && !is_loaded(*owner))
+pub fn forget_ended(host: &dyn Host, store: &Store, loaded: &dyn Fn() -> Option<Vec<Process>>) -> Result<()> {
+    let ended = |journal: &Journal| -> Vec<Process> {
+        let owners = journal.plan.steps.iter().filter_map(split_owner);
+        let unknown: Vec<Process> = owners.filter(|one| one.presence(host) == Presence::Unknown).collect();
+        // Listing takes time on a host with many programs.
+        let loaded = if unknown.is_empty() { None } else { loaded() };
+        loaded.map_or_else(Vec::new, |all| unknown.into_iter().filter(|one| !all.contains(one)).collect())
     };
-    let suspects = |journal: &Journal| journal.plan.steps.iter().any(is_ended);
-    if !store.load(host)?.as_ref().is_some_and(suspects) {
+    let suspects = store.load(host)?.as_ref().map(ended).unwrap_or_default();
+    if suspects.is_empty() {
         return Ok(());
     }
     let _lock = lock_within(host, "split", LOCK_TIMEOUT)?;
-    let Some(mut journal) = store.load(host)?.filter(suspects) else { return Ok(()) };
+    let is_of =
+        |owners: &[Process], step: &Step| split_owner(step).is_some_and(|owner| owners.contains(&owner));
+    let has_suspects = |journal: &Journal| journal.plan.steps.iter().any(|step| is_of(&suspects, step));
+    let Some(mut journal) = store.load(host)?.filter(has_suspects) else { return Ok(()) };
     // A split that is in the journal and not yet loaded may be starting. No other starts meanwhile.
     host.pause(MAX_START_TIME);
-    journal.plan.steps.retain(|step| !is_ended(step));
+    let ended = ended(&journal);
+    journal.plan.steps.retain(|step| !is_of(&ended, step));
     store_rest(host, store, journal)
 }
 
@@ -109,6 +122,7 @@ mod tests {
     use super::*;
     use crate::host::{Directory, Model};
     use crate::{revert, status};
+    use std::cell::Cell;
 
     const STORE: &str = "/var/lib/fullpipe";
 
@@ -229,9 +243,37 @@ mod tests {
         assert!(error.text().contains("another PID namespace"), "{error}");
         assert!(root.path().join("proc/77/stat").exists(), "it was ended");
         // Once its program is gone, so is its entry.
-        forget_ended(&host, &store, &|owner| owner == container).unwrap();
+        forget_ended(&host, &store, &|| Some(vec![container])).unwrap();
         assert_eq!(current().uses[0].changes.len(), 1);
-        forget_ended(&host, &store, &|_| false).unwrap();
+        forget_ended(&host, &store, &|| Some(Vec::new())).unwrap();
         assert!(!root.path().join("var/lib/fullpipe").exists() && root.path().join("proc/77/stat").exists());
+    }
+
+    #[test]
+    fn programs_are_listed_once_for_all_splits_and_again_before_one_is_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let (host, store) = (host(root.path()), Store::at(STORE));
+        let directory = root.path().join("proc/self/ns");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::os::unix::fs::symlink("pid:[4026532000]", directory.join("pid")).unwrap();
+        let owners = [77, 78].map(|id| Process { id, started: 5, namespace: Some(4_026_532_999) });
+        owners.iter().for_each(|owner| begin(&host, &store, *owner, "/", "bbr 50%").unwrap());
+        let entries =
+            || status::status(&host, &store).unwrap().uses.first().map_or(0, |one| one.changes.len());
+        let listings = Cell::new(0);
+        let forget_except = |loaded: Option<&[Process]>| {
+            listings.set(0);
+            let list = || {
+                listings.set(listings.get() + 1);
+                loaded.map(<[Process]>::to_vec)
+            };
+            forget_ended(&host, &store, &list).unwrap();
+            (entries(), listings.get())
+        };
+        assert_eq!(forget_except(Some(&owners)), (2, 1));
+        assert_eq!(forget_except(None), (2, 1), "the programs cannot be listed");
+        assert_eq!(forget_except(Some(&owners[..1])), (1, 2));
+        assert_eq!(forget_except(Some(&[])), (0, 2));
+        assert_eq!(forget_except(Some(&[])), (0, 0), "there is nothing to list them for");
     }
 }

@@ -276,11 +276,10 @@ pub fn process(owner: SplitOwner) -> Process {
 /// Removes journal entries of splits in other PID namespaces that ended without removing them, as
 /// when a container is killed.
 fn forget_ended(machine: &Machine, store: &Store) -> Result<(), Failure> {
-    let is_loaded = |one| {
-        // If the programs cannot be listed, the entries stay.
-        split::list_loaded().map_or(true, |all| all.iter().any(|about| process(about.owner()) == one))
-    };
-    fullpipe_host::split::forget_ended(machine, store, &is_loaded).map_err(crate::commands::host::failure)
+    // If the programs cannot be listed, the entries stay.
+    let loaded =
+        || split::list_loaded().ok().map(|all| all.iter().map(|about| process(about.owner())).collect());
+    fullpipe_host::split::forget_ended(machine, store, &loaded).map_err(crate::commands::host::failure)
 }
 
 /// As [`forget_ended`], for this machine.
