@@ -269,6 +269,13 @@ impl Ended {
 const CANNOT_MOVE: &str = "this kernel cannot move live sockets to another controller; they release it \
                            when they close: end their programs, or wait longer (--wait)";
 
+/// Help if sockets remain that no iterator reaches: those without a connection are in no hash table of
+/// the kernel (`inet_unhash`), but have a controller from `tcp_init_sock` until they are closed.
+const OUT_OF_REACH: &str = "sockets without a connection (not connected yet, or the connection has ended), \
+                            and sockets in network namespaces without a process or of processes that this \
+                            one may not inspect (CAP_SYS_PTRACE), cannot be moved to another controller; \
+                            they release it when they are closed: end their programs";
+
 /// Unregisters a controller and moves its sockets to the default of their network namespace.
 fn unregister_and_move(
     name: &str,
@@ -288,11 +295,8 @@ fn unregister_and_move(
     while MapHandle::from_map_id(map).is_ok() {
         if started.elapsed() > timeout {
             return Err(Error::impossible(
-                format!("{name} is unregistered, but still referenced after {} s", timeout.as_secs()),
-                cannot_move.unwrap_or(
-                    "half-closed sockets, and sockets in network namespaces without a process or of \
-                     processes that this one may not inspect (CAP_SYS_PTRACE), release it when they end",
-                ),
+                format!("{name} is unregistered, but still in use after {} s", timeout.as_secs()),
+                cannot_move.unwrap_or(OUT_OF_REACH),
             ));
         }
         std::thread::sleep(pause);

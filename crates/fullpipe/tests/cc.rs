@@ -218,6 +218,41 @@ fn unloading_ends_every_use_and_moves_open_sockets() {
     assert!(server.wait().unwrap().success());
 }
 
+#[test]
+fn half_closed_sockets_are_moved_and_those_without_a_connection_named() {
+    if !can_load() {
+        return;
+    }
+    let space = Space::new();
+    let sockets = |name: &str, half_closed: bool| {
+        let connect =
+            if half_closed { "s.connect(l.getsockname()); s.shutdown(socket.SHUT_WR); " } else { "" };
+        space.start(&format!(
+            "exec python3 -c \"import socket, time; l = socket.create_server(('127.0.0.1', 0)); s = \
+             socket.socket(); s.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b'{name}'); {connect}\
+             open('/run/{name}', 'w').close(); time.sleep(600)\""
+        ))
+    };
+    let unload = |name: &str, half_closed: bool| {
+        space.ok(&format!("$FULLPIPE cc load bbr1 --name {name}"));
+        let mut process = sockets(name, half_closed);
+        space.ok(&format!("timeout 20 sh -c 'until test -e /run/{name}; do sleep 0.02; done'"));
+        let output = space.run(&format!("$FULLPIPE cc unload bbr1 --name {name} --wait 2"));
+        assert!(process.try_wait().unwrap().is_none(), "the sockets are still open");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(!space.is_loaded(name));
+        output
+    };
+    let moved = unload("fpu_half", true);
+    assert!(moved.status.success(), "{moved:?}");
+    let kept = unload("fpu_none", false);
+    let error = String::from_utf8_lossy(&kept.stderr);
+    assert_eq!(kept.status.code(), Some(3), "{error}");
+    assert!(error.contains("fpu_none is unregistered, but still in use after 2 s"), "{error}");
+    assert!(error.contains("sockets without a connection"), "{error}");
+}
+
 /// Starts processes of another user, each in its own user and network namespace, and returns their
 /// process IDs in the space. They end with it.
 fn namespaces_of_another_user(space: &Space, count: usize) -> Vec<String> {
