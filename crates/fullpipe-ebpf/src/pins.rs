@@ -64,7 +64,7 @@ impl Pins {
             Err(error) if [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&error.kind()) => {
                 Ok(None)
             }
-            Err(error) => Err(planted(&directory, &error.to_string())),
+            Err(error) => Err(no_directory(&directory, &error)),
         }
     }
 
@@ -273,7 +273,7 @@ fn make_private_directory(path: &Path) -> Result<File> {
     }
     let directory = open_directory(path).map_err(|error| match error.kind() {
         ErrorKind::PermissionDenied => Error::io("cannot open", path)(error),
-        _ => planted(path, &error.to_string()),
+        _ => no_directory(path, &error),
     })?;
     if refuse_others(path, &directory)? & 0o077 != 0 {
         directory.set_permissions(Permissions::from_mode(0o700)).map_err(Error::io("cannot change", path))?;
@@ -285,10 +285,14 @@ fn make_private_directory(path: &Path) -> Result<File> {
 fn refuse_others(path: &Path, directory: &File) -> Result<u32> {
     let about = directory.metadata().map_err(Error::io("cannot read", path))?;
     if about.uid() != 0 {
-        return Err(planted(path, &format!("it belongs to user {}", about.uid())));
+        return Err(planted(path, format_args!("is not private to root: owned by user {}", about.uid())));
     }
     if about.mode() & 0o022 != 0 {
-        return Err(planted(path, &format!("other users may write it (mode {:04o})", about.mode() & 0o7777)));
+        let mode = about.mode() & 0o7777;
+        return Err(planted(
+            path,
+            format_args!("is not private to root: writable by other users (mode {mode:04o})"),
+        ));
     }
     Ok(about.mode())
 }
@@ -314,11 +318,16 @@ fn refuse_shared_root(root: &Path) -> Result<()> {
 }
 
 /// A directory of pins that root did not create, or that others may have changed.
-fn planted(path: &Path, reason: &str) -> Error {
+fn planted(path: &Path, reason: std::fmt::Arguments<'_>) -> Error {
     Error::impossible(
-        format!("{} is not a directory of root alone: {reason}", path.display()),
+        format!("{} {reason}", path.display()),
         format!("as root: chmod 0700 {BPFFS}, and remove {} with its contents", path.display()),
     )
+}
+
+/// A link or a file in place of a directory of pins.
+fn no_directory(path: &Path, error: &std::io::Error) -> Error {
+    planted(path, format_args!("cannot be opened as a directory: {error}"))
 }
 
 fn is_bpffs(path: &Path) -> bool {

@@ -402,9 +402,9 @@ fn pins_that_another_user_may_replace_are_refused() {
         assert_eq!(space.ok("cd /sys/fs/bpf; find fullpipe/ other -mindepth 1"), "", "{prepare}");
         space.ok("cd /sys/fs/bpf && rm -r fullpipe other && chown 0 . && chmod 1777 .");
     };
-    refused(&format!("{STRANGER} mkdir fullpipe"), "belongs to user 65534");
-    refused(&format!("{STRANGER} ln -s other fullpipe"), "not a directory of root alone");
-    refused("mkdir -m 777 fullpipe", "other users may write it");
+    refused(&format!("{STRANGER} mkdir fullpipe"), "is not private to root: owned by user 65534");
+    refused(&format!("{STRANGER} ln -s other fullpipe"), "fullpipe cannot be opened as a directory: ");
+    refused("mkdir -m 777 fullpipe", "is not private to root: writable by other users (mode 0777)");
     refused("mkdir -m 700 fullpipe && chmod 0777 .", "other users can replace files");
     refused("mkdir -m 700 fullpipe && chown 65534 .", "other users can replace files");
     assert!(!space.is_loaded("fpj_bbr1"));
