@@ -633,7 +633,7 @@ fn contained() {
     assert_eq!(entries(), 1);
     let id = container.namesake.id();
     let shown = program::fullpipe().args(["split", "status"]).output().unwrap();
-    let expected = format!("split of process {id} of another PID namespace");
+    let expected = format!("split of process {id} in another PID namespace");
     assert!(String::from_utf8_lossy(&shown.stdout).contains(&expected), "{shown:?}");
     // Another split rewrites the journal that both share.
     Split::start(&["a:reno=10%", "b:reno=10%"]).stop();

@@ -457,7 +457,7 @@ impl Change {
             Change::Congctl { route, before, .. } => host.set_route_controller(route, before.as_ref()),
             Change::Cgroup { pin, .. } => host.remove(pin),
             Change::Split { owner, .. } if self.is_foreign_split(host) => Err(io::Error::other(format!(
-                "process {} belongs to another PID namespace, such as a container; run `fullpipe split \
+                "its owner is process {} in another PID namespace, such as a container; run `fullpipe split \
                  stop`: it ends the split there, and removes the entry of one that has ended",
                 owner.id
             ))),

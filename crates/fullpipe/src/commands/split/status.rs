@@ -181,7 +181,7 @@ fn is_local(owner: Process) -> bool {
 
 /// Names an owner.
 fn owner_text(owner: Process) -> String {
-    let place = if is_local(owner) { "" } else { " of another PID namespace" };
+    let place = if is_local(owner) { "" } else { " in another PID namespace" };
     format!("process {}{place}", owner.id)
 }
 
