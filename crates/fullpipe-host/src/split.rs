@@ -50,6 +50,22 @@ pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: 
     }
 }
 
+/// As [`begin`] if the journal has no entry of this process. Call it when the program is in the
+/// kernel: a process of another PID namespace forgets an entry whose program was not loaded in time.
+///
+/// # Errors
+/// As [`begin`].
+pub fn ensure(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: &str) -> Result<()> {
+    // A process that holds the lock may have listed the programs before this one was loaded.
+    drop(lock_within(host, "split start", LOCK_TIMEOUT)?);
+    let is_recorded =
+        |journal: &Journal| journal.plan.steps.iter().any(|step| split_owner(step) == Some(owner));
+    if store.load(host)?.as_ref().is_some_and(is_recorded) {
+        return Ok(());
+    }
+    begin(host, store, owner, group, arms)
+}
+
 /// Removes a split from the journal. Does nothing while another fullpipe process holds the lock:
 /// that one may be waiting for this process to exit, and the entry is void after the exit anyway.
 ///
@@ -247,6 +263,23 @@ mod tests {
         assert_eq!(current().uses[0].changes.len(), 1);
         forget_ended(&host, &store, &|| Some(Vec::new())).unwrap();
         assert!(!root.path().join("var/lib/fullpipe").exists() && root.path().join("proc/77/stat").exists());
+    }
+
+    #[test]
+    fn split_that_was_forgotten_while_it_started_is_recorded_again() {
+        let root = tempfile::tempdir().unwrap();
+        let (host, store) = (host(root.path()), Store::at(STORE));
+        starts(root.path(), 77, 'S', 5);
+        let owner = Process { id: 77, started: 5, namespace: None };
+        let entries =
+            || status::status(&host, &store).unwrap().uses.first().map_or(0, |one| one.changes.len());
+        begin(&host, &store, owner, "/", "bbr 50%").unwrap();
+        ensure(&host, &store, owner, "/", "bbr 50%").unwrap();
+        assert_eq!(entries(), 1);
+        end(&host, &store, owner).unwrap();
+        assert_eq!(entries(), 0);
+        ensure(&host, &store, owner, "/", "bbr 50%").unwrap();
+        assert_eq!(entries(), 1);
     }
 
     #[test]

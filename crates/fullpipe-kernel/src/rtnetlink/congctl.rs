@@ -33,6 +33,10 @@ const RTNEXTHOP: usize = 8;
 /// architecture).
 const USER_HZ: u32 = 100;
 
+/// Maximum bytes of the routes in memory with [`RouteLimits`]. A route with very many next hops
+/// takes 32 kB.
+const MAX_ROUTE_BYTES: usize = 16 * 1024 * 1024;
+
 /// Key of a route in the kernel.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct RouteKey {
@@ -76,7 +80,7 @@ pub struct KeyedRoute {
 /// them all the time.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteLimits {
-    /// Maximum routes in memory.
+    /// Maximum routes in memory, which take 16 MiB at most.
     pub routes: usize,
     /// When to stop.
     pub deadline: Instant,
@@ -199,8 +203,25 @@ fn replace_request(body: &[u8], choice: Option<&RouteController>) -> Request {
 #[derive(Default)]
 struct Wanted {
     bodies: Vec<Vec<u8>>,
+    /// Their sum.
+    bytes: usize,
     /// Number of others, beyond the limit.
     more: usize,
+}
+
+impl Wanted {
+    /// Stores a route, or counts it if the limits are reached.
+    fn add(&mut self, body: &[u8], limits: Option<RouteLimits>) {
+        let is_full = |limits: RouteLimits| {
+            self.bodies.len() >= limits.routes || self.bytes + body.len() > MAX_ROUTE_BYTES
+        };
+        if limits.is_some_and(is_full) {
+            self.more += 1;
+        } else {
+            self.bytes += body.len();
+            self.bodies.push(body.to_vec());
+        }
+    }
 }
 
 impl Rtnetlink {
@@ -234,13 +255,11 @@ impl Rtnetlink {
         limits: Option<RouteLimits>,
         is_wanted: impl Fn(&KeyedRoute) -> bool,
     ) -> io::Result<(Wanted, Dump)> {
-        let most = limits.map_or(usize::MAX, |limits| limits.routes);
         let mut wanted = Wanted::default();
         let dump = self.each_route(limits.map(|limits| limits.deadline), |route| match route {
             None => wanted = Wanted::default(),
             Some((_, route)) if !is_wanted(&route) => {}
-            Some((body, _)) if wanted.bodies.len() < most => wanted.bodies.push(body.to_vec()),
-            Some(_) => wanted.more += 1,
+            Some((body, _)) => wanted.add(body, limits),
         })?;
         Ok((wanted, dump))
     }
@@ -439,6 +458,20 @@ mod tests {
         assert!(!parse(&body).unwrap().advertised, "a static route");
         (body[0], body[5]) = (libc::AF_INET as u8, RTPROT_RA);
         assert!(!parse(&body).unwrap().advertised, "IPv4 has no advertised routes");
+    }
+
+    #[test]
+    fn stored_routes_are_limited_in_number_and_bytes() {
+        let limits = Some(RouteLimits { routes: 10_000, deadline: Instant::now() });
+        let stored = |body: &[u8], limits| {
+            let mut wanted = Wanted::default();
+            (0..10_001).for_each(|_| wanted.add(body, limits));
+            assert_eq!(wanted.bodies.len() + wanted.more, 10_001);
+            wanted.bodies.len()
+        };
+        assert_eq!(stored(&[0; 100], limits), 10_000);
+        assert_eq!(stored(&[0; 32_768], limits), 512);
+        assert_eq!(stored(&[0; 100], None), 10_001);
     }
 
     #[test]

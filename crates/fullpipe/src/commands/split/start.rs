@@ -109,6 +109,7 @@ impl Args {
         let mut session = Session::new(plan.clone(), writer, max_bytes);
         let table = table(&session.shares(plan.began_unix_s));
         let program = Program(self.start(&plan, entry.own, &cgroup, condition, began, table)?);
+        entry.ensure(&plan, &arms)?;
         eprintln!(
             "split of {} by {}: {arms}; control {}, seed {}, guard {}; writing {}",
             plan.cgroup,
@@ -311,6 +312,12 @@ impl JournalEntry {
         }
         begun?;
         Ok(JournalEntry { machine, store, own })
+    }
+
+    /// Records the split again if another process took it for ended before it began.
+    fn ensure(&self, plan: &Plan, arms: &str) -> Result<(), Failure> {
+        fullpipe_host::split::ensure(&self.machine, &self.store, self.own, &plan.cgroup, arms)
+            .map_err(crate::commands::host::failure)
     }
 }
 
