@@ -452,7 +452,7 @@ fn unassign_elsewhere(host: &dyn Host, budget: &mut RouteBudget) {
 }
 
 #[test]
-fn routes_of_other_namespaces_are_counted_if_their_time_expired_or_they_are_refused() {
+fn routes_of_other_namespaces_are_counted_if_their_time_is_over_or_they_are_refused() {
     let clock = TestClock::default();
     let (host, _) = start(&clock);
     let mut state = kernel(&host);
