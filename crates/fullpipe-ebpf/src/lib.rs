@@ -43,6 +43,7 @@ mod error;
 pub mod features;
 pub mod kernel;
 pub mod lifecycle;
+mod listing;
 pub mod load_options;
 pub mod loader;
 pub mod measured;

@@ -10,7 +10,7 @@ use crate::pinned::Pinned;
 pub use crate::pinned::Preserved;
 use crate::pins::Pins;
 use crate::settings::{self, Setting};
-use crate::sockets::{Socket, Walker};
+use crate::sockets::{Purpose, Socket, Walker};
 use crate::usage::{self, Uses};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -307,7 +307,7 @@ fn unregister_and_move(
         namespaces::visit(|namespace| {
             let other = ended.default_of(namespace);
             if cannot_move.is_none() && !walkers.iter().any(|(to, _)| to == other) {
-                match Walker::load(Some((name, other))) {
+                match Walker::load(Purpose::Migration { from: name, to: other }) {
                     Ok(walker) => walkers.push((other.clone(), walker)),
                     // Without it, sockets release the controller when they close.
                     Err(_) => cannot_move = Some(CANNOT_MOVE),
@@ -363,7 +363,7 @@ pub fn status() -> Result<Vec<Status>> {
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let walker = Walker::load(None)?;
+    let walker = Walker::load(Purpose::Sockets)?;
     let mut sockets = Vec::new();
     namespaces::visit(|namespace| {
         sockets.extend(walker.sockets(namespace)?);

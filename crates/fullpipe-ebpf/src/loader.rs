@@ -6,7 +6,7 @@ use crate::features::{self, Feature};
 use crate::kernel::{self, Kernel};
 use crate::load_options::{BuildInfo, LoadOptions};
 use crate::pins::{self, Pins, ProcessPin};
-use crate::sockets::Walker;
+use crate::sockets::{Purpose, Walker};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapType, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
@@ -346,7 +346,7 @@ impl Loaded {
         let Some(storage) = self.object.maps().find(|map| map.map_type() == MapType::SkStorage) else {
             return Ok(0);
         };
-        Walker::load(None)?.storage_count(storage.as_fd())
+        Walker::load(Purpose::Storage)?.storage_count(storage.as_fd())
     }
 
     /// Duplicates the descriptor of a map.

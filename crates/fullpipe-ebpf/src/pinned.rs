@@ -3,15 +3,16 @@
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
+use crate::listing;
 use crate::load_options::{self, BuildInfo, LoadOptions};
 use crate::loader::{self, NAME_SIZE};
 use crate::namespaces;
 use crate::pins::Pins;
 use crate::settings;
-use crate::sockets::Walker;
+use crate::sockets::{Purpose, Walker};
 use crate::usage;
 use libbpf_rs::query::{LinkTypeInfo, MapInfoIter};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Program};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 /// What an update preserved from the previous build.
@@ -135,16 +136,24 @@ impl Pinned {
 
     /// Identifies the controller by its program names, regardless of its registered name and build.
     pub(crate) fn controller(&self) -> Result<Option<Controller>> {
-        let controller_of = |program: &ProgramInfo| {
+        let controller_of = |program: &listing::Program| {
             let starts = |name| program.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('_'));
             Controller::ALL.into_iter().find(|controller| starts(controller.name()))
         };
-        Ok(self.programs()?.into_iter().filter_map(program_info).find_map(|program| controller_of(&program)))
+        Ok(self
+            .programs()?
+            .into_iter()
+            .filter_map(|id| listing::Program::with_id(id).ok()?)
+            .find_map(|program| controller_of(&program)))
     }
 
     /// The first map of its programs that matches.
     pub(crate) fn map(&self, matches: impl Fn(&MapHandle) -> bool) -> Result<Option<MapHandle>> {
-        let maps = self.programs()?.into_iter().filter_map(program_info).flat_map(|about| about.maps);
+        let maps = self
+            .programs()?
+            .into_iter()
+            .filter_map(|id| listing::Program::with_id(id).ok()?)
+            .flat_map(|about| about.maps);
         Ok(maps.filter_map(|map| MapHandle::from_map_id(map).ok()).find(matches))
     }
 
@@ -239,7 +248,7 @@ impl Pinned {
     /// Listeners without an explicit choice are skipped: they follow the default, and moving
     /// them would fix it.
     pub(crate) fn move_sockets(&self) -> Result<()> {
-        let walker = Walker::load(Some((&self.name, &self.name)))?;
+        let walker = Walker::load(Purpose::Migration { from: &self.name, to: &self.name })?;
         namespaces::visit(|namespace| walker.migrate(namespace))
     }
 }
@@ -275,28 +284,4 @@ fn is_map(fd: BorrowedFd<'_>) -> bool {
 /// The value of a single-entry map.
 fn value(map: &MapHandle) -> Option<Vec<u8>> {
     map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()
-}
-
-/// A loaded program: its name (truncated to 15 characters) and the IDs of its maps.
-struct ProgramInfo {
-    name: String,
-    maps: Vec<u32>,
-}
-
-/// The program with this ID, if it exists.
-fn program_info(id: u32) -> Option<ProgramInfo> {
-    let fd = Program::fd_from_id(id).ok()?;
-    let mut maps = [0u32; 16];
-    let mut info = libbpf_sys::bpf_prog_info {
-        nr_map_ids: maps.len() as u32,
-        map_ids: maps.as_mut_ptr() as u64,
-        ..Default::default()
-    };
-    let mut size = std::mem::size_of_val(&info) as u32;
-    // SAFETY: the descriptor is a program's; `info` and the array it points to are writable, and their
-    // sizes are given.
-    let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
-    let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
-    let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
-    (result == 0).then(|| ProgramInfo { name: String::from_utf8(name).unwrap_or_default(), maps })
 }

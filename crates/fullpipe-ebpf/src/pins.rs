@@ -64,7 +64,7 @@ impl Pins {
             Err(error) if [ErrorKind::NotFound, ErrorKind::PermissionDenied].contains(&error.kind()) => {
                 Ok(None)
             }
-            Err(error) => Err(no_directory(&directory, &error)),
+            Err(error) => Err(no_directory(&directory, error)),
         }
     }
 
@@ -271,10 +271,7 @@ fn make_private_directory(path: &Path) -> Result<File> {
         }
         _ => {}
     }
-    let directory = open_directory(path).map_err(|error| match error.kind() {
-        ErrorKind::PermissionDenied => Error::io("cannot open", path)(error),
-        _ => no_directory(path, &error),
-    })?;
+    let directory = open_directory(path).map_err(|error| no_directory(path, error))?;
     if refuse_others(path, &directory)? & 0o077 != 0 {
         directory.set_permissions(Permissions::from_mode(0o700)).map_err(Error::io("cannot change", path))?;
     }
@@ -325,9 +322,14 @@ fn planted(path: &Path, reason: std::fmt::Arguments<'_>) -> Error {
     )
 }
 
-/// A link or a file in place of a directory of pins.
-fn no_directory(path: &Path, error: &std::io::Error) -> Error {
-    planted(path, format_args!("cannot be opened as a directory: {error}"))
+/// Why a directory of pins cannot be opened: a link or a file in its place, or the system.
+fn no_directory(path: &Path, error: std::io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(nix::libc::ENOTDIR | nix::libc::ELOOP) => {
+            planted(path, format_args!("cannot be opened as a directory: {error}"))
+        }
+        _ => Error::io("cannot open", path)(error),
+    }
 }
 
 fn is_bpffs(path: &Path) -> bool {

@@ -150,19 +150,52 @@ pub(crate) struct Walker {
     object: Object,
 }
 
+/// What a [`Walker`] is for.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose<'a> {
+    /// Lists the sockets of fullpipe's controllers.
+    Sockets,
+    /// Lists sockets selected by their descriptors.
+    Watched,
+    /// Counts sockets with an entry in a socket storage map.
+    Storage,
+    /// Moves sockets from one controller to another.
+    Migration {
+        /// The name of their controller.
+        from: &'a str,
+        /// The name of the new one.
+        to: &'a str,
+    },
+}
+
+impl Purpose<'_> {
+    fn program(self) -> &'static str {
+        match self {
+            Purpose::Sockets => "fp_sockets",
+            Purpose::Watched => "fp_watched",
+            Purpose::Storage => "fp_kept",
+            Purpose::Migration { .. } => "fp_migrate",
+        }
+    }
+}
+
 impl Walker {
-    /// Loads the iterators; with `migration`, moves sockets from the first controller to the
-    /// second.
+    /// Loads the iterator of `purpose`, and no other: older kernels reject fp_migrate, and a
+    /// security module may refuse to iterate socket storage.
     ///
     /// # Errors
     /// If BPF programs may not be loaded.
-    pub(crate) fn load(migration: Option<(&str, &str)>) -> Result<Self> {
+    pub(crate) fn load(purpose: Purpose<'_>) -> Result<Self> {
+        let wanted = purpose.program();
+        let migration = match purpose {
+            Purpose::Migration { from, to } => Some((from, to)),
+            _ => None,
+        };
         loader::quietly(|| {
             let mut open = ObjectBuilder::default().open_memory(object!("sockets"))?;
-            // Older kernels reject fp_migrate and accept the others.
             for mut program in open.progs_mut() {
-                let migrates = program.name() == "fp_migrate";
-                program.set_autoload(migrates == migration.is_some());
+                let is_wanted = program.name() == wanted;
+                program.set_autoload(is_wanted);
             }
             for mut map in open.maps_mut() {
                 let Some(value) = map.initial_value_mut() else { continue };
@@ -238,7 +271,7 @@ impl Survey {
     /// # Errors
     /// If BPF programs may not be loaded.
     pub fn load() -> Result<Self> {
-        let link = Walker::load(None)?.attach("fp_sockets", None)?;
+        let link = Walker::load(Purpose::Sockets)?.attach("fp_sockets", None)?;
         Ok(Survey { link: link.as_fd().try_clone_to_owned().map_err(refused)?, read: Vec::new() })
     }
 
@@ -274,7 +307,7 @@ impl Watch {
     /// # Errors
     /// If BPF programs may not be loaded.
     pub fn load() -> Result<Self> {
-        let walker = Walker::load(None)?;
+        let walker = Walker::load(Purpose::Watched)?;
         let watched = walker.object.maps().find(|map| map.name() == "watched");
         let watched = watched.ok_or_else(|| Error::Malformed("the object has no map watched".to_owned()))?;
         let link = walker.attach("fp_watched", Some(watched.as_fd()))?;

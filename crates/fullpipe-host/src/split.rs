@@ -11,6 +11,9 @@ use std::time::Duration;
 /// Time between a split's journal entry and its program in the kernel, on a busy machine.
 const MAX_START_TIME: Duration = Duration::from_secs(2);
 
+/// Time to wait for the lock before a split's connections are observed: well within its lease.
+const MAX_RECORD_TIME: Duration = Duration::from_secs(5);
+
 /// Stands in for the controller's name in a split's steps; no kernel controller has this name.
 pub(crate) const USE: &str = "split";
 
@@ -22,6 +25,10 @@ pub(crate) const USE: &str = "split";
 /// interrupted command.
 pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: &str) -> Result<()> {
     let _lock = lock_within(host, "split start", LOCK_TIMEOUT)?;
+    record(host, store, owner, group, arms)
+}
+
+fn record(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: &str) -> Result<()> {
     let change = Change::Split { owner, group: group.to_owned(), arms: arms.to_owned() };
     let part_of = Some(Use { controller: USE.to_owned(), boot: host.clock().boot() });
     let step = Step { part_of, ..Step::new(change, "new connections get the controllers of the arms") };
@@ -52,18 +59,41 @@ pub fn begin(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: 
 
 /// As [`begin`] if the journal has no entry of this process. Call it when the program is in the
 /// kernel: a process of another PID namespace forgets an entry whose program was not loaded in time.
+/// Does nothing once `is_stopping`.
 ///
 /// # Errors
 /// As [`begin`].
-pub fn ensure(host: &dyn Host, store: &Store, owner: Process, group: &str, arms: &str) -> Result<()> {
-    // A process that holds the lock may have listed the programs before this one was loaded.
-    drop(lock_within(host, "split start", LOCK_TIMEOUT)?);
+pub fn ensure(
+    host: &dyn Host,
+    store: &Store,
+    owner: Process,
+    group: &str,
+    arms: &str,
+    is_stopping: &dyn Fn() -> bool,
+) -> Result<()> {
+    const POLL_INTERVAL: Duration = Duration::from_millis(50);
+    // A process that holds the lock may have listed the programs before this one was loaded. It may
+    // also be a revert that waits for this process to end.
+    let mut waited = Duration::ZERO;
+    let lock = loop {
+        if is_stopping() {
+            return Ok(());
+        }
+        match lock(host, "split start") {
+            Err(_) if waited < MAX_RECORD_TIME => {
+                host.pause(POLL_INTERVAL);
+                waited += POLL_INTERVAL;
+            }
+            taken => break taken,
+        }
+    };
     let is_recorded =
         |journal: &Journal| journal.plan.steps.iter().any(|step| split_owner(step) == Some(owner));
     if store.load(host)?.as_ref().is_some_and(is_recorded) {
         return Ok(());
     }
-    begin(host, store, owner, group, arms)
+    let _lock = lock?;
+    record(host, store, owner, group, arms)
 }
 
 /// Removes a split from the journal. Does nothing while another fullpipe process holds the lock:
@@ -274,11 +304,21 @@ mod tests {
         let entries =
             || status::status(&host, &store).unwrap().uses.first().map_or(0, |one| one.changes.len());
         begin(&host, &store, owner, "/", "bbr 50%").unwrap();
-        ensure(&host, &store, owner, "/", "bbr 50%").unwrap();
+        let ensure = |is_stopping| ensure(&host, &store, owner, "/", "bbr 50%", &|| is_stopping);
+        ensure(false).unwrap();
         assert_eq!(entries(), 1);
+        let held = lock(&host, "apply").unwrap();
+        ensure(false).unwrap();
+        end(&host, &store, owner).unwrap();
+        assert_eq!(entries(), 1, "another process has the lock");
+        drop(held);
         end(&host, &store, owner).unwrap();
         assert_eq!(entries(), 0);
-        ensure(&host, &store, owner, "/", "bbr 50%").unwrap();
+        let held = lock(&host, "revert").unwrap();
+        ensure(true).unwrap();
+        assert!(ensure(false).is_err(), "it cannot be recorded");
+        drop(held);
+        ensure(false).unwrap();
         assert_eq!(entries(), 1);
     }
 

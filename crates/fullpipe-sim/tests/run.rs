@@ -371,6 +371,28 @@ fn bbr3_keeps_a_stale_rate_as_drafted_and_forgets_it_when_leaving_down_advances_
     assert!(cured < 0.8e6, "30 s after the fall it believes {cured} bit/s");
 }
 
+/// A round takes 13.6 s here. ProbeRTT, every 5 s, marks every sample as application-limited, so
+/// the filter has nothing to advance to.
+#[test]
+fn bbr3_forgets_a_rate_with_rounds_of_many_seconds_if_probe_rtt_waits_for_them_too() {
+    let mut p = path("10mbit", "40ms", "170k");
+    p.forward[0].schedule =
+        toml::from_str::<fullpipe_path::LinkSpec>("schedule = [{ at = '30s', rate = '100kbit' }]")
+            .unwrap()
+            .schedule;
+    let believed_at_the_end = |settings| {
+        let mut s = scenario(p.clone(), &[], 150);
+        s.flows = vec![toml::from_str(&format!("cc = 'bbr3'\nsettings = {{ {settings} }}")).unwrap()];
+        let r = run(&s);
+        *r.flows[0].series.get(column::BW_BPS).unwrap().last().unwrap()
+    };
+    let advancing = believed_at_the_end("advance_on_leaving_down = 'on'");
+    let waiting = believed_at_the_end("probe_rtt_interval_ms = 30000");
+    let both = believed_at_the_end("advance_on_leaving_down = 'on', probe_rtt_interval_ms = 30000");
+    assert!(advancing > 5e6 && waiting > 5e6, "{advancing} and {waiting} bit/s");
+    assert!(both < 0.1e6, "{both} bit/s");
+}
+
 /// `tcp_tso_should_defer`: 34 packets are the BDP here, and what waits for a burst of eight is
 /// missing in the pipe of a controller that keeps its window close to it.
 #[test]

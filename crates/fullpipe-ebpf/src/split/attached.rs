@@ -4,16 +4,12 @@ use super::owner::read;
 use super::raw::{Counts, MAX_ARMS, SplitInfo, Table, Wanted};
 use super::unreadable;
 use crate::error::{Error, Result};
-use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, ProgInfoIter, ProgInfoQueryOptions, ProgramInfo};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramType};
-use nix::errno::Errno;
+use crate::listing::{self, Program};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
-use std::ffi::c_int;
 use std::time::Duration;
 
-/// Attempts to list all objects while others appear.
-const ATTEMPTS: usize = 10;
 /// The program's name.
 const PROGRAM: &str = "fp_split";
 
@@ -31,51 +27,10 @@ pub struct AttachedSplit {
 }
 
 /// The programs of splits.
-fn programs() -> Result<Vec<ProgramInfo>> {
-    let all = || {
-        let options = ProgInfoQueryOptions::default().include_map_ids(true);
-        ProgInfoIter::with_query_opts(options)
-    };
-    let all = complete(all, |program| program.id, |id| next_id(libbpf_sys::bpf_prog_get_next_id, id))?;
-    let is_split = |program: &ProgramInfo| program.ty == ProgramType::SockOps && program.name == PROGRAM;
-    Ok(all.into_iter().filter(is_split).collect())
-}
-
-/// Everything that `iterate` lists. libbpf's iterators end without an error when the kernel refuses
-/// or no descriptor is left: an object beyond the last one shows that, unless it is new.
-fn complete<I: Iterator>(
-    iterate: impl Fn() -> I,
-    id: impl Fn(&I::Item) -> u32,
-    next: impl Fn(u32) -> nix::Result<u32>,
-) -> Result<Vec<I::Item>> {
-    for _ in 0..ATTEMPTS {
-        let all: Vec<I::Item> = iterate().collect();
-        match next(all.last().map_or(0, &id)) {
-            // The latter two: a kernel without such objects.
-            Err(Errno::ENOENT | Errno::ENOSYS | Errno::EINVAL) => return Ok(all),
-            Err(Errno::EPERM) => {
-                return Err(Error::impossible("the kernel refuses to list BPF programs", "run as root"));
-            }
-            Err(e) => {
-                return Err(Error::impossible(format!("cannot list BPF programs: {e}"), "try again"));
-            }
-            Ok(_) => {}
-        }
-    }
-    Err(Error::impossible(
-        "cannot list all BPF programs",
-        "allow more open files (`ulimit -n`), or try again: other programs may be loaded at the moment",
-    ))
-}
-
-/// The ID after `id`, of any object of a kind.
-fn next_id(query: unsafe extern "C" fn(u32, *mut u32) -> c_int, id: u32) -> nix::Result<u32> {
-    let mut next = 0;
-    // SAFETY: `next` is writable for the call; the function keeps no pointer.
-    match unsafe { query(id, &mut next) } {
-        0 => Ok(next),
-        e => Err(Errno::from_raw(-e)),
-    }
+fn programs() -> Result<Vec<Program>> {
+    let is_split =
+        |program: &Program| program.kind == libbpf_sys::BPF_PROG_TYPE_SOCK_OPS && program.name == PROGRAM;
+    Ok(listing::programs()?.into_iter().filter(is_split).collect())
 }
 
 /// Splits running on this machine: programs attached to a control group.
@@ -84,14 +39,10 @@ fn next_id(query: unsafe extern "C" fn(u32, *mut u32) -> c_int, id: u32) -> nix:
 /// Without permission.
 pub fn list_attached() -> Result<Vec<AttachedSplit>> {
     let programs: HashMap<u32, Vec<u32>> =
-        programs()?.into_iter().map(|program| (program.id, program.map_ids)).collect();
-    let links =
-        complete(LinkInfoIter::default, |link| link.id, |id| next_id(libbpf_sys::bpf_link_get_next_id, id))?;
+        programs()?.into_iter().map(|program| (program.id, program.maps)).collect();
     let mut found = Vec::new();
-    for link in links {
-        let (LinkTypeInfo::Cgroup(group), Some(ids)) = (&link.info, programs.get(&link.prog_id)) else {
-            continue;
-        };
+    for link in listing::cgroup_links()? {
+        let Some(ids) = programs.get(&link.program) else { continue };
         // It may end meanwhile.
         let maps: HashMap<String, MapHandle> = ids
             .iter()
@@ -99,7 +50,7 @@ pub fn list_attached() -> Result<Vec<AttachedSplit>> {
             .map(|map| (map.name().to_string_lossy().into_owned(), map))
             .collect();
         let Some(about) = maps.get(".rodata.about").and_then(|map| read(map).ok()) else { continue };
-        found.push(AttachedSplit { cgroup: group.cgroup_id, program: link.prog_id, about, maps });
+        found.push(AttachedSplit { cgroup: link.cgroup, program: link.program, about, maps });
     }
     Ok(found)
 }
@@ -186,45 +137,9 @@ impl AttachedSplit {
 pub fn list_loaded() -> Result<Vec<SplitInfo>> {
     Ok(programs()?
         .into_iter()
-        .flat_map(|program| program.map_ids)
+        .flat_map(|program| program.maps)
         .filter_map(|id| MapHandle::from_map_id(id).ok())
         .filter(|map| map.name() == ".rodata.about")
         .filter_map(|map| read::<SplitInfo>(&map).ok())
         .collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-
-    /// Lists 1 to `shown` of `present`; the rest cannot be opened until the `recovers`-th attempt.
-    fn list(shown: u32, present: u32, recovers: usize) -> (Result<Vec<u32>>, usize) {
-        let attempts = Cell::new(0);
-        let iterate = || {
-            attempts.set(attempts.get() + 1);
-            1..=(if attempts.get() >= recovers { present } else { shown })
-        };
-        let next = |id| if id < present { Ok(id + 1) } else { Err(Errno::ENOENT) };
-        (complete(iterate, |id| *id, next), attempts.get())
-    }
-
-    #[test]
-    fn a_list_that_ends_early_is_an_error() {
-        assert_eq!(list(3, 3, 1).0.unwrap(), [1, 2, 3]);
-        assert_eq!(list(0, 0, 1).0.unwrap(), [] as [u32; 0]);
-        let (all, attempts) = list(2, 3, 4);
-        assert_eq!((all.unwrap(), attempts), (vec![1, 2, 3], 4));
-        for shown in [0, 2] {
-            let (all, attempts) = list(shown, 3, usize::MAX);
-            assert_eq!(attempts, ATTEMPTS);
-            assert!(all.unwrap_err().to_string().contains("cannot list all BPF programs"));
-        }
-    }
-
-    #[test]
-    fn a_refusal_is_not_an_empty_list() {
-        let refused = complete(|| [0; 0].into_iter(), |id| *id, |_| Err(Errno::EPERM));
-        assert!(refused.unwrap_err().to_string().contains("run as root"));
-    }
 }

@@ -44,7 +44,8 @@ pub(super) struct Test<'a> {
     /// RTT of the control connection before any load.
     idle_rtt: Option<f64>,
     started: SystemTime,
-    /// Until when the server must take its next step.
+    /// How long the server may take for its next step, and until when.
+    timeout: Duration,
     deadline: Instant,
 }
 
@@ -80,6 +81,7 @@ impl<'a> Test<'a> {
             measured: None,
             idle_rtt: None,
             started: SystemTime::now(),
+            timeout: STEP_TIMEOUT,
             deadline: Instant::now() + STEP_TIMEOUT,
         }
     }
@@ -128,7 +130,10 @@ impl<'a> Test<'a> {
                     self.extension()?;
                     // They are ahead of the results, in the queue of a slow path.
                     if let Some(drained_by) = drained_by {
-                        self.deadline = drained_by.min(Instant::now() + STEP_TIMEOUT);
+                        self.expect_progress();
+                        if drained_by < self.deadline {
+                            (self.timeout, self.deadline) = (MAX_DRAIN_TIME, drained_by);
+                        }
                     }
                 }
                 State::CreateStreams => {
@@ -167,12 +172,12 @@ impl<'a> Test<'a> {
 
     /// Gives the server its time for the next step.
     pub(super) fn expect_progress(&mut self) {
-        self.deadline = Instant::now() + STEP_TIMEOUT;
+        (self.timeout, self.deadline) = (STEP_TIMEOUT, Instant::now() + STEP_TIMEOUT);
     }
 
     /// How long a read of the server's messages waits.
     pub(super) fn patience(&self) -> Wait<'_> {
-        Wait { deadline: self.deadline, ..Wait::until(STEP_TIMEOUT, self.interrupt) }
+        Wait { deadline: self.deadline, ..Wait::until(self.timeout, self.interrupt) }
     }
 
     pub(super) fn read_refusal(&self) -> Result<ClientError, ClientError> {
@@ -186,7 +191,7 @@ impl<'a> Test<'a> {
         let late = |ended| match ended {
             Ended::Interrupted => ClientError::Interrupted,
             Ended::TimedOut if is_first => ClientError::Silent(STEP_TIMEOUT),
-            Ended::TimedOut => ControlError::TimedOut(doing, STEP_TIMEOUT).into(),
+            Ended::TimedOut => ControlError::TimedOut(doing, self.timeout).into(),
         };
         while !self.control.readable(wait.slice().map_err(late)?)? {}
         if is_first && let Some(name) = self.control.foreign_protocol() {

@@ -109,7 +109,9 @@ impl Args {
         let mut session = Session::new(plan.clone(), writer, max_bytes);
         let table = table(&session.shares(plan.began_unix_s));
         let program = Program(self.start(&plan, entry.own, &cgroup, condition, began, table)?);
-        entry.ensure(&plan, &arms)?;
+        entry.ensure(&plan, &arms, &|| stop.load(Relaxed)).inspect_err(|_| {
+            let _ = std::fs::remove_file(&self.out);
+        })?;
         eprintln!(
             "split of {} by {}: {arms}; control {}, seed {}, guard {}; writing {}",
             plan.cgroup,
@@ -315,8 +317,9 @@ impl JournalEntry {
     }
 
     /// Records the split again if another process took it for ended before it began.
-    fn ensure(&self, plan: &Plan, arms: &str) -> Result<(), Failure> {
-        fullpipe_host::split::ensure(&self.machine, &self.store, self.own, &plan.cgroup, arms)
+    fn ensure(&self, plan: &Plan, arms: &str, is_stopping: &dyn Fn() -> bool) -> Result<(), Failure> {
+        let Self { machine, store, own } = self;
+        fullpipe_host::split::ensure(machine, store, *own, &plan.cgroup, arms, is_stopping)
             .map_err(crate::commands::host::failure)
     }
 }

@@ -1,0 +1,159 @@
+//! Lists the BPF programs and links of the kernel.
+//!
+//! The iterators of libbpf-rs end without an error at the first object that they cannot open or
+//! describe: a list would be short without notice, for good if another program's link is of a type
+//! that the kernel does not describe (uprobe_multi in Linux 6.6).
+
+use crate::error::{Error, Result};
+use nix::errno::Errno;
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// A loaded program.
+pub(crate) struct Program {
+    pub(crate) id: u32,
+    /// `BPF_PROG_TYPE_…`.
+    pub(crate) kind: u32,
+    /// Truncated to 15 characters.
+    pub(crate) name: String,
+    /// IDs of its maps, of the first 16.
+    pub(crate) maps: Vec<u32>,
+}
+
+impl Program {
+    /// Describes the program with this ID; `None` if it no longer exists or cannot be described.
+    ///
+    /// # Errors
+    /// Without permission, or if there are too many open files.
+    pub(crate) fn with_id(id: u32) -> Result<Option<Program>> {
+        let Some(fd) = open(libbpf_sys::bpf_prog_get_fd_by_id, id)? else { return Ok(None) };
+        let mut maps = [0u32; 16];
+        let mut info = libbpf_sys::bpf_prog_info {
+            nr_map_ids: maps.len() as u32,
+            map_ids: maps.as_mut_ptr() as u64,
+            ..Default::default()
+        };
+        let mut size = size_of_val(&info) as u32;
+        // SAFETY: the descriptor is a program's; `info` and the array it points to are writable, and
+        // their sizes are given.
+        let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
+        let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+        let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
+        let name = String::from_utf8(name).unwrap_or_default();
+        Ok((result == 0).then_some(Program { id, kind: info.type_, name, maps }))
+    }
+}
+
+/// All loaded programs, ascending by ID.
+///
+/// # Errors
+/// Without permission, or if there are too many open files.
+pub(crate) fn programs() -> Result<Vec<Program>> {
+    described(ids(|id| next_id(libbpf_sys::bpf_prog_get_next_id, id))?, Program::with_id)
+}
+
+/// A link of a program to a control group.
+pub(crate) struct CgroupLink {
+    pub(crate) program: u32,
+    /// Inode of the control group; 0 if it is gone or the link is detached.
+    pub(crate) cgroup: u64,
+}
+
+/// All links to control groups.
+///
+/// # Errors
+/// Without permission, or if there are too many open files.
+pub(crate) fn cgroup_links() -> Result<Vec<CgroupLink>> {
+    described(ids(|id| next_id(libbpf_sys::bpf_link_get_next_id, id))?, |id| {
+        let Some(fd) = open(libbpf_sys::bpf_link_get_fd_by_id, id)? else { return Ok(None) };
+        let mut info = libbpf_sys::bpf_link_info::default();
+        let mut size = size_of_val(&info) as u32;
+        // SAFETY: the descriptor is a link's; `info` is writable and its size is given.
+        let result = unsafe { libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
+        if result != 0 || info.type_ != libbpf_sys::BPF_LINK_TYPE_CGROUP {
+            return Ok(None);
+        }
+        // SAFETY: of a link to a control group, this is what the kernel has written.
+        let cgroup = unsafe { info.__bindgen_anon_1.cgroup.cgroup_id };
+        Ok(Some(CgroupLink { program: info.prog_id, cgroup }))
+    })
+}
+
+fn described<T>(ids: Vec<u32>, describe: impl Fn(u32) -> Result<Option<T>>) -> Result<Vec<T>> {
+    ids.into_iter().filter_map(|id| describe(id).transpose()).collect()
+}
+
+/// IDs of all objects of a kind, of which `next` returns the next ID.
+fn ids(next: impl Fn(u32) -> nix::Result<u32>) -> Result<Vec<u32>> {
+    let mut all = Vec::new();
+    loop {
+        match next(all.last().copied().unwrap_or(0)) {
+            Ok(id) => all.push(id),
+            // The latter two: a kernel without such objects.
+            Err(Errno::ENOENT | Errno::ENOSYS | Errno::EINVAL) => return Ok(all),
+            Err(e) => return Err(refused(e)),
+        }
+    }
+}
+
+/// The ID after `id`, of any object of a kind.
+fn next_id(query: unsafe extern "C" fn(u32, *mut u32) -> c_int, id: u32) -> nix::Result<u32> {
+    let mut next = 0;
+    // SAFETY: `next` is writable for the call; the function keeps no pointer.
+    match unsafe { query(id, &mut next) } {
+        0 => Ok(next),
+        e => Err(Errno::from_raw(-e)),
+    }
+}
+
+/// Opens the object with an ID; `None` if it no longer exists, or its kind cannot be opened.
+fn open(by_id: unsafe extern "C" fn(u32) -> c_int, id: u32) -> Result<Option<OwnedFd>> {
+    // SAFETY: takes a plain number.
+    let fd = unsafe { by_id(id) };
+    if fd >= 0 {
+        // SAFETY: the kernel has just opened it for us.
+        return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+    }
+    match Errno::from_raw(-fd) {
+        e @ (Errno::EPERM | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => Err(refused(e)),
+        _ => Ok(None),
+    }
+}
+
+fn refused(error: Errno) -> Error {
+    let help = match error {
+        Errno::EPERM => "run as root; a container needs CAP_SYS_ADMIN of the host",
+        Errno::EMFILE | Errno::ENFILE => "allow more open files (`ulimit -n`)",
+        _ => "try again",
+    };
+    Error::impossible(format!("cannot list BPF programs: {error}"), help)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_list_that_ends_early_is_an_error() {
+        let until = |last: u32, end: Errno| ids(move |id| if id < last { Ok(id + 1) } else { Err(end) });
+        assert_eq!(until(3, Errno::ENOENT).unwrap(), [1, 2, 3]);
+        assert_eq!(until(0, Errno::ENOENT).unwrap(), [] as [u32; 0]);
+        for last in [0, 2] {
+            assert!(until(last, Errno::EPERM).unwrap_err().to_string().contains("run as root"));
+        }
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_described_does_not_hide_the_others() {
+        let describe = |id| Ok((id != 2).then_some(id));
+        assert_eq!(described(vec![1, 2, 3], describe).unwrap(), [1, 3]);
+        let seen = Cell::new(0);
+        let full = |id| {
+            seen.set(id);
+            if id == 2 { Err(refused(Errno::EMFILE)) } else { Ok(Some(id)) }
+        };
+        assert!(described(vec![1, 2, 3], full).unwrap_err().to_string().contains("ulimit -n"));
+        assert_eq!(seen.get(), 2);
+    }
+}
