@@ -2,7 +2,8 @@
 /*
  * Walks the TCP sockets of a network namespace. fp_sockets writes what `fullpipe cc status` and
  * `fullpipe watch` show of those that use one of our controllers; fp_migrate gives the sockets of one controller another. fp_watched writes
- * the same as fp_sockets of the sockets that were put into `watched` alone, in any namespace. fp_kept walks any
+ * the same as fp_sockets of the sockets that were put into `watched` alone, in any namespace. fp_watched_files does so
+ * by the open files of the reading process, where a security module refuses to walk `watched`. fp_kept walks any
  * map of socket storage and writes a byte for each socket that has an entry there.
  */
 #include "kernel.h"
@@ -39,6 +40,24 @@ struct bpf_iter__bpf_sk_storage_map {
 	void *value;
 } FP_CORE;
 
+struct file {
+	u32 f_flags;
+} FP_CORE;
+
+struct task_struct {
+	s32 tgid;
+} FP_CORE;
+
+struct socket {
+	struct sock *sk;
+} FP_CORE;
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	struct file *file;
+} FP_CORE;
+
 /* The sockets to watch, each with the number that its watcher knows it by. */
 struct {
 	__uint(type, FP_MAP_SK_STORAGE);
@@ -53,6 +72,8 @@ struct fp_migration {
 };
 const volatile struct fp_migration fp_migration SEC(".rodata.migration") = { { 0, 0 }, { 0 } };
 
+static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
+static struct socket *(*bpf_sock_from_file)(struct file *file) = (void *)162;
 static long (*bpf_setsockopt)(void *socket, int level, int option, const void *value, int size) = (void *)49;
 #define TCP_LISTEN 10
 #define IPPROTO_TCP 6
@@ -154,6 +175,37 @@ int fp_watched(struct bpf_iter__bpf_sk_storage_map *ctx)
 		return 0;
 	seen.number = *number;
 	describe(&seen.socket, common, tp);
+	bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
+	return 0;
+}
+
+SEC("iter/task_file")
+int fp_watched_files(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct fp_watched_socket seen = {};
+	struct socket *socket;
+	struct tcp_sock *tp;
+	struct sock *sk;
+	u64 *number;
+
+	if (!task || !file || task->tgid != (s32)(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	number = bpf_sk_storage_get(&watched, tp, 0, 0);
+	if (!number)
+		return 0;
+	seen.number = *number;
+	describe(&seen.socket, (struct sock_common *)tp, tp);
 	bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
 	return 0;
 }

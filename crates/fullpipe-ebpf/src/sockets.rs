@@ -157,6 +157,8 @@ pub(crate) enum Purpose<'a> {
     Sockets,
     /// Lists sockets selected by their descriptors.
     Watched,
+    /// As `Watched`, among the open files of the process that reads (Linux 5.11).
+    WatchedFiles,
     /// Counts sockets with an entry in a socket storage map.
     Storage,
     /// Moves sockets from one controller to another.
@@ -173,6 +175,7 @@ impl Purpose<'_> {
         match self {
             Purpose::Sockets => "fp_sockets",
             Purpose::Watched => "fp_watched",
+            Purpose::WatchedFiles => "fp_watched_files",
             Purpose::Storage => "fp_kept",
             Purpose::Migration { .. } => "fp_migrate",
         }
@@ -307,10 +310,17 @@ impl Watch {
     /// # Errors
     /// If BPF programs may not be loaded.
     pub fn load() -> Result<Self> {
-        let walker = Walker::load(Purpose::Watched)?;
+        // A security module may refuse to iterate socket storage. The sockets are then found among
+        // the files of the process that samples.
+        Watch::by(Purpose::Watched).or_else(|error| Watch::by(Purpose::WatchedFiles).map_err(|_| error))
+    }
+
+    fn by(purpose: Purpose<'_>) -> Result<Self> {
+        let walker = Walker::load(purpose)?;
         let watched = walker.object.maps().find(|map| map.name() == "watched");
         let watched = watched.ok_or_else(|| Error::Malformed("the object has no map watched".to_owned()))?;
-        let link = walker.attach("fp_watched", Some(watched.as_fd()))?;
+        let map = matches!(purpose, Purpose::Watched).then(|| watched.as_fd());
+        let link = walker.attach(purpose.program(), map)?;
         let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(refused);
         Ok(Watch { watched: own(watched.as_fd())?, link: own(link.as_fd())?, read: Vec::new() })
     }
@@ -379,4 +389,44 @@ fn read(link: &Link) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     Iter::new(link).map_err(refused)?.read_to_end(&mut bytes).map_err(refused)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watched_sockets_are_found_in_their_storage_and_among_files() {
+        let may_load = nix::unistd::Uid::effective().is_root() && crate::kernel::Kernel::detect().is_ok();
+        assert!(may_load || std::env::var_os("CI").is_none(), "CI must be able to load programs");
+        if !may_load {
+            println!("SKIPPED: needs root and BTF");
+            return;
+        }
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let one = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (other, _) = listener.accept().unwrap();
+        let seen = |watch: &mut Watch| {
+            let mut seen = Vec::new();
+            watch.sample(|number, _| seen.push(number)).unwrap();
+            seen.sort_unstable();
+            seen
+        };
+        let mut ways = 0;
+        for purpose in [Purpose::Watched, Purpose::WatchedFiles] {
+            let mut watch = match Watch::by(purpose) {
+                Ok(watch) => watch,
+                // A security module of the kernel.
+                Err(e) if e.to_string().contains("failed to load: -EPERM") => continue,
+                Err(e) => panic!("{e}"),
+            };
+            ways += 1;
+            assert_eq!(seen(&mut watch), [] as [u64; 0]);
+            watch.add(one.as_fd(), 7).unwrap();
+            assert_eq!(seen(&mut watch), [7]);
+            watch.add(other.as_fd(), 8).unwrap();
+            assert_eq!(seen(&mut watch), [7, 8]);
+        }
+        assert!(ways > 0, "neither way is possible");
+    }
 }
