@@ -21,12 +21,9 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Describes the program with this ID; `None` if it no longer exists or cannot be described.
-    ///
-    /// # Errors
-    /// Without permission, or if there are too many open files.
-    pub(crate) fn with_id(id: u32) -> Result<Option<Program>> {
-        let Some(fd) = open(libbpf_sys::bpf_prog_get_fd_by_id, id)? else { return Ok(None) };
+    /// Describes the program with this ID.
+    pub(crate) fn with_id(id: u32) -> std::result::Result<Program, Unlisted> {
+        let fd = open(libbpf_sys::bpf_prog_get_fd_by_id, id)?;
         let mut maps = [0u32; 16];
         let mut info = libbpf_sys::bpf_prog_info {
             nr_map_ids: maps.len() as u32,
@@ -40,11 +37,36 @@ impl Program {
         let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
         let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
         let name = String::from_utf8(name).unwrap_or_default();
-        Ok((result == 0).then_some(Program { id, kind: info.type_, name, maps }))
+        if result == 0 { Ok(Program { id, kind: info.type_, name, maps }) } else { Err(Unlisted::Other) }
     }
 }
 
-/// All loaded programs, ascending by ID.
+/// Why an object is not listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unlisted {
+    /// It no longer exists.
+    Gone,
+    /// Its type is another, or the kernel cannot describe it.
+    Other,
+    /// A security module protects it, even from root.
+    Refused(Errno),
+    /// No object can be opened at the moment.
+    Exhausted(Errno),
+}
+
+impl From<Errno> for Unlisted {
+    fn from(error: Errno) -> Unlisted {
+        match error {
+            Errno::ENOENT => Unlisted::Gone,
+            Errno::EPERM | Errno::EACCES => Unlisted::Refused(error),
+            Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => Unlisted::Exhausted(error),
+            // A link that ends is EAGAIN; a kind that cannot be opened is another.
+            _ => Unlisted::Other,
+        }
+    }
+}
+
+/// All loaded programs, ascending by ID, except those that a security module protects.
 ///
 /// # Errors
 /// Without permission, or if there are too many open files.
@@ -59,28 +81,46 @@ pub(crate) struct CgroupLink {
     pub(crate) cgroup: u64,
 }
 
-/// All links to control groups.
+/// All links to control groups, except those that a security module protects.
 ///
 /// # Errors
 /// Without permission, or if there are too many open files.
 pub(crate) fn cgroup_links() -> Result<Vec<CgroupLink>> {
     described(ids(|id| next_id(libbpf_sys::bpf_link_get_next_id, id))?, |id| {
-        let Some(fd) = open(libbpf_sys::bpf_link_get_fd_by_id, id)? else { return Ok(None) };
+        let fd = open(libbpf_sys::bpf_link_get_fd_by_id, id)?;
         let mut info = libbpf_sys::bpf_link_info::default();
         let mut size = size_of_val(&info) as u32;
         // SAFETY: the descriptor is a link's; `info` is writable and its size is given.
         let result = unsafe { libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
         if result != 0 || info.type_ != libbpf_sys::BPF_LINK_TYPE_CGROUP {
-            return Ok(None);
+            return Err(Unlisted::Other);
         }
         // SAFETY: of a link to a control group, this is what the kernel has written.
         let cgroup = unsafe { info.__bindgen_anon_1.cgroup.cgroup_id };
-        Ok(Some(CgroupLink { program: info.prog_id, cgroup }))
+        Ok(CgroupLink { program: info.prog_id, cgroup })
     })
 }
 
-fn described<T>(ids: Vec<u32>, describe: impl Fn(u32) -> Result<Option<T>>) -> Result<Vec<T>> {
-    ids.into_iter().filter_map(|id| describe(id).transpose()).collect()
+/// The objects that can be described. A security module that protects some objects protects its own;
+/// one that protects all leaves nothing to list.
+fn described<T>(ids: Vec<u32>, describe: impl Fn(u32) -> std::result::Result<T, Unlisted>) -> Result<Vec<T>> {
+    let (mut all, mut refusal, mut readable) = (Vec::new(), None, 0);
+    for id in ids {
+        match describe(id) {
+            Ok(object) => all.push(object),
+            Err(Unlisted::Gone) => {}
+            Err(Unlisted::Other) => readable += 1,
+            Err(Unlisted::Refused(e)) => refusal = Some(e),
+            Err(Unlisted::Exhausted(e)) => return Err(refused(e)),
+        }
+    }
+    match refusal {
+        Some(e) if all.is_empty() && readable == 0 => Err(Error::impossible(
+            format!("a security module of the kernel refuses access to every BPF program: {e}"),
+            "allow `bpf` to fullpipe in its policy",
+        )),
+        _ => Ok(all),
+    }
 }
 
 /// IDs of all objects of a kind, of which `next` returns the next ID.
@@ -106,18 +146,15 @@ fn next_id(query: unsafe extern "C" fn(u32, *mut u32) -> c_int, id: u32) -> nix:
     }
 }
 
-/// Opens the object with an ID; `None` if it no longer exists, or its kind cannot be opened.
-fn open(by_id: unsafe extern "C" fn(u32) -> c_int, id: u32) -> Result<Option<OwnedFd>> {
+/// Opens the object with an ID.
+fn open(by_id: unsafe extern "C" fn(u32) -> c_int, id: u32) -> std::result::Result<OwnedFd, Unlisted> {
     // SAFETY: takes a plain number.
     let fd = unsafe { by_id(id) };
-    if fd >= 0 {
-        // SAFETY: the kernel has just opened it for us.
-        return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+    if fd < 0 {
+        return Err(Errno::from_raw(-fd).into());
     }
-    match Errno::from_raw(-fd) {
-        e @ (Errno::EPERM | Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM) => Err(refused(e)),
-        _ => Ok(None),
-    }
+    // SAFETY: the kernel has just opened it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 fn refused(error: Errno) -> Error {
@@ -146,12 +183,18 @@ mod tests {
 
     #[test]
     fn an_object_that_cannot_be_described_does_not_hide_the_others() {
-        let describe = |id| Ok((id != 2).then_some(id));
-        assert_eq!(described(vec![1, 2, 3], describe).unwrap(), [1, 3]);
+        for one in [Errno::ENOENT, Errno::EAGAIN, Errno::ENODEV, Errno::EPERM, Errno::EACCES] {
+            let describe = |id| if id == 2 { Err(one.into()) } else { Ok(id) };
+            assert_eq!(described(vec![1, 2, 3], describe).unwrap(), [1, 3], "{one}");
+        }
+        let none = |one: Errno| described(vec![1, 2], |_| Err::<u32, _>(one.into()));
+        assert_eq!(none(Errno::ENOENT).unwrap(), [] as [u32; 0]);
+        assert_eq!(none(Errno::ENODEV).unwrap(), [] as [u32; 0]);
+        assert!(none(Errno::EPERM).unwrap_err().to_string().contains("security module"));
         let seen = Cell::new(0);
         let full = |id| {
             seen.set(id);
-            if id == 2 { Err(refused(Errno::EMFILE)) } else { Ok(Some(id)) }
+            if id == 2 { Err(Errno::EMFILE.into()) } else { Ok(id) }
         };
         assert!(described(vec![1, 2, 3], full).unwrap_err().to_string().contains("ulimit -n"));
         assert_eq!(seen.get(), 2);

@@ -143,7 +143,7 @@ impl Pinned {
         Ok(self
             .programs()?
             .into_iter()
-            .filter_map(|id| listing::Program::with_id(id).ok()?)
+            .filter_map(|id| listing::Program::with_id(id).ok())
             .find_map(|program| controller_of(&program)))
     }
 
@@ -152,7 +152,7 @@ impl Pinned {
         let maps = self
             .programs()?
             .into_iter()
-            .filter_map(|id| listing::Program::with_id(id).ok()?)
+            .filter_map(|id| listing::Program::with_id(id).ok())
             .flat_map(|about| about.maps);
         Ok(maps.filter_map(|map| MapHandle::from_map_id(map).ok()).find(matches))
     }

@@ -5,7 +5,7 @@ use super::raw::{Counts, MAX_ARMS, SplitInfo, Table, Wanted};
 use super::unreadable;
 use crate::error::{Error, Result};
 use crate::listing::{self, Program};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,6 +33,14 @@ fn programs() -> Result<Vec<Program>> {
     Ok(listing::programs()?.into_iter().filter(is_split).collect())
 }
 
+/// The maps of a program that still exist.
+fn maps(ids: &[u32]) -> Result<Vec<MapHandle>> {
+    let opened = ids.iter().map(|id| MapHandle::from_map_id(*id));
+    let exists =
+        |map: &libbpf_rs::Result<MapHandle>| !matches!(map, Err(e) if e.kind() == ErrorKind::NotFound);
+    opened.filter(exists).map(|map| map.map_err(unreadable)).collect()
+}
+
 /// Splits running on this machine: programs attached to a control group.
 ///
 /// # Errors
@@ -44,11 +52,8 @@ pub fn list_attached() -> Result<Vec<AttachedSplit>> {
     for link in listing::cgroup_links()? {
         let Some(ids) = programs.get(&link.program) else { continue };
         // It may end meanwhile.
-        let maps: HashMap<String, MapHandle> = ids
-            .iter()
-            .filter_map(|id| MapHandle::from_map_id(*id).ok())
-            .map(|map| (map.name().to_string_lossy().into_owned(), map))
-            .collect();
+        let maps: HashMap<String, MapHandle> =
+            maps(ids)?.into_iter().map(|map| (map.name().to_string_lossy().into_owned(), map)).collect();
         let Some(about) = maps.get(".rodata.about").and_then(|map| read(map).ok()) else { continue };
         found.push(AttachedSplit { cgroup: link.cgroup, program: link.program, about, maps });
     }
@@ -135,11 +140,10 @@ impl AttachedSplit {
 /// # Errors
 /// Without permission.
 pub fn list_loaded() -> Result<Vec<SplitInfo>> {
-    Ok(programs()?
-        .into_iter()
-        .flat_map(|program| program.maps)
-        .filter_map(|id| MapHandle::from_map_id(id).ok())
-        .filter(|map| map.name() == ".rodata.about")
-        .filter_map(|map| read::<SplitInfo>(&map).ok())
-        .collect())
+    let mut all = Vec::new();
+    for program in programs()? {
+        let about = maps(&program.maps)?.into_iter().filter(|map| map.name() == ".rodata.about");
+        all.extend(about.filter_map(|map| read::<SplitInfo>(&map).ok()));
+    }
+    Ok(all)
 }
