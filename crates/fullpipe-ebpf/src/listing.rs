@@ -37,7 +37,10 @@ impl Program {
         let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
         let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
         let name = String::from_utf8(name).unwrap_or_default();
-        if result == 0 { Ok(Program { id, kind: info.type_, name, maps }) } else { Err(Unlisted::Other) }
+        if result != 0 {
+            return Err(Errno::from_raw(-result).into());
+        }
+        Ok(Program { id, kind: info.type_, name, maps })
     }
 }
 
@@ -49,7 +52,7 @@ pub(crate) enum Unlisted {
     /// Its type is another, or the kernel cannot describe it.
     Other,
     /// A security module protects it, even from root.
-    Refused(Errno),
+    Refused,
     /// No object can be opened at the moment.
     Exhausted(Errno),
 }
@@ -58,9 +61,9 @@ impl From<Errno> for Unlisted {
     fn from(error: Errno) -> Unlisted {
         match error {
             Errno::ENOENT => Unlisted::Gone,
-            Errno::EPERM | Errno::EACCES => Unlisted::Refused(error),
+            Errno::EPERM | Errno::EACCES => Unlisted::Refused,
             Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => Unlisted::Exhausted(error),
-            // A link that ends is EAGAIN; a kind that cannot be opened is another.
+            // EAGAIN is a link that is not complete yet.
             _ => Unlisted::Other,
         }
     }
@@ -70,7 +73,7 @@ impl From<Errno> for Unlisted {
 ///
 /// # Errors
 /// Without permission, or if there are too many open files.
-pub(crate) fn programs() -> Result<Vec<Program>> {
+pub(crate) fn programs() -> Result<Listing<Program>> {
     described(ids(|id| next_id(libbpf_sys::bpf_prog_get_next_id, id))?, Program::with_id)
 }
 
@@ -85,14 +88,17 @@ pub(crate) struct CgroupLink {
 ///
 /// # Errors
 /// Without permission, or if there are too many open files.
-pub(crate) fn cgroup_links() -> Result<Vec<CgroupLink>> {
+pub(crate) fn cgroup_links() -> Result<Listing<CgroupLink>> {
     described(ids(|id| next_id(libbpf_sys::bpf_link_get_next_id, id))?, |id| {
         let fd = open(libbpf_sys::bpf_link_get_fd_by_id, id)?;
         let mut info = libbpf_sys::bpf_link_info::default();
         let mut size = size_of_val(&info) as u32;
         // SAFETY: the descriptor is a link's; `info` is writable and its size is given.
         let result = unsafe { libbpf_sys::bpf_link_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
-        if result != 0 || info.type_ != libbpf_sys::BPF_LINK_TYPE_CGROUP {
+        if result != 0 {
+            return Err(Errno::from_raw(-result).into());
+        }
+        if info.type_ != libbpf_sys::BPF_LINK_TYPE_CGROUP {
             return Err(Unlisted::Other);
         }
         // SAFETY: of a link to a control group, this is what the kernel has written.
@@ -101,26 +107,31 @@ pub(crate) fn cgroup_links() -> Result<Vec<CgroupLink>> {
     })
 }
 
-/// The objects that can be described. A security module that protects some objects protects its own;
-/// one that protects all leaves nothing to list.
-fn described<T>(ids: Vec<u32>, describe: impl Fn(u32) -> std::result::Result<T, Unlisted>) -> Result<Vec<T>> {
-    let (mut all, mut refusal, mut readable) = (Vec::new(), None, 0);
+/// Objects of a kind.
+pub(crate) struct Listing<T> {
+    /// Those that can be described.
+    pub(crate) objects: Vec<T>,
+    /// Whether there are others, and a security module refuses to open every one of them. It protects
+    /// its own, or denies all.
+    pub(crate) is_refused: bool,
+}
+
+fn described<T>(
+    ids: Vec<u32>,
+    describe: impl Fn(u32) -> std::result::Result<T, Unlisted>,
+) -> Result<Listing<T>> {
+    let (mut objects, mut others, mut refusals) = (Vec::new(), 0, 0);
     for id in ids {
         match describe(id) {
-            Ok(object) => all.push(object),
+            Ok(object) => objects.push(object),
             Err(Unlisted::Gone) => {}
-            Err(Unlisted::Other) => readable += 1,
-            Err(Unlisted::Refused(e)) => refusal = Some(e),
+            Err(Unlisted::Other) => others += 1,
+            Err(Unlisted::Refused) => refusals += 1,
             Err(Unlisted::Exhausted(e)) => return Err(refused(e)),
         }
     }
-    match refusal {
-        Some(e) if all.is_empty() && readable == 0 => Err(Error::impossible(
-            format!("a security module of the kernel refuses access to every BPF program: {e}"),
-            "allow `bpf` to fullpipe in its policy",
-        )),
-        _ => Ok(all),
-    }
+    let is_refused = refusals > 0 && others == 0 && objects.is_empty();
+    Ok(Listing { objects, is_refused })
 }
 
 /// IDs of all objects of a kind, of which `next` returns the next ID.
@@ -183,20 +194,24 @@ mod tests {
 
     #[test]
     fn an_object_that_cannot_be_described_does_not_hide_the_others() {
-        for one in [Errno::ENOENT, Errno::EAGAIN, Errno::ENODEV, Errno::EPERM, Errno::EACCES] {
+        for one in [Errno::ENOENT, Errno::EAGAIN, Errno::ENODEV, Errno::E2BIG, Errno::EPERM, Errno::EACCES] {
             let describe = |id| if id == 2 { Err(one.into()) } else { Ok(id) };
-            assert_eq!(described(vec![1, 2, 3], describe).unwrap(), [1, 3], "{one}");
+            let listing = described(vec![1, 2, 3], describe).unwrap();
+            assert_eq!((listing.objects, listing.is_refused), (vec![1, 3], false), "{one}");
         }
-        let none = |one: Errno| described(vec![1, 2], |_| Err::<u32, _>(one.into()));
-        assert_eq!(none(Errno::ENOENT).unwrap(), [] as [u32; 0]);
-        assert_eq!(none(Errno::ENODEV).unwrap(), [] as [u32; 0]);
-        assert!(none(Errno::EPERM).unwrap_err().to_string().contains("security module"));
+        let none = |one: Errno| {
+            let listing = described(vec![1, 2], |_| Err::<u32, _>(one.into())).unwrap();
+            assert!(listing.objects.is_empty());
+            listing.is_refused
+        };
+        assert!(!none(Errno::ENOENT) && !none(Errno::ENODEV));
+        assert!(none(Errno::EPERM) && none(Errno::EACCES));
         let seen = Cell::new(0);
         let full = |id| {
             seen.set(id);
             if id == 2 { Err(Errno::EMFILE.into()) } else { Ok(id) }
         };
-        assert!(described(vec![1, 2, 3], full).unwrap_err().to_string().contains("ulimit -n"));
+        assert!(described(vec![1, 2, 3], full).err().unwrap().to_string().contains("ulimit -n"));
         assert_eq!(seen.get(), 2);
     }
 }

@@ -4,7 +4,7 @@ use super::owner::read;
 use super::raw::{Counts, MAX_ARMS, SplitInfo, Table, Wanted};
 use super::unreadable;
 use crate::error::{Error, Result};
-use crate::listing::{self, Program};
+use crate::listing::{self, Listing, Program};
 use libbpf_rs::{ErrorKind, MapCore, MapFlags, MapHandle};
 use nix::time::{ClockId, clock_gettime};
 use std::collections::HashMap;
@@ -27,10 +27,11 @@ pub struct AttachedSplit {
 }
 
 /// The programs of splits.
-fn programs() -> Result<Vec<Program>> {
+fn programs() -> Result<Listing<Program>> {
     let is_split =
         |program: &Program| program.kind == libbpf_sys::BPF_PROG_TYPE_SOCK_OPS && program.name == PROGRAM;
-    Ok(listing::programs()?.into_iter().filter(is_split).collect())
+    let all = listing::programs()?;
+    Ok(Listing { objects: all.objects.into_iter().filter(is_split).collect(), ..all })
 }
 
 /// The maps of a program that still exist.
@@ -47,9 +48,9 @@ fn maps(ids: &[u32]) -> Result<Vec<MapHandle>> {
 /// Without permission.
 pub fn list_attached() -> Result<Vec<AttachedSplit>> {
     let programs: HashMap<u32, Vec<u32>> =
-        programs()?.into_iter().map(|program| (program.id, program.maps)).collect();
+        programs()?.objects.into_iter().map(|program| (program.id, program.maps)).collect();
     let mut found = Vec::new();
-    for link in listing::cgroup_links()? {
+    for link in listing::cgroup_links()?.objects {
         let Some(ids) = programs.get(&link.program) else { continue };
         // It may end meanwhile.
         let maps: HashMap<String, MapHandle> =
@@ -138,12 +139,25 @@ impl AttachedSplit {
 /// Information of all loaded splits, attached or not.
 ///
 /// # Errors
-/// Without permission.
+/// Without permission, or if the list may be incomplete.
 pub fn list_loaded() -> Result<Vec<SplitInfo>> {
+    let programs = programs()?;
+    if programs.is_refused {
+        return Err(Error::impossible(
+            "a security module of the kernel refuses access to every BPF program",
+            "allow `bpf` to fullpipe in its policy",
+        ));
+    }
     let mut all = Vec::new();
-    for program in programs()? {
-        let about = maps(&program.maps)?.into_iter().filter(|map| map.name() == ".rodata.about");
-        all.extend(about.filter_map(|map| read::<SplitInfo>(&map).ok()));
+    for program in programs.objects {
+        for map in maps(&program.maps)?.iter().filter(|map| map.name() == ".rodata.about") {
+            match read::<SplitInfo>(map) {
+                Ok(about) => all.push(about),
+                // Of another version.
+                Err(Error::Malformed(_)) => {}
+                Err(e) => return Err(e),
+            }
+        }
     }
     Ok(all)
 }
