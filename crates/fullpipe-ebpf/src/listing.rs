@@ -111,27 +111,24 @@ pub(crate) fn cgroup_links() -> Result<Listing<CgroupLink>> {
 pub(crate) struct Listing<T> {
     /// Those that can be described.
     pub(crate) objects: Vec<T>,
-    /// Whether there are others, and a security module refuses to open every one of them. It protects
-    /// its own, or denies all.
-    pub(crate) is_refused: bool,
+    /// Number of others, which a security module refuses to open or describe.
+    pub(crate) refused: usize,
 }
 
 fn described<T>(
     ids: Vec<u32>,
     describe: impl Fn(u32) -> std::result::Result<T, Unlisted>,
 ) -> Result<Listing<T>> {
-    let (mut objects, mut others, mut refusals) = (Vec::new(), 0, 0);
+    let mut listing = Listing { objects: Vec::new(), refused: 0 };
     for id in ids {
         match describe(id) {
-            Ok(object) => objects.push(object),
-            Err(Unlisted::Gone) => {}
-            Err(Unlisted::Other) => others += 1,
-            Err(Unlisted::Refused) => refusals += 1,
+            Ok(object) => listing.objects.push(object),
+            Err(Unlisted::Gone | Unlisted::Other) => {}
+            Err(Unlisted::Refused) => listing.refused += 1,
             Err(Unlisted::Exhausted(e)) => return Err(refused(e)),
         }
     }
-    let is_refused = refusals > 0 && others == 0 && objects.is_empty();
-    Ok(Listing { objects, is_refused })
+    Ok(listing)
 }
 
 /// IDs of all objects of a kind, of which `next` returns the next ID.
@@ -197,15 +194,9 @@ mod tests {
         for one in [Errno::ENOENT, Errno::EAGAIN, Errno::ENODEV, Errno::E2BIG, Errno::EPERM, Errno::EACCES] {
             let describe = |id| if id == 2 { Err(one.into()) } else { Ok(id) };
             let listing = described(vec![1, 2, 3], describe).unwrap();
-            assert_eq!((listing.objects, listing.is_refused), (vec![1, 3], false), "{one}");
+            let is_refused = [Errno::EPERM, Errno::EACCES].contains(&one);
+            assert_eq!((listing.objects, listing.refused), (vec![1, 3], usize::from(is_refused)), "{one}");
         }
-        let none = |one: Errno| {
-            let listing = described(vec![1, 2], |_| Err::<u32, _>(one.into())).unwrap();
-            assert!(listing.objects.is_empty());
-            listing.is_refused
-        };
-        assert!(!none(Errno::ENOENT) && !none(Errno::ENODEV));
-        assert!(none(Errno::EPERM) && none(Errno::EACCES));
         let seen = Cell::new(0);
         let full = |id| {
             seen.set(id);

@@ -142,9 +142,10 @@ impl AttachedSplit {
 /// Without permission, or if the list may be incomplete.
 pub fn list_loaded() -> Result<Vec<SplitInfo>> {
     let programs = programs()?;
-    if programs.is_refused {
+    // Any of them may be that of a split.
+    if programs.refused > 0 {
         return Err(Error::impossible(
-            "a security module of the kernel refuses access to every BPF program",
+            format!("a security module of the kernel refuses access to {} BPF programs", programs.refused),
             "allow `bpf` to fullpipe in its policy",
         ));
     }
