@@ -160,12 +160,22 @@ int fp_migrate(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
+/* Writes a watched socket with its number. */
+FP_INLINE int write_watched(void *seq, u64 number, const struct sock_common *common, const struct tcp_sock *tp)
+{
+	struct fp_watched_socket seen = {};
+
+	seen.number = number;
+	describe(&seen.socket, common, tp);
+	bpf_seq_write(seq, &seen, sizeof(seen));
+	return 0;
+}
+
 SEC("iter/bpf_sk_storage_map")
 int fp_watched(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct sock_common *common = ctx->sk;
 	const u64 *number = ctx->value;
-	struct fp_watched_socket seen = {};
 	struct tcp_sock *tp;
 
 	if (!common || !number)
@@ -173,10 +183,7 @@ int fp_watched(struct bpf_iter__bpf_sk_storage_map *ctx)
 	tp = bpf_skc_to_tcp_sock(common);
 	if (!tp)
 		return 0;
-	seen.number = *number;
-	describe(&seen.socket, common, tp);
-	bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
-	return 0;
+	return write_watched(ctx->meta->seq, *number, common, tp);
 }
 
 SEC("iter/task_file")
@@ -184,7 +191,6 @@ int fp_watched_files(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct file *file = ctx->file;
-	struct fp_watched_socket seen = {};
 	struct socket *socket;
 	struct tcp_sock *tp;
 	struct sock *sk;
@@ -204,10 +210,7 @@ int fp_watched_files(struct bpf_iter__task_file *ctx)
 	number = bpf_sk_storage_get(&watched, tp, 0, 0);
 	if (!number)
 		return 0;
-	seen.number = *number;
-	describe(&seen.socket, (struct sock_common *)tp, tp);
-	bpf_seq_write(ctx->meta->seq, &seen, sizeof(seen));
-	return 0;
+	return write_watched(ctx->meta->seq, *number, (struct sock_common *)tp, tp);
 }
 
 SEC("iter/bpf_sk_storage_map")

@@ -271,10 +271,10 @@ const CANNOT_MOVE: &str = "this kernel cannot move live sockets to another contr
 
 /// Help if sockets remain that no iterator reaches: those without a connection are in no hash table of
 /// the kernel (`inet_unhash`), but have a controller from `tcp_init_sock` until they are closed.
-const OUT_OF_REACH: &str = "sockets without a connection (not connected yet, or the connection has ended), \
-                            and sockets in network namespaces without a process or of processes that this \
-                            one may not inspect (CAP_SYS_PTRACE), cannot be moved to another controller; \
-                            they release it when they are closed: end their programs";
+const OUT_OF_REACH: &str = "end the programs that use it; three kinds of sockets cannot be moved to another \
+                            controller: those without a connection (not connected yet, or ended), those in \
+                            a network namespace without a process, and those of processes that this one \
+                            may not inspect (CAP_SYS_PTRACE)";
 
 /// Unregisters a controller and moves its sockets to the default of their network namespace.
 fn unregister_and_move(

@@ -1,8 +1,8 @@
 //! Lists the BPF programs and links of the kernel.
 //!
 //! The iterators of libbpf-rs end without an error at the first object that they cannot open or
-//! describe: a list would be short without notice, for good if another program's link is of a type
-//! that the kernel does not describe (uprobe_multi in Linux 6.6).
+//! describe. Such an object may exist all the time, for example a link of a type that the kernel cannot
+//! describe (uprobe_multi in Linux 6.6).
 
 use crate::error::{Error, Result};
 use nix::errno::Errno;
@@ -16,7 +16,7 @@ pub(crate) struct Program {
     pub(crate) kind: u32,
     /// Truncated to 15 characters.
     pub(crate) name: String,
-    /// IDs of its maps, of the first 16.
+    /// IDs of its maps, at most 16.
     pub(crate) maps: Vec<u32>,
 }
 
@@ -34,12 +34,12 @@ impl Program {
         // SAFETY: the descriptor is a program's; `info` and the array it points to are writable, and
         // their sizes are given.
         let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(fd.as_raw_fd(), &mut info, &mut size) };
-        let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
-        let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
-        let name = String::from_utf8(name).unwrap_or_default();
         if result != 0 {
             return Err(Errno::from_raw(-result).into());
         }
+        let name = info.name.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
+        let name = String::from_utf8(name).unwrap_or_default();
+        let maps = maps[..maps.len().min(info.nr_map_ids as usize)].to_vec();
         Ok(Program { id, kind: info.type_, name, maps })
     }
 }
@@ -49,11 +49,11 @@ impl Program {
 pub(crate) enum Unlisted {
     /// It no longer exists.
     Gone,
-    /// Its type is another, or the kernel cannot describe it.
+    /// It has another type, or the kernel cannot describe it.
     Other,
     /// A security module protects it, even from root.
     Refused,
-    /// No object can be opened at the moment.
+    /// There are too many open files, or too little memory.
     Exhausted(Errno),
 }
 
@@ -63,7 +63,7 @@ impl From<Errno> for Unlisted {
             Errno::ENOENT => Unlisted::Gone,
             Errno::EPERM | Errno::EACCES => Unlisted::Refused,
             Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM => Unlisted::Exhausted(error),
-            // EAGAIN is a link that is not complete yet.
+            // For example EAGAIN: a link that is not complete yet.
             _ => Unlisted::Other,
         }
     }
@@ -109,9 +109,8 @@ pub(crate) fn cgroup_links() -> Result<Listing<CgroupLink>> {
 
 /// Objects of a kind.
 pub(crate) struct Listing<T> {
-    /// Those that can be described.
     pub(crate) objects: Vec<T>,
-    /// Number of others, which a security module refuses to open or describe.
+    /// Number of objects that a security module protects and that are missing in the list.
     pub(crate) refused: usize,
 }
 
@@ -125,21 +124,21 @@ fn described<T>(
             Ok(object) => listing.objects.push(object),
             Err(Unlisted::Gone | Unlisted::Other) => {}
             Err(Unlisted::Refused) => listing.refused += 1,
-            Err(Unlisted::Exhausted(e)) => return Err(refused(e)),
+            Err(Unlisted::Exhausted(e)) => return Err(cannot_list(e)),
         }
     }
     Ok(listing)
 }
 
-/// IDs of all objects of a kind, of which `next` returns the next ID.
+/// IDs of all objects of a kind; `next` returns the ID after another.
 fn ids(next: impl Fn(u32) -> nix::Result<u32>) -> Result<Vec<u32>> {
     let mut all = Vec::new();
     loop {
         match next(all.last().copied().unwrap_or(0)) {
             Ok(id) => all.push(id),
-            // The latter two: a kernel without such objects.
+            // ENOSYS and EINVAL: the kernel has no such objects.
             Err(Errno::ENOENT | Errno::ENOSYS | Errno::EINVAL) => return Ok(all),
-            Err(e) => return Err(refused(e)),
+            Err(e) => return Err(cannot_list(e)),
         }
     }
 }
@@ -165,7 +164,7 @@ fn open(by_id: unsafe extern "C" fn(u32) -> c_int, id: u32) -> std::result::Resu
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn refused(error: Errno) -> Error {
+fn cannot_list(error: Errno) -> Error {
     let help = match error {
         Errno::EPERM => "run as root; a container needs CAP_SYS_ADMIN of the host",
         Errno::EMFILE | Errno::ENFILE => "allow more open files (`ulimit -n`)",

@@ -144,10 +144,11 @@ impl Socket {
     }
 }
 
-/// Loaded BPF iterators over TCP sockets.
+/// A loaded BPF iterator over TCP sockets.
 #[derive(Debug)]
 pub(crate) struct Walker {
     object: Object,
+    program: &'static str,
 }
 
 /// What a [`Walker`] is for.
@@ -211,16 +212,16 @@ impl Walker {
             }
             open.load()
         })
-        .map(|object| Walker { object })
+        .map(|object| Walker { object, program: wanted })
     }
 
-    /// Attaches an iterator to a map's entries, or to sockets.
-    fn attach(&self, program: &str, map: Option<BorrowedFd<'_>>) -> Result<Link> {
+    /// Attaches the iterator, to the entries of `map` if it iterates those of a map.
+    fn attach(&self, map: Option<BorrowedFd<'_>>) -> Result<Link> {
         let program = self
             .object
             .progs_mut()
-            .find(|candidate| candidate.name() == program)
-            .ok_or_else(|| Error::Malformed(format!("the object has no program {program}")))?;
+            .find(|candidate| candidate.name() == self.program)
+            .ok_or_else(|| Error::Malformed(format!("the object has no program {}", self.program)))?;
         match map {
             Some(map) => program.attach_iter(map),
             None => program.attach(),
@@ -228,8 +229,8 @@ impl Walker {
         .map_err(refused)
     }
 
-    fn walk(&self, program: &str, namespace: &Namespace) -> Result<Vec<u8>> {
-        let link = self.attach(program, None)?;
+    fn walk(&self, namespace: &Namespace) -> Result<Vec<u8>> {
+        let link = self.attach(None)?;
         // The iterator uses the namespace of the thread that opens it.
         namespace.enter(|| read(&link))
     }
@@ -239,7 +240,7 @@ impl Walker {
     /// # Errors
     /// If the map has another type or cannot be iterated.
     pub(crate) fn storage_count(&self, map: BorrowedFd<'_>) -> Result<usize> {
-        read(&self.attach("fp_kept", Some(map))?).map(|bytes| bytes.len())
+        read(&self.attach(Some(map))?).map(|bytes| bytes.len())
     }
 
     /// Sockets of a namespace that use one of fullpipe's controllers.
@@ -247,7 +248,7 @@ impl Walker {
     /// # Errors
     /// If sockets cannot be iterated.
     pub(crate) fn sockets(&self, namespace: &Namespace) -> Result<Vec<Socket>> {
-        let bytes = self.walk("fp_sockets", namespace)?;
+        let bytes = self.walk(namespace)?;
         Ok(bytes.chunks_exact(std::mem::size_of::<Raw>()).map(Socket::parse).collect())
     }
 
@@ -256,7 +257,7 @@ impl Walker {
     /// # Errors
     /// If sockets cannot be iterated.
     pub(crate) fn migrate(&self, namespace: &Namespace) -> Result<()> {
-        self.walk("fp_migrate", namespace).map(drop)
+        self.walk(namespace).map(drop)
     }
 }
 
@@ -274,7 +275,7 @@ impl Survey {
     /// # Errors
     /// If BPF programs may not be loaded.
     pub fn load() -> Result<Self> {
-        let link = Walker::load(Purpose::Sockets)?.attach("fp_sockets", None)?;
+        let link = Walker::load(Purpose::Sockets)?.attach(None)?;
         Ok(Survey { link: link.as_fd().try_clone_to_owned().map_err(refused)?, read: Vec::new() })
     }
 
@@ -320,7 +321,7 @@ impl Watch {
         let watched = walker.object.maps().find(|map| map.name() == "watched");
         let watched = watched.ok_or_else(|| Error::Malformed("the object has no map watched".to_owned()))?;
         let map = matches!(purpose, Purpose::Watched).then(|| watched.as_fd());
-        let link = walker.attach(purpose.program(), map)?;
+        let link = walker.attach(map)?;
         let own = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(refused);
         Ok(Watch { watched: own(watched.as_fd())?, link: own(link.as_fd())?, read: Vec::new() })
     }

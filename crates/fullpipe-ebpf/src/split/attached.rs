@@ -145,7 +145,10 @@ pub fn list_loaded() -> Result<Vec<SplitInfo>> {
     // Any of them may be that of a split.
     if programs.refused > 0 {
         return Err(Error::impossible(
-            format!("a security module of the kernel refuses access to {} BPF programs", programs.refused),
+            format!(
+                "a security module of the kernel refuses access to BPF programs ({} in all)",
+                programs.refused
+            ),
             "allow `bpf` to fullpipe in its policy",
         ));
     }
