@@ -197,6 +197,18 @@ mod tests {
             .unwrap();
     }
 
+    /// The PID namespace of this process.
+    fn is_in_pid_namespace(root: &std::path::Path, inode: u64) {
+        let directory = root.join("proc/self/ns");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::os::unix::fs::symlink(format!("pid:[{inode}]"), directory.join("pid")).unwrap();
+    }
+
+    /// Number of splits that `status` shows.
+    fn entries(host: &dyn Host, store: &Store) -> usize {
+        status::status(host, store).unwrap().uses.first().map_or(0, |one| one.changes.len())
+    }
+
     fn kills(root: &std::path::Path, id: u32) {
         std::fs::remove_file(root.join(format!("proc/{id}/stat"))).unwrap();
     }
@@ -268,9 +280,7 @@ mod tests {
     fn a_split_of_another_pid_namespace_stays_in_the_journal_and_is_not_signalled() {
         let root = tempfile::tempdir().unwrap();
         let (host, store) = (host(root.path()), Store::at(STORE));
-        let directory = root.path().join("proc/self/ns");
-        std::fs::create_dir_all(&directory).unwrap();
-        std::os::unix::fs::symlink("pid:[4026532000]", directory.join("pid")).unwrap();
+        is_in_pid_namespace(root.path(), 4_026_532_000);
         // Another process has its ID and even its start time in this namespace.
         starts(root.path(), 77, 'S', 5);
         let container = Process { id: 77, started: 5, namespace: Some(4_026_532_999) };
@@ -301,8 +311,7 @@ mod tests {
         let (host, store) = (host(root.path()), Store::at(STORE));
         starts(root.path(), 77, 'S', 5);
         let owner = Process { id: 77, started: 5, namespace: None };
-        let entries =
-            || status::status(&host, &store).unwrap().uses.first().map_or(0, |one| one.changes.len());
+        let entries = || entries(&host, &store);
         begin(&host, &store, owner, "/", "bbr 50%").unwrap();
         let ensure = |is_stopping| ensure(&host, &store, owner, "/", "bbr 50%", &|| is_stopping);
         ensure(false).unwrap();
@@ -326,13 +335,10 @@ mod tests {
     fn programs_are_listed_once_for_all_splits_and_again_before_one_is_forgotten() {
         let root = tempfile::tempdir().unwrap();
         let (host, store) = (host(root.path()), Store::at(STORE));
-        let directory = root.path().join("proc/self/ns");
-        std::fs::create_dir_all(&directory).unwrap();
-        std::os::unix::fs::symlink("pid:[4026532000]", directory.join("pid")).unwrap();
+        is_in_pid_namespace(root.path(), 4_026_532_000);
         let owners = [77, 78].map(|id| Process { id, started: 5, namespace: Some(4_026_532_999) });
         owners.iter().for_each(|owner| begin(&host, &store, *owner, "/", "bbr 50%").unwrap());
-        let entries =
-            || status::status(&host, &store).unwrap().uses.first().map_or(0, |one| one.changes.len());
+        let entries = || entries(&host, &store);
         let listings = Cell::new(0);
         let forget_except = |loaded: Option<&[Process]>| {
             listings.set(0);

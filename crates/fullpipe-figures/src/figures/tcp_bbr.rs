@@ -1,12 +1,12 @@
 //! The two examples of the commit that added BBR to Linux.
 
 use super::{chapter, n, scenario};
-use crate::view::{MBIT, PUBLISHED, RTT};
+use crate::view::{MBIT, RTT, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_experiment::recording::{Recording, column};
 use fullpipe_report::controller_colour;
-use fullpipe_report::picture::{Axis, Curve, Panel, Picture, Stroke};
+use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
 use fullpipe_units::Span;
 
 pub(super) const FIGURE: Figure = Figure {
@@ -98,17 +98,13 @@ fn judge(runs: &Runs) -> Outcome {
             bbr_slow.min(cubic_slow) >= 0.95 * limit,
         ),
     ];
-    let colour = |cc: &str| controller_colour(cc).light;
-    let means = [("bbr", 9150.0), ("cubic", 3.27)].map(|(cc, rate)| Curve {
-        stroke: Stroke::Hollow,
-        ..Curve::line(PUBLISHED, colour(cc), [(30.0, rate)])
-    });
+    let means = [("bbr", 9150.0), ("cubic", 3.27)].map(|(cc, rate)| published(cc, [(30.0, rate)]));
     // The published values are means of the whole time, so plot the mean so far.
     let so_far = ["bbr", "cubic", "bbr3"].iter().filter_map(|cc| {
         let delivered = run(runs, cc, false)?.flows[0].series.points(column::DELIVERED_BYTES, 0.0, 30.0);
         let points =
             delivered.into_iter().filter(|p| p.0 > 0.0).map(|(t, bytes)| (t, bytes * 8.0 * MBIT / t));
-        Some(Curve::line(*cc, colour(cc), points))
+        Some(Curve::line(*cc, controller_colour(cc).light, points))
     });
     let rtts = ["bbr", "cubic", "bbr3"]
         .iter()
