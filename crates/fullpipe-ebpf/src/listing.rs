@@ -114,6 +114,25 @@ pub(crate) struct Listing<T> {
     pub(crate) refused: usize,
 }
 
+impl<T> Listing<T> {
+    /// The objects if none is missing.
+    ///
+    /// # Errors
+    /// If a security module protects one or more.
+    pub(crate) fn complete(self) -> Result<Vec<T>> {
+        if self.refused > 0 {
+            return Err(Error::impossible(
+                format!(
+                    "a security module of the kernel refuses access to BPF programs ({} in all)",
+                    self.refused
+                ),
+                "allow `bpf` to fullpipe in its policy",
+            ));
+        }
+        Ok(self.objects)
+    }
+}
+
 fn described<T>(
     ids: Vec<u32>,
     describe: impl Fn(u32) -> std::result::Result<T, Unlisted>,
@@ -193,8 +212,10 @@ mod tests {
         for one in [Errno::ENOENT, Errno::EAGAIN, Errno::ENODEV, Errno::E2BIG, Errno::EPERM, Errno::EACCES] {
             let describe = |id| if id == 2 { Err(one.into()) } else { Ok(id) };
             let listing = described(vec![1, 2, 3], describe).unwrap();
-            let is_refused = [Errno::EPERM, Errno::EACCES].contains(&one);
-            assert_eq!((listing.objects, listing.refused), (vec![1, 3], usize::from(is_refused)), "{one}");
+            assert_eq!(listing.objects, [1, 3], "{one}");
+            // The protected object may be the one that is looked for.
+            let is_protected = [Errno::EPERM, Errno::EACCES].contains(&one);
+            assert_eq!(listing.complete().is_err(), is_protected, "{one}");
         }
         let seen = Cell::new(0);
         let full = |id| {

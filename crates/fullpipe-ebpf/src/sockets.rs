@@ -158,7 +158,8 @@ pub(crate) enum Purpose<'a> {
     Sockets,
     /// Lists sockets selected by their descriptors.
     Watched,
-    /// As `Watched`, among the open files of the process that reads (Linux 5.11).
+    /// As `Watched`, among the open files of the process that reads (Linux 5.11): a socket with several
+    /// descriptors is listed several times.
     WatchedFiles,
     /// Counts sockets with an entry in a socket storage map.
     Storage,

@@ -49,9 +49,8 @@ fn each_of_two_thousand_connections_has_its_own_state_and_none_is_left_behind() 
         // Not a skipped test: all but the count of what is left behind is tested.
         println!("this kernel refuses to iterate socket storage: what is left behind is not counted");
     }
-    let with_storage =
-        |expected: usize| if is_counted { loaded.sockets_with_storage().unwrap() } else { expected };
-    assert_eq!(with_storage(0), 0);
+    let has_storage = |sockets: usize| !is_counted || loaded.sockets_with_storage().unwrap() == sockets;
+    assert!(has_storage(0));
 
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -62,7 +61,7 @@ fn each_of_two_thousand_connections_has_its_own_state_and_none_is_left_behind() 
             (to, listener.accept().unwrap().0)
         })
         .collect();
-    assert_eq!(with_storage(CONNECTIONS), CONNECTIONS);
+    assert!(has_storage(CONNECTIONS));
 
     // All of them send at once, each something of its own.
     for (number, (to, _)) in connections.iter_mut().enumerate() {
@@ -73,17 +72,17 @@ fn each_of_two_thousand_connections_has_its_own_state_and_none_is_left_behind() 
         from.read_exact(&mut got).unwrap();
         assert!(got.iter().all(|byte| *byte == number as u8), "connection {number}");
     }
-    assert_eq!(with_storage(CONNECTIONS), CONNECTIONS);
+    assert!(has_storage(CONNECTIONS));
 
     // Half of them end; the others keep what they have.
     connections.truncate(CONNECTIONS / 2);
     let expect = |count: usize| {
         let started = Instant::now();
         // The last reference to a socket goes after a grace period.
-        while with_storage(count) != count && started.elapsed() < Duration::from_secs(120) {
+        while !has_storage(count) && started.elapsed() < Duration::from_secs(120) {
             std::thread::sleep(Duration::from_millis(50));
         }
-        assert_eq!(with_storage(count), count);
+        assert!(has_storage(count), "{count} of {:?}", loaded.sockets_with_storage());
     };
     expect(CONNECTIONS / 2);
     drop(connections);

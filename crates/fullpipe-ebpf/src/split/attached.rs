@@ -141,19 +141,9 @@ impl AttachedSplit {
 /// # Errors
 /// Without permission, or if the list may be incomplete.
 pub fn list_loaded() -> Result<Vec<SplitInfo>> {
-    let programs = programs()?;
-    // Any of them may be that of a split.
-    if programs.refused > 0 {
-        return Err(Error::impossible(
-            format!(
-                "a security module of the kernel refuses access to BPF programs ({} in all)",
-                programs.refused
-            ),
-            "allow `bpf` to fullpipe in its policy",
-        ));
-    }
     let mut all = Vec::new();
-    for program in programs.objects {
+    // A program that is missing may be that of a running split.
+    for program in programs()?.complete()? {
         for map in maps(&program.maps)?.iter().filter(|map| map.name() == ".rodata.about") {
             match read::<SplitInfo>(map) {
                 Ok(about) => all.push(about),
