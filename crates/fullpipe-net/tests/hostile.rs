@@ -392,9 +392,32 @@ fn messages_without_end_neither_hold_a_client_nor_keep_it_from_an_interrupt() {
             reports
         })
     };
+    // Reports before the results, as in the queue of a slow path.
+    let late = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        std::thread::scope(|s| {
+            let config = Config { params: Params { seconds: 1, ..Params::default() }, ..config(&listener) };
+            let client = s.spawn(move || client::run(&config, &AtomicBool::new(false), &mut |_| {}));
+            let mut control = until_streams(&listener);
+            let _connections = [listener.accept().unwrap(), listener.accept().unwrap()];
+            control.write_all(&[State::TestStart.byte(), State::TestRunning.byte()]).unwrap();
+            let mut state = [0];
+            control.read_exact(&mut state).unwrap();
+            assert_eq!(state, [State::TestEnd.byte()]);
+            // Longer than the server may be silent.
+            for _ in 0..25 {
+                std::thread::sleep(Duration::from_secs(1));
+                control.write_all(&extension(r#"{"seconds":1.0,"sockets":[]}"#)).unwrap();
+            }
+            control.write_all(&[State::ServerTerminate.byte()]).unwrap();
+            let result = client.join().unwrap();
+            assert!(matches!(result, Err(ClientError::Stopped)), "{result:?}");
+        });
+    };
     let report = extension(&" ".repeat(200));
     let refusal = [State::ServerError.byte(), 0, 0, 0];
     let reports = std::thread::scope(|s| {
+        s.spawn(late);
         let talking = s.spawn(talking);
         for said in [&report[..3], &report[..100], &refusal] {
             breaking_off(said);
