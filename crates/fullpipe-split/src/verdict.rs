@@ -127,8 +127,8 @@ fn kernel_warnings(counts: &Counts) -> Vec<String> {
         (counts.unwritten > 0).then(|| {
             format!(
                 "{} closed connections are not in the results: the file reached its maximum size (half \
-                 of the disk space that was free at the start, at most 100 GB); use a shorter split (--for) or \
-                 a disk with more free space (--out)",
+                 of the disk space that was free at the start, at most 100 GB); use a shorter split \
+                 (--for) or a disk with more free space (--out)",
                 counts.unwritten
             )
         }),
