@@ -7,6 +7,7 @@ mod program;
 #[cfg(feature = "ebpf")]
 mod space;
 
+use fullpipe_testing::{Attempt, check_claim, invalid_reasons};
 use program::{fullpipe, output_within};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -64,6 +65,14 @@ fn near(found: f64, truth: f64, share: f64, least: f64) -> bool {
     (found - truth).abs() <= (truth * share).max(least)
 }
 
+/// Checks `claim` on a run of `controller` on `path`, as often as it takes to decide.
+fn check_trace(controller: &str, path: &[&str], claim: impl Fn(&Run)) {
+    check_claim(&format!("the trace of {controller} on {path:?}"), || {
+        let runs = races(&[controller], path)?;
+        Some(Attempt::run(invalid_reasons(&runs[0].recording), || claim(&runs[0])))
+    });
+}
+
 #[test]
 fn trace_finds_path_and_retransmissions_of_the_lab() {
     let paths: [&[&str]; 3] = [
@@ -72,68 +81,53 @@ fn trace_finds_path_and_retransmissions_of_the_lab() {
         &["--rate", "40mbit", "--rtt", "10ms", "--loss", "0%", "--buffer", "2bdp", "--duration", "4s"],
     ];
     for path in paths {
-        let Some(runs) = races(&["bbr", "cubic", "reno"], path) else { return };
-        if runs.iter().all(|run| run.recording["valid"] != true) {
-            println!("NOT SHOWN: traces of {path:?}: {}", runs[0].recording["invalid_because"]);
+        for controller in ["bbr", "cubic", "reno"] {
+            check_trace(controller, path, finds_path_and_retransmissions);
         }
-        for run in runs {
-            let truth = &run.recording;
-            let name = format!("{} on {}", truth["label"], truth["path"]["description"]);
-            if truth["valid"] != true {
-                continue;
-            }
-            let rate = number(&truth["path"]["goodput_limit_bps"]);
-            let base = number(&truth["path"]["base_rtt_ms"]);
-            let again = truth["summary"]["packets_retransmitted"].as_u64().unwrap();
-            for (record, place, point) in
-                [(&run.seen[0], "sender", "client"), (&run.seen[1], "receiver", "server")]
-            {
-                assert_eq!(record["vantage"]["point"], point, "{name}: {:#}", record["vantage"]);
-                let d = &record["to_server"];
-                assert_eq!(d["place"], place, "{name}");
-                let rtprop = number(&d["rtprop_ms"]);
-                assert!(near(rtprop, base, 0.02, 1.0), "{name} at the {place}: RTprop {rtprop} ms");
-                // A controller that underuses the path shows its capacity only for moments.
-                if number(&truth["summary"]["utilization"]) > 0.5 {
-                    let btlbw = number(&d["btlbw_bps"]);
-                    assert!(near(btlbw, rate, 0.03, 0.0), "{name} at the {place}: BtlBw {btlbw} of {rate}");
-                }
-                let found = d["retransmissions"]["segments"].as_u64().unwrap();
-                if place == "sender" {
-                    assert_eq!(found, again, "{name}: retransmissions at the sender");
-                } else {
-                    // Retransmissions that are lost, too, never arrive: a fraction of a fraction.
-                    let lost_again = again as f64 * 0.02 + 3.0;
-                    assert!(
-                        found <= again && near(found as f64, again as f64, 0.15, lost_again),
-                        "{name}: {found} of {again}"
-                    );
-                }
-            }
+    }
+}
+
+fn finds_path_and_retransmissions(run: &Run) {
+    let truth = &run.recording;
+    let rate = number(&truth["path"]["goodput_limit_bps"]);
+    let base = number(&truth["path"]["base_rtt_ms"]);
+    let again = truth["summary"]["packets_retransmitted"].as_u64().unwrap();
+    for (record, place, point) in [(&run.seen[0], "sender", "client"), (&run.seen[1], "receiver", "server")] {
+        assert_eq!(record["vantage"]["point"], point, "{:#}", record["vantage"]);
+        let d = &record["to_server"];
+        assert_eq!(d["place"], place);
+        let rtprop = number(&d["rtprop_ms"]);
+        assert!(near(rtprop, base, 0.02, 1.0), "at the {place}: RTprop {rtprop} ms, not {base} ms");
+        // A controller that underuses the path shows its capacity only for moments.
+        if number(&truth["summary"]["utilization"]) > 0.5 {
+            let btlbw = number(&d["btlbw_bps"]);
+            assert!(near(btlbw, rate, 0.03, 0.0), "at the {place}: BtlBw {btlbw} of {rate}");
+        }
+        let found = d["retransmissions"]["segments"].as_u64().unwrap();
+        if place == "sender" {
+            assert_eq!(found, again, "retransmissions at the sender");
+        } else {
+            // Retransmissions that are lost, too, never arrive: a fraction of a fraction.
+            let lost_again = again as f64 * 0.02 + 3.0;
+            assert!(
+                found <= again && near(found as f64, again as f64, 0.15, lost_again),
+                "at the {place}: {found} of {again} retransmissions"
+            );
         }
     }
 }
 
 #[test]
 fn trace_names_the_limit() {
-    let Some(runs) =
-        races(&["bbr", "cubic"], &["--rate", "20mbit", "--rtt", "40ms", "--loss", "1%", "--duration", "6s"])
-    else {
-        return;
-    };
-    for (run, by) in runs.iter().zip(["bandwidth", "congestion_window"]) {
-        if run.recording["valid"] != true {
-            println!(
-                "NOT SHOWN: what limits {}: {}",
-                run.recording["label"], run.recording["invalid_because"]
-            );
-            continue;
-        }
-        for seen in &run.seen {
-            let most = &seen["to_server"]["limits"]["shares"][0];
-            assert_eq!(most["by"], by, "{:#}", seen["to_server"]["limits"]);
-            assert!(number(&most["share"]) > 0.8, "{most}");
-        }
+    let path = ["--rate", "20mbit", "--rtt", "40ms", "--loss", "1%", "--duration", "6s"];
+    for (controller, by) in [("bbr", "bandwidth"), ("cubic", "congestion_window")] {
+        check_trace(controller, &path, |run| {
+            for seen in &run.seen {
+                let most = &seen["to_server"]["limits"]["shares"][0];
+                assert_eq!(most["by"], by, "{:#}", seen["to_server"]["limits"]);
+                assert!(number(&most["share"]) > 0.8, "{most}");
+            }
+        });
     }
 }
 
