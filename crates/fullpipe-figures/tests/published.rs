@@ -8,6 +8,9 @@ use fullpipe_report::picture::{Curve, Picture};
 use fullpipe_run::{Batch, Engine, Job};
 use std::path::Path;
 
+/// Figures that together take as long as all others.
+const SLOW: [&str; 4] = ["core-scale", "cubic-window", "tcp-bbr", "two-rtt"];
+
 /// The column of a chapter's table in which the runs' own figures stand, and the one of the short
 /// form of a long figure.
 const HERE: usize = 0;
@@ -78,12 +81,24 @@ fn shows_what_was_published(figure: &Figure, picture: &Picture) {
 }
 
 #[test]
-fn every_figure_reproduces_the_published_result() {
+fn figures_reproduce_the_published_results() {
+    reproduce(false);
+}
+
+#[test]
+#[ignore = "takes long: ./x test nightly"]
+fn slow_figures_reproduce_the_published_results() {
+    reproduce(true);
+}
+
+/// Reproduces the figures that are [`SLOW`], or the others; or the one that is named, alone.
+fn reproduce(slow: bool) {
     let only = std::env::var("FIGURE").ok();
     let pictures = std::env::var_os("FULLPIPE_PICTURES");
     let mut failed = Vec::new();
     let mut stale: Vec<String> = Vec::new();
-    for figure in FIGURES.iter().filter(|f| only.as_ref().is_none_or(|id| id == f.id)) {
+    let is_chosen = |id: &str| SLOW.contains(&id) == slow && only.as_ref().is_none_or(|named| named == id);
+    for figure in FIGURES.iter().filter(|figure| is_chosen(figure.id)) {
         let mut forms = Vec::new();
         if figure.is_long() {
             forms.push((SHORT, made(figure, figure.brief_cases().unwrap_or_else(|e| panic!("{e}")))));

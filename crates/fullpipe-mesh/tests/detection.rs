@@ -73,43 +73,54 @@ fn more_meshes() {
     }
 }
 
-/// Ten days without faults for each of two meshes.
+/// Ten days without faults.
+fn has_few_false_alarms(mesh: u64) {
+    let mut pools = Pools::default();
+    let alarms: Vec<usize> = (0..10)
+        .map(|nth| SimulatedMesh { seed: nth * 2 + mesh, ..world(Paths::Mixed, mesh, 1440) })
+        .map(|day| quiet_day(&day, &mut pools).besides.len())
+        .collect();
+    assert!(alarms.iter().all(|n| *n <= 1), "{alarms:?}");
+}
+
 #[test]
 fn days_without_faults_have_at_most_one_false_alarm() {
-    let mut alarms = Vec::new();
-    for mesh in [1, 2] {
-        let mut pools = Pools::default();
-        for nth in 0..10 {
-            let seed = nth * 2 + mesh;
-            alarms.push(
-                quiet_day(&SimulatedMesh { seed, ..world(Paths::Mixed, mesh, 1440) }, &mut pools)
-                    .besides
-                    .len(),
+    has_few_false_alarms(1);
+}
+
+#[test]
+#[ignore = "takes long: ./x test nightly"]
+fn days_of_another_mesh_have_at_most_one_false_alarm() {
+    has_few_false_alarms(2);
+}
+
+/// Ten days with seven faults each.
+fn faults_are_located_within_three_periods(mesh: u64) {
+    let (mut faults, mut besides) = (0, 0);
+    let mut pools = Pools::default();
+    for nth in 0..10 {
+        let world = SimulatedMesh { seed: nth * 2 + mesh, ..world(Paths::Mixed, mesh, 1200) };
+        let day = bad_day(&world, mesh, &mut pools);
+        for (fault, periods) in &day.faults {
+            assert!(
+                periods.is_some_and(|n| n <= 3),
+                "{:?} at {:?}: {periods:?}",
+                fault.fault,
+                fault.location
             );
         }
+        (faults, besides) = (faults + day.faults.len(), besides + day.besides.len());
     }
-    assert!(alarms.len() == 20 && alarms.iter().all(|n| *n <= 1), "{alarms:?}");
+    assert!(faults == 70 && besides <= 10, "{besides} changes besides {faults} faults");
 }
 
 #[test]
 fn each_fault_is_located_within_three_periods() {
-    let (mut faults, mut besides) = (0, 0);
-    for mesh in [1, 2] {
-        let mut pools = Pools::default();
-        for nth in 0..10 {
-            let world = SimulatedMesh { seed: nth * 2 + mesh, ..world(Paths::Mixed, mesh, 1200) };
-            let day = bad_day(&world, mesh, &mut pools);
-            for (fault, periods) in &day.faults {
-                assert!(
-                    periods.is_some_and(|n| n <= 3),
-                    "{:?} at {:?}: {periods:?}",
-                    fault.fault,
-                    fault.location
-                );
-            }
-            (faults, besides) = (faults + day.faults.len(), besides + day.besides.len());
-        }
-    }
-    // Twenty days with seven faults each.
-    assert!(faults == 140 && besides <= 20, "{besides} changes besides {faults} faults");
+    faults_are_located_within_three_periods(1);
+}
+
+#[test]
+#[ignore = "takes long: ./x test nightly"]
+fn each_fault_of_another_mesh_is_located_within_three_periods() {
+    faults_are_located_within_three_periods(2);
 }

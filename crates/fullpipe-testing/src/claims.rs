@@ -34,13 +34,6 @@ struct Rule {
     disturbed: usize,
 }
 
-impl Rule {
-    /// On a host known to be busy, a single disturbed attempt is enough.
-    fn for_this_host(failed: usize, disturbed: usize) -> Rule {
-        Rule { failed, disturbed: if crate::host_is_busy() { 1 } else { disturbed } }
-    }
-}
-
 /// Result of checking a claim.
 #[derive(Debug, PartialEq)]
 enum Verdict {
@@ -94,7 +87,7 @@ pub fn check_claim(claim: &str, mut attempt: impl FnMut() -> Option<Attempt>) {
         outcome.disturbances.extend(machine.disturbances());
         Some(outcome)
     };
-    report(claim, judge(claim, &Rule::for_this_host(2, 2), monitored));
+    report(claim, judge(claim, &Rule { failed: 2, disturbed: 2 }, monitored));
 }
 
 /// Checks a short timing that other load disturbs more than an audit can detect: one of several
@@ -105,7 +98,7 @@ pub fn check_repeatedly(claim: &str, mut measure: impl FnMut() -> Result<(), Str
         let failures = measure().err().into_iter().collect();
         Some(Attempt { disturbances: machine.disturbances(), failures })
     };
-    report(claim, judge(claim, &Rule::for_this_host(5, 5), monitored));
+    report(claim, judge(claim, &Rule { failed: 5, disturbed: 5 }, monitored));
 }
 
 /// Why a run is invalid, from its JSON recording.

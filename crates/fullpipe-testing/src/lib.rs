@@ -3,8 +3,7 @@
 //! A test that fails because the machine stalled says nothing about the program, and one that is
 //! repeated until it passes says little. So each attempt records its disturbances: findings of its
 //! own audit, and stalls of the CPUs ([`Machine`]). Undisturbed attempts decide; with too few of
-//! them, the claim is "not shown", on a line that `./x test` counts and retries when the machine is
-//! quiet.
+//! them, the claim is "not shown", on a line that `./x test` counts.
 
 mod browser;
 mod claims;
@@ -27,10 +26,4 @@ pub fn access_list() -> Vec<u8> {
         [&tag.to_le_bytes()[..], &permissions.to_le_bytes(), &id.to_le_bytes()].concat()
     });
     2_u32.to_le_bytes().into_iter().chain(encoded).collect()
-}
-
-/// Whether the host stayed busy for so long that `./x test` stopped waiting (`FULLPIPE_BUSY`):
-/// disturbed attempts are then not repeated.
-pub fn host_is_busy() -> bool {
-    std::env::var_os("FULLPIPE_BUSY").is_some_and(|set| !set.is_empty())
 }
