@@ -250,7 +250,7 @@ fn half_closed_sockets_are_moved_and_those_without_a_connection_named() {
     let error = String::from_utf8_lossy(&kept.stderr);
     assert_eq!(kept.status.code(), Some(3), "{error}");
     assert!(error.contains("fpu_none is unregistered, but still in use after 2 s"), "{error}");
-    assert!(error.contains("sockets without a connection"), "{error}");
+    assert!(error.contains("those without a connection"), "{error}");
 }
 
 /// Starts processes of another user, each in its own user and network namespace, and returns their
