@@ -229,7 +229,7 @@ fn write(path: &Path, segments: impl Iterator<Item = Segment>) {
 /// Writes the captures of `docs/evidence/trace.md`: a million SYNs, a million connections of a
 /// byte, and packets that each made a walk over all data in flight.
 ///
-/// `CAPTURES=DIR cargo test -p fullpipe-trace --test hostile -- --ignored write_hostile_captures`
+/// `CAPTURES=DIR cargo test -p fullpipe-trace --test hostile_captures -- --ignored write_hostile_captures`
 #[test]
 #[ignore = "writes gigabytes"]
 fn write_hostile_captures() {
