@@ -11,12 +11,10 @@ use fullpipe_mesh::record::{
 use fullpipe_mesh::report::{DetectedChanges, Report, Summary, page};
 use fullpipe_mesh::store::{Source, Store};
 use fullpipe_report::About;
+use fullpipe_testing::{CountingAllocator, MemoryUse, alone};
 use fullpipe_units::Span;
 use rusqlite::{Connection, params};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const SITES: SiteId = 64;
@@ -28,45 +26,14 @@ const FIRST_PERIOD: i64 = START_MS / PERIOD_MS;
 /// Transfers, or minutes, in a report without a time span.
 const MOST: u64 = 12_000_000;
 
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-/// Counts the bytes in use.
-struct Counting;
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let in_use = IN_USE.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(in_use, Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Held by each test, since memory is that of the process.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Runs `work`; returns its result, its time, and its peak of additional memory in MiB.
 fn measured<T>(work: impl FnOnce() -> T) -> (T, Duration, usize) {
-    let before = IN_USE.load(Relaxed);
-    PEAK.store(before, Relaxed);
-    let began = Instant::now();
+    let (memory, began) = (MemoryUse::start(), Instant::now());
     let result = work();
-    (result, began.elapsed(), PEAK.load(Relaxed).saturating_sub(before) >> 20)
+    (result, began.elapsed(), memory.peak_mib())
 }
 
 fn names() -> Vec<String> {
@@ -303,15 +270,15 @@ fn a_detector_of_64_sites_takes_bounded_memory() {
         history
     };
     let mut detector = Detector::new(2, Span::from_secs(60));
-    let before = IN_USE.load(Relaxed);
+    let memory = MemoryUse::start();
     let began = Instant::now();
     for number in 0..270 {
         let history = few(period(number));
         detector.observe(&Period::whole(&history, START_MS / PERIOD_MS + number));
     }
-    let memory = ((IN_USE.load(Relaxed) - before) * 8) >> 20;
-    println!("a detector of 64 sites: {memory} MiB, {:?} for 270 periods of an eighth", began.elapsed());
-    assert!(memory <= 64, "{memory} MiB");
+    let mib = (memory.bytes() * 8) >> 20;
+    println!("a detector of 64 sites: {mib} MiB, {:?} for 270 periods of an eighth", began.elapsed());
+    assert!(mib <= 64, "{mib} MiB");
 }
 
 /// Figures of a release build, with a store of all rows in a directory of its own, which stays:
@@ -349,7 +316,7 @@ fn figures_of_a_day_of_64_sites() {
         println!("page: {took:?}, {peak} MiB, {} kB of HTML", text.len() >> 10);
     }
     let mut detector = Detector::new(2, Span::from_secs(60));
-    let before = IN_USE.load(Relaxed);
+    let memory = MemoryUse::start();
     let began = Instant::now();
     for number in 0..300 {
         let start = START_MS + number * PERIOD_MS;
@@ -359,7 +326,7 @@ fn figures_of_a_day_of_64_sites() {
     println!(
         "detector: {:?} for each period with its rows, {} MiB after 300",
         began.elapsed() / 300,
-        (IN_USE.load(Relaxed) - before) >> 20
+        memory.bytes() >> 20
     );
     assert!(detector.changes().is_empty(), "{:?}", detector.changes().len());
 }

@@ -1,4 +1,5 @@
-//! Timing claims for tests on busy machines, pages in a real browser, and an access list.
+//! Timing claims for tests on busy machines, memory of a test program, pages in a real browser, and an
+//! access list.
 //!
 //! A test that fails because the machine stalled says nothing about the program, and one that is
 //! repeated until it passes says little. So each attempt records its disturbances: findings of its
@@ -8,11 +9,13 @@
 mod browser;
 mod claims;
 mod machine;
+mod memory;
 mod visit;
 
 pub use browser::{BrowserOutput, browse};
 pub use claims::{Attempt, check_claim, check_repeatedly, failed_checks, invalid_reasons};
 pub use machine::Machine;
+pub use memory::{CountingAllocator, MemoryUse, alone};
 pub use visit::{View, Visit, visit};
 
 /// An access list in the kernel's form (uapi/linux/posix_acl_xattr.h): the owner and user 12345 read

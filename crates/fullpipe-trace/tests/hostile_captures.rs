@@ -4,58 +4,26 @@
 mod support;
 
 use fullpipe_experiment::connection::Point;
+use fullpipe_testing::{CountingAllocator, MemoryUse, alone};
 use fullpipe_trace::wire::{Flags, Segment, TcpOptions};
 use fullpipe_trace::{Analyser, Analysis, Options, input};
 use fullpipe_units::{Span, Time};
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::*;
 
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-static PEAK: AtomicUsize = AtomicUsize::new(0);
-
-/// Counts the bytes in use.
-struct Counting;
-
-// SAFETY: every call is passed on unchanged to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let in_use = IN_USE.fetch_add(layout.size(), Relaxed) + layout.size();
-        PEAK.fetch_max(in_use, Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Held by each test, since memory is that of the process.
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Analyses `segments`; returns the result and the peak of its memory in MiB.
 fn analysed(segments: impl Iterator<Item = Segment>) -> (Analysis, usize) {
-    let before = IN_USE.load(Relaxed);
-    PEAK.store(before, Relaxed);
+    let memory = MemoryUse::start();
     let mut analyser = Analyser::new(Options::default());
     segments.for_each(|s| analyser.add_segment(&s));
     let analysis = analyser.finish();
-    (analysis, PEAK.load(Relaxed).saturating_sub(before) >> 20)
+    (analysis, memory.peak_mib())
 }
 
 /// The `n`th client of a flood.
@@ -207,11 +175,10 @@ fn number_of_interfaces_is_bounded() {
     let mut file = first[..28].to_vec();
     let interface = &first[28..48];
     (0..300_000).for_each(|_| file.extend(interface));
-    let before = IN_USE.load(Relaxed);
-    PEAK.store(before, Relaxed);
+    let memory = MemoryUse::start();
     let outcome = input::read("x", file.as_slice(), |_| {}).unwrap();
     assert_eq!(outcome.counters.damaged_blocks, 300_000 - 65_536);
-    let mib = PEAK.load(Relaxed).saturating_sub(before) >> 20;
+    let mib = memory.peak_mib();
     assert!(mib < 10, "{mib} MiB");
 }
 
