@@ -363,7 +363,7 @@ fn export_errors_name_the_cause() {
 #[test]
 #[ignore = "a part of the next test, which starts it"]
 fn a_loaded_controller() {
-    const NAME: &str = "fpx_bbr3";
+    const NAME: &str = "fpexp_bbr3";
     fullpipe_ebpf::lifecycle::load(fullpipe_ebpf::Controller::Bbr3, Some(NAME)).unwrap();
     {
         let _busy = Busy::driven_by(Some(NAME));
