@@ -23,11 +23,12 @@ const ATTEMPT_LIMIT: Duration = Duration::from_secs(190);
 /// With less time than this, no attempt is made.
 const TOO_SHORT: Duration = Duration::from_secs(60);
 
-/// Figures that leave processors idle run in parallel, the others alone.
+/// Groups of figures: those that leave processors idle run in parallel, the others alone.
 const USUAL: [&[&str]; 2] = [&["fig2", "fig3", "fig4", "fig5", "fig10"], &["fig8"]];
+/// As long again, for `./x test nightly`.
 const SLOW: [&[&str]; 2] = [&["fig6"], &["long-fat"]];
 
-/// Time limit for two groups: a third more than they need on idle processors.
+/// Time limit for the groups of a test: at least a third more than they need on idle processors.
 const BUDGET: Duration = Duration::from_secs(370);
 
 /// The output of `fullpipe figure` within `limit`.
