@@ -233,10 +233,12 @@ impl Page {
                     self.shapes.push(Shape::Diamonds(diamond));
                 }
             } else {
-                if curve.stroke != Stroke::Dots {
+                if curve.stroke == Stroke::Cells {
+                    self.rule(line, curve.colour, BAND, &[]);
+                } else if curve.stroke != Stroke::Dots {
                     self.rule(line, curve.colour, 3.0, DASHES[curve.dash % DASHES.len()]);
                 }
-                if curve.stroke != Stroke::Line {
+                if matches!(curve.stroke, Stroke::Dots | Stroke::DottedLine) {
                     let dot = Points { points, colour: curve.colour, radius: 4.0, clip };
                     self.shapes.push(Shape::Dots(dot));
                 }
@@ -254,7 +256,7 @@ impl Page {
         let ys = panel.curves.iter().flat_map(|c| c.points.iter().map(|p| p.1));
         let across = panel.marks.iter().filter_map(|m| match m {
             Mark::Horizontal { y, .. } => Some(*y),
-            Mark::Vertical { .. } => None,
+            Mark::Vertical { .. } | Mark::Text { .. } => None,
         });
         // A low panel has denser ticks rather than a single one.
         let count = ((bottom - top) / 30.0).max(((bottom - top) / 20.0).min(5.0)) as usize;
@@ -331,6 +333,11 @@ impl Page {
         let drawn: Vec<(f32, f32)> = panel.curves.iter().flat_map(|c| points_along(c, plot)).collect();
         let mut names: Vec<Rect> = Vec::new();
         for mark in &panel.marks {
+            if let Mark::Text { x, y, label } = mark {
+                let at = (plot.at_x(*x), plot.at_y(*y) + 4.0);
+                self.text(label, at, 12.0, false, INK, Anchor::Middle);
+                continue;
+            }
             let Some((line, label, places)) = plot.mark(mark) else { continue };
             self.rule(line, MARK, 1.2, DASHES[1]);
             let width = self.font(false).width(label, 11.0);
@@ -353,7 +360,7 @@ impl Page {
         let placed = curve.points.iter().map(|&(x, y)| (plot.at_x(x), plot.at_y(y)));
         let placed: Vec<Option<(f32, f32)>> =
             placed.map(|p| (p.0.is_finite() && p.1.is_finite()).then(|| near(p))).collect();
-        let is_line = !matches!(curve.stroke, Stroke::Dots | Stroke::Hollow);
+        let is_line = !matches!(curve.stroke, Stroke::Dots | Stroke::Hollow | Stroke::Cells);
         let (colour, width) = match curve.stroke {
             Stroke::Band => (pale(curve.colour), BAND),
             _ => (curve.colour, 1.7),
@@ -377,6 +384,15 @@ impl Page {
                 let clip = rect.expand(DIAMOND + 2.0);
                 Shape::Diamonds(Points { points, colour, radius: DIAMOND, clip })
             }
+            Stroke::Cells => {
+                let (width, height) = plot.cell();
+                for (x, y) in points {
+                    let points = vec![(x - width / 2.0, y), (x + width / 2.0, y)];
+                    let clip = Some(rect);
+                    self.shapes.push(Shape::Line(Line { points, colour, width: height, dash: &[], clip }));
+                }
+                return;
+            }
             Stroke::Line | Stroke::Band => return,
         });
     }
@@ -399,6 +415,11 @@ impl Plot {
 
     fn at_y(&self, v: f64) -> f32 {
         self.rect.y + self.rect.h * (1.0 - self.y.position(v) as f32)
+    }
+
+    /// Width and height of one unit of both axes.
+    fn cell(&self) -> (f32, f32) {
+        (self.at_x(1.0) - self.at_x(0.0), self.at_y(0.0) - self.at_y(1.0))
     }
 
     /// The line of a mark with its label and candidate positions; `None` if the mark is outside.
@@ -452,7 +473,7 @@ fn points_along(curve: &Curve, plot: &Plot) -> Vec<(f32, f32)> {
     let inside = |p: &(f32, f32)| plot.rect.contains(*p);
     let placed: Vec<(f32, f32)> = curve.points.iter().map(|&(x, y)| (plot.at_x(x), plot.at_y(y))).collect();
     let mut all: Vec<(f32, f32)> = placed.iter().filter(|p| inside(p)).copied().collect();
-    if matches!(curve.stroke, Stroke::Dots | Stroke::Hollow) {
+    if matches!(curve.stroke, Stroke::Dots | Stroke::Hollow | Stroke::Cells) {
         return all;
     }
     for pair in placed.windows(2) {
@@ -526,6 +547,40 @@ mod tests {
             _ => None,
         });
         (name.unwrap(), line.unwrap())
+    }
+
+    #[test]
+    fn cells_fill_the_plot_of_named_axes() {
+        let names = |n: usize| (0..n).map(|i| i.to_string()).collect();
+        let places = (0..3).flat_map(|x| (0..2).map(move |y| (f64::from(x), f64::from(y))));
+        let panel = Panel {
+            x: Axis::named("x", names(3)),
+            y: Axis::named("y", names(2)),
+            curves: vec![Curve { stroke: Stroke::Cells, ..Curve::line("", [1, 2, 3], places) }],
+            marks: vec![Mark::Text { x: 1.0, y: 1.0, label: "middle".into() }],
+            ..Panel::default()
+        };
+        let drawing = lay_out(&Picture { panels: vec![panel], ..Picture::default() });
+        let cells: Vec<(&Line, Rect)> = drawing
+            .shapes
+            .iter()
+            .filter_map(|shape| match shape {
+                Shape::Line(line) if line.colour == [1, 2, 3] => Some((line, line.clip?)),
+                _ => None,
+            })
+            .collect();
+        let area = |line: &Line| (line.points[1].0 - line.points[0].0) * line.width;
+        let plot = cells[0].1;
+        assert_eq!(cells.len(), 6);
+        let covered: f32 = cells.iter().map(|(line, _)| area(line)).sum();
+        assert!((covered / (plot.w * plot.h) - 1.0).abs() < 1e-3, "{covered} of {plot:?}");
+        let text = drawing.shapes.iter().find_map(|shape| match shape {
+            Shape::Text(text) if text.text == "middle" => Some((text.x, text.y)),
+            _ => None,
+        });
+        let (x, y) = text.unwrap();
+        assert!((x - (plot.x + plot.w / 2.0)).abs() < 1.0, "{x} in {plot:?}");
+        assert!((y - (plot.y + plot.h / 4.0)).abs() < 6.0, "{y} in {plot:?}");
     }
 
     #[test]

@@ -205,6 +205,8 @@ pub enum Stroke {
     Hollow,
     /// A wide pale line below all other curves, for reference values.
     Band,
+    /// Rectangles of one unit of each axis, for maps with named axes.
+    Cells,
 }
 
 /// A labelled line across a panel.
@@ -222,6 +224,15 @@ pub enum Mark {
         /// The value on the horizontal axis.
         x: f64,
         /// Its label.
+        label: String,
+    },
+    /// A text in the middle of a place, for the values of [`Stroke::Cells`].
+    Text {
+        /// The value on the horizontal axis.
+        x: f64,
+        /// The value on the vertical axis.
+        y: f64,
+        /// The text.
         label: String,
     },
 }
