@@ -574,6 +574,11 @@ mod tests {
         assert_eq!(cells.len(), 6);
         let covered: f32 = cells.iter().map(|(line, _)| area(line)).sum();
         assert!((covered / (plot.w * plot.h) - 1.0).abs() < 1e-3, "{covered} of {plot:?}");
+        let mut places: Vec<_> =
+            cells.iter().map(|(l, _)| (l.points[0].0 as i32, l.points[0].1 as i32)).collect();
+        places.sort_unstable();
+        places.dedup();
+        assert_eq!(places.len(), 6);
         let text = drawing.shapes.iter().find_map(|shape| match shape {
             Shape::Text(text) if text.text == "middle" => Some((text.x, text.y)),
             _ => None,

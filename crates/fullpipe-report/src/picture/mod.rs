@@ -209,7 +209,7 @@ pub enum Stroke {
     Cells,
 }
 
-/// A labelled line across a panel.
+/// A labelled line across a panel, or a text in it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Mark {
     /// A horizontal line.
@@ -226,7 +226,7 @@ pub enum Mark {
         /// Its label.
         label: String,
     },
-    /// A text in the middle of a place, for the values of [`Stroke::Cells`].
+    /// A text that is centred on a point, for the values of [`Stroke::Cells`].
     Text {
         /// The value on the horizontal axis.
         x: f64,
