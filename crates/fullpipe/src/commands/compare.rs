@@ -15,6 +15,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 /// Compare simulator and lab on the same scenarios in a Markdown table
+///
+/// Retransmissions beyond the packets that the forward path dropped are counted as spurious.
 #[derive(clap::Args)]
 pub struct Args {
     /// Scenario files
@@ -284,10 +286,15 @@ fn rtt(run: &Recording) -> String {
     run.summary.rtt_ms.p50.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"))
 }
 
-/// The share of retransmitted packets.
+/// The shares of retransmitted packets and, of all sent, of spurious retransmissions: those beyond
+/// the packets that the forward path dropped.
 fn retransmitted(run: &Recording) -> String {
-    let share = run.summary.packets_retransmitted as f64 / run.summary.packets_sent.max(1) as f64;
-    format!("{:.2} %", share * 100.0)
+    let sent = run.summary.packets_sent.max(1) as f64;
+    let forward = run.links.iter().filter(|link| link.label.starts_with("forward"));
+    let dropped: u64 = forward.flat_map(|link| link.drops.values()).sum();
+    let retransmitted = run.summary.packets_retransmitted;
+    let share = |packets: u64| packets as f64 / sent * 100.0;
+    format!("{:.2} % (spurious {:.2} %)", share(retransmitted), share(retransmitted.saturating_sub(dropped)))
 }
 
 fn row(name: &str, label: &str, sim: &Recording, lab: &Recording, difference: f64) -> String {
