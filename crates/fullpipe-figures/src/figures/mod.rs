@@ -17,11 +17,15 @@ mod fig8;
 mod fig9;
 mod lan_loss;
 mod long_fat;
+mod many_cubic;
 mod policer;
+mod small_buffers;
+mod starvation;
 mod tcp_bbr;
 mod two_rtt;
 mod vm_pair;
 mod wan_host;
+mod when_bbr;
 
 use crate::Figure;
 use fullpipe_experiment::format_number::significant;
@@ -59,6 +63,10 @@ pub static FIGURES: &[Figure] = &[
     two_rtt::FIGURE,
     tcp_bbr::FIGURE,
     cubic_window::FIGURE,
+    many_cubic::FIGURE,
+    starvation::FIGURE,
+    small_buffers::FIGURE,
+    when_bbr::FIGURE,
 ];
 
 /// The text of the scenario file of a figure.
