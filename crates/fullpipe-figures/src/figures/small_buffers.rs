@@ -18,8 +18,8 @@ pub(super) const FIGURE: Figure = Figure {
     source: "Appenzeller, Keslassy, McKeown: Sizing Router Buffers, SIGCOMM 2004",
     about: "100, 200 and 400 flows on 155 Mbit/s, with round-trip times of 60 to 140 ms (mean 100 ms), in \
             buffers of 0.5, 1 and 2 times RTT · C / √n, n being the number of flows. The paper has Reno, \
-            here NewReno; BBR is run beside it. The short form, which is also that of `all`, has 100 and 400 flows, and \
-            half of the time.",
+            here NewReno; BBR is run beside it. The short form, which is also that of `all`, has 100 and \
+            400 flows, and half of the time.",
     published: "diamonds: utilization that was measured with Reno on a router's 155 Mbit/s interface \
                 (SIGCOMM 2004, table of the router experiment). BBR is not covered.",
     file: "scenarios/figures/small-buffers.toml",

@@ -11,8 +11,8 @@ pub(super) const FIGURE: Figure = Figure {
     title: "Two BBR flows of 40 and 80 ms: starvation",
     source: "Arun, Alizadeh, Balakrishnan: Starvation in End-to-End Congestion Control, SIGCOMM 2022",
     about: "Two flows share 120 Mbit/s for a minute, from the first packet, in drop-tail buffers of 1 to 10 \
-            BDP of the short flow. The published run has kernel TCP over a link emulator, whose buffer is not \
-            known here; the values are drawn at the deepest one.",
+            BDP of the short flow. The published run has kernel TCP over a link emulator, whose buffer is \
+            not known here; the values are drawn at the deepest one.",
     published: "two flows of BBR v1 on 120 Mbit/s after 60 s: 8.3 Mbit/s with 40 ms, 107 Mbit/s with 80 ms. \
                 BBR v3 is not covered.",
     file: "scenarios/figures/starvation.toml",

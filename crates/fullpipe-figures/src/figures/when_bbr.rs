@@ -170,8 +170,9 @@ fn judge(runs: &Runs) -> Outcome {
 fn map(title: &str, cells: &[Cell]) -> Panel {
     let spaced = |name: &&str| name.replace("mbit", "").replace("ms", "");
     let place = |cell: &Cell| (cell.column as f64, cell.row as f64);
-    // A cell is in the first class whose bound it reaches.
-    let class = |cell: &Cell| CLASSES.iter().position(|(from, ..)| cell.gain >= *from);
+    // A cell is in the first class whose bound its number reaches, as it is written.
+    let written = |cell: &Cell| (cell.gain * 100.0).round() / 100.0;
+    let class = |cell: &Cell| CLASSES.iter().position(|(from, ..)| written(cell) >= *from);
     let curves = CLASSES.iter().enumerate().map(|(i, (_, label, colour))| Curve {
         stroke: Stroke::Cells,
         ..Curve::line(*label, *colour, cells.iter().filter(|cell| class(cell) == Some(i)).map(place))
