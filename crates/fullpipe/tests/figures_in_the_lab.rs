@@ -14,6 +14,7 @@ use program::{fullpipe, output_within};
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::process::Output;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time limit for figures that run together: 1.5 times what they need, so that repeated runs do not
@@ -30,6 +31,9 @@ const SLOW: [&[&str]; 2] = [&["fig6"], &["long-fat"]];
 
 /// Time limit for the groups of a test: at least a third more than they need on idle processors.
 const BUDGET: Duration = Duration::from_secs(370);
+
+/// Held by the test that runs: two at once would disturb each other's runs.
+static MACHINE: Mutex<()> = Mutex::new(());
 
 /// The output of `fullpipe figure` within `limit`.
 fn figures(ids: &[&str], out: &std::path::Path, limit: Duration) -> Option<Output> {
@@ -110,6 +114,7 @@ fn slow_figures_are_reproduced_on_kernel_tcp() {
 }
 
 fn reproduce(groups: &[&[&'static str]]) {
+    let _alone = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut pending: VecDeque<Vec<&str>> = groups.iter().map(|ids| ids.to_vec()).collect();
     let mut failures: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
     let mut doubts: BTreeMap<&str, String> = BTreeMap::new();
