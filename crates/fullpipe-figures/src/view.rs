@@ -40,6 +40,11 @@ pub(crate) fn max_deviation_percent(measured: &[f64], published: &[f64]) -> f64 
     deviations.fold(0.0, |worst, one| if one.is_nan() || one > worst { one } else { worst })
 }
 
+/// The value of the point at this `x`; NaN without one.
+pub(crate) fn value_at(points: &[(f64, f64)], x: f64) -> f64 {
+    points.iter().find(|p| p.0 == x).map_or(f64::NAN, |p| p.1)
+}
+
 /// Least-squares fit of a line: slope, intercept and R².
 pub(crate) fn fit(points: &[(f64, f64)]) -> (f64, f64, f64) {
     let n = points.len() as f64;

@@ -1,7 +1,7 @@
 //! Section 6.4: BBR against CUBIC in buffers of 0.1 to 16 BDP.
 
 use super::{PAPER, chapter, n, scenario};
-use crate::view::{dotted, published_line};
+use crate::view::{dotted, published_line, value_at};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_report::picture::{Axis, Mark, Panel, Picture};
 
@@ -35,7 +35,6 @@ fn shares(runs: &Runs, cc: &str) -> Vec<(f64, f64)> {
 
 fn judge(runs: &Runs) -> Outcome {
     let (v1, v3) = (shares(runs, "bbr"), shares(runs, "bbr3"));
-    let at = |points: &[(f64, f64)], x: f64| points.iter().find(|p| p.0 == x).map_or(f64::NAN, |p| p.1);
     let unfair = |points: &[(f64, f64)], shallow: bool| {
         let part: Vec<f64> =
             points.iter().filter(|p| (p.0 < 1.0) == shallow).map(|p| (p.1 - 50.0).abs()).collect();
@@ -46,9 +45,9 @@ fn judge(runs: &Runs) -> Outcome {
         Finding::new(
             "BBR v1 takes most of a shallow buffer",
             "BBR ahead below one BDP",
-            format!("{} % at 0.1 BDP, {} % at 0.5", n(at(&v1, 0.1)), n(at(&v1, 0.5))),
+            format!("{} % at 0.1 BDP, {} % at 0.5", n(value_at(&v1, 0.1)), n(value_at(&v1, 0.5))),
             "≥ 60 % at 0.1 and at 0.5 BDP",
-            at(&v1, 0.1) >= 60.0 && at(&v1, 0.5) >= 60.0,
+            value_at(&v1, 0.1) >= 60.0 && value_at(&v1, 0.5) >= 60.0,
         ),
         Finding::new(
             "in deep buffers CUBIC is ahead",
@@ -60,9 +59,14 @@ fn judge(runs: &Runs) -> Outcome {
         Finding::new(
             "in between v1's share falls from the one to the other",
             "fair at 1 to 2 BDP",
-            format!("{} % at 1 BDP, {} % at 2, {} % at 4", n(at(&v1, 1.0)), n(at(&v1, 2.0)), n(at(&v1, 4.0))),
+            format!(
+                "{} % at 1 BDP, {} % at 2, {} % at 4",
+                n(value_at(&v1, 1.0)),
+                n(value_at(&v1, 2.0)),
+                n(value_at(&v1, 4.0))
+            ),
             "crosses 50 % between 0.5 and 8 BDP",
-            at(&v1, 0.5) > 50.0 && at(&v1, 8.0) < 50.0,
+            value_at(&v1, 0.5) > 50.0 && value_at(&v1, 8.0) < 50.0,
         ),
         Finding::new(
             "v3 is nearer to a fair share than v1 in shallow buffers",
@@ -78,7 +82,9 @@ fn judge(runs: &Runs) -> Outcome {
     ];
     let table = v1
         .iter()
-        .map(|(buffer, share)| format!("{buffer} BDP: v1 {} %, v3 {} %", n(*share), n(at(&v3, *buffer))))
+        .map(|(buffer, share)| {
+            format!("{buffer} BDP: v1 {} %, v3 {} %", n(*share), n(value_at(&v3, *buffer)))
+        })
         .collect::<Vec<_>>()
         .join("; ");
     let ticks = v1.iter().map(|(buffer, _)| (*buffer, buffer.to_string())).collect();

@@ -1,6 +1,6 @@
 //! RFC 9438, tables 1 and 2: CUBIC's mean window by loss rate and round-trip time.
 
-use super::{chapter, n, scenario};
+use super::{chapter, listed, n, scenario};
 use crate::view::{PUBLISHED, max_deviation_percent, mean};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::recording::column;
@@ -48,7 +48,6 @@ fn windows(runs: &Runs) -> [[f64; 5]; 2] {
 
 fn judge(runs: &Runs) -> Outcome {
     let windows = windows(runs);
-    let listed = |values: &[f64]| values.iter().map(|w| n(*w)).collect::<Vec<_>>().join(", ");
     let table = |i: usize, claim: &str| {
         let off = max_deviation_percent(&windows[i], &TABLES[i]);
         Finding::new(

@@ -1,7 +1,7 @@
 //! Ware et al. 2019: one BBR flow against 1, 4 and 16 CUBIC flows.
 
-use super::{chapter, n, scenario};
-use crate::view::{dotted, max, max_deviation_percent, min, published};
+use super::{chapter, listed, n, scenario};
+use crate::view::{dotted, max, max_deviation_percent, min, published, value_at};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
 use fullpipe_report::picture::{Axis, Curve, Mark, Panel, Picture};
@@ -14,7 +14,7 @@ pub(super) const FIGURE: Figure = Figure {
              IMC 2019",
     about: "20 Mbit/s, 40 ms, drop-tail buffers of 0.25 to 64 BDP, for three minutes; with 32 and 64 BDP for \
             20 minutes, because there a gain cycle takes ten to twenty seconds. The short form, which is \
-            also that of `all`, has half of the buffers, and 1 and 16 flows.",
+            also that of `all`, has fewer buffers, and 1 and 16 flows.",
     published: "diamonds: the authors' model of BBR v1 against any number of flows that fill the buffer, for \
                 this path. Its equations are those of a replication (ffund/re-bbr-shared-bottleneck). BBR v3 \
                 is not covered.",
@@ -49,7 +49,7 @@ fn until_converged(mut cases: Vec<Case>) -> Vec<Case> {
     cases
 }
 
-/// Every second buffer, 1 and 16 flows; the two deepest buffers only for BBR v1 and one flow.
+/// Six buffers with 1 and 16 flows, of which the two deepest only with BBR v1 and one flow.
 fn shorter(mut cases: Vec<Case>) -> Vec<Case> {
     cases.retain(|case| {
         let flows = case.value("flow.1.count");
@@ -92,10 +92,9 @@ fn model(buffer: f64) -> f64 {
 fn judge(runs: &Runs) -> Outcome {
     let v1 = COUNTS.map(|count| shares(runs, "bbr", count));
     let v3 = COUNTS.map(|count| shares(runs, "bbr3", count));
-    let at = |points: &[(f64, f64)], x: f64| points.iter().find(|p| p.0 == x).map_or(f64::NAN, |p| p.1);
     // The short form has no runs with 4 flows.
     let present = |shares: &[Vec<(f64, f64)>; 3], x: f64| -> Vec<f64> {
-        shares.iter().filter(|points| !points.is_empty()).map(|points| at(points, x)).collect()
+        shares.iter().filter(|points| !points.is_empty()).map(|points| value_at(points, x)).collect()
     };
     let [one, _, sixteen] = &v1;
     let [deep, deeper] = DEEP.map(|x| present(&v1, x));
@@ -103,9 +102,8 @@ fn judge(runs: &Runs) -> Outcome {
     let complete = all.iter().all(|share| share.is_finite());
     let deepest = [16.0, 32.0, 64.0];
     let modelled = deepest.map(model);
-    let measured = deepest.map(|x| at(one, x));
+    let measured = deepest.map(|x| value_at(one, x));
     let shallow = present(&v3, 1.0);
-    let listed = |values: &[f64]| values.iter().map(|v| n(*v)).collect::<Vec<_>>().join(", ");
     let findings = vec![
         Finding::new(
             "in 4 and 16 BDP one flow of BBR v1 has about two fifths, whatever the number of CUBIC flows",
@@ -117,9 +115,9 @@ fn judge(runs: &Runs) -> Outcome {
         Finding::new(
             "against 16 flows that is many times a fair share, and more in a small buffer",
             "not published",
-            format!("{} % in 0.25 BDP; a fair share is {} %", n(at(sixteen, 0.25)), n(fair(16))),
+            format!("{} % in 0.25 BDP; a fair share is {} %", n(value_at(sixteen, 0.25)), n(fair(16))),
             "≥ 8 fair shares in 0.25 BDP",
-            at(sixteen, 0.25) >= 8.0 * fair(16),
+            value_at(sixteen, 0.25) >= 8.0 * fair(16),
         ),
         Finding::new(
             "in deeper buffers the share falls, because ProbeRTT must drain more",
@@ -141,7 +139,7 @@ fn judge(runs: &Runs) -> Outcome {
                 .into_iter()
                 .zip(&v3)
                 .filter(|(_, points)| !points.is_empty())
-                .all(|(count, points)| at(points, 1.0) <= 2.0 * fair(count)),
+                .all(|(count, points)| value_at(points, 1.0) <= 2.0 * fair(count)),
         ),
     ];
     let panel = |title: &str, cc: &str, shares: &[Vec<(f64, f64)>; 3]| {

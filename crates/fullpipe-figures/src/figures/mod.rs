@@ -110,6 +110,11 @@ fn n(x: f64) -> String {
     if x.is_finite() { significant(x, 3) } else { "nothing".to_owned() }
 }
 
+/// Formats numbers as `12.0, 38.0`.
+fn listed(values: &[f64]) -> String {
+    values.iter().map(|v| n(*v)).collect::<Vec<_>>().join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

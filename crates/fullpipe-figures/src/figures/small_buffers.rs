@@ -1,6 +1,6 @@
 //! Appenzeller et al. 2004: many flows fill a link with a small buffer.
 
-use super::{chapter, n, scenario};
+use super::{chapter, listed, n, scenario};
 use crate::view::{dotted, max, max_deviation_percent, min, published};
 use crate::{Figure, Finding, Outcome, Runs};
 use fullpipe_experiment::Case;
@@ -109,7 +109,6 @@ fn judge(runs: &Runs) -> Outcome {
     let column = |i: usize| -> (Vec<f64>, Vec<f64>) {
         reno.iter().map(|(count, here)| (here[i], published_for(*count)[i])).unzip()
     };
-    let listed = |values: &[f64]| values.iter().map(|v| n(*v)).collect::<Vec<_>>().join(", ");
     let with = |i: usize, claim: &str, within: f64| {
         let (here, there) = column(i);
         Finding::new(
@@ -123,16 +122,17 @@ fn judge(runs: &Runs) -> Outcome {
     let worst = |of: &[(u32, [f64; 3])]| min(of.iter().map(|(_, u)| *u).collect::<Vec<_>>().as_flattened());
     let complete = |of: &[(u32, [f64; 3])]| of.iter().all(|(_, u)| u.iter().all(|v| v.is_finite()));
     let (worst_v1, worst_v3) = (worst(&v1), worst(&v3));
-    let half = column(0).0;
+    let half = |count: u32| reno.iter().find(|(c, _)| *c == count).map_or(f64::NAN, |(_, u)| u[0]);
+    let (few, many) = (half(100), half(400));
     let findings = vec![
         with(1, "a buffer of RTT · C / √n nearly fills the link", 2.0),
         with(0, "half of it costs a few percent with 100 flows", 2.0),
         Finding::new(
             "with more flows half of it costs less",
             "94.9 % with 100 flows, 99.5 % with 400",
-            format!("{} % and {} %", n(half[0]), n(half[half.len() - 1])),
+            format!("{} % and {} %", n(few), n(many)),
             "at least 2 points more with 400 flows",
-            half[half.len() - 1] >= half[0] + 2.0,
+            many >= few + 2.0,
         ),
         with(2, "twice as much fills it", 1.0),
         Finding::new(

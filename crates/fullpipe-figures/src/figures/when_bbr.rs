@@ -99,11 +99,10 @@ fn judge(runs: &Runs) -> Outcome {
     let v3 = BUFFERS.map(|(buffer, _)| cells(runs, "bbr3", buffer));
     let [shallow, deep] = &v1;
     let small: Vec<&Cell> = shallow.iter().filter(|cell| cell.buffer <= SMALL).collect();
-    let gains = |cells: &[&Cell]| cells.iter().map(|cell| cell.gain).collect::<Vec<f64>>();
-    let small_gains = gains(&small);
+    let gains = |cells: &[Cell]| cells.iter().map(|cell| cell.gain).collect::<Vec<f64>>();
+    let small_gains: Vec<f64> = small.iter().map(|cell| cell.gain).collect();
     let small_retransmitted: Vec<f64> = small.iter().map(|cell| cell.retransmitted).collect();
-    let deep_gains: Vec<f64> = deep.iter().map(|cell| cell.gain).collect();
-    let v3_gains = |i: usize| v3[i].iter().map(|cell: &Cell| cell.gain).collect::<Vec<f64>>();
+    let deep_gains = gains(deep);
     let range = |gains: &[f64]| format!("{} to {}", times(min(gains)), times(max(gains)));
     let mut findings = vec![
         Finding::new(
@@ -139,9 +138,9 @@ fn judge(runs: &Runs) -> Outcome {
     ];
     // The short form has no runs of BBR v3.
     if !v3[0].is_empty() {
-        let [shallow, deep] = [0, 1].map(v3_gains);
+        let [shallow, deep] = v3.each_ref().map(|cells| gains(cells));
         findings.push(Finding::new(
-            "BBR v3 gains and loses on the same paths, and gains less",
+            "BBR v3 gains less than BBR v1 at best",
             "not published",
             format!("{} in 100 kB, {} in 10 MB", range(&shallow), range(&deep)),
             "at most as much as v1 at best, and at most 1 % ahead in 10 MB",
