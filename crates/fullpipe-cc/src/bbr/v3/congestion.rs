@@ -2,6 +2,7 @@
 //! (draft § Updating the Model Upon Packet Loss).
 
 use super::undo::UndoState;
+use super::variant::Departure;
 use super::volume::Bytes;
 use super::{Bbr3, Now, State};
 use crate::{Ack, Lost, Rate, RateSample, Time};
@@ -111,7 +112,7 @@ impl Bbr3 {
         let is_first = !self.congestion.is_loss_in_round;
         self.note_congestion(delivered);
         // The draft saves at the first loss of each round (decision 9).
-        if is_first || !self.is_letter() {
+        if is_first || !self.is_as_drafted(Departure::UndoState) {
             self.save_state_upon_loss();
         }
     }

@@ -1,5 +1,6 @@
 //! Restarting from idle (draft § Restarting From Idle).
 
+use super::variant::Departure;
 use super::volume::Bytes;
 use super::{Bbr3, State};
 use crate::{Gain, Time};
@@ -9,7 +10,7 @@ impl Bbr3 {
     pub(super) fn handle_restart_from_idle(&mut self, now: Time, delivered: Bytes) {
         self.idle_restart = true;
         self.aggregation.interval_start = now;
-        if !self.is_letter() {
+        if !self.is_as_drafted(Departure::IdleRestart) {
             self.aggregation.delivered = Bytes::ZERO;
         }
         if self.state.is_probe_bw() {

@@ -57,6 +57,7 @@ mod volume;
 
 pub use params::Params;
 pub use state::State;
+use variant::Departure;
 pub use variant::Variant;
 
 use crate::random::Random;
@@ -114,6 +115,7 @@ impl Now {
 pub struct Bbr3 {
     params: Params,
     variant: Variant,
+    as_drafted: Option<Departure>,
     smss: Bytes,
     initial_cwnd: Bytes,
     random: Random,
@@ -147,6 +149,7 @@ impl Bbr3 {
         let mut bbr = Bbr3 {
             params,
             variant,
+            as_drafted: None,
             smss,
             initial_cwnd: Bytes(config.initial_cwnd).max(smss),
             random: Random::new(config.seed),
@@ -216,6 +219,10 @@ pub const DRAFT_REVISION: &str = "draft-ietf-ccwg-bbr-06";
 /// The date of [`DRAFT_REVISION`].
 pub const DRAFT_DATE: &str = "2026-07-06";
 
+/// The last commit of the draft's repository whose pseudocode was compared with this module:
+/// `ci/draft-pseudocode.sha256` lists it, and `scripts/draft-changes` compares a newer text.
+pub const DRAFT_COMMIT: &str = "4ce5e87d5f58c34c8fae283367b41913d110b73a";
+
 const INFO: ControllerInfo = ControllerInfo {
     name: "bbr3",
     aliases: &["bbrv3", "bbr-v3"],
@@ -229,7 +236,10 @@ impl Build for Bbr3 {
 
     fn build<'a>(config: &Config, settings: crate::registry::Settings<'a>) -> Result<Self, BuildError<'a>> {
         let variant = settings.choice("variant", Variant::Draft, Variant::CHOICES)?;
-        Ok(Bbr3::with_variant(config, Params::build(variant, &settings)?, variant))
+        let as_drafted = settings.choice("as_drafted", None, Departure::CHOICES)?;
+        let mut bbr = Bbr3::with_variant(config, Params::build(variant, &settings)?, variant);
+        bbr.as_drafted = as_drafted;
+        Ok(bbr)
     }
 }
 
@@ -260,7 +270,7 @@ impl CongestionControl for Bbr3 {
         self.recovery = ack.recovery;
         if self.srtt.is_none() && ack.rtt.is_some() {
             self.srtt = ack.srtt.or(ack.rtt);
-            if !self.is_letter() {
+            if !self.is_as_drafted(Departure::PacingRate) {
                 self.init_pacing_rate();
             }
         }
@@ -281,7 +291,7 @@ impl CongestionControl for Bbr3 {
             self.handle_ce_marks(ack, &now);
         }
         self.probe_rtt.handled_ack = self.state == State::ProbeRtt;
-        if now.sample.has_packet || self.is_letter() {
+        if now.sample.has_packet || self.is_as_drafted(Departure::EmptyAcks) {
             self.update_model_and_state(&now, ack);
         }
         self.update_control_parameters(&now);

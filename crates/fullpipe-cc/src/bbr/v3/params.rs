@@ -2,7 +2,7 @@
 //! parameters; the defaults are the draft's.
 
 use super::INFO;
-use super::variant::{VARIANT, Variant};
+use super::variant::{AS_DRAFTED, VARIANT, Variant};
 use super::volume::Bytes;
 use crate::registry::{BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use crate::{Gain, Rate, Span};
@@ -135,12 +135,13 @@ params! {
         "maximum rounds between bandwidth probes (Reno coexistence)";
 }
 
-/// All settings of `bbr3`: the variant, then the parameters.
-pub(super) const ALL_SETTINGS: [Setting; Params::COUNT + 1] = {
-    let mut all = [VARIANT; Params::COUNT + 1];
+/// All settings of `bbr3`: the variant, the deviation to undo, then the parameters.
+pub(super) const ALL_SETTINGS: [Setting; Params::COUNT + 2] = {
+    let mut all = [VARIANT; Params::COUNT + 2];
+    all[1] = AS_DRAFTED;
     let mut i = 0;
     while i < Params::COUNT {
-        all[i + 1] = Params::SETTINGS[i];
+        all[i + 2] = Params::SETTINGS[i];
         i += 1;
     }
     all

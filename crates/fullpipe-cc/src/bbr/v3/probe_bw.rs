@@ -1,5 +1,6 @@
 //! ProbeBW: down, cruise, refill, up, and round again (draft § ProbeBW).
 
+use super::variant::Departure;
 use super::volume::Bytes;
 use super::{Bbr3, Now, State, Variant};
 use crate::{Gain, Span, Time};
@@ -107,7 +108,7 @@ impl Bbr3 {
     /// `AdvanceMaxBwFilter()`; with `advance_on_leaving_down` at most once per cycle.
     fn advance_max_bw_filter(&mut self) {
         if !(self.cycle.filter_advanced && self.params.advance_on_leaving_down) {
-            self.model.advance_max_bw_filter(self.is_letter());
+            self.model.advance_max_bw_filter(self.is_as_drafted(Departure::MaxBwFilter));
             self.cycle.filter_advanced = true;
         }
     }
@@ -210,7 +211,8 @@ impl Bbr3 {
     fn is_reno_coexistence_probe_time(&self) -> bool {
         let target = self.target_inflight();
         // Decision 3.
-        let reno_rounds = if self.is_letter() { target.0 } else { target.packets(self.smss) };
+        let as_drafted = self.is_as_drafted(Departure::RenoRounds);
+        let reno_rounds = if as_drafted { target.0 } else { target.packets(self.smss) };
         self.cycle.rounds_since_probe_up >= reno_rounds.min(u64::from(self.params.probe_max_rounds))
     }
 
@@ -233,7 +235,7 @@ impl Bbr3 {
     fn is_time_to_go_down(&mut self, now: &Now) -> bool {
         // Decision 11.
         let next_packet = now.inflight + now.newly_acked + self.smss;
-        let is_reached = if self.is_letter() {
+        let is_reached = if self.is_as_drafted(Departure::ProbeUpEnd) {
             now.inflight >= self.model.inflight_longterm
         } else {
             next_packet > self.model.inflight_longterm

@@ -1,6 +1,7 @@
 //! Startup: doubles the rate each round (draft § Startup).
 
 use super::undo::UndoState;
+use super::variant::Departure;
 use super::{Bbr3, Now, State, Variant};
 use crate::{Ack, RecoveryState};
 
@@ -43,7 +44,7 @@ impl Bbr3 {
             (many && self.is_inflight_too_high(&now.sample)) || (!self.selective_acks && ack.newly_lost > 0);
         let lossy = too_lossy && self.recovery == RecoveryState::Recovery;
         let marks = self.congestion.ce_in_round;
-        let marked = !self.is_letter()
+        let marked = !self.is_as_drafted(Departure::StartupMarks)
             && round_ends
             && marks >= self.smss * u64::from(full_loss_count)
             && self.params.is_too_lossy(marks, now.tx_in_flight());

@@ -2,6 +2,7 @@
 //! (draft § Modulating cwnd in Loss Recovery, § Updating the Model Upon Detecting a Spurious Loss
 //! Recovery).
 
+use super::variant::Departure;
 use super::volume::Bytes;
 use super::{Bbr3, State, Variant};
 use crate::{Rate, RecoveryContext, RecoveryState};
@@ -46,7 +47,7 @@ impl Bbr3 {
 
     /// `SaveStateUponLoss()`, once per episode (decision 9).
     pub(super) fn save_state_upon_loss(&mut self) {
-        if self.undo.saved && !self.is_letter() {
+        if self.undo.saved && !self.is_as_drafted(Departure::UndoState) {
             return;
         }
         self.save_cwnd();

@@ -24,15 +24,59 @@ pub(super) const VARIANT: Setting = Setting {
     about: "the draft with documented decisions, the draft to the letter, or Google's v3 for Linux",
 };
 
+/// A deliberate deviation from the draft's letter (`docs/evidence/bbr3-departures.md` gives the
+/// reasons). [`Variant::Letter`] has none of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Departure {
+    /// `AdvanceMaxBwFilter()` only if the cycle has a sample.
+    MaxBwFilter,
+    /// `HandleRestartFromIdle()` zeroes `extra_acked_delivered`, too.
+    IdleRestart,
+    /// `SaveStateUponLoss()` once per recovery episode.
+    UndoState,
+    /// `IsTimeToGoDown()` compares what was in flight before the ACK.
+    ProbeUpEnd,
+    /// `IsRenoCoexistenceProbeTime()` compares rounds with packets.
+    RenoRounds,
+    /// `InitPacingRate()` again at the first RTT sample.
+    PacingRate,
+    /// A round of many ECN marks ends Startup.
+    StartupMarks,
+    /// An ACK that acknowledges nothing new does not run the model.
+    EmptyAcks,
+}
+
+pub(super) const AS_DRAFTED: Setting = Setting {
+    key: "as_drafted",
+    values: "none, max_bw_filter, idle_restart, undo_state, probe_up_end, reno_rounds, pacing_rate, \
+             startup_marks or empty_acks",
+    default: "none",
+    about: "follow the draft's letter in this one deviation; variant=letter follows it in all",
+};
+
+impl Departure {
+    pub(super) const CHOICES: &[(&str, Option<Departure>)] = &[
+        ("none", None),
+        ("max_bw_filter", Some(Departure::MaxBwFilter)),
+        ("idle_restart", Some(Departure::IdleRestart)),
+        ("undo_state", Some(Departure::UndoState)),
+        ("probe_up_end", Some(Departure::ProbeUpEnd)),
+        ("reno_rounds", Some(Departure::RenoRounds)),
+        ("pacing_rate", Some(Departure::PacingRate)),
+        ("startup_marks", Some(Departure::StartupMarks)),
+        ("empty_acks", Some(Departure::EmptyAcks)),
+    ];
+}
+
 impl Variant {
     pub(super) const CHOICES: &[(&str, Variant)] =
         &[("draft", Variant::Draft), ("letter", Variant::Letter), ("linux", Variant::Linux)];
 }
 
 impl Bbr3 {
-    /// Whether this is the draft to the letter.
-    pub(super) fn is_letter(&self) -> bool {
-        self.variant == Variant::Letter
+    /// Whether to follow the draft's letter where this crate deviates from it.
+    pub(super) fn is_as_drafted(&self, departure: Departure) -> bool {
+        self.variant == Variant::Letter || self.as_drafted == Some(departure)
     }
 
     /// Whether this is Google's implementation for Linux.

@@ -1,6 +1,7 @@
 //! Each difference between the variants, one test per branch.
 
 use super::undo::UndoState;
+use super::variant::Departure;
 use super::volume::Bytes;
 use super::{Bbr3, Now, Params, State, Variant};
 use crate::{
@@ -14,16 +15,22 @@ fn at(ms: u64) -> Time {
     Time::ZERO + Span::from_millis(ms)
 }
 
+/// A variant, and the deviation from the draft's letter that is undone.
+#[derive(Clone, Copy)]
+struct Kind(Variant, Option<Departure>);
+
 /// A connection of 1000-byte packets before its handshake.
-fn new(variant: Variant) -> Bbr3 {
+fn new(Kind(variant, as_drafted): Kind) -> Bbr3 {
     let config = Config { smss: 1000, initial_cwnd: 10_000, ..Config::default() };
     let params = if variant == Variant::Linux { Params::LINUX } else { Params::DRAFT };
-    Bbr3::with_variant(&config, params, variant)
+    let mut bbr = Bbr3::with_variant(&config, params, variant);
+    bbr.as_drafted = as_drafted;
+    bbr
 }
 
 /// After a handshake of 40 ms, with a full pipe and an estimate of 1 MB/s, in `state`.
-fn steady(variant: Variant, state: State) -> Bbr3 {
-    let mut bbr = new(variant);
+fn steady(kind: Kind, state: State) -> Bbr3 {
+    let mut bbr = new(kind);
     bbr.on_handshake(Time::ZERO, Span::from_millis(40));
     bbr.full_pipe.set_reached();
     bbr.full_pipe.restart(Rate::MAX);
@@ -53,8 +60,19 @@ fn context() -> RecoveryContext {
 }
 
 /// A result for each variant: draft, letter, Linux.
-fn each<T>(of: impl Fn(Variant) -> T) -> [T; 3] {
-    VARIANTS.map(of)
+fn each<T>(of: impl Fn(Kind) -> T) -> [T; 3] {
+    VARIANTS.map(|variant| of(Kind(variant, None)))
+}
+
+/// As [`each`]. The draft must behave as the letter with `departure` undone, and as itself with any
+/// other.
+fn each_letter<T: PartialEq + core::fmt::Debug>(departure: Departure, of: impl Fn(Kind) -> T) -> [T; 3] {
+    let results = each(&of);
+    for &(name, undone) in Departure::CHOICES {
+        let expected = if undone == Some(departure) { &results[1] } else { &results[0] };
+        assert_eq!(&of(Kind(Variant::Draft, undone)), expected, "as_drafted={name}");
+    }
+    results
 }
 
 #[test]
@@ -74,13 +92,19 @@ fn setting_selects_the_variant_and_its_parameters() {
     let Ok(Controller::Bbr3(bbr)) = Controller::new("bbr3", &Config::default(), &pairs) else { panic!() };
     assert_eq!(bbr.params, Params { drain_pacing_gain: 128, ..Params::LINUX });
     assert!(Controller::new("bbr3", &Config::default(), &[("variant", "google")]).is_err());
+    for &(name, undone) in Departure::CHOICES {
+        let pairs = [("as_drafted", name)];
+        let Ok(Controller::Bbr3(bbr)) = Controller::new("bbr3", &Config::default(), &pairs) else { panic!() };
+        assert_eq!((bbr.variant, bbr.as_drafted), (Variant::Draft, undone));
+        assert!(super::variant::AS_DRAFTED.values.contains(name), "{name}");
+    }
     assert!(Params::DRAFT.with(&[("variant", "letter")]).is_err(), "not a parameter of the kernel's program");
 }
 
 #[test]
 fn letter_advances_the_max_bw_filter_without_a_sample() {
-    let remembered = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwDown);
+    let remembered = each_letter(Departure::MaxBwFilter, |kind| {
+        let mut bbr = steady(kind, State::ProbeBwDown);
         bbr.update_max_bw(&Now { delivery_rate: Rate::from_bytes_per_sec(7), ..now(at(1)) });
         for _ in 0..3 {
             bbr.enter(State::ProbeBwDown);
@@ -95,8 +119,8 @@ fn letter_advances_the_max_bw_filter_without_a_sample() {
 
 #[test]
 fn letter_keeps_extra_acked_delivered_on_restart_from_idle() {
-    let kept = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwCruise);
+    let kept = each_letter(Departure::IdleRestart, |kind| {
+        let mut bbr = steady(kind, State::ProbeBwCruise);
         bbr.aggregation.delivered = Bytes(5_000);
         bbr.handle_restart_from_idle(at(500), Bytes::ZERO);
         bbr.aggregation.delivered.0
@@ -122,8 +146,8 @@ fn letter_saves_undo_state_at_the_first_loss_of_each_round() {
     for (is_loss_in_round, expected) in
         [(false, [UndoState::Startup, UndoState::None, UndoState::Startup]), (true, [UndoState::Startup; 3])]
     {
-        let kept = each(|variant| {
-            let mut bbr = steady(variant, State::ProbeBwDown);
+        let kept = each_letter(Departure::UndoState, |kind| {
+            let mut bbr = steady(kind, State::ProbeBwDown);
             bbr.save_state_upon_loss();
             bbr.undo.state = UndoState::Startup;
             bbr.congestion.is_loss_in_round = is_loss_in_round;
@@ -137,8 +161,8 @@ fn letter_saves_undo_state_at_the_first_loss_of_each_round() {
 #[test]
 fn letter_ends_up_by_what_is_in_flight_after_the_ack() {
     let states = |inflight| {
-        each(|variant| {
-            let mut bbr = steady(variant, State::ProbeBwUp);
+        each_letter(Departure::ProbeUpEnd, |kind| {
+            let mut bbr = steady(kind, State::ProbeBwUp);
             bbr.cycle.prev_probe_too_high = true;
             bbr.model.inflight_longterm = Bytes(50_000);
             let now = Now { inflight: Bytes(inflight), newly_acked: Bytes(1_000), ..now(at(100)) };
@@ -152,8 +176,8 @@ fn letter_ends_up_by_what_is_in_flight_after_the_ack() {
 
 #[test]
 fn letter_compares_reno_rounds_with_bytes() {
-    let states = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwCruise);
+    let states = each_letter(Departure::RenoRounds, |kind| {
+        let mut bbr = steady(kind, State::ProbeBwCruise);
         // The target is 40 packets, the limit 63 rounds.
         bbr.cycle.rounds_since_probe_up = 50;
         bbr.update_probe_bw_cycle_phase(&now(Time::ZERO));
@@ -164,8 +188,8 @@ fn letter_compares_reno_rounds_with_bytes() {
 
 #[test]
 fn letter_sets_the_initial_pacing_rate_only_at_the_start() {
-    let rates = each(|variant| {
-        let mut bbr = new(variant);
+    let rates = each_letter(Departure::PacingRate, |kind| {
+        let mut bbr = new(kind);
         let before = bbr.out.pacing_rate;
         let rtt = Some(Span::from_millis(40));
         bbr.on_ack(&Ack { rtt, srtt: rtt, ..Ack::at(at(40)) });
@@ -176,8 +200,8 @@ fn letter_sets_the_initial_pacing_rate_only_at_the_start() {
 
 #[test]
 fn letter_does_not_end_startup_on_marks() {
-    let reached = each(|variant| {
-        let mut bbr = new(variant);
+    let reached = each_letter(Departure::StartupMarks, |kind| {
+        let mut bbr = new(kind);
         bbr.on_handshake(Time::ZERO, Span::from_millis(40));
         bbr.congestion.ce_in_round = Bytes(10_000);
         bbr.congestion.loss_round_start = true;
@@ -191,8 +215,8 @@ fn letter_does_not_end_startup_on_marks() {
 
 #[test]
 fn letter_runs_the_model_on_acks_without_new_data() {
-    let rounds = each(|variant| {
-        let mut bbr = new(variant);
+    let rounds = each_letter(Departure::EmptyAcks, |kind| {
+        let mut bbr = new(kind);
         bbr.on_ack(&Ack::at(at(40)));
         bbr.model.round_count
     });
@@ -201,8 +225,8 @@ fn letter_runs_the_model_on_acks_without_new_data() {
 
 #[test]
 fn linux_ignores_marks_but_claims_ecn() {
-    let marked = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwCruise);
+    let marked = each(|kind| {
+        let mut bbr = steady(kind, State::ProbeBwCruise);
         bbr.on_ack(&Ack { ce_count: 1, ..Ack::at(at(100)) });
         assert!(bbr.claims_ecn());
         bbr.congestion.is_loss_in_round
@@ -213,8 +237,8 @@ fn linux_ignores_marks_but_claims_ecn() {
 #[test]
 fn linux_counts_acks_with_losses_in_startup() {
     let counted = |acks| {
-        each(|variant| {
-            let mut bbr = new(variant);
+        each(|kind| {
+            let mut bbr = new(kind);
             for _ in 0..acks {
                 let ack = Ack { lost_ranges: 3, newly_lost: 3_000, ..Ack::at(at(100)) };
                 bbr.check_startup_done(&now(at(100)), &ack);
@@ -228,8 +252,8 @@ fn linux_counts_acks_with_losses_in_startup() {
 
 #[test]
 fn linux_resets_congestion_signals_on_entering_drain() {
-    let lossy = each(|variant| {
-        let mut bbr = new(variant);
+    let lossy = each(|kind| {
+        let mut bbr = new(kind);
         bbr.congestion.is_loss_in_round = true;
         bbr.enter_drain();
         bbr.congestion.is_loss_in_round
@@ -239,8 +263,8 @@ fn linux_resets_congestion_signals_on_entering_drain() {
 
 #[test]
 fn linux_ends_drain_by_inflight_at_the_next_departure() {
-    let states = each(|variant| {
-        let mut bbr = steady(variant, State::Drain);
+    let states = each(|kind| {
+        let mut bbr = steady(kind, State::Drain);
         // 50 kB in flight, of which 20 kB are delivered by then; the BDP is 40 kB.
         bbr.check_drain_done(&Now { next_departure: at(120), ..now(at(100)) });
         bbr.state
@@ -250,8 +274,8 @@ fn linux_ends_drain_by_inflight_at_the_next_departure() {
 
 #[test]
 fn linux_has_no_limit_on_the_rounds_of_drain() {
-    let states = each(|variant| {
-        let mut bbr = steady(variant, State::Drain);
+    let states = each(|kind| {
+        let mut bbr = steady(kind, State::Drain);
         bbr.model.round_count = 10;
         bbr.check_drain_done(&now(at(100)));
         bbr.state
@@ -262,8 +286,8 @@ fn linux_has_no_limit_on_the_rounds_of_drain() {
 #[test]
 fn linux_has_its_own_gains() {
     let gains = |state| {
-        each(|variant| {
-            let mut bbr = new(variant);
+        each(|kind| {
+            let mut bbr = new(kind);
             bbr.enter(state);
             bbr.out.pacing_gain.as_256ths()
         })
@@ -277,8 +301,8 @@ fn linux_has_its_own_gains() {
 fn linux_looks_for_growth_on_every_ack_and_counts_rounds() {
     let rate = |bytes| Now { delivery_rate: Rate::from_bytes_per_sec(bytes), ..now(at(100)) };
     let full = |before: u64| {
-        each(|variant| {
-            let mut bbr = new(variant);
+        each(|kind| {
+            let mut bbr = new(kind);
             bbr.full_pipe.restart(Rate::from_bytes_per_sec(100));
             bbr.model.round_start = false;
             for _ in 0..5 {
@@ -300,7 +324,7 @@ fn linux_looks_for_growth_on_every_ack_and_counts_rounds() {
 #[test]
 fn linux_tolerates_five_256ths_of_the_packets_in_flight() {
     let sample = |lost| RateSample { lost, tx_in_flight: 100_000, has_packet: true, ..RateSample::default() };
-    let too_high = |lost| each(|variant| new(variant).is_inflight_too_high(&sample(lost)));
+    let too_high = |lost| each(|kind| new(kind).is_inflight_too_high(&sample(lost)));
     assert_eq!(too_high(1_000), [false; 3]);
     assert_eq!(too_high(2_000), [false, false, true]);
     assert_eq!(too_high(3_000), [true; 3]);
@@ -308,8 +332,8 @@ fn linux_tolerates_five_256ths_of_the_packets_in_flight() {
 
 #[test]
 fn linux_judges_loss_on_acks_too() {
-    let states = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwUp);
+    let states = each(|kind| {
+        let mut bbr = steady(kind, State::ProbeBwUp);
         bbr.cycle.is_bw_probe_sample = true;
         let mut now = now(at(100));
         (now.sample.lost, now.sample.tx_in_flight) = (10_000, 100_000);
@@ -321,8 +345,8 @@ fn linux_judges_loss_on_acks_too() {
 
 #[test]
 fn linux_target_inflight_includes_the_quantization_budget() {
-    let targets = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwCruise);
+    let targets = each(|kind| {
+        let mut bbr = steady(kind, State::ProbeBwCruise);
         bbr.model.bw = Rate::from_bytes_per_sec(100_000);
         bbr.out.send_quantum = Bytes(2_000);
         bbr.target_inflight().0
@@ -332,14 +356,14 @@ fn linux_target_inflight_includes_the_quantization_budget() {
 
 #[test]
 fn linux_bounds_short_term_inflight_on_entering_cruise() {
-    let bounds = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwDown);
+    let bounds = each(|kind| {
+        let mut bbr = steady(kind, State::ProbeBwDown);
         (bbr.model.inflight_shortterm, bbr.model.inflight_longterm) = (Bytes(80_000), Bytes(50_000));
         bbr.start_probe_bw_cruise();
         bbr.model.inflight_shortterm.0
     });
     assert_eq!(bounds, [80_000, 80_000, 50_000]);
-    let mut bbr = steady(Variant::Linux, State::ProbeBwDown);
+    let mut bbr = steady(Kind(Variant::Linux, None), State::ProbeBwDown);
     bbr.model.inflight_longterm = Bytes(50_000);
     bbr.start_probe_bw_cruise();
     assert_eq!(bbr.model.inflight_shortterm, Bytes::INFINITE, "only a bound that is set");
@@ -348,8 +372,8 @@ fn linux_bounds_short_term_inflight_on_entering_cruise() {
 #[test]
 fn linux_bounds_extra_acked_by_a_tenth_of_a_second_and_two_slots() {
     let extra = |burst: u64, rounds: u64| {
-        each(|variant| {
-            let mut bbr = steady(variant, State::ProbeBwCruise);
+        each(|kind| {
+            let mut bbr = steady(kind, State::ProbeBwCruise);
             bbr.model.bw = Rate::from_bytes_per_sec(100_000);
             bbr.update_ack_aggregation(&Now { newly_acked: Bytes(burst), ..now(Time::ZERO) });
             for round in 1..=rounds {
@@ -367,8 +391,8 @@ fn linux_bounds_extra_acked_by_a_tenth_of_a_second_and_two_slots() {
 
 #[test]
 fn linux_renews_the_min_rtt_stamp_on_an_equal_sample() {
-    let stamps = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwCruise);
+    let stamps = each(|kind| {
+        let mut bbr = steady(kind, State::ProbeBwCruise);
         bbr.update_min_rtt(&now(at(6_000)), Some(Span::from_millis(40)));
         bbr.model.min_rtt_stamp
     });
@@ -378,8 +402,8 @@ fn linux_renews_the_min_rtt_stamp_on_an_equal_sample() {
 #[test]
 fn linux_does_not_replace_an_expired_min_rtt_by_a_delayed_ack() {
     let delays = |delayed| {
-        each(|variant| {
-            let mut bbr = steady(variant, State::ProbeBwCruise);
+        each(|kind| {
+            let mut bbr = steady(kind, State::ProbeBwCruise);
             bbr.update_min_rtt(&Now { delayed, ..now(at(6_000)) }, Some(Span::from_millis(60)));
             bbr.probe_rtt.min_delay.map(Span::as_millis_f64)
         })
@@ -390,8 +414,8 @@ fn linux_does_not_replace_an_expired_min_rtt_by_a_delayed_ack() {
 
 #[test]
 fn linux_undo_does_not_change_the_state() {
-    let states = each(|variant| {
-        let mut bbr = steady(variant, State::ProbeBwDown);
+    let states = each(|kind| {
+        let mut bbr = steady(kind, State::ProbeBwDown);
         bbr.undo.state = UndoState::ProbeBwUp;
         bbr.handle_spurious_loss_detection(&context());
         bbr.state
@@ -402,8 +426,8 @@ fn linux_undo_does_not_change_the_state() {
 #[test]
 fn linux_restores_the_window_after_a_timeout_only() {
     let windows = |timeout: bool| {
-        each(|variant| {
-            let mut bbr = steady(variant, State::ProbeBwCruise);
+        each(|kind| {
+            let mut bbr = steady(kind, State::ProbeBwCruise);
             bbr.on_enter_fast_recovery();
             bbr.recovery = if timeout { RecoveryState::Loss } else { RecoveryState::Recovery };
             bbr.out.cwnd = Bytes(10_000);
@@ -418,8 +442,8 @@ fn linux_restores_the_window_after_a_timeout_only() {
 #[test]
 fn linux_bounds_inflight_by_the_window_before_a_timeout_unless_probing() {
     let bounds = |state| {
-        each(|variant| {
-            let mut bbr = steady(variant, state);
+        each(|kind| {
+            let mut bbr = steady(kind, state);
             bbr.on_enter_rto(&context());
             bbr.model.inflight_shortterm.finite()
         })
