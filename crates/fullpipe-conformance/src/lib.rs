@@ -34,8 +34,8 @@ use fullpipe_experiment::{Recording, scenario};
 use fullpipe_units::{Rate, Span};
 use observed::{Failures, Observed};
 
-/// The draft revision of the cases, the same that `bbr3` follows.
-pub const DRAFT_REVISION: &str = "draft-ietf-ccwg-bbr-06";
+// The cases are of the revision that `bbr3` follows.
+pub use fullpipe_cc::bbr::v3::{DRAFT_COMMIT, DRAFT_REVISION};
 
 /// A path for a case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! A case on all its paths, for engines.
 
-use crate::{Case, DRAFT_REVISION, TestPath};
+use crate::{Case, DRAFT_COMMIT, DRAFT_REVISION, TestPath};
 use fullpipe_experiment::{Recording, scenario};
 use serde::Serialize;
 
@@ -58,6 +58,7 @@ impl Trial {
 pub struct Report<'a> {
     schema: &'static str,
     draft: &'static str,
+    draft_commit: &'static str,
     cc: &'a str,
     runs: Vec<RunReport<'a>>,
 }
@@ -86,6 +87,7 @@ impl<'a> Report<'a> {
         Report {
             schema: "fullpipe/conformance/1",
             draft: DRAFT_REVISION,
+            draft_commit: DRAFT_COMMIT,
             cc,
             runs: checked.iter().map(verdict).collect(),
         }

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::print::print_as_json;
 use crate::runs::{self, Progress, check_controller, listed};
-use fullpipe_conformance::{CASES, Case, CaseResult, Report, Trial, select};
+use fullpipe_conformance::{CASES, Case, CaseResult, DRAFT_COMMIT, DRAFT_REVISION, Report, Trial, select};
 use fullpipe_experiment::Results;
 use fullpipe_report::{About, Output};
 use fullpipe_run::{Batch, Engine, Job};
@@ -127,4 +127,5 @@ fn print(cases: &[&'static Case], checked: &[CaseResult]) {
         }
     }
     println!("\n{passed} of {} cases passed, {} runs", cases.len(), checked.len());
+    println!("cases of {DRAFT_REVISION}, pseudocode reviewed at {:.7}", DRAFT_COMMIT);
 }
