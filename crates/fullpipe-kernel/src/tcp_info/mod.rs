@@ -5,10 +5,12 @@
 //! Sources: `include/uapi/linux/tcp.h`, `include/uapi/linux/inet_diag.h`, `tcp_get_info` in
 //! `net/ipv4/tcp.c`.
 
+mod bbr;
 mod cc_info;
 mod controller;
 mod info;
 
+pub use bbr::{bbr_version, bbr_versions, is_path_limited};
 pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, BbrPhase, CcInfo, DctcpInfo, VegasInfo};
 pub use controller::{EBPF_CONTROLLERS, LINUX_CONTROLLERS, PinError, check_name, controller, pin};
 pub use info::{CaState, State, TcpInfo};
