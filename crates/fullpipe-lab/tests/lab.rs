@@ -309,6 +309,8 @@ fn flows_start_stop_and_write_as_the_scenario_specifies() {
             assert!(inside < 200, "{}: {inside} packets unaccounted for", link.label);
         }
         assert!(recording.provenance.kernel.is_some() && recording.health.is_some());
+        let versions = fullpipe_kernel::tcp_info::bbr_versions();
+        assert_eq!(recording.provenance.bbr_versions, versions, "the kernel's BBRs");
     });
 }
 

@@ -262,7 +262,7 @@ fn recovery(state: CaState) -> &'static str {
 }
 
 impl PathModel {
-    fn from_cc_info(info: &CcInfo) -> Option<PathModel> {
+    pub(crate) fn from_cc_info(info: &CcInfo) -> Option<PathModel> {
         match info {
             // A socket that has never sent has no model yet; its other values are unset too.
             CcInfo::Bbr(bbr) if bbr.bw == Rate::ZERO => None,
@@ -313,26 +313,33 @@ pub(crate) fn optional_bps<S: Serializer>(rate: &Option<Rate>, s: S) -> Result<S
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// `struct tcp_bbr_info` of Google's v3 in each phase, and the name of the state: 10 Mbit/s,
+    /// `bw_hi` of 20 Mbit/s, 40 ms, `inflight_hi` of 90 segments, no short-term bounds.
+    pub(crate) fn bbr_v3_of_each_phase() -> Vec<(Vec<u8>, &'static str)> {
+        let phases = [
+            (0, (710, 512), "Startup"),
+            (1, (88, 512), "Drain"),
+            (3, (256, 128), "ProbeRTT"),
+            (2, (320, 576), "ProbeBW_UP"),
+            (2, (232, 512), "ProbeBW_DOWN"),
+            (2, (256, 512), "ProbeBW_CRUISE"),
+            (2, (256, 512), "ProbeBW_REFILL"),
+        ];
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let fixture = |(phase, (mode, (pacing, cwnd), state))| {
+            let estimates = words(&[1_250_000, 0, 40_000, pacing, cwnd, 2_500_000, 0, u32::MAX, u32::MAX]);
+            ([estimates, vec![mode, phase, 0, 3], words(&[u32::MAX, 90, 7])].concat(), state)
+        };
+        (1..).zip(phases).map(fixture).collect()
+    }
 
     #[test]
     fn every_state_of_bbr_v3_is_shown() {
-        let states = [
-            "Startup",
-            "Drain",
-            "ProbeRTT",
-            "ProbeBW_UP",
-            "ProbeBW_DOWN",
-            "ProbeBW_CRUISE",
-            "ProbeBW_REFILL",
-        ];
-        for (phase, state) in (1u8..).zip(states) {
-            let mode = [0, 1, 3, 2, 2, 2, 2][usize::from(phase) - 1];
-            let words = [1_250_000u32, 0, 40_000, 256, 512, 2_500_000, 0, u32::MAX, u32::MAX];
-            let mut bytes: Vec<u8> = words.iter().flat_map(|w| w.to_ne_bytes()).collect();
-            bytes.extend([mode, phase, 0, 3]);
-            bytes.extend([u32::MAX, 90, 7].iter().flat_map(|w| w.to_ne_bytes()));
+        for (bytes, state) in bbr_v3_of_each_phase() {
+            assert_eq!(bytes.len(), 52);
             let info = CcInfo::decode("bbr", &bytes).unwrap();
             let model = PathModel::from_cc_info(&info).unwrap();
             assert_eq!((model.state.as_deref(), model.version), (Some(state), Some(3)));

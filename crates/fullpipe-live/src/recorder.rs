@@ -7,7 +7,7 @@ use fullpipe_experiment::recording::{
     FlowRecording, FlowRow, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary,
 };
 use fullpipe_units::{Rate, Span};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Maximum connections recorded; further ones are only counted.
 const MAX_FLOWS: usize = 500;
@@ -22,6 +22,8 @@ const MAX_STATES: usize = 2000;
 pub struct Recorder {
     flows: Vec<Flow>,
     by_cookie: HashMap<u64, usize>,
+    /// The version of each BBR that a connection reported.
+    bbr_versions: BTreeMap<String, u8>,
     omitted: u64,
     rows: usize,
     /// One row is kept per so many samples.
@@ -67,6 +69,12 @@ impl Recorder {
     }
 
     fn add_connection(&mut self, t_s: f64, connection: &Connection, keep: bool) {
+        let version = connection.model.as_ref().and_then(|model| model.version);
+        if let (Some(name), Some(version)) = (&connection.controller, version)
+            && !self.bbr_versions.contains_key(&**name)
+        {
+            self.bbr_versions.insert((**name).to_owned(), version);
+        }
         let Some(figures) = &connection.figures else { return };
         let now = Counters {
             acked: figures.acked_bytes.unwrap_or(0),
@@ -174,7 +182,11 @@ impl Recorder {
             links: Vec::new(),
             checks: Vec::new(),
             health: None,
-            provenance: Provenance { version: env!("CARGO_PKG_VERSION").to_owned(), ..Provenance::default() },
+            provenance: Provenance {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                bbr_versions: self.bbr_versions,
+                ..Provenance::default()
+            },
         }])
     }
 }
@@ -242,4 +254,35 @@ fn row(connection: &Connection, first: Counters) -> FlowRow {
         row.inflight_shortterm_bytes = bytes(b.inflight_lo_segments);
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::PathModel;
+    use crate::connection::tests::bbr_v3_of_each_phase;
+    use fullpipe_kernel::tcp_info::CcInfo;
+
+    #[test]
+    fn every_state_and_bound_of_bbr_v3_is_recorded_with_its_version() {
+        let mut recorder = Recorder::new();
+        for (second, (bytes, _)) in (0..).zip(bbr_v3_of_each_phase()) {
+            let mut snapshot = crate::text::tests::example();
+            snapshot.t_s = f64::from(second);
+            let info = CcInfo::decode("bbr", &bytes).unwrap();
+            snapshot.connections[1].model = PathModel::from_cc_info(&info).map(Box::new);
+            recorder.add(&snapshot);
+        }
+        let run = recorder.results().runs.remove(0);
+        assert_eq!(run.provenance.bbr_versions, BTreeMap::from([("bbr".to_owned(), 3)]));
+        let flow = run.flows.iter().find(|flow| flow.cc == "bbr").unwrap();
+        let states: Vec<&str> = flow.states.iter().map(|change| change.state.as_str()).collect();
+        let expected: Vec<&str> = bbr_v3_of_each_phase().iter().map(|(_, state)| *state).collect();
+        assert_eq!(states, expected);
+        let column = |name| flow.series.get(name).unwrap_or_else(|| panic!("{name}"));
+        assert!(column("max_bw_bps").iter().all(|bps| *bps == 20e6));
+        assert!(column("inflight_longterm_bytes").iter().all(|bytes| *bytes == 90.0 * 1448.0));
+        assert_eq!(column("pacing_gain")[3], 1.25);
+        assert_eq!(flow.series.get("bw_shortterm_bps"), None, "v3 has no short-term bound here");
+    }
 }

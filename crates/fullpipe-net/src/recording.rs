@@ -6,6 +6,7 @@ use fullpipe_experiment::recording::{
     FlowRecording, FlowRow, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary,
 };
 use fullpipe_experiment::statistics::quantile;
+use std::collections::BTreeMap;
 
 /// Records a whole test. `label` distinguishes it from others.
 pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
@@ -51,10 +52,16 @@ pub fn recording(outcome: &Outcome, label: &str, seed: u64) -> Recording {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             scenario: String::new(),
             kernel: nix::sys::utsname::uname().ok().map(|u| u.release().to_string_lossy().into_owned()),
-            ticks: None,
-            started: None,
+            bbr_versions: bbr_versions(&outcome.samples),
+            ..Provenance::default()
         },
     }
+}
+
+/// The version of each BBR that a sender reported, which with -R is the server's.
+fn bbr_versions(samples: &[Sample]) -> BTreeMap<String, u8> {
+    let sockets = samples.iter().filter_map(|sample| sample.socket.as_ref());
+    sockets.filter_map(|socket| Some((socket.controller.clone(), socket.bbr_version?))).collect()
 }
 
 fn flow(outcome: &Outcome, id: u64, omit: f64) -> FlowRecording {
@@ -113,7 +120,7 @@ fn row(rate: f64, sample: &Sample) -> FlowRow {
     FlowRow {
         goodput_bps: rate,
         srtt_ms: s.rtt_us as f64 / 1e3,
-        min_rtt_ms: s.min_rtt_us.map_or(f64::NAN, |us| us as f64 / 1e3),
+        min_rtt_ms: s.bbr_min_rtt_us.or(s.min_rtt_us).map_or(f64::NAN, |us| us as f64 / 1e3),
         inflight_bytes: s.inflight as f64,
         cwnd_bytes: s.cwnd as f64,
         ssthresh_bytes: bytes(s.ssthresh),
@@ -121,6 +128,12 @@ fn row(rate: f64, sample: &Sample) -> FlowRow {
         delivery_rate_bps: bits(s.delivery_rate),
         retransmitted_packets: s.retransmits as f64,
         bw_bps: bits(s.bbr_bw),
+        max_bw_bps: bits(s.bbr_bw_hi),
+        bw_shortterm_bps: bits(s.bbr_bw_lo),
+        pacing_gain: s.bbr_pacing_gain.unwrap_or(f64::NAN),
+        cwnd_gain: s.bbr_cwnd_gain.unwrap_or(f64::NAN),
+        inflight_longterm_bytes: bytes(s.bbr_inflight_hi),
+        inflight_shortterm_bytes: bytes(s.bbr_inflight_lo),
         ..FlowRow::default()
     }
 }
@@ -133,4 +146,36 @@ fn rtt_quantiles<'a>(samples: impl Iterator<Item = &'a Sample>) -> Quantiles {
         .collect();
     let mut at = |q| quantile(&mut rtts, q);
     Quantiles { min: at(0.0), p50: at(0.5), p95: at(0.95), p99: at(0.99) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{SocketSample, tests::bbr_v3_of_each_phase};
+    use fullpipe_kernel::tcp_info::CcInfo;
+
+    fn sample(socket: Option<SocketSample>) -> Sample {
+        Sample { seconds: 1.0, stream: 1, bytes: 0, socket, from_server: false, receiver: None }
+    }
+
+    #[test]
+    fn bounds_and_version_of_the_senders_bbr_are_recorded() {
+        let samples = bbr_v3_of_each_phase().into_iter().map(|(bytes, _)| {
+            let socket = SocketSample { controller: "bbr".into(), mss: 1000, ..SocketSample::default() };
+            let socket = socket.with_cc_info(CcInfo::decode("bbr", &bytes).as_ref());
+            sample(Some(socket))
+        });
+        let samples: Vec<Sample> = samples.collect();
+        assert_eq!(bbr_versions(&samples), BTreeMap::from([("bbr".to_owned(), 3)]));
+        assert_eq!(bbr_versions(&[sample(None)]), BTreeMap::new(), "a stock server that sends");
+        let rows: Vec<FlowRow> = samples.iter().map(|sample| row(1e6, sample)).collect();
+        assert!(
+            rows.iter().all(|row| row.bw_bps == 10e6 && row.max_bw_bps == 20e6 && row.min_rtt_ms == 40.0)
+        );
+        assert!(rows.iter().all(|row| row.inflight_longterm_bytes == 90_000.0));
+        assert!(
+            rows.iter().all(|row| row.bw_shortterm_bps.is_nan() && row.inflight_shortterm_bytes.is_nan())
+        );
+        assert_eq!((rows[2].cwnd_gain, rows[3].pacing_gain), (0.5, 1.25));
+    }
 }

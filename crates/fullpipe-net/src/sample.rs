@@ -64,6 +64,9 @@ pub struct SocketSample {
     pub rcv_wnd: Option<u64>,
     /// Segments that arrived out of order.
     pub rcv_ooopack: Option<u64>,
+    /// Segments delivered with an ECN mark (Congestion Experienced).
+    #[serde(default)]
+    pub delivered_ce: Option<u64>,
     /// BBR's bandwidth estimate, bytes per second.
     pub bbr_bw: Option<u64>,
     /// BBR's state: as v3 reports it, or inferred from the gains of v1.
@@ -72,6 +75,30 @@ pub struct SocketSample {
     /// BBR's version.
     #[serde(default)]
     pub bbr_version: Option<u8>,
+    /// BBR's estimate of the round-trip propagation time, µs.
+    #[serde(default)]
+    pub bbr_min_rtt_us: Option<u64>,
+    /// BBR's pacing rate over its bandwidth estimate.
+    #[serde(default)]
+    pub bbr_pacing_gain: Option<f64>,
+    /// BBR's window over the estimated bandwidth-delay product.
+    #[serde(default)]
+    pub bbr_cwnd_gain: Option<f64>,
+    /// The long-term bandwidth bound of BBR v3, bytes per second.
+    #[serde(default)]
+    pub bbr_bw_hi: Option<u64>,
+    /// Its short-term bandwidth bound, bytes per second; `None` while it has none.
+    #[serde(default)]
+    pub bbr_bw_lo: Option<u64>,
+    /// Its long-term inflight bound, bytes; `None` while it has none.
+    #[serde(default)]
+    pub bbr_inflight_hi: Option<u64>,
+    /// Its short-term inflight bound, bytes; `None` while it has none.
+    #[serde(default)]
+    pub bbr_inflight_lo: Option<u64>,
+    /// Its estimate of what ACK aggregation acknowledges beyond the bandwidth, bytes.
+    #[serde(default)]
+    pub bbr_extra_acked: Option<u64>,
 }
 
 impl SocketSample {
@@ -92,11 +119,22 @@ impl SocketSample {
     }
 
     /// Adds the controller's own state.
-    fn with_cc_info(mut self, cc_info: Option<&CcInfo>) -> SocketSample {
+    pub(crate) fn with_cc_info(mut self, cc_info: Option<&CcInfo>) -> SocketSample {
         if let Some(CcInfo::Bbr(bbr)) = cc_info {
             self.bbr_bw = Some(bbr.bw.as_bytes_per_sec());
             self.bbr_mode = bbr.state().map(str::to_owned);
             self.bbr_version = Some(bbr.version());
+            self.bbr_min_rtt_us = Some(bbr.min_rtt.as_micros()).filter(|us| *us < u64::from(u32::MAX));
+            self.bbr_pacing_gain = Some(bbr.pacing_gain.as_f64());
+            self.bbr_cwnd_gain = Some(bbr.cwnd_gain.as_f64());
+            let bytes = |segments: u32| u64::from(segments) * u64::from(self.mss);
+            if let Some(v3) = bbr.v3 {
+                self.bbr_bw_hi = Some(v3.bw_hi.as_bytes_per_sec());
+                self.bbr_bw_lo = v3.bw_lo.map(|bw| bw.as_bytes_per_sec());
+                self.bbr_inflight_hi = v3.inflight_hi.map(bytes);
+                self.bbr_inflight_lo = v3.inflight_lo.map(bytes);
+                self.bbr_extra_acked = Some(bytes(v3.extra_acked));
+            }
         }
         self
     }
@@ -128,9 +166,8 @@ impl SocketSample {
             snd_wnd: info.snd_wnd.map(u64::from),
             rcv_wnd: info.rcv_wnd.map(u64::from),
             rcv_ooopack: info.rcv_ooopack.map(u64::from),
-            bbr_bw: None,
-            bbr_mode: None,
-            bbr_version: None,
+            delivered_ce: info.delivered_ce.map(u64::from),
+            ..SocketSample::default()
         }
     }
 
@@ -152,23 +189,58 @@ impl SocketSample {
             rwnd_limited_us: less(self.rwnd_limited_us, before.rwnd_limited_us),
             sndbuf_limited_us: less(self.sndbuf_limited_us, before.sndbuf_limited_us),
             rcv_ooopack: less(self.rcv_ooopack, before.rcv_ooopack),
+            delivered_ce: less(self.delivered_ce, before.delivered_ce),
             ..self.clone()
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
+    /// `struct tcp_bbr_info` of Google's v3 in each phase, and the name of the state: 10 Mbit/s,
+    /// `bw_hi` of 20 Mbit/s, 40 ms, `inflight_hi` of 90 segments, no short-term bounds.
+    pub(crate) fn bbr_v3_of_each_phase() -> Vec<(Vec<u8>, &'static str)> {
+        let phases = [
+            (0, (710, 512), "Startup"),
+            (1, (88, 512), "Drain"),
+            (3, (256, 128), "ProbeRTT"),
+            (2, (320, 576), "ProbeBW_UP"),
+            (2, (232, 512), "ProbeBW_DOWN"),
+            (2, (256, 512), "ProbeBW_CRUISE"),
+            (2, (256, 512), "ProbeBW_REFILL"),
+        ];
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let fixture = |(phase, (mode, (pacing, cwnd), state))| {
+            let estimates = words(&[1_250_000, 0, 40_000, pacing, cwnd, 2_500_000, 0, u32::MAX, u32::MAX]);
+            ([estimates, vec![mode, phase, 0, 3], words(&[u32::MAX, 90, 7])].concat(), state)
+        };
+        (1..).zip(phases).map(fixture).collect()
+    }
+
     #[test]
-    fn bbr_v3_is_named_with_its_own_states() {
-        let mut bytes = [0; 52];
-        (bytes[36], bytes[37], bytes[39]) = (2, 4, 3);
-        let sample = SocketSample::default().with_cc_info(CcInfo::decode("bbr", &bytes).as_ref());
-        assert_eq!((sample.bbr_mode.as_deref(), sample.bbr_version), (Some("ProbeBW_UP"), Some(3)));
+    fn bbr_v3_is_named_with_its_own_states_and_bounds() {
+        for (bytes, state) in bbr_v3_of_each_phase() {
+            let sample = SocketSample { mss: 1000, ..SocketSample::default() };
+            let sample = sample.with_cc_info(CcInfo::decode("bbr", &bytes).as_ref());
+            assert_eq!((sample.bbr_mode.as_deref(), sample.bbr_version), (Some(state), Some(3)));
+            assert_eq!((sample.bbr_bw_hi, sample.bbr_bw_lo), (Some(2_500_000), None));
+            assert_eq!((sample.bbr_inflight_hi, sample.bbr_inflight_lo), (Some(90_000), None));
+            assert_eq!((sample.bbr_extra_acked, sample.bbr_min_rtt_us), (Some(7000), Some(40_000)));
+            let json = serde_json::to_value(&sample).unwrap();
+            assert_eq!((&json["bbr_mode"], &json["bbr_version"]), (&state.into(), &3.into()));
+        }
+        let (bytes, _) = &bbr_v3_of_each_phase()[3];
         let sample = SocketSample::default().with_cc_info(CcInfo::decode("bbr", &bytes[..20]).as_ref());
-        assert_eq!(sample.bbr_version, Some(1));
+        assert_eq!((sample.bbr_version, sample.bbr_bw_hi), (Some(1), None));
+    }
+
+    #[test]
+    fn a_sample_of_an_earlier_version_is_read() {
+        let mut json = serde_json::to_value(SocketSample::default()).unwrap();
+        json.as_object_mut().unwrap().retain(|name, _| !name.starts_with("bbr_") || name == "bbr_bw");
+        assert_eq!(serde_json::from_value::<SocketSample>(json).unwrap(), SocketSample::default());
     }
 
     #[test]

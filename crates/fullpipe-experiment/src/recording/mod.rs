@@ -23,6 +23,7 @@ pub use summary::{Quantiles, QueueQuantiles, Summary, per_second};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Schema of [`Results`] and [`Recording`]; changes when the format becomes incompatible.
 pub const SCHEMA: &str = "fullpipe/recording/1";
@@ -207,7 +208,7 @@ pub struct LinkRecording {
     /// Packets that left.
     pub packets_out: u64,
     /// Packets dropped, by cause (`queue full`, `loss`, `policer`, …).
-    pub drops: std::collections::BTreeMap<String, u64>,
+    pub drops: BTreeMap<String, u64>,
     /// Packets marked Congestion Experienced.
     pub ce_marked: u64,
     /// Sampled every sampling interval: queue in bytes, rate.
@@ -297,6 +298,10 @@ pub struct Provenance {
     /// round-trip times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticks: Option<u32>,
+    /// Versions of that kernel's own BBRs, by name, as far as it reported them: `bbr` is v1 in
+    /// Linux, and v3 in kernels built from Google's branch.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub bbr_versions: BTreeMap<String, u8>,
     /// Start time (RFC 3339) for real-time engines; the simulator has none, so that equal seeds
     /// give equal bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -303,6 +303,7 @@ fn state_of(info: &TcpInfo, controller_state: Option<&ControllerState>) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_experiment::scenario::{Direction, LinkChange, Trigger, Triggers, When};
 
     /// `tcp_bbr_info` of Google's v3 in ProbeBW_CRUISE, with every bound.
     #[test]
@@ -332,5 +333,51 @@ mod tests {
         );
         let v1 = controller_state(&info, &CcInfo::decode("bbr", &bytes[..20]).unwrap()).unwrap();
         assert_eq!((v1.max_bw, v1.inflight_longterm), (None, None));
+    }
+
+    /// A phase has the same number in every `tcp_bbr_info`; the gains of two are equal.
+    #[test]
+    fn each_phase_of_the_kernels_v3_is_a_state_that_fires_its_trigger() {
+        let phases = [
+            (0, (710, 512), "Startup"),
+            (1, (88, 512), "Drain"),
+            (3, (256, 128), "ProbeRTT"),
+            (2, (320, 576), "ProbeBW_UP"),
+            (2, (232, 512), "ProbeBW_DOWN"),
+            (2, (256, 512), "ProbeBW_CRUISE"),
+            (2, (256, 512), "ProbeBW_REFILL"),
+        ];
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let info = TcpInfo::decode(&[1; 280]).unwrap();
+        let trigger = |state: &str| Trigger {
+            when: When {
+                flow: 0,
+                state: state.to_owned(),
+                not_before: Span::ZERO,
+                entry: 1,
+                delay: Span::ZERO,
+            },
+            then: LinkChange {
+                direction: Direction::default(),
+                link: 0,
+                rate: Some(Rate::from_bits_per_sec(1_000_000)),
+                delay: None,
+                loss: None,
+                app: None,
+            },
+        };
+        let all: Vec<Trigger> = phases.iter().map(|(.., state)| trigger(state)).collect();
+        let mut triggers = Triggers::new(&all);
+        for (phase, (mode, (pacing, cwnd), state)) in (1..).zip(phases) {
+            let estimates = words(&[1_250_000, 0, 40_000, pacing, cwnd, 2_500_000, 0, u32::MAX, u32::MAX]);
+            let bytes = [estimates, vec![mode, phase, 0, 3], words(&[u32::MAX, 90, 7])].concat();
+            let cc = CcInfo::decode("bbr", &bytes).unwrap();
+            let found = state_of(&info, controller_state(&info, &cc).as_ref());
+            assert_eq!(found, Some(state));
+            let now = Time::ZERO + Span::from_secs(phase.into());
+            triggers.on_state(now, 0, found.unwrap());
+            assert_eq!(triggers.due(now).len(), 1, "{state}");
+        }
+        assert!(triggers.is_empty());
     }
 }

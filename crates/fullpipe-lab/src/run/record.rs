@@ -123,6 +123,7 @@ fn provenance(scenario: &Scenario, seed: u64, started: u64) -> Provenance {
         scenario: Scenario { seed, repeats: 1, ..scenario.clone() }.to_toml(),
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|r| r.trim().to_owned()),
         ticks: fullpipe_kernel::facts::tick_rate(),
+        bbr_versions: fullpipe_kernel::tcp_info::bbr_versions(),
         started: Some(fullpipe_experiment::calendar::rfc3339(started)),
     }
 }

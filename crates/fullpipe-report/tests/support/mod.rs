@@ -182,9 +182,7 @@ fn recording(cc: &str, flows: Vec<FlowRecording>, seconds: f64) -> Recording {
         provenance: Provenance {
             version: "0.1.0".to_owned(),
             scenario: format!("duration = \"{seconds}s\"\nseed = 1\n\n[[flow]]\ncc = \"{cc}\"\n"),
-            kernel: None,
-            ticks: None,
-            started: None,
+            ..Provenance::default()
         },
     }
 }

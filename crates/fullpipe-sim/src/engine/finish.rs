@@ -54,9 +54,7 @@ impl World {
             provenance: Provenance {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 scenario: Scenario { seed, repeats: 1, ..*scenario }.to_toml(),
-                kernel: None,
-                ticks: None,
-                started: None,
+                ..Provenance::default()
             },
         }
     }
