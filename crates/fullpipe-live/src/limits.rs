@@ -7,7 +7,7 @@
 
 use crate::connection::Figures;
 use fullpipe_experiment::connection::{LimitShare, Limitation};
-use fullpipe_kernel::tcp_info::TcpInfo;
+use fullpipe_kernel::tcp_info::{TcpInfo, is_path_limited};
 use fullpipe_units::Span;
 
 /// The kernel's accounting of a connection's time since it began.
@@ -25,17 +25,26 @@ impl Times {
     }
 }
 
+/// The controller of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending<'a> {
+    /// Its name.
+    pub(crate) name: &'a str,
+    /// Whether it reports an estimate of the path's bandwidth.
+    pub(crate) has_model: bool,
+}
+
 /// Shares of the time between two samples, largest first; empty if no time passed. `now` is the
 /// connection at the second sample.
 ///
-/// `modelled` means that the controller sends at its estimate of the path's bandwidth (BBR), so the
-/// path is the limit.
+/// Whether the window or the path limits the rest of the time is decided as in `diagnose`, by
+/// [`is_path_limited`].
 pub(crate) fn shares(
     before: &Times,
     after: &Times,
     now: &Figures,
     elapsed: Span,
-    modelled: bool,
+    controller: Sending<'_>,
 ) -> Vec<LimitShare> {
     let since = |time: fn(&Times) -> Span| time(after).as_secs_f64() - time(before).as_secs_f64();
     let (busy, receiver, buffer) = (since(|t| t.busy), since(|t| t.receiver), since(|t| t.buffer));
@@ -55,7 +64,7 @@ pub(crate) fn shares(
         (Limitation::Application, 1.0 - busy.max(receiver + buffer)),
         (Limitation::ReceiveWindow, receiver),
         (Limitation::SendBuffer, buffer),
-        (network_limit(now, modelled), network),
+        (network_limit(now, controller), network),
     ]
     .map(|(by, share)| LimitShare { by, share: share.max(0.0) })
     .to_vec();
@@ -73,34 +82,29 @@ pub(crate) fn shares(
     shares
 }
 
-fn network_limit(now: &Figures, modelled: bool) -> Limitation {
+fn network_limit(now: &Figures, controller: Sending<'_>) -> Limitation {
     let nothing_unsent = now.unsent_bytes == Some(0);
     // All data is in flight and the window had room for more.
     if nothing_unsent && now.inflight_segments < now.cwnd_segments && now.delivery_app_limited {
         return Limitation::Application;
     }
-    window_or_bandwidth(modelled, now.srtt, now.min_rtt)
+    window_or_bandwidth(controller, now.srtt, now.min_rtt)
 }
 
 /// Whether the congestion window or the path's bandwidth was the limit.
-pub(crate) fn window_or_bandwidth(modelled: bool, srtt: Span, min_rtt: Option<Span>) -> Limitation {
-    if modelled {
-        return Limitation::Bandwidth;
-    }
-    // A window that builds a queue fills the path; otherwise the path has spare capacity. Delayed ACKs
-    // lengthen round trips on LANs by about a millisecond.
-    let queue = min_rtt.map(|min| srtt.as_millis_f64() - min.as_millis_f64());
-    let min = min_rtt.map_or(0.0, Span::as_millis_f64);
-    if queue.is_some_and(|queue| queue > (min / 4.0).max(1.0)) {
-        Limitation::Bandwidth
-    } else {
-        Limitation::CongestionWindow
+pub(crate) fn window_or_bandwidth(controller: Sending<'_>, srtt: Span, min_rtt: Option<Span>) -> Limitation {
+    match is_path_limited(controller.name, controller.has_model, srtt, min_rtt) {
+        true => Limitation::Bandwidth,
+        false => Limitation::CongestionWindow,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CUBIC: Sending<'_> = Sending { name: "cubic", has_model: false };
+    const BBR: Sending<'_> = Sending { name: "bbr", has_model: true };
 
     fn times(busy_ms: u64, receiver_ms: u64, buffer_ms: u64) -> Times {
         let mut bytes = [0; 248];
@@ -122,7 +126,7 @@ mod tests {
     #[test]
     fn time_between_samples_is_divided() {
         let (before, after) = (times(5000, 1000, 0), times(5800, 1500, 100));
-        let shares = shares(&before, &after, &figures(), Span::from_secs(1), false);
+        let shares = shares(&before, &after, &figures(), Span::from_secs(1), CUBIC);
         assert_eq!(
             named(&shares),
             [
@@ -140,20 +144,19 @@ mod tests {
         let (before, after) = (times(0, 0, 0), times(1000, 0, 0));
         let mut now = figures();
         (now.cwnd_segments, now.inflight_segments, now.unsent_bytes) = (10, 10, Some(1));
-        let dominant =
-            |now: &Figures, modelled| named(&shares(&before, &after, now, Span::from_secs(1), modelled))[0].0;
+        let dominant = |now: &Figures, by| named(&shares(&before, &after, now, Span::from_secs(1), by))[0].0;
         (now.min_rtt, now.srtt) = (Some(Span::from_millis(40)), Span::from_millis(41));
-        assert_eq!(dominant(&now, false), Limitation::CongestionWindow);
-        assert_eq!(dominant(&now, true), Limitation::Bandwidth);
+        assert_eq!(dominant(&now, CUBIC), Limitation::CongestionWindow);
+        assert_eq!(dominant(&now, BBR), Limitation::Bandwidth);
         now.srtt = Span::from_millis(80);
-        assert_eq!(dominant(&now, false), Limitation::Bandwidth);
+        assert_eq!(dominant(&now, CUBIC), Limitation::Bandwidth);
         (now.inflight_segments, now.unsent_bytes, now.delivery_app_limited) = (3, Some(0), true);
-        assert_eq!(dominant(&now, true), Limitation::Application);
+        assert_eq!(dominant(&now, BBR), Limitation::Application);
     }
 
     #[test]
     fn no_accounting_or_no_elapsed_time_gives_no_shares() {
         assert!(Times::from_tcp_info(&TcpInfo::decode(&[0; 104]).unwrap()).is_none());
-        assert_eq!(shares(&times(0, 0, 0), &times(0, 0, 0), &figures(), Span::ZERO, false), []);
+        assert_eq!(shares(&times(0, 0, 0), &times(0, 0, 0), &figures(), Span::ZERO, BBR), []);
     }
 }

@@ -3,7 +3,7 @@
 use crate::connection::{Connection, PathModel};
 use crate::counters::{Counters, Previous};
 use crate::filter::{Filter, Subject};
-use crate::limits::{self, Times};
+use crate::limits::{self, Sending, Times};
 use crate::owner::{Owner, Owners};
 use crate::totals::{Sent, Total, ratio, totals};
 use fullpipe_kernel::netlink::DumpItem;
@@ -318,12 +318,12 @@ fn add_activity(
     connection.receiving = figures.received_bytes.and_then(|now| rate(last.received, now));
     let sent = figures.sent_segments.map(|_| now.segments_since(last));
     connection.retransmitted = sent.and_then(ratio);
-    // Controllers that are eBPF programs expose no model to sock_diag (they cannot implement
-    // `get_info`).
-    let named = connection.controller.as_deref().is_some_and(|name| name.contains("bbr"));
-    let modelled = named || connection.model.as_ref().is_some_and(|m| m.bw.is_some());
     if socket.is_timed {
-        connection.limits = limits::shares(&last.times, &now.times, figures, elapsed, modelled);
+        let controller = Sending {
+            name: connection.controller.as_deref().unwrap_or_default(),
+            has_model: connection.model.as_ref().is_some_and(|m| m.bw.is_some()),
+        };
+        connection.limits = limits::shares(&last.times, &now.times, figures, elapsed, controller);
     }
     sent
 }

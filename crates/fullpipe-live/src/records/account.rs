@@ -1,6 +1,6 @@
 //! Converts a closed socket's counters into a connection record.
 
-use crate::limits::window_or_bandwidth;
+use crate::limits::{Sending, window_or_bandwidth};
 use crate::owner::Owner;
 use fullpipe_experiment::connection::{self, Closing, Connection, Direction, Handshake, Heading};
 use fullpipe_experiment::connection::{Ecn, LimitShare, Limitation, Limits, Opening, Options, Place, Point};
@@ -166,11 +166,9 @@ fn shares(closed: &ClosedSocket, active: Span) -> Vec<LimitShare> {
     let busy = part(closed.busy);
     let receiver = part(closed.rwnd_limited).min(busy);
     let buffer = part(closed.sndbuf_limited).min(busy - receiver);
-    let network = window_or_bandwidth(
-        closed.controller.contains("bbr"),
-        closed.srtt.unwrap_or(Span::ZERO),
-        closed.min_rtt,
-    );
+    // A closed socket has no model any more.
+    let controller = Sending { name: &closed.controller, has_model: false };
+    let network = window_or_bandwidth(controller, closed.srtt.unwrap_or(Span::ZERO), closed.min_rtt);
     let mut shares = vec![
         (Limitation::Application, 1.0 - busy),
         (Limitation::ReceiveWindow, receiver),

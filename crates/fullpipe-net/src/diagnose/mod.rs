@@ -2,8 +2,8 @@
 //! congestion controller or the path. Pure functions of a sender's counters.
 //!
 //! The kernel tracks (`tcp_chrono_start`) how long a sender with data waited for the peer's window
-//! and for its own buffer. The remainder is limited by the congestion window; a standing queue
-//! shows that the path is full.
+//! and for its own buffer. The remainder is limited by the path or by the congestion window, by the
+//! rule of `fullpipe watch` ([`is_path_limited`]).
 
 mod observe;
 
@@ -12,6 +12,8 @@ pub use observe::{Observed, evidence, process, server};
 
 use crate::client::table::{bytes, millis, rate};
 use crate::sample::SocketSample;
+use fullpipe_kernel::tcp_info::is_path_limited;
+use fullpipe_units::Span;
 
 /// What limits a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -82,8 +84,12 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     let cwnd = (busy - window - buffer).max(0.0);
     let sent = e.socket.bytes_acked.unwrap_or(0);
     let goodput = sent as f64 * 8.0 / seconds;
-    let queue = e.rtt - e.min_rtt;
-    let queued = queue > (e.min_rtt * 0.25).max(0.001);
+    let min_rtt = (e.min_rtt > 0.0).then(|| Span::from_secs_f64(e.min_rtt));
+    let is_full = |controller: &str, has_model| {
+        is_path_limited(controller, has_model, Span::from_secs_f64(e.rtt.max(0.0)), min_rtt)
+    };
+    let standing = is_full("", false).then(|| e.rtt - e.min_rtt);
+    let is_path = is_full(&e.socket.controller, e.socket.bbr_bw.is_some());
     let segments = sent as f64 / f64::from(e.socket.mss.max(1)) + e.socket.retransmits as f64;
     let loss = e.socket.retransmits as f64 / segments.max(1.0);
     let limit = if window >= MAIN_SHARE && window >= buffer && window >= idle {
@@ -92,7 +98,7 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
         Limit::SendBuffer
     } else if idle > 0.5 {
         Limit::Application
-    } else if queued || loss <= LOW_LOSS {
+    } else if is_path || loss <= LOW_LOSS {
         Limit::Path
     } else {
         Limit::CongestionControl
@@ -104,12 +110,13 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
         needed: None,
         explanation: Vec::new(),
     };
-    diagnosis.explain(e, queue.max(0.0), queued, loss);
+    diagnosis.explain(e, standing, loss);
+    diagnosis.explanation.extend(model(&e.socket));
     diagnosis
 }
 
 impl Diagnosis {
-    fn explain(&mut self, e: &Evidence, queue: f64, queued: bool, loss: f64) {
+    fn explain(&mut self, e: &Evidence, standing: Option<f64>, loss: f64) {
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let [idle, window, buffer, cwnd] = self.shares;
         let rtt = if e.min_rtt > 0.0 { e.min_rtt } else { e.rtt };
@@ -194,21 +201,49 @@ impl Diagnosis {
                         .into(),
                 );
             }
-            Limit::Path if queued => text.push(format!(
-                "limited by the path: it was full, with {} of queueing delay on top of an RTT of {}; \
-                    this flow's share is {}",
-                millis(queue),
-                millis(rtt),
-                rate(self.goodput)
-            )),
-            Limit::Path => text.push(format!(
-                "limited by the path, or by {}'s pacing: no loss and no buffer limit; this flow's share \
-                    is {}",
-                e.socket.controller,
-                rate(self.goodput)
-            )),
+            Limit::Path => text.push(match standing {
+                Some(queue) => format!(
+                    "limited by the path: it was full, with {} of queueing delay on top of an RTT of {}; \
+                        this flow's share is {}",
+                    millis(queue),
+                    millis(rtt),
+                    rate(self.goodput)
+                ),
+                None if loss <= LOW_LOSS => format!(
+                    "limited by the path, or by {}'s pacing: no loss and no buffer limit; this flow's \
+                        share is {}",
+                    e.socket.controller,
+                    rate(self.goodput)
+                ),
+                None => format!(
+                    "limited by the path: {} paces at the bandwidth that it measures, without a standing \
+                        queue; this flow's share is {}, {:.2} % of its segments were retransmitted",
+                    e.socket.controller,
+                    rate(self.goodput),
+                    loss * 100.0
+                ),
+            }),
         }
     }
+}
+
+/// The state of the sender's BBR in a sentence, if it reports one.
+fn model(socket: &SocketSample) -> Option<String> {
+    let bits = |bytes: u64| rate(bytes as f64 * 8.0);
+    let bw = socket.bbr_bw.filter(|bw| *bw > 0)?;
+    let version = socket.bbr_version.map_or_else(String::new, |version| format!(" v{version}"));
+    let state = socket.bbr_mode.as_deref().unwrap_or("an unknown state");
+    let mut text = format!("{} is BBR{version} in {state}, with a bandwidth estimate of ", socket.controller);
+    text += &bits(bw);
+    for (name, bound) in [
+        ("long-term bandwidth bound", socket.bbr_bw_hi.map(bits)),
+        ("short-term bandwidth bound", socket.bbr_bw_lo.map(bits)),
+        ("long-term inflight bound", socket.bbr_inflight_hi.map(bytes)),
+        ("short-term inflight bound", socket.bbr_inflight_lo.map(bytes)),
+    ] {
+        text += &bound.map_or_else(String::new, |bound| format!(", {name} {bound}"));
+    }
+    Some(text)
 }
 
 /// The buffer for `capacity` bit/s at `rtt` seconds: twice the BDP, because the kernel uses about
@@ -268,6 +303,7 @@ pub fn diagnose_receiver(e: &ReceiverEvidence) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_kernel::tcp_info::CcInfo;
 
     fn evidence(busy: f64, window: f64, buffer: f64, retransmits: u64) -> Evidence {
         let us = |seconds: f64| Some((seconds * 1e6) as u64);
@@ -317,6 +353,29 @@ mod tests {
         let full = Evidence { rtt: 0.2, ..evidence(10.0, 0.0, 0.0, 86) };
         assert_eq!(diagnose(&full).limit, Limit::Path, "losses of a full queue are the path's");
         assert_eq!(diagnose(&Evidence::default()).limit, Limit::Application);
+    }
+
+    /// The connection of `a_standing_queue_or_a_model_means_bandwidth_limited` in fullpipe-live: always
+    /// busy, with an RTT of 41 ms over a minimum of 40 ms.
+    #[test]
+    fn bbr_near_its_rate_is_limited_by_the_path_as_in_watch() {
+        for (bytes, state) in crate::sample::tests::bbr_v3_of_each_phase() {
+            let mut e = Evidence { min_rtt: 0.040, rtt: 0.041, ..evidence(10.0, 0.0, 0.0, 86) };
+            assert_eq!(diagnose(&e).limit, Limit::CongestionControl, "cubic");
+            e.socket.controller = "bbr".into();
+            e.socket = e.socket.with_cc_info(CcInfo::decode("bbr", &bytes).as_ref());
+            let d = diagnose(&e);
+            assert_eq!(d.limit, Limit::Path, "{state}");
+            let text = d.explanation.join("\n");
+            assert!(text.contains("paces at the bandwidth that it measures"), "{text}");
+            assert!(text.contains(&format!("bbr is BBR v3 in {state}, ")), "{text}");
+            assert!(text.contains("long-term bandwidth bound 20") && !text.contains("short-term"), "{text}");
+        }
+        // Without a model, as an eBPF program.
+        let mut e = Evidence { min_rtt: 0.040, rtt: 0.041, ..evidence(10.0, 0.0, 0.0, 86) };
+        e.socket.controller = "fp_bbr3".into();
+        let d = diagnose(&e);
+        assert_eq!((d.limit, d.explanation.len()), (Limit::Path, 1));
     }
 
     #[test]
