@@ -153,7 +153,12 @@ impl Column {
             Column::Bandwidth => model.and_then(|b| b.bw).map(rate),
             Column::Delivery => figures.and_then(|f| f.delivery).map(rate),
             Column::Controller => connection.controller.as_deref().map(str::to_owned),
-            Column::State => model.and_then(|b| b.state.clone()),
+            Column::State => model.and_then(|b| b.state.as_deref()).map(|state| {
+                // A narrow column shows the part that distinguishes the states of BBR v3.
+                let is_wide = state.chars().count() <= width.into();
+                let part = state.strip_prefix("ProbeBW_").filter(|_| !is_wide);
+                part.unwrap_or(state).to_owned()
+            }),
             Column::LimitedBy => connection.limited_by().map(|most| {
                 let name = most.by.name();
                 let with_share = format!("{name} {:.0} %", most.share * 100.0);

@@ -91,6 +91,22 @@ pub fn totals(snapshot: &Snapshot) -> Vec<String> {
         .collect()
 }
 
+/// The states of the connections of each BBR, a line per controller: `bbr is BBR v3: 2 ProbeBW_UP, 1
+/// Drain`.
+pub fn states(snapshot: &Snapshot) -> Vec<String> {
+    let with_states = snapshot.totals.iter().filter(|total| !total.states.is_empty());
+    with_states
+        .map(|total| {
+            let version = total.bbr_version.map_or_else(String::new, |version| format!(" is BBR v{version}"));
+            let mut counts: Vec<(&String, &usize)> = total.states.iter().collect();
+            counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+            let counts: Vec<String> =
+                counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+            format!("{}{version}: {}", total.controller, counts.join(", "))
+        })
+        .collect()
+}
+
 /// `95.2M` becomes `95.2 M`, so that a unit can follow.
 pub(crate) fn spaced(rate: &str) -> String {
     match rate.char_indices().last() {
@@ -210,6 +226,49 @@ pub(crate) mod tests {
         );
         assert!(lines[7].starts_with("cubic   –") && lines[7].ends_with("congestion window"), "{text}");
         assert!(lines.iter().all(|l| l.chars().count() <= 80), "{text}");
+    }
+
+    #[test]
+    fn every_state_of_bbr_v3_is_distinguished_at_any_width() {
+        for (bytes, state) in crate::connection::tests::bbr_v3_of_each_phase() {
+            let mut snapshot = example();
+            let info = fullpipe_kernel::tcp_info::CcInfo::decode("bbr", &bytes).unwrap();
+            snapshot.connections[1].model = PathModel::from_cc_info(&info).map(Box::new);
+            let cell = |width| {
+                let text = render(&snapshot, Order::Rate, width, 10);
+                let line = text.lines().rfind(|line| line.starts_with("bbr")).unwrap().to_owned();
+                line.split_whitespace().nth(1).unwrap().to_owned()
+            };
+            let short = match state {
+                "ProbeRTT" => "ProbeR…",
+                state => state.trim_start_matches("ProbeBW_"),
+            };
+            assert_eq!((cell(80).as_str(), cell(220).as_str()), (short, state));
+            let json = serde_json::to_value(&snapshot).unwrap();
+            let model = &json["connections"][1]["model"];
+            assert_eq!((&model["state"], &model["version"]), (&state.into(), &3.into()));
+        }
+    }
+
+    #[test]
+    fn every_state_of_bbr_v3_is_counted_with_its_version() {
+        let mut snapshot = example();
+        let bbr = snapshot.connections.remove(1);
+        for (bytes, _) in crate::connection::tests::bbr_v3_of_each_phase() {
+            let info = fullpipe_kernel::tcp_info::CcInfo::decode("bbr", &bytes).unwrap();
+            let model = PathModel::from_cc_info(&info).map(Box::new);
+            snapshot.connections.push(Connection { model, ..bbr.clone() });
+        }
+        snapshot.connections.push(snapshot.connections[7].clone());
+        snapshot.totals = totals::totals(snapshot.connections.iter().map(|c| (c, None)));
+        assert_eq!(
+            states(&snapshot),
+            ["bbr is BBR v3: 2 ProbeBW_REFILL, 1 Drain, 1 ProbeBW_CRUISE, 1 ProbeBW_DOWN, 1 ProbeBW_UP, \
+              1 ProbeRTT, 1 Startup"]
+        );
+        let json = serde_json::to_value(&snapshot.totals).unwrap();
+        assert_eq!((&json[0]["bbr_version"], &json[0]["states"]["ProbeBW_REFILL"]), (&3.into(), &2.into()));
+        assert!(json[1].get("states").is_none(), "{json}");
     }
 
     #[test]

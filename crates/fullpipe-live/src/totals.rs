@@ -28,6 +28,12 @@ pub struct Total {
     pub srtt_p50_ms: Option<f64>,
     /// Median queueing delay (smoothed minus minimum RTT), in milliseconds.
     pub queueing_p50_ms: Option<f64>,
+    /// Version of BBR, as its connections report it; none for other controllers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bbr_version: Option<u8>,
+    /// Number of connections in each state of the controller, where known.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub states: BTreeMap<String, usize>,
 }
 
 /// Data segments sent since the previous sample, and retransmissions among them.
@@ -42,6 +48,8 @@ pub(crate) fn totals<'a>(connections: impl Iterator<Item = (&'a Connection, Opti
         sent: Sent,
         srtt: Vec<Span>,
         queueing: Vec<Span>,
+        bbr_version: Option<u8>,
+        states: BTreeMap<String, usize>,
     }
     let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
     for (connection, sent) in connections {
@@ -56,6 +64,12 @@ pub(crate) fn totals<'a>(connections: impl Iterator<Item = (&'a Connection, Opti
         sum.sent = (sum.sent.0 + segments, sum.sent.1 + retransmitted);
         sum.srtt.extend(connection.figures.as_ref().map(|f| f.srtt).filter(|s| !s.is_zero()));
         sum.queueing.extend(connection.queueing());
+        if let Some(model) = &connection.model {
+            sum.bbr_version = sum.bbr_version.or(model.version);
+            if let Some(state) = &model.state {
+                *sum.states.entry(state.clone()).or_default() += 1;
+            }
+        }
     }
     let mut totals: Vec<Total> = sums
         .into_iter()
@@ -67,6 +81,8 @@ pub(crate) fn totals<'a>(connections: impl Iterator<Item = (&'a Connection, Opti
             retransmitted: ratio(sum.sent),
             srtt_p50_ms: median(&mut sum.srtt),
             queueing_p50_ms: median(&mut sum.queueing),
+            bbr_version: sum.bbr_version,
+            states: sum.states,
         })
         .collect();
     totals.sort_by_key(|t| std::cmp::Reverse(t.connections));

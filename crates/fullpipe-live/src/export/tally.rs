@@ -15,7 +15,7 @@ pub const MAX_PAIRS: usize = 16;
 /// How long a pair without connections is kept when others need its place, so that its counts are
 /// scraped.
 const RETENTION_S: f64 = 600.0;
-/// Maximum pairs of controller and state.
+/// Maximum pairs of controller and state, besides one for all others.
 const MAX_STATES: usize = 32;
 
 const ROUND_TRIPS: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 1.0];
@@ -182,14 +182,11 @@ impl Tally {
             let class = self.classes.classify(connection).into_owned();
             // Connections in handshake or teardown have no controller.
             let Some(controller) = connection.controller.as_deref().map(str::to_owned) else { continue };
-            if let Some(model) =
-                connection.model.as_ref().filter(|model| model.bw.is_some() || model.state.is_some())
-            {
-                let state = model.state.clone().unwrap_or_else(|| "unknown".to_owned());
-                let key = (controller.clone(), state);
-                if self.states.len() < MAX_STATES || self.states.contains_key(&key) {
-                    *self.states.entry(key).or_default() += 1;
-                }
+            if let Some(state) = bbr_state(connection, &controller) {
+                let wanted = (controller.clone(), state.to_owned());
+                let is_full = self.states.len() >= MAX_STATES && !self.states.contains_key(&wanted);
+                let key = if is_full { (OTHER.to_owned(), OTHER.to_owned()) } else { wanted };
+                *self.states.entry(key).or_default() += 1;
             }
             let pair = pair(&mut self.pairs, controller, class, snapshot.unix_s);
             pair.connections += 1;
@@ -354,6 +351,14 @@ fn pair(
     pairs.entry(key).or_insert_with(|| Pair::new(now))
 }
 
+/// The state that a connection is counted in, if its controller is BBR of any version: `unknown` if it
+/// reports none, as before its first data, and as an eBPF program does without root.
+fn bbr_state<'a>(connection: &'a Connection, controller: &str) -> Option<&'a str> {
+    let model = connection.model.as_deref().filter(|model| model.bw.is_some() || model.state.is_some());
+    let is_bbr = model.is_some() || controller.contains("bbr");
+    is_bbr.then(|| model.and_then(|model| model.state.as_deref()).unwrap_or("unknown"))
+}
+
 /// Difference between two samples. The kernel's segment counters have 32 bits and wrap around.
 fn since(before: Counted, now: Counted) -> Counted {
     std::array::from_fn(|i| match i {
@@ -464,6 +469,51 @@ mod tests {
         has(&format!("fullpipe_bbr_bandwidth_bytes_per_second_sum{labels} 2000000.0"));
         has("fullpipe_bbr_connections{controller=\"bbr\",state=\"ProbeBW\"} 1.0");
         has("fullpipe_samples_total 3.0");
+    }
+
+    #[test]
+    fn every_bbr_connection_is_counted_in_one_state() {
+        let states = [
+            "Startup",
+            "Drain",
+            "ProbeRTT",
+            "ProbeBW_UP",
+            "ProbeBW_DOWN",
+            "ProbeBW_CRUISE",
+            "ProbeBW_REFILL",
+        ];
+        let in_state = |cookie: u64, controller: &str, state: Option<&str>| Connection {
+            model: state.map(|state| {
+                Box::new(crate::PathModel { state: Some(state.to_owned()), ..Default::default() })
+            }),
+            ..connection(cookie, 443, controller, 9)
+        };
+        let mut connections: Vec<_> =
+            (0..).zip(states).map(|(n, state)| in_state(n, "bbr", Some(state))).collect();
+        // Before its first data, and a program without a reader of its state.
+        connections.push(in_state(7, "bbr", None));
+        connections.push(in_state(8, "fp_bbr3", None));
+        connections.push(connection(9, 443, "cubic", 9));
+        let lines = |connections: Vec<Connection>| {
+            let mut tally = tally();
+            tally.add(&snapshot(0.0, connections));
+            let page = Page::render(&tally.families()).text;
+            let lines = page.lines().filter(|line| line.starts_with("fullpipe_bbr_connections{"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let found = lines(connections);
+        let line = |cc: &str, state: &str| {
+            format!("fullpipe_bbr_connections{{controller=\"{cc}\",state=\"{state}\"}} 1.0")
+        };
+        let mut expected: Vec<String> = states.iter().map(|state| line("bbr", state)).collect();
+        expected.extend([line("bbr", "unknown"), line("fp_bbr3", "unknown")]);
+        expected.sort_unstable();
+        assert_eq!(found, expected);
+        // Beyond the limit on series they are counted together.
+        let many = (0..40).map(|n| in_state(n, &format!("bbr{n}"), Some("Drain"))).collect();
+        let found = lines(many);
+        assert_eq!(found.len(), MAX_STATES + 1);
+        assert!(found.iter().any(|l| l.ends_with("{controller=\"other\",state=\"other\"} 8.0")), "{found:?}");
     }
 
     #[test]

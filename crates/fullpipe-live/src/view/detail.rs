@@ -132,11 +132,21 @@ fn about(c: &Connection) -> Vec<String> {
     let mut controller = format!("{}: ", c.controller.as_deref().unwrap_or("no controller"));
     match &c.model {
         Some(b) => {
+            controller += &b.version.map_or_else(String::new, |version| format!("BBR v{version}, "));
             controller += b.state.as_deref().unwrap_or("state unknown");
             controller += &format!(", bandwidth {}", bits(b.bw));
             controller += &b.min_rtt.map(|r| format!(", min RTT {} ms", ms(r))).unwrap_or_default();
             if let (Some(pacing), Some(cwnd)) = (b.pacing_gain, b.cwnd_gain) {
                 controller += &format!(", pacing gain {pacing:.2}, cwnd gain {cwnd:.2}");
+            }
+            for (name, bound) in [
+                ("bw_hi", b.bw_hi.map(|bw| bits(Some(bw)))),
+                ("bw_lo", b.bw_lo.map(|bw| bits(Some(bw)))),
+                ("inflight_hi", b.inflight_hi_segments.map(|bound| bound.to_string())),
+                ("inflight_lo", b.inflight_lo_segments.map(|bound| bound.to_string())),
+                ("extra_acked", b.extra_acked_segments.map(|extra| extra.to_string())),
+            ] {
+                controller += &bound.map_or_else(String::new, |bound| format!(", {name} {bound}"));
             }
         }
         None => controller += "exposes no model",

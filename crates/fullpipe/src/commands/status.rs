@@ -74,6 +74,10 @@ impl Args {
                 for line in snapshot.iter().flat_map(traffic::lines) {
                     print_hanging("  ", 10, &line);
                 }
+                #[cfg(feature = "live")]
+                for line in snapshot.iter().flat_map(fullpipe_live::text::states) {
+                    print_hanging("  ", 10, &line);
+                }
                 #[cfg(feature = "ebpf")]
                 if self.target.is_this_machine() {
                     super::split::summaries().iter().for_each(|split| print_hanging("", 0, split));
