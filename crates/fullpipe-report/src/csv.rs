@@ -1,17 +1,27 @@
 //! CSV (RFC 4180): one row per sample of every flow and link of every run.
 
 use crate::reduce::{columns, distinct};
-use fullpipe_experiment::recording::{Results, Series, Variation};
+use fullpipe_experiment::recording::{Results, Series, StateChange, Variation};
 use std::io::{self, Write};
 
 /// Columns that identify the flow or link of a row.
 pub(crate) const KEYS: [&str; 7] = ["run", "label", "engine", "cc", "seed", "kind", "name"];
 
+/// Column of the controller's state; only if a flow has states.
+const STATE: &str = "state";
+
+fn has_states(results: &Results) -> bool {
+    results.runs.iter().flat_map(|run| &run.flows).any(|flow| !flow.states.is_empty())
+}
+
 pub(crate) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     let columns = columns(results);
     let varied = varied_columns(results);
     let names = varied.iter().map(|(name, _)| quoted(name));
-    let header = KEYS.iter().copied().chain(["t_s"]).chain(columns.iter().copied()).map(str::to_owned);
+    let has_states = has_states(results);
+    let state = has_states.then_some(STATE);
+    let header = KEYS.iter().copied().chain(["t_s"]).chain(columns.iter().copied()).chain(state);
+    let header = header.map(str::to_owned);
     let header: Vec<String> = header.chain(names).collect();
     write!(out, "{}\r\n", header.join(","))?;
     for (i, run) in results.runs.iter().enumerate() {
@@ -22,16 +32,26 @@ pub(crate) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
         let values = varied.iter().map(|(_, key)| format!(",{}", quoted(run.varied(key).unwrap_or(""))));
         let values: String = values.collect();
         for flow in &run.flows {
-            rows(out, &key(&flow.cc, "flow", &flow.label), &flow.series, &columns, &values)?;
+            let key = key(&flow.cc, "flow", &flow.label);
+            rows(out, &key, &flow.series, &columns, has_states.then_some(&flow.states), &values)?;
         }
         for link in &run.links {
-            rows(out, &key(&run.cc, "link", &link.label), &link.series, &columns, &values)?;
+            let key = key(&run.cc, "link", &link.label);
+            rows(out, &key, &link.series, &columns, has_states.then_some(&[]), &values)?;
         }
     }
     Ok(())
 }
 
-fn rows(out: &mut dyn Write, key: &str, series: &Series, columns: &[&str], varied: &str) -> io::Result<()> {
+/// Writes a row per sample, with the state at its time if the table has that column.
+fn rows(
+    out: &mut dyn Write,
+    key: &str,
+    series: &Series,
+    columns: &[&str],
+    states: Option<&[StateChange]>,
+    varied: &str,
+) -> io::Result<()> {
     let values: Vec<Option<&[f64]>> = columns.iter().map(|name| series.get(name)).collect();
     for (row, t) in series.t_s.iter().enumerate() {
         write!(out, "{key},{t}")?;
@@ -40,6 +60,11 @@ fn rows(out: &mut dyn Write, key: &str, series: &Series, columns: &[&str], varie
                 Some(v) => write!(out, ",{v}")?,
                 None => write!(out, ",")?,
             }
+        }
+        if let Some(states) = states {
+            let past = states.partition_point(|change| change.at_s <= *t);
+            let state = past.checked_sub(1).map_or("", |last| &states[last].state);
+            write!(out, ",{}", quoted(state))?;
         }
         write!(out, "{varied}\r\n")?;
     }
@@ -62,6 +87,7 @@ pub(crate) fn varied_columns(results: &Results) -> Vec<(String, String)> {
     let clear = |key: &&String| {
         let name = short(key);
         !KEYS.contains(&name.as_str())
+            && name != STATE
             && !taken.contains(&name.as_str())
             && keys.iter().filter(|other| short(other) == name).count() == 1
     };
@@ -105,6 +131,41 @@ mod tests {
         assert_eq!(lines.len(), samples);
         assert!(lines[0].starts_with("1,\"bbr, \"\"fast\"\"\",sim,bbr,1,flow,bbr,0"), "{}", lines[0]);
         assert!(lines.iter().skip(samples / 2).all(|l| l.split(',').count() == width));
+    }
+
+    #[test]
+    fn each_sample_has_the_state_at_its_time_and_links_none() {
+        let mut race = support::race(2.0);
+        race.runs.truncate(1);
+        let at = |at_s: f64, state: &str| StateChange { at_s, state: state.to_owned() };
+        race.runs[0].flows[0].states = vec![at(0.5, "Startup"), at(1.0, "ProbeBW_UP")];
+        let states = |race: &Results| {
+            let mut out = Vec::new();
+            write(race, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let rows = text.split_terminator("\r\n").map(|line| line.split(',').collect::<Vec<_>>());
+            let rows: Vec<_> = rows.collect();
+            let column = rows[0].iter().position(|name| *name == STATE)?;
+            assert_eq!(column + 1, rows[0].len());
+            let of_row = |row: &Vec<&str>| {
+                let t: f64 = row[7].parse().unwrap();
+                (row[5] == "flow", t, row[column].to_owned())
+            };
+            Some(rows[1..].iter().map(of_row).collect::<Vec<_>>())
+        };
+        let found = states(&race).unwrap();
+        assert!(found.iter().any(|(is_flow, ..)| !is_flow));
+        for (is_flow, t, state) in found {
+            let expected = match t {
+                _ if !is_flow => "",
+                t if t < 0.5 => "",
+                t if t < 1.0 => "Startup",
+                _ => "ProbeBW_UP",
+            };
+            assert_eq!(state, expected, "at {t} s");
+        }
+        race.runs[0].flows[0].states.clear();
+        assert_eq!(states(&race), None);
     }
 
     #[test]

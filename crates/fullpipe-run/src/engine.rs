@@ -80,13 +80,27 @@ pub(crate) fn run_in_lab(
     Ok(judged(case, recording))
 }
 
-/// Adds the case's label, contender and varied values to its recording, and judges its checks.
+/// Adds the case's label, contender, varied values and draft to its recording, and judges its
+/// checks.
 fn judged(case: &Case, mut recording: Recording) -> Recording {
     recording.label = case.label();
     recording.contender.clone_from(&case.contender);
     recording.varied.clone_from(&case.varied);
+    recording.provenance.draft = draft(&recording);
     recording.checks = case.scenario.judge(&recording);
     recording
+}
+
+/// The draft that a flow's BBR v3 follows. A kernel's own `bbr3` is another implementation.
+fn draft(recording: &Recording) -> Option<String> {
+    use fullpipe_cc::bbr::v3::{DRAFT_COMMIT, DRAFT_REVISION};
+    let ours = fullpipe_cc::CONTROLLERS.iter().find(|controller| controller.name == "bbr3")?;
+    let is_ours = |cc: &str| match recording.source {
+        Source::Sim => ours.is_named(cc),
+        _ => ours.kernel == Some(cc),
+    };
+    let follows = recording.flows.iter().any(|flow| is_ours(&flow.cc));
+    follows.then(|| format!("{DRAFT_REVISION}, commit {DRAFT_COMMIT}"))
 }
 
 /// Drops the flows' distributions, which few callers need once the checks are judged.

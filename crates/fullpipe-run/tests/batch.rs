@@ -35,6 +35,19 @@ fn a_run_records_its_varied_values_and_its_checks() {
 }
 
 #[test]
+fn recordings_of_bbr3_name_the_draft_and_others_do_not() {
+    use fullpipe_cc::bbr::v3::{DRAFT_COMMIT, DRAFT_REVISION};
+    let draft = |cc: &str| {
+        let file = format!("duration = '1s'\n[path]\nrate = '10mbit'\nrtt = '20ms'\n[[flow]]\ncc = '{cc}'\n");
+        Batch::new(jobs(&file)).run(&()).results.runs.remove(0).provenance.draft
+    };
+    let named = Some(format!("{DRAFT_REVISION}, commit {DRAFT_COMMIT}"));
+    assert_eq!(draft("bbr3"), named);
+    assert_eq!(draft("bbr3' \nsettings = { variant = 'linux' }\nlabel = 'other"), named);
+    assert_eq!((draft("bbr"), draft("cubic")), (None, None));
+}
+
+#[test]
 fn quantiles_of_several_flows_are_of_all_their_packets() {
     // Two flows on a path each by their extra delay: together half of the packets took 40 ms, half 240
     // ms.

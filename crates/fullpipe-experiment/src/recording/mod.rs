@@ -306,6 +306,11 @@ pub struct Provenance {
     /// give equal bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
+    /// What BBR v3 follows, if one of fullpipe's own is on a flow (`bbr3` in the simulator, `fp_bbr3`
+    /// in the kernel): the draft's revision, and the commit of its repository whose pseudocode was
+    /// reviewed last. How closely is the setting `variant` in `scenario`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draft: Option<String>,
 }
 
 /// Several runs, as printed by `--json`.

@@ -125,6 +125,7 @@ fn provenance(scenario: &Scenario, seed: u64, started: u64) -> Provenance {
         ticks: fullpipe_kernel::facts::tick_rate(),
         bbr_versions: fullpipe_kernel::tcp_info::bbr_versions(),
         started: Some(fullpipe_experiment::calendar::rfc3339(started)),
+        draft: None,
     }
 }
 

@@ -397,6 +397,7 @@ fn details(results: &Results, about: &About) -> String {
     fact(&mut out, "seed", &seeds(results));
     fact(&mut out, "kernel", &distinct(|r| r.provenance.kernel.as_deref().unwrap_or("")));
     fact(&mut out, "started", &distinct(|r| r.provenance.started.as_deref().unwrap_or("")));
+    fact(&mut out, "draft", &distinct(|r| r.provenance.draft.as_deref().unwrap_or("")));
     fact(&mut out, "recording", &results.schema);
     out += "</dl>";
     let mut scenarios: Vec<(&str, Vec<&str>)> = Vec::new();
