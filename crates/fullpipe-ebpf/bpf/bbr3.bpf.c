@@ -21,6 +21,15 @@
  *   echoes one.
  * - C.is_cwnd_limited is tcp_sock's; delivered, lost and inflight are packets times the MSS of their time.
  *
+ * Variant `linux` is Google's v3 as far as a stock kernel gives what that needs: next departures are tcp_sock's
+ * tcp_wstamp_ns, delayed ACKs rate_sample's is_ack_delayed, ACKs that marked something lost the change of tcp_sock's lost.
+ * What it does not give:
+ * - the route feature ECN_LOW, and marks per ACK: marks are ignored, as Google's v3 ignores them on any other route;
+ * - tcp_skb_cb's tx.in_flight and the callback skb_marked_lost(): the ring and the queue, as for the draft;
+ * - the callback tso_segs(): bursts are those of tcp_tso_autosize(), and min_tso_segs() is left out (below);
+ * - rerouting of a flow that suffers (PLB): its calls are not open to programs.
+ * Google's fast path, which leaves the model alone on some application-limited ACKs, is left out, too: it saves time.
+ *
  * There are kernels on which a callback is now and then not run, and its caller reads an undefined value (docs/
  * explanation/bbr3-on-stock-kernels.md, "Skipped BPF calls"). So nothing here counts on having seen every call: what is delivered
  * and lost comes from the connection's own counters, recovery by its state, and a window or threshold that was not
@@ -28,7 +37,7 @@
  * whose answers the kernel believes unseen, are left out.
  */
 /* Of struct flow and all in it: one more with every change, for an update to know whose state it finds. */
-#define FP_STATE_LAYOUT 2
+#define FP_STATE_LAYOUT 3
 #include "kernel.h"
 #include "bbr3.h"
 #include "status.h"
@@ -125,6 +134,7 @@ FP_INLINE void read_conn(struct flow *f, const struct tcp_sock *tp)
 	c->lost += (u64)(tp->lost - f->lost_packets) * mss;
 	f->lost_packets = tp->lost;
 	c->srtt = (u64)tp->srtt_us * 125;
+	c->next_departure = tp->tcp_wstamp_ns;
 	c->is_cwnd_limited = FP_BITFIELD(tp, is_cwnd_limited);
 	c->recovery = ca_state < FP_CA_RECOVERY ? BBR3_OPEN :
 		      ca_state == FP_CA_RECOVERY ? BBR3_FAST_RECOVERY : BBR3_LOSS_RECOVERY;
@@ -157,10 +167,14 @@ FP_INLINE void follow_state(struct flow *f, u32 state)
 	int was_recovering = f->ca_state >= FP_CA_RECOVERY, recovers = state >= FP_CA_RECOVERY;
 
 	/* A time-out during recovery, or after another one, saves the window, too. */
-	if (recovers && (!was_recovering || state == FP_CA_LOSS))
+	if (state == FP_CA_LOSS)
+		bbr3_on_enter_rto(&f->b);
+	else if (recovers && !was_recovering)
 		bbr3_on_enter_recovery(&f->b);
+	else if (f->ca_state == FP_CA_LOSS && recovers && bbr3_is_linux(&f->b)) /* a retransmission was lost, too */
+		bbr3_restore_cwnd(&f->b);
 	else if (was_recovering && !recovers)
-		bbr3_on_exit_recovery(&f->b);
+		bbr3_on_exit_recovery(&f->b, f->ca_state == FP_CA_LOSS ? BBR3_LOSS_RECOVERY : BBR3_FAST_RECOVERY);
 	f->ca_state = state;
 }
 
@@ -602,6 +616,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 	sample->lost_ranges = ranges;
 	sample->rtt = rs->rtt_us >= 0 ? (u64)rs->rtt_us * 1000 : BBR3_INFINITE;
 	sample->is_app_limited = app_limited;
+	sample->is_ack_delayed = rs->is_ack_delayed;
 	sample->tx_in_flight = tx_in_flight(f, burst, end_seq);
 	sample->lost = lost_since(f, burst, tp);
 	sample->ce_count = tp->delivered_ce - f->ce_packets;

@@ -17,10 +17,13 @@
 #define BBR3_MAX_SEND_QUANTUM 65536U
 
 /*
- * What can be varied: the constants of the draft (§ Core Algorithm Design Parameters and the sections that use them), by
- * the names, in the units and in the order of Params in crates/fullpipe-cc/src/bbr/v3/params.rs.
+ * What can be varied: the variant (enum bbr3_variant), and the constants of the draft (§ Core Algorithm Design
+ * Parameters and the sections that use them), by the names, in the units and in the order of Params in
+ * crates/fullpipe-cc/src/bbr/v3/params.rs. The gains of Google's v3 for Linux come as constants, too: the loader sets them
+ * with the variant.
  */
 struct bbr3_params {
+	u32 variant;
 	u32 ecn;
 	u32 advance_on_leaving_down;
 	u32 startup_pacing_gain; /* gains in 1/256 */
@@ -55,6 +58,7 @@ struct bbr3_params {
 #ifdef __bpf__
 /* One for all sockets of a loaded controller, in a map of its own: the loader writes it, then and later. */
 struct bbr3_params fp_settings __attribute__((section(".data.settings"), used)) = {
+	.variant = 0, /* BBR3_DRAFT */
 	.ecn = 1,
 	.advance_on_leaving_down = 0,
 	.startup_pacing_gain = 709, /* 2.77 */
@@ -90,6 +94,12 @@ struct bbr3_params fp_settings __attribute__((section(".data.settings"), used)) 
 #define BBR3_P(b) (&(b)->params)
 #endif
 
+/* Variant in crates/fullpipe-cc/src/bbr/v3/variant.rs, without the draft to the letter. */
+enum bbr3_variant {
+	BBR3_DRAFT = 0,
+	BBR3_LINUX = 1, /* Google's v3 for Linux */
+};
+
 enum bbr3_mode {
 	BBR3_STARTUP = 0,
 	BBR3_DRAIN = 1,
@@ -124,6 +134,7 @@ struct bbr3_conn {
 	u64 delivered;
 	u64 lost;
 	u64 srtt; /* 0: none yet */
+	u64 next_departure; /* the earliest time at which the next packet leaves */
 	u8 is_cwnd_limited;
 	u8 recovery; /* enum bbr3_recovery */
 	u8 has_selective_acks;
@@ -147,7 +158,8 @@ struct bbr3_sample {
 	u32 ce_count;
 	u8 is_app_limited;
 	u8 has_data; /* this ACK newly acknowledged a packet */
-	u8 spare[6];
+	u8 is_ack_delayed; /* perhaps, by the receiver */
+	u8 spare[5];
 };
 
 struct bbr3 {
@@ -155,6 +167,7 @@ struct bbr3 {
 	struct bbr3_sample rs;
 
 	struct fp_best extra_acked_filter[3];
+	u64 extra_acked_slots[2]; /* BBR3_LINUX: the best of the present slot of rounds and of the last */
 	u64 random;        /* SplitMix64 */
 	u64 max_bw_last;   /* the best of the last probing cycle */
 	u64 max_bw_cycle;  /* the best of the present one: 0 while it has no sample */
@@ -190,6 +203,7 @@ struct bbr3 {
 	u32 bw_probe_up_rounds;
 	u32 lost_ranges_in_round;
 	u32 full_bw_count;
+	u32 extra_acked_slot_rounds;
 	u16 pacing_gain;
 	u16 cwnd_gain;
 	u8 mode;
@@ -210,11 +224,17 @@ struct bbr3 {
 	u8 undo_saved; /* the undo fields are from before the present recovery episode */
 	u8 marks_app_limited; /* the last ACK was handled in ProbeRTT: MarkConnectionAppLimited() */
 	u8 filter_advanced; /* max_bw's filter has advanced since DOWN was entered */
-	u8 spare[2];
+	u8 spare[6];
 #ifndef __bpf__
 	struct bbr3_params params;
 #endif
 };
+
+/* Whether this is Google's v3 for Linux. */
+FP_INLINE int bbr3_is_linux(const struct bbr3 *b)
+{
+	return BBR3_P(b)->variant == BBR3_LINUX;
+}
 
 FP_INLINE u64 bbr3_gain(u64 value, u32 gain)
 {
@@ -328,10 +348,14 @@ FP_INLINE u64 bbr3_inflight_with_headroom(const struct bbr3 *b)
 	return fp_max64(b->inflight_longterm - headroom, bbr3_min_pipe_cwnd(b));
 }
 
-/* TargetInflight() */
+/* TargetInflight(); in Linux with the quantization budget. */
 FP_INLINE u64 bbr3_target_inflight(const struct bbr3 *b)
 {
-	return fp_min64(bbr3_bdp_multiple(b, b->bw, BBR3_UNIT_GAIN), b->c.cwnd);
+	u64 bdp = bbr3_bdp_multiple(b, b->bw, BBR3_UNIT_GAIN);
+
+	if (bbr3_is_linux(b))
+		bdp = bbr3_quantize(b, bdp);
+	return fp_min64(bdp, b->c.cwnd);
 }
 
 /* StartRound() */
@@ -405,6 +429,8 @@ FP_INLINE void bbr3_enter_drain(struct bbr3 *b)
 	b->pacing_gain = BBR3_P(b)->drain_pacing_gain;
 	b->cwnd_gain = BBR3_P(b)->default_cwnd_gain;
 	b->drain_start_round = b->round_count;
+	if (bbr3_is_linux(b))
+		bbr3_reset_congestion_signals(b);
 }
 
 /* StartProbeBW_DOWN(), PickProbeWait() */
@@ -447,6 +473,8 @@ FP_INLINE void bbr3_leave_down(struct bbr3 *b)
 FP_INLINE void bbr3_start_cruise(struct bbr3 *b)
 {
 	bbr3_leave_down(b);
+	if (bbr3_is_linux(b) && b->inflight_shortterm != BBR3_INFINITE)
+		b->inflight_shortterm = fp_min64(b->inflight_shortterm, b->inflight_longterm);
 	b->mode = BBR3_PROBE_BW_CRUISE;
 	b->pacing_gain = BBR3_P(b)->probe_cruise_pacing_gain;
 	b->cwnd_gain = BBR3_P(b)->default_cwnd_gain;
@@ -521,10 +549,16 @@ FP_INLINE int bbr3_is_too_marked(const struct bbr3 *b, u64 marked, u64 inflight)
 	return marked * 1000 > inflight * BBR3_P(b)->loss_thresh_permille;
 }
 
-/* The same of packets lost, of which there may be more without selective ACKs. */
+/* The same of packets lost, of which there may be more without selective ACKs. Linux counts packets, and tolerates 5/256. */
 FP_INLINE int bbr3_is_too_high(const struct bbr3 *b, u64 lost, u64 inflight)
 {
-	return bbr3_is_too_marked(b, lost, inflight) || (lost && !b->c.has_selective_acks);
+	u64 smss = fp_max64(b->c.smss, 1);
+
+	if (lost && !b->c.has_selective_acks)
+		return 1;
+	if (bbr3_is_linux(b))
+		return lost / smss > inflight / smss * 5 / 256;
+	return bbr3_is_too_marked(b, lost, inflight);
 }
 
 /* HandleInflightTooHigh() */
@@ -661,6 +695,21 @@ FP_STEP int bbr3_update_signals(struct bbr3 *b)
 	return 0;
 }
 
+/* Google's filter: two slots of five rounds, or of one until the pipe is full. */
+FP_INLINE void bbr3_update_extra_acked_slots(struct bbr3 *b, u64 extra)
+{
+	if (b->round_start) {
+		b->extra_acked_slot_rounds++;
+		if (b->extra_acked_slot_rounds >= (b->full_bw_reached ? 5U : 1U)) {
+			b->extra_acked_slot_rounds = 0;
+			b->extra_acked_slots[1] = b->extra_acked_slots[0];
+			b->extra_acked_slots[0] = 0;
+		}
+	}
+	b->extra_acked_slots[0] = fp_max64(b->extra_acked_slots[0], extra);
+	b->extra_acked = fp_max64(b->extra_acked_slots[0], b->extra_acked_slots[1]);
+}
+
 /* UpdateACKAggregation() */
 FP_STEP int bbr3_update_aggregation(struct bbr3 *b)
 {
@@ -676,8 +725,12 @@ FP_STEP int bbr3_update_aggregation(struct bbr3 *b)
 	}
 	b->extra_acked_delivered += b->rs.newly_acked;
 	extra = fp_min64(b->extra_acked_delivered - expected, b->c.cwnd);
-	b->extra_acked = fp_filter_max(b->extra_acked_filter,
-				       b->full_bw_reached ? BBR3_P(b)->extra_acked_rounds : 1, b->round_count, extra);
+	if (bbr3_is_linux(b))
+		bbr3_update_extra_acked_slots(b, extra);
+	else
+		b->extra_acked = fp_filter_max(b->extra_acked_filter,
+					       b->full_bw_reached ? BBR3_P(b)->extra_acked_rounds : 1, b->round_count,
+					       extra);
 	return 0;
 }
 
@@ -690,7 +743,11 @@ FP_INLINE int bbr3_is_startup_congested(struct bbr3 *b)
 	u64 fewest_marks = (u64)BBR3_P(b)->startup_full_loss_count * b->c.smss;
 	int high = 0;
 
-	b->lost_ranges_in_round += b->rs.lost_ranges;
+	/* Linux counts ACKs that marked something lost, in four bits. */
+	if (bbr3_is_linux(b))
+		b->lost_ranges_in_round = fp_min32(b->lost_ranges_in_round + (b->rs.newly_lost > 0), 15);
+	else
+		b->lost_ranges_in_round += b->rs.lost_ranges;
 	if (b->loss_round_start) {
 		high = b->lost_ranges_in_round >= BBR3_P(b)->startup_full_loss_count &&
 		       bbr3_is_too_high(b, b->rs.lost, b->rs.tx_in_flight);
@@ -706,16 +763,38 @@ FP_INLINE int bbr3_is_startup_congested(struct bbr3 *b)
 	       bbr3_is_too_marked(b, b->ce_in_round, b->rs.tx_in_flight);
 }
 
+/* What will be in the network when the next packet leaves (bbr_packets_in_net_at_edt()), while draining. */
+FP_INLINE u64 bbr3_inflight_at_departure(const struct bbr3 *b)
+{
+	u64 delivered;
+
+	if (b->c.next_departure <= b->c.now)
+		return b->c.inflight;
+	delivered = bbr3_bytes_in(b->bw, b->c.next_departure - b->c.now);
+	return b->c.inflight > delivered ? b->c.inflight - delivered : 0;
+}
+
+/* CheckDrainDone(); Linux goes by the next departure, and limits no rounds. */
+FP_INLINE int bbr3_is_drained(const struct bbr3 *b)
+{
+	u64 least = bbr3_inflight(b, b->bw);
+
+	if (bbr3_is_linux(b))
+		return bbr3_inflight_at_departure(b) <= least;
+	return b->c.inflight <= least || b->round_count > b->drain_start_round + BBR3_P(b)->drain_rounds;
+}
+
 /* CheckFullBWReached(), CheckStartupHighLoss(), CheckStartupDone(), CheckDrainDone() */
 FP_STEP int bbr3_check_startup_and_drain(struct bbr3 *b)
 {
 	if (!b)
 		return 0;
-	if (!b->full_bw_now && b->round_start && !b->rs.is_app_limited) {
+	/* Linux looks for growth on every ACK, and counts rounds without it. */
+	if (!b->full_bw_now && (b->round_start || bbr3_is_linux(b)) && !b->rs.is_app_limited) {
 		if (b->rs.delivery_rate >= bbr3_gain(b->full_bw, BBR3_P(b)->full_bw_growth)) {
 			bbr3_reset_full_bw(b);
 			b->full_bw = b->rs.delivery_rate;
-		} else {
+		} else if (b->round_start) {
 			b->full_bw_count++;
 			b->full_bw_now = b->full_bw_count >= BBR3_P(b)->full_bw_rounds;
 			if (b->full_bw_now)
@@ -732,8 +811,7 @@ FP_STEP int bbr3_check_startup_and_drain(struct bbr3 *b)
 	if (b->mode == BBR3_STARTUP && b->full_bw_reached)
 		bbr3_enter_drain(b);
 
-	if (b->mode == BBR3_DRAIN && (b->c.inflight <= bbr3_inflight(b, b->bw) ||
-				      b->round_count > b->drain_start_round + BBR3_P(b)->drain_rounds))
+	if (b->mode == BBR3_DRAIN && bbr3_is_drained(b))
 		bbr3_start_down(b);
 	return 0;
 }
@@ -753,8 +831,12 @@ FP_INLINE int bbr3_adapt_long_term(struct bbr3 *b)
 			return 1;
 		}
 	}
-	if (bbr3_is_too_high(b, b->rs.lost, b->rs.tx_in_flight))
+	if (bbr3_is_too_high(b, b->rs.lost, b->rs.tx_in_flight)) {
+		/* Linux judges the loss when a packet is acknowledged, too. */
+		if (bbr3_is_linux(b) && b->is_bw_probe_sample)
+			bbr3_handle_inflight_too_high(b, b->rs.tx_in_flight, b->rs.is_app_limited);
 		return 0;
+	}
 	if (b->inflight_longterm == BBR3_INFINITE)
 		return 0;
 	if (b->rs.tx_in_flight > b->inflight_longterm)
@@ -866,11 +948,17 @@ FP_STEP int bbr3_update_min_rtt(struct bbr3 *b)
 	if (!b)
 		return 0;
 	b->probe_rtt_expired = b->c.now > b->probe_rtt_min_stamp + (u64)BBR3_P(b)->probe_rtt_interval_ms * BBR3_NS_PER_MSEC;
-	if (b->rs.rtt != BBR3_INFINITE && (b->rs.rtt < b->probe_rtt_min_delay || b->probe_rtt_expired)) {
+	/* In Linux a delayed ACK does not replace an expired minimum. */
+	if (b->rs.rtt != BBR3_INFINITE &&
+	    (b->rs.rtt < b->probe_rtt_min_delay ||
+	     (b->probe_rtt_expired && !(b->rs.is_ack_delayed && bbr3_is_linux(b))))) {
 		b->probe_rtt_min_delay = b->rs.rtt;
 		b->probe_rtt_min_stamp = b->c.now;
 	}
-	if (b->probe_rtt_min_delay < b->min_rtt || b->c.now > b->min_rtt_stamp + (u64)BBR3_P(b)->min_rtt_filter_ms * BBR3_NS_PER_MSEC) {
+	/* And an equal one renews the stamp. */
+	if (b->probe_rtt_min_delay < b->min_rtt ||
+	    b->c.now > b->min_rtt_stamp + (u64)BBR3_P(b)->min_rtt_filter_ms * BBR3_NS_PER_MSEC ||
+	    (b->probe_rtt_min_delay == b->min_rtt && bbr3_is_linux(b))) {
 		b->min_rtt = b->probe_rtt_min_delay;
 		b->min_rtt_stamp = b->probe_rtt_min_stamp;
 	}
@@ -918,15 +1006,18 @@ FP_INLINE void bbr3_bound_bw(struct bbr3 *b)
 /* UpdateControlParameters(): SetPacingRate(), SetSendQuantum(), SetCwnd() */
 FP_STEP int bbr3_update_control(struct bbr3 *b)
 {
-	u64 cap = BBR3_INFINITE, max_inflight;
+	u64 cap = BBR3_INFINITE, max_inflight, extra_acked;
 
 	if (!b)
 		return 0;
 	bbr3_set_pacing_rate(b, b->pacing_gain);
 	bbr3_set_send_quantum(b);
 
-	/* UpdateMaxInflight() */
-	max_inflight = bbr3_quantize(b, bbr3_bdp_multiple(b, b->bw, b->cwnd_gain) + b->extra_acked);
+	/* UpdateMaxInflight(); in Linux extra_acked is 100 ms of bandwidth at most. */
+	extra_acked = b->extra_acked;
+	if (bbr3_is_linux(b))
+		extra_acked = fp_min64(extra_acked, bbr3_bytes_in(b->bw, 100 * BBR3_NS_PER_MSEC));
+	max_inflight = bbr3_quantize(b, bbr3_bdp_multiple(b, b->bw, b->cwnd_gain) + extra_acked);
 	if (b->full_bw_reached)
 		b->c.cwnd = fp_min64(b->c.cwnd + b->rs.newly_acked, max_inflight);
 	else if (b->c.cwnd < max_inflight || b->c.delivered < b->c.initial_cwnd)
@@ -951,7 +1042,8 @@ FP_INLINE void bbr3_on_ack(struct bbr3 *b)
 {
 	if (!b->has_rtt && b->c.srtt)
 		bbr3_init_pacing_rate(b);
-	if (BBR3_P(b)->ecn && b->rs.ce_count)
+	/* Google's v3 negotiates ECN and ignores marks, but on routes with ECN_LOW. */
+	if (BBR3_P(b)->ecn && b->rs.ce_count && !bbr3_is_linux(b))
 		bbr3_handle_ce_marks(b);
 	b->marks_app_limited = b->mode == BBR3_PROBE_RTT;
 	/* An ACK that acknowledges nothing new says nothing of the path, but the window may have been restored. */
@@ -981,17 +1073,26 @@ FP_STEP int bbr3_on_restart_from_idle(struct bbr3 *b)
 	return 0;
 }
 
-/* OnEnterFastRecovery(), and OnEnterRTO() but for the window, which the caller cuts. */
+/* OnEnterFastRecovery() */
 FP_INLINE void bbr3_on_enter_recovery(struct bbr3 *b)
 {
 	bbr3_save_cwnd(b);
 	bbr3_save_state_upon_loss(b);
 }
 
-/* Recovery ends, by repair: RestoreCwnd(). */
-FP_INLINE void bbr3_on_exit_recovery(struct bbr3 *b)
+/* OnEnterRTO() but for the window, which the caller cuts. In Linux the window before it bounds inflight, unless probing. */
+FP_INLINE void bbr3_on_enter_rto(struct bbr3 *b)
 {
-	bbr3_restore_cwnd(b);
+	bbr3_on_enter_recovery(b);
+	if (bbr3_is_linux(b) && !bbr3_is_probing_bw(b) && b->inflight_shortterm == BBR3_INFINITE)
+		b->inflight_shortterm = fp_max64(b->c.cwnd, b->prior_cwnd);
+}
+
+/* Recovery of this kind ends, by repair: RestoreCwnd(), in Linux only after a time-out. */
+FP_INLINE void bbr3_on_exit_recovery(struct bbr3 *b, u32 recovery)
+{
+	if (recovery == BBR3_LOSS_RECOVERY || !bbr3_is_linux(b))
+		bbr3_restore_cwnd(b);
 	b->undo_saved = 0;
 }
 
@@ -1013,6 +1114,9 @@ FP_STEP int bbr3_on_spurious_loss(struct bbr3 *b)
 	}
 	b->undo_saved = 0;
 	b->undo_mode = BBR3_NO_MODE;
+	/* Linux restores the bounds and the plateau detector only. */
+	if (bbr3_is_linux(b))
+		return 0;
 	if (undo_mode == BBR3_STARTUP && b->mode != BBR3_STARTUP) {
 		b->full_bw_reached = 0;
 		if (b->mode != BBR3_PROBE_RTT)

@@ -4,7 +4,7 @@
  * really was as each segment left (seen where the network stack queues a packet for its device, still under the
  * socket's lock and before TCP counts the segment as in flight).
  */
-#define FP_STATE_LAYOUT 2 /* as bbr3.bpf.c, which is included below */
+#define FP_STATE_LAYOUT 3 /* as bbr3.bpf.c, which is included below */
 #include "kernel.h"
 #include "bbr3.h"
 #include "measured.h"

@@ -96,6 +96,7 @@ static void *bpf_sk_storage_get(void *map, void *sk, void *value, u64 flags)
 struct fp_hosted {
 	u64 now;
 	u64 pacing_rate;
+	u64 wstamp_ns;
 	u32 mss;
 	u32 snd_cwnd;
 	u32 snd_ssthresh;
@@ -112,6 +113,8 @@ struct fp_hosted {
 	u32 ca_state;
 	u32 sack_ok;
 	u32 is_paced;
+	/* enum bbr3_variant, of the controller. */
+	u32 variant;
 	/* Of an ACK; where the packet ends that its sample is of. */
 	u32 end_seq;
 	u32 prior_delivered;
@@ -119,6 +122,7 @@ struct fp_hosted {
 	s32 sample_delivered;
 	u32 interval_us;
 	s32 rtt_us;
+	u32 is_ack_delayed;
 	/* What the core believes. */
 	u64 core_tx_in_flight;
 	u64 core_lost_since;
@@ -129,6 +133,8 @@ struct fp_hosted {
 	u64 core_newly_lost;
 	u64 core_initial_cwnd;
 	u64 core_prior_cwnd;
+	u64 core_next_departure;
+	u64 core_inflight_shortterm;
 	u32 core_ce_count;
 	u32 core_rounds;
 	u32 core_mode;
@@ -137,6 +143,7 @@ struct fp_hosted {
 	u32 core_is_loss_in_round;
 	u32 core_undo_saved;
 	u32 core_lost_ranges;
+	u32 core_is_ack_delayed;
 	u32 has_flow;
 };
 
@@ -219,13 +226,16 @@ u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
 		.rtt_us = h->rtt_us,
 		.acked_sacked = h->acked_sacked,
 		.last_end_seq = h->end_seq,
+		.is_ack_delayed = h->is_ack_delayed != 0,
 	};
 	u64 ctx[4] = { (u64)tp, argument, 0, (u64)&rs };
 	const struct bbr3 *b = &fp_flow.b;
 	u32 answer = 0;
 
 	fp_tellings = 0;
+	fp_settings.variant = h->variant;
 	fp_now = tp->tcp_clock_cache = h->now;
+	tp->tcp_wstamp_ns = h->wstamp_ns;
 	sk->sk_pacing_rate = h->pacing_rate;
 	sk->sk_max_pacing_rate = ~0UL;
 	sk->sk_pacing_status = h->is_paced;
@@ -281,6 +291,8 @@ u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
 	h->core_newly_lost = b->rs.newly_lost;
 	h->core_initial_cwnd = b->c.initial_cwnd;
 	h->core_prior_cwnd = b->prior_cwnd;
+	h->core_next_departure = b->c.next_departure;
+	h->core_inflight_shortterm = b->inflight_shortterm;
 	h->core_ce_count = b->rs.ce_count;
 	h->core_rounds = b->round_count;
 	h->core_mode = b->mode;
@@ -289,6 +301,7 @@ u32 fp_hosted_call(struct fp_hosted *h, u32 call, u32 argument)
 	h->core_is_loss_in_round = b->is_loss_in_round;
 	h->core_undo_saved = b->undo_saved;
 	h->core_lost_ranges = b->rs.lost_ranges;
+	h->core_is_ack_delayed = b->rs.is_ack_delayed;
 	h->has_flow = fp_has_flow;
 	return answer;
 }

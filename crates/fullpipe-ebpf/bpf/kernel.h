@@ -248,7 +248,7 @@ struct fp_config {
 	u32 state_layout;
 };
 /* One more with every change: an update carries the settings over from a build of the same format. */
-#define FP_FORMAT 1U
+#define FP_FORMAT 2U
 #ifndef FP_STATE_LAYOUT
 #define FP_STATE_LAYOUT 0U
 #endif

@@ -30,6 +30,7 @@ enum fp_bbr3_call {
 	FP_BBR3_EXIT_RECOVERY = 5,
 	FP_BBR3_SPURIOUS = 6,
 	FP_BBR3_CONGESTION = 7,
+	FP_BBR3_ENTER_RTO = 8,
 };
 
 /* Runs one call of BBR v3's core; its inputs are in the state's own c and rs. */
@@ -52,13 +53,16 @@ void fp_native_bbr3(struct bbr3 *b, u32 call, const struct bbr3_lost *lost)
 		bbr3_on_enter_recovery(b);
 		break;
 	case FP_BBR3_EXIT_RECOVERY:
-		bbr3_on_exit_recovery(b);
+		bbr3_on_exit_recovery(b, b->c.recovery);
 		break;
 	case FP_BBR3_SPURIOUS:
 		bbr3_on_spurious_loss(b);
 		break;
 	case FP_BBR3_CONGESTION:
 		bbr3_note_congestion(b);
+		break;
+	case FP_BBR3_ENTER_RTO:
+		bbr3_on_enter_rto(b);
 		break;
 	}
 }

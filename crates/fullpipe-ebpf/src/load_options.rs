@@ -8,7 +8,7 @@ use libbpf_rs::{MapType, OpenObject};
 use std::os::fd::BorrowedFd;
 
 /// `FP_FORMAT` of bpf/kernel.h.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 /// The map of the programs that `struct fp_config` is in.
 const CONFIG_MAP: &str = ".rodata.config";
 

@@ -1,10 +1,12 @@
 //! Settings of a loaded controller: words in a map shared by all its sockets. Keys, ranges and
-//! units are those of the Rust controllers.
+//! units are those of the Rust controllers. fp_bbr3's first word is its variant; its parameters
+//! follow.
 
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use fullpipe_cc::bbr::v3;
-use fullpipe_cc::registry::{self, SettingValue};
+use fullpipe_cc::registry::{self, BuildError, ControllerInfo, SettingValue, Settings};
+use std::sync::LazyLock;
 
 /// The map's name, which is its section's in the object.
 pub(crate) const MAP: &str = ".data.settings";
@@ -12,7 +14,7 @@ pub(crate) const MAP: &str = ".data.settings";
 /// A setting of a controller and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its key, range, default and description.
+    /// Its key, range, default and description; the default is that of fp_bbr3's variant.
     pub about: &'static registry::Setting,
     /// Its value, in input form.
     pub value: String,
@@ -26,15 +28,66 @@ impl Setting {
 }
 
 /// The settings of a controller, in the order of their words; empty for fp_bbr1, which equals the
-/// kernel's bbr.
+/// kernel's bbr. Defaults of fp_bbr3 are those of its default variant.
 pub fn for_controller(controller: Controller) -> &'static [registry::Setting] {
-    let name = match controller {
-        Controller::Bbr1 => return &[],
-        // Without the variants, which only the Rust core has.
-        Controller::Bbr3 => return v3::Params::SETTINGS,
-        Controller::Hybla => "hybla",
+    match controller {
+        Controller::Bbr1 => &[],
+        Controller::Bbr3 => &OF_DRAFT,
+        Controller::Hybla => registry::find("hybla").map_or(&[], |about| about.settings),
+    }
+}
+
+/// The variants of BBR v3 that fp_bbr3 has; their place is their word (`enum bbr3_variant` of
+/// bpf/bbr3.h).
+const VARIANTS: [(&str, v3::Variant); 2] = [("draft", v3::Variant::Draft), ("linux", v3::Variant::Linux)];
+
+const VARIANT: registry::Setting = registry::Setting {
+    key: "variant",
+    values: "draft or linux",
+    default: "draft",
+    about: "the draft with documented decisions, or Google's v3 for Linux",
+};
+
+/// The settings of fp_bbr3: the variant, then the parameters with the draft's defaults.
+static OF_DRAFT: [registry::Setting; v3::Params::COUNT + 1] = {
+    let mut all = [VARIANT; v3::Params::COUNT + 1];
+    let mut i = 0;
+    while i < v3::Params::COUNT {
+        all[i + 1] = v3::Params::SETTINGS[i];
+        i += 1;
+    }
+    all
+};
+
+/// The same with the defaults of variant `linux`.
+static OF_LINUX: LazyLock<Vec<registry::Setting>> = LazyLock::new(|| {
+    let defaults = v3::Params::LINUX.setting_values();
+    let with_default = |one: &registry::Setting| match defaults.iter().find(|(key, _)| *key == one.key) {
+        Some((_, amount)) if amount.to_string() != one.default => {
+            registry::Setting { default: amount.to_string().leak(), ..*one }
+        }
+        _ => *one,
     };
-    registry::find(name).map_or(&[], |about| about.settings)
+    OF_DRAFT.iter().map(with_default).collect()
+});
+
+static FP_BBR3: ControllerInfo =
+    ControllerInfo { name: "fp_bbr3", aliases: &[], kernel: None, about: "", settings: &OF_DRAFT };
+
+/// The settings of fp_bbr3 with the defaults of a variant.
+fn of_variant(variant: v3::Variant) -> &'static [registry::Setting] {
+    if variant == v3::Variant::Linux { &OF_LINUX } else { &OF_DRAFT }
+}
+
+/// The parameters of a variant.
+fn parameters(variant: v3::Variant) -> v3::Params {
+    if variant == v3::Variant::Linux { v3::Params::LINUX } else { v3::Params::DRAFT }
+}
+
+/// The word of a variant; `None` for one that fp_bbr3 does not have.
+pub(crate) fn variant_word(variant: v3::Variant) -> Option<u32> {
+    let place = VARIANTS.iter().position(|(_, one)| *one == variant)?;
+    u32::try_from(place).ok()
 }
 
 /// Decodes a controller's words.
@@ -42,19 +95,19 @@ pub fn for_controller(controller: Controller) -> &'static [registry::Setting] {
 /// # Errors
 /// If their number differs from the number of settings.
 pub(crate) fn describe(controller: Controller, words: &[u32]) -> Result<Vec<Setting>> {
-    let amounts: Vec<SettingValue> = match controller {
-        Controller::Bbr3 => params(words)?.setting_values().into_iter().map(|(_, amount)| amount).collect(),
-        _ => words.iter().map(|word| SettingValue::Parts { count: *word, of: 1 }).collect(),
+    let (settings, values): (_, Vec<String>) = if controller == Controller::Bbr3 {
+        let (variant, params) = bbr3(words)?;
+        let names = VARIANTS.iter().filter(|(_, one)| *one == variant).map(|(name, _)| (*name).to_owned());
+        let amounts = params.setting_values().into_iter().map(|(_, amount)| amount.to_string());
+        (of_variant(variant), names.chain(amounts).collect())
+    } else {
+        let amounts = words.iter().map(|word| SettingValue::Parts { count: *word, of: 1 }.to_string());
+        (for_controller(controller), amounts.collect())
     };
-    let settings = for_controller(controller);
-    if settings.len() != amounts.len() {
-        return Err(other_count(controller, amounts.len()));
+    if settings.len() != values.len() {
+        return Err(other_count(controller, values.len()));
     }
-    Ok(settings
-        .iter()
-        .zip(amounts)
-        .map(|(about, amount)| Setting { about, value: amount.to_string() })
-        .collect())
+    Ok(settings.iter().zip(values).map(|(about, value)| Setting { about, value }).collect())
 }
 
 /// A controller's words with `pairs` of key and value applied.
@@ -65,28 +118,77 @@ pub(crate) fn vary(controller: Controller, words: &[u32], pairs: &[(String, Stri
     let Some((key, _)) = pairs.first() else { return Ok(words.to_vec()) };
     let borrowed: Vec<(&str, &str)> =
         pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    let refused = |error: registry::BuildError<'_>| {
-        let about = match error {
-            registry::BuildError::InvalidValue { key, .. } => {
-                for_controller(controller).iter().find(|one| one.key == key)
-            }
-            _ => None,
-        };
-        Error::Malformed(match about {
-            Some(one) => format!("{error}\n  {}: {} [default: {}]", one.key, one.about, one.default),
-            None => error.to_string(),
-        })
-    };
     match controller {
         Controller::Bbr1 => Err(Error::Malformed(format!(
             "{controller} has no setting `{key}`: it has no settings, because it equals the kernel's bbr"
         ))),
-        Controller::Bbr3 => Ok(params(words)?.with(&borrowed).map_err(refused)?.to_words().to_vec()),
+        Controller::Bbr3 => vary_bbr3(words, &borrowed),
         Controller::Hybla => {
             let &[rtt0] = words else { return Err(other_count(controller, words.len())) };
+            let refused = |error| refusal(error, for_controller(controller));
             Ok(vec![fullpipe_cc::hybla::rtt0(&borrowed, rtt0).map_err(refused)?])
         }
     }
+}
+
+/// The words of fp_bbr3 with `pairs` applied. A new variant brings its own defaults; what differs
+/// from the defaults of the old one stays.
+fn vary_bbr3(words: &[u32], pairs: &[(&str, &str)]) -> Result<Vec<u32>> {
+    let (variant, mut params) = bbr3(words)?;
+    for (key, value) in pairs {
+        if let Some(reason) = only_simulated(key, value) {
+            return Err(Error::Malformed(reason));
+        }
+    }
+    let given = Settings::new(&FP_BBR3, pairs).map_err(|error| refusal(error, of_variant(variant)))?;
+    let chosen =
+        given.choice(VARIANT.key, variant, &VARIANTS).map_err(|error| refusal(error, of_variant(variant)))?;
+    if chosen != variant {
+        let (from, to) = (parameters(variant).to_words(), parameters(chosen).to_words());
+        let mut all = params.to_words();
+        for (word, (from, to)) in all.iter_mut().zip(from.into_iter().zip(to)) {
+            if *word == from {
+                *word = to;
+            }
+        }
+        params = v3::Params::from_words(&all);
+    }
+    let others: Vec<(&str, &str)> = pairs.iter().copied().filter(|(key, _)| *key != VARIANT.key).collect();
+    let params = params.with(&others).map_err(|error| refusal(error, of_variant(chosen)))?;
+    Ok(variant_word(chosen).into_iter().chain(params.to_words()).collect())
+}
+
+/// Why fp_bbr3 does not have a setting of the simulated bbr3, or its value.
+fn only_simulated(key: &str, value: &str) -> Option<String> {
+    if (key, value) == (VARIANT.key, "letter") {
+        return Some(
+            "fp_bbr3 has no variant `letter`: it is for comparisons in the simulator (bbr3:variant=letter); \
+             expected draft or linux"
+                .to_owned(),
+        );
+    }
+    let is_one_of = |all: &[registry::Setting]| all.iter().any(|one| one.key == key);
+    let is_simulated = registry::find("bbr3").is_some_and(|about| is_one_of(about.settings));
+    (is_simulated && !is_one_of(&OF_DRAFT))
+        .then(|| format!("fp_bbr3 has no setting `{key}`: only the simulated bbr3 has it"))
+}
+
+/// The error for refused settings; for an invalid value with the setting's description.
+fn refusal(error: BuildError<'_>, settings: &[registry::Setting]) -> Error {
+    let description = match error {
+        BuildError::InvalidValue { key, .. } => settings.iter().find(|one| one.key == key),
+        _ => None,
+    };
+    Error::Malformed(match (description, error) {
+        (Some(one), _) => format!("{error}\n  {}: {} [default: {}]", one.key, one.about, one.default),
+        (None, BuildError::UnknownSetting { controller, nearest: None, .. })
+            if controller == FP_BBR3.name =>
+        {
+            let keys: Vec<&str> = settings.iter().map(|one| one.key).collect();
+            format!("{error}; its settings are {}", keys.join(", "))
+        }
+        (None, _) => error.to_string(),
+    })
 }
 
 /// Serialises settings as a map from keys to numbers or booleans.
@@ -104,9 +206,18 @@ pub(crate) fn serialize<S: serde::Serializer>(
     }))
 }
 
-fn params(words: &[u32]) -> Result<v3::Params> {
-    let words = words.try_into().map_err(|_| other_count(Controller::Bbr3, words.len()))?;
-    Ok(v3::Params::from_words(words))
+/// Decodes fp_bbr3's words.
+fn bbr3(words: &[u32]) -> Result<(v3::Variant, v3::Params)> {
+    let other = || other_count(Controller::Bbr3, words.len());
+    let (first, rest) = words.split_first().ok_or_else(other)?;
+    let params = v3::Params::from_words(rest.try_into().map_err(|_| other())?);
+    let known = usize::try_from(*first).ok().and_then(|place| VARIANTS.get(place));
+    let (_, variant) = known.ok_or_else(|| {
+        Error::Malformed(format!(
+            "fp_bbr3's loaded build has a variant that this version does not know: {first}"
+        ))
+    })?;
+    Ok((*variant, params))
 }
 
 fn other_count(controller: Controller, count: usize) -> Error {
@@ -134,18 +245,80 @@ mod tests {
         given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
+    /// fp_bbr3's words of a variant with these parameters.
+    fn encoded(variant: u32, params: v3::Params) -> Vec<u32> {
+        std::iter::once(variant).chain(params.to_words()).collect()
+    }
+
+    /// What differs from its default, as text.
+    fn changed(words: &[u32]) -> Vec<String> {
+        let all = describe(Controller::Bbr3, words).unwrap();
+        let changed = all.iter().filter(|one| !one.is_default());
+        changed.map(|one| format!("{}={}", one.about.key, one.value)).collect()
+    }
+
+    #[test]
+    fn variant_brings_its_parameters_and_leaves_what_was_changed() {
+        let draft = encoded(0, v3::Params::DRAFT);
+        let set = |old: &[u32], given: &[(&str, &str)]| vary(Controller::Bbr3, old, &pairs(given)).unwrap();
+        let linux = set(&draft, &[("variant", "linux")]);
+        assert_eq!(linux, encoded(1, v3::Params::LINUX));
+        assert_eq!(changed(&linux), ["variant=linux"], "its gains are its defaults");
+        assert_eq!(set(&linux, &[("variant", "draft")]), draft);
+        assert_eq!(set(&linux, &[("variant", "linux")]), linux);
+
+        let given = [("drain_pacing_gain", "0.25"), ("beta_percent", "80")];
+        let varied = set(&set(&draft, &given), &[("variant", "linux")]);
+        let same_at_once = set(&draft, &[given[0], ("variant", "linux"), given[1]]);
+        let expected = v3::Params { drain_pacing_gain: 64, beta_percent: 80, ..v3::Params::LINUX };
+        assert_eq!((&varied, &same_at_once), (&encoded(1, expected), &encoded(1, expected)));
+        assert_eq!(changed(&varied), ["variant=linux", "drain_pacing_gain=0.25", "beta_percent=80"]);
+        // The draft's gain is a change here.
+        assert_eq!(changed(&set(&linux, &[("drain_pacing_gain", "0.5")]))[1], "drain_pacing_gain=0.5");
+    }
+
+    #[test]
+    fn variant_is_serialised_by_its_name() {
+        let all = describe(Controller::Bbr3, &encoded(1, v3::Params::LINUX)).unwrap();
+        let json = serialize(&all, serde_json::value::Serializer).unwrap();
+        assert_eq!((&json["variant"], &json["ecn"]), (&"linux".into(), &true.into()));
+    }
+
+    #[test]
+    fn only_the_simulator_has_the_draft_to_the_letter() {
+        let draft = encoded(0, v3::Params::DRAFT);
+        let refused =
+            |key, value| vary(Controller::Bbr3, &draft, &pairs(&[(key, value)])).unwrap_err().to_string();
+        let error = refused("variant", "letter");
+        assert!(error.contains("in the simulator") && error.contains("draft or linux"), "{error}");
+        let error = refused("variant", "google");
+        assert!(error.contains("expected draft or linux"), "{error}");
+        for one in registry::find("bbr3").unwrap().settings {
+            if !OF_DRAFT.iter().any(|own| own.key == one.key) {
+                let error = refused(one.key, one.default);
+                assert!(error.contains("only the simulated bbr3 has it"), "{error}");
+            }
+        }
+        let error = refused("nothing_like_it", "1");
+        assert!(error.contains("its settings are variant, ecn, "), "{error}");
+    }
+
+    #[test]
+    fn words_of_an_unknown_build_are_not_guessed() {
+        let mut unknown = encoded(7, v3::Params::DRAFT);
+        assert!(describe(Controller::Bbr3, &unknown).unwrap_err().to_string().contains("does not know: 7"));
+        unknown.pop();
+        let error = describe(Controller::Bbr3, &unknown).unwrap_err().to_string();
+        assert!(error.contains("fp_bbr3 has 30 settings"), "{error}");
+        assert!(describe(Controller::Bbr3, &[]).is_err());
+    }
+
     #[test]
     fn given_settings_change_and_the_rest_stay() {
-        let draft = v3::Params::DRAFT.to_words();
+        let draft = encoded(0, v3::Params::DRAFT);
         let varied =
             vary(Controller::Bbr3, &draft, &pairs(&[("beta_percent", "80"), ("ecn", "off")])).unwrap();
-        let described = describe(Controller::Bbr3, &varied).unwrap();
-        let others: Vec<_> = described
-            .iter()
-            .filter(|one| !one.is_default())
-            .map(|one| (one.about.key, one.value.as_str()))
-            .collect();
-        assert_eq!(others, [("ecn", "off"), ("beta_percent", "80")]);
+        assert_eq!(changed(&varied), ["ecn=off", "beta_percent=80"]);
         assert_eq!(vary(Controller::Hybla, &[25], &pairs(&[("rtt0", "50")])).unwrap(), [50]);
         assert_eq!(decode_words(&bytes(&varied)), varied);
     }
@@ -155,7 +328,7 @@ mod tests {
         let refused = |controller, words: &[u32], key, value| {
             vary(controller, words, &pairs(&[(key, value)])).unwrap_err().to_string()
         };
-        let draft = v3::Params::DRAFT.to_words();
+        let draft = encoded(0, v3::Params::DRAFT);
         let error = refused(Controller::Bbr3, &draft, "beta_percent", "170");
         assert!(error.contains("from 1 to 100") && error.contains("in percent"), "{error}");
         let error = refused(Controller::Bbr3, &draft, "beta_percnt", "70");

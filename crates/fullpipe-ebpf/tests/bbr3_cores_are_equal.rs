@@ -1,5 +1,6 @@
 //! The C core of BBR v3 and the Rust one leave the same window, rate, quantum, gains, bounds and
-//! state after every call, over simulated paths and over streams that no path would give.
+//! state after every call, over simulated paths and over streams that no path would give, in each
+//! variant that the C core has.
 
 mod transport;
 
@@ -11,6 +12,10 @@ use fullpipe_ebpf::native;
 use fullpipe_units::{Rate, Span, Time};
 use std::collections::BTreeMap;
 use transport::{Path, Random, run};
+
+/// The variants of the C core with their parameters.
+const VARIANTS: [(v3::Variant, v3::Params); 2] =
+    [(v3::Variant::Draft, v3::Params::DRAFT), (v3::Variant::Linux, v3::Params::LINUX)];
 
 /// 140 Tbit/s. The C core multiplies rates by gains in 64 bits; beyond 2^54 bytes/s that would not
 /// fit.
@@ -25,10 +30,10 @@ struct Both {
 }
 
 impl Both {
-    fn new(config: &Config, params: v3::Params) -> Self {
+    fn new(config: &Config, params: v3::Params, variant: v3::Variant) -> Self {
         Both {
-            rust: v3::Bbr3::new(config, params),
-            c: native::Bbr3::new(config, &params),
+            rust: v3::Bbr3::with_variant(config, params, variant),
+            c: native::Bbr3::with_variant(config, &params, variant).expect("a variant of the C core"),
             calls: 0,
             states: BTreeMap::new(),
         }
@@ -108,7 +113,19 @@ impl CongestionControl for Both {
 }
 
 #[test]
+fn the_c_core_has_no_draft_to_the_letter() {
+    let letter = native::Bbr3::with_variant(&Config::default(), &v3::Params::DRAFT, v3::Variant::Letter);
+    assert!(letter.is_none());
+}
+
+#[test]
 fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
+    for (variant, params) in VARIANTS {
+        simulated_paths(variant, params);
+    }
+}
+
+fn simulated_paths(variant: v3::Variant, params: v3::Params) {
     let mut states: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut calls = 0;
     for seed in 0..48 {
@@ -124,7 +141,7 @@ fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
             seed,
         };
         let config = Config { seed, selective_acks: seed % 5 > 0, ..Config::default() };
-        let mut both = Both::new(&config, v3::Params { ecn: seed % 2 == 1, ..v3::Params::DRAFT });
+        let mut both = Both::new(&config, v3::Params { ecn: seed % 2 == 1, ..params }, variant);
         if seed % 3 == 0 {
             both.on_handshake(Time::ZERO, path.rtt);
         }
@@ -134,14 +151,13 @@ fn on_simulated_paths_with_loss_reordering_pauses_and_time_outs() {
             *states.entry(state).or_default() += count;
         }
     }
-    println!("{calls} calls, by state: {states:?}");
+    println!("{variant:?}: {calls} calls, by state: {states:?}");
     assert_eq!(states.len(), 7, "every state was visited: {states:?}");
     assert!(calls > 200_000, "{calls}");
 }
 
-/// The draft's parameters, but for a third of them, which are anything that they may be.
-fn varied(random: &mut Random) -> v3::Params {
-    let mut params = v3::Params::DRAFT;
+/// The variant's parameters, but for a third of them, which are anything that they may be.
+fn varied(random: &mut Random, mut params: v3::Params) -> v3::Params {
     for setting in v3::Params::SETTINGS {
         if random.below(3) > 0 {
             continue;
@@ -165,12 +181,18 @@ fn varied(random: &mut Random) -> v3::Params {
 
 #[test]
 fn on_simulated_paths_with_whatever_can_be_set() {
+    for (variant, defaults) in VARIANTS {
+        varied_paths(variant, defaults);
+    }
+}
+
+fn varied_paths(variant: v3::Variant, defaults: v3::Params) {
     let (mut calls, mut changed) = (0, [false; v3::Params::COUNT]);
     for seed in 0..64 {
         let mut random = Random(2_000 + seed);
-        let params = varied(&mut random);
+        let params = varied(&mut random, defaults);
         for (at, word) in params.to_words().iter().enumerate() {
-            changed[at] |= *word != v3::Params::DRAFT.to_words()[at];
+            changed[at] |= *word != defaults.to_words()[at];
         }
         let path = Path {
             rate: 1u64 << (16 + random.below(9)),
@@ -183,12 +205,98 @@ fn on_simulated_paths_with_whatever_can_be_set() {
             seed,
         };
         let config = Config { seed, selective_acks: seed % 5 > 0, ..Config::default() };
-        let mut both = Both::new(&config, params);
+        let mut both = Both::new(&config, params, variant);
         run(&mut both, &path, Span::from_secs(25), 6_000);
         calls += both.calls;
     }
     assert_eq!(changed, [true; v3::Params::COUNT], "each was something else at some time");
     assert!(calls > 100_000, "{calls}");
+}
+
+/// A connection whose ACKs are made one by one.
+struct Steps {
+    both: Both,
+    now: Time,
+    delivered: u64,
+}
+
+impl Steps {
+    fn new(variant: v3::Variant, params: v3::Params) -> Self {
+        let mut both = Both::new(&Config { smss: 1000, ..Config::default() }, params, variant);
+        both.on_handshake(Time::ZERO, Span::from_millis(40));
+        Steps { both, now: Time::ZERO, delivered: 0 }
+    }
+
+    /// An ACK at 10 Mbit/s with a megabyte in flight, which begins a round if it `is_round`.
+    fn ack(&mut self, is_round: bool, change: impl FnOnce(&mut Ack)) {
+        self.now += Span::from_millis(40);
+        let prior_delivered = if is_round { self.delivered } else { 0 };
+        self.delivered += 50_000;
+        let mut ack = Ack {
+            sample: RateSample {
+                rate: Some(Rate::from_bytes_per_sec(1_250_000)),
+                delivered: 50_000,
+                prior_delivered,
+                tx_in_flight: 1_000_000,
+                has_packet: true,
+                ..RateSample::default()
+            },
+            newly_acked: 50_000,
+            inflight: 1_000_000,
+            delivered: self.delivered,
+            next_departure: self.now,
+            ..Ack::at(self.now)
+        };
+        change(&mut ack);
+        self.both.on_ack(&ack);
+    }
+
+    fn state(&self) -> &'static str {
+        self.both.snapshot().state
+    }
+}
+
+#[test]
+fn startup_counts_lost_ranges_and_in_linux_at_most_15_acks_with_losses() {
+    use v3::Variant::{Draft, Linux};
+    for (variant, count, state) in
+        [(Draft, 20, "Drain"), (Draft, 21, "Startup"), (Linux, 15, "Drain"), (Linux, 16, "Startup")]
+    {
+        let params = v3::Params { startup_full_loss_count: count, ..v3::Params::DRAFT };
+        let mut steps = Steps::new(variant, params);
+        steps.ack(true, |_| {});
+        for number in 0..=20 {
+            // The last one ends the round.
+            steps.ack(number == 20, |ack| {
+                (ack.newly_lost, ack.lost_ranges) = if number < 20 { (5_000, 1) } else { (0, 0) };
+                (ack.sample.lost, ack.sample.app_limited) = (100_000, true);
+                ack.recovery = RecoveryState::Recovery;
+            });
+        }
+        assert_eq!(steps.state(), state, "{variant:?}, {count}");
+    }
+}
+
+#[test]
+fn drain_ends_after_three_rounds_and_in_linux_by_the_next_departure() {
+    for (variant, params) in VARIANTS {
+        let mut steps = Steps::new(variant, params);
+        (0..4).for_each(|_| steps.ack(true, |_| {}));
+        assert_eq!(steps.state(), "Drain");
+        (0..3).for_each(|_| steps.ack(true, |_| {}));
+        assert_eq!(steps.state(), "Drain");
+        steps.ack(true, |_| {});
+        if variant == v3::Variant::Draft {
+            assert_eq!(steps.state(), "ProbeBW_DOWN");
+            continue;
+        }
+        (0..20).for_each(|_| steps.ack(true, |_| {}));
+        // The megabyte takes 0.8 s; the BDP is in flight 40 ms before its end.
+        for (departure, state) in [(750, "Drain"), (770, "ProbeBW_DOWN")] {
+            steps.ack(true, |ack| ack.next_departure = ack.now + Span::from_millis(departure));
+            assert_eq!(steps.state(), state, "{departure} ms");
+        }
+    }
 }
 
 /// A number of up to `bits` bits, all lengths alike.
@@ -199,11 +307,17 @@ fn log(random: &mut Random, bits: u32) -> u64 {
 
 #[test]
 fn on_streams_that_no_path_would_give() {
+    for (variant, params) in VARIANTS {
+        impossible_streams(variant, params);
+    }
+}
+
+fn impossible_streams(variant: v3::Variant, params: v3::Params) {
     for seed in 0..64 {
         let mut random = Random(1_000 + seed);
         let smss = 536 + random.below(8500);
         let config = Config { smss, seed, selective_acks: seed % 4 > 0, ..Config::default() };
-        let mut both = Both::new(&config, v3::Params { ecn: seed % 2 == 0, ..v3::Params::DRAFT });
+        let mut both = Both::new(&config, v3::Params { ecn: seed % 2 == 0, ..params }, variant);
         let mut now = Time::ZERO;
         let (mut delivered, mut lost) = (0u64, 0u64);
         let mut recovery = RecoveryState::Open;
@@ -273,9 +387,9 @@ fn on_streams_that_no_path_would_give() {
                         lost,
                         cwnd_limited: random.below(2) == 0,
                         ce_count: if random.below(6) == 0 { random.below(5) } else { 0 },
-                        delayed: false,
+                        delayed: random.below(3) == 0,
                         recovery,
-                        next_departure: now,
+                        next_departure: now + Span::from_nanos(log(&mut random, 32)),
                     });
                 }
             }

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 struct Hosted {
     now: u64,
     pacing_rate: u64,
+    wstamp_ns: u64,
     mss: u32,
     snd_cwnd: u32,
     snd_ssthresh: u32,
@@ -27,12 +28,14 @@ struct Hosted {
     ca_state: u32,
     sack_ok: u32,
     is_paced: u32,
+    variant: u32,
     end_seq: u32,
     prior_delivered: u32,
     acked_sacked: u32,
     sample_delivered: i32,
     interval_us: u32,
     rtt_us: i32,
+    is_ack_delayed: u32,
     core_tx_in_flight: u64,
     core_lost_since: u64,
     core_delivered: u64,
@@ -42,6 +45,8 @@ struct Hosted {
     core_newly_lost: u64,
     core_initial_cwnd: u64,
     core_prior_cwnd: u64,
+    core_next_departure: u64,
+    core_inflight_shortterm: u64,
     core_ce_count: u32,
     core_rounds: u32,
     core_mode: u32,
@@ -50,6 +55,7 @@ struct Hosted {
     core_is_loss_in_round: u32,
     core_undo_saved: u32,
     core_lost_ranges: u32,
+    core_is_ack_delayed: u32,
     has_flow: u32,
 }
 
@@ -104,7 +110,11 @@ const RECOVERY: u32 = 3;
 const LOSS: u32 = 4;
 const STARTUP: u32 = 0;
 const PROBE_BW: std::ops::RangeInclusive<u32> = 2..=5;
+const CRUISE: u32 = 3;
 const PROBE_RTT: u32 = 6;
+/// `enum bbr3_variant`.
+const DRAFT: u32 = 0;
+const LINUX: u32 = 1;
 
 /// A socket of the program's, the only one at a time.
 struct Socket {
@@ -147,6 +157,15 @@ impl Socket {
     fn call(&mut self, call: Call, argument: u32) -> u32 {
         // SAFETY: the structure is the C side's (`the_structure_is_the_c_sides`), and exclusively borrowed.
         unsafe { fp_hosted_call(&raw mut self.tcp, call as u32, argument) }
+    }
+
+    /// One in CRUISE on a controller of this variant.
+    fn cruising(variant: u32) -> Socket {
+        let mut socket = Socket::with(10, 1);
+        socket.tcp.variant = variant;
+        socket.call(Call::Init, 0);
+        socket.run_to(|mode| mode == CRUISE);
+        socket
     }
 
     /// The next packet is acknowledged; the program is not called.
@@ -415,6 +434,81 @@ fn an_ack_without_a_sample_bounds_the_window_that_leaving_recovery_restored() {
     (tcp.sample_delivered, tcp.acked_sacked, tcp.interval_us, tcp.rtt_us) = (-1, 0, 0, -1);
     socket.call(Call::CongControl, 0);
     assert!(socket.tcp.snd_cwnd <= bound, "and bounded again: {} of {bound}", socket.tcp.snd_cwnd);
+}
+
+#[test]
+fn next_departure_and_delayed_acks_reach_the_core() {
+    let mut socket = Socket::new();
+    for delayed in [1, 0] {
+        socket.tcp.is_ack_delayed = delayed;
+        socket.tcp.wstamp_ns = socket.tcp.now + 7_000_000;
+        socket.ack();
+        let tcp = socket.tcp;
+        assert_eq!((tcp.core_next_departure, tcp.core_is_ack_delayed), (tcp.wstamp_ns, delayed));
+    }
+}
+
+#[test]
+fn linux_counts_marks_and_does_not_answer_them() {
+    for (variant, answers) in [(DRAFT, 1), (LINUX, 0)] {
+        let mut socket = Socket::cruising(variant);
+        socket.tcp.delivered_ce += 1;
+        socket.ack();
+        assert_eq!((socket.tcp.core_ce_count, socket.tcp.core_is_loss_in_round), (1, answers));
+    }
+}
+
+#[test]
+fn linux_restores_the_window_after_a_timeout_only() {
+    for (variant, is_restored) in [(DRAFT, true), (LINUX, false)] {
+        let mut socket = Socket::cruising(variant);
+        socket.enter(RECOVERY);
+        let before = socket.tcp.snd_cwnd;
+        for _ in 0..2 {
+            socket.tcp.lost += 3;
+            socket.round();
+        }
+        let bound = socket.tcp.snd_cwnd;
+        assert!(bound < before, "losses bound the window: {bound} of {before}");
+        socket.enter(OPEN);
+        assert_eq!(socket.tcp.snd_cwnd >= before, is_restored, "{bound}, {:?}", socket.tcp);
+        assert!(is_restored || socket.tcp.snd_cwnd == bound);
+    }
+}
+
+/// A timeout, then repair: reported, found by the next ACK, and by way of fast recovery.
+#[test]
+fn linux_restores_the_window_before_a_timeout_however_it_ends() {
+    for end in [
+        (|socket| socket.enter(OPEN)) as fn(&mut Socket),
+        |socket| {
+            socket.tcp.ca_state = OPEN;
+            socket.ack();
+        },
+        |socket| {
+            socket.enter(RECOVERY);
+            socket.ack();
+        },
+    ] {
+        let mut socket = Socket::cruising(LINUX);
+        let before = socket.tcp.snd_cwnd;
+        // tcp_enter_loss() cuts the window before it reports the state.
+        socket.tcp.snd_cwnd = 1;
+        socket.enter(LOSS);
+        assert_eq!(socket.tcp.core_inflight_shortterm, u64::from(before) * MSS);
+        socket.ack();
+        assert!(socket.tcp.snd_cwnd < before / 2, "{before} packets: {:?}", socket.tcp);
+        end(&mut socket);
+        assert!(socket.tcp.snd_cwnd > before / 2, "{before} packets: {:?}", socket.tcp);
+    }
+}
+
+#[test]
+fn draft_sets_no_bound_at_a_timeout() {
+    let mut socket = Socket::cruising(DRAFT);
+    socket.tcp.snd_cwnd = 1;
+    socket.enter(LOSS);
+    assert_eq!(socket.tcp.core_inflight_shortterm, u64::MAX);
 }
 
 const SACKED: u32 = 1;

@@ -77,10 +77,33 @@ fn variants() {
     let kept = status("fpx_draft").settings;
     assert!(kept.iter().any(|one| one.about.key == "min_pipe_cwnd_packets" && one.value == "90"), "{kept:?}");
 
+    // Google's v3 beside them, with its own gains; a socket can change its variant while open.
+    ok("load bbr3 --name fpx_linux --set variant=linux --set beta_percent=75");
+    for text in [ok("status"), ok("list")] {
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("variant=linux, beta_percent=75"), "{text}");
+    }
+    let gain = |printed: &str| {
+        let line = printed.lines().find(|line| line.starts_with("drain_pacing_gain ")).map(str::to_owned);
+        line.unwrap().split_whitespace().nth(1).unwrap().to_owned()
+    };
+    let mut linux = Connections::open("fpx_linux", 5);
+    for (variant, drain) in [("linux", "0.344"), ("draft", "0.5"), ("linux", "0.344")] {
+        let printed = ok(&format!("tune fpx_linux variant={variant}"));
+        assert_eq!(gain(&printed), drain, "{printed}");
+        linux.talk(3);
+        let status = status("fpx_linux");
+        assert!(status.sockets.iter().all(|socket| socket.rounds > Some(0)), "{status:?}");
+        let reported = serde_json::to_value(&status).unwrap();
+        assert_eq!(reported["settings"]["variant"], variant);
+        assert_eq!(reported["settings"]["beta_percent"], 75, "what was set stays");
+    }
+    drop(linux);
+
     ok("load hybla --name fpx_hybla --set rtt0=50");
     assert!(ok("tune fpx_hybla").contains("50   (default 25)"));
     drop((wide, draft));
-    for name in ["fpx_wide", "fpx_draft", "fpx_hybla"] {
+    for name in ["fpx_wide", "fpx_draft", "fpx_linux", "fpx_hybla"] {
         unload(name);
     }
 }
@@ -98,6 +121,8 @@ fn refusals() {
         ("bbr3", "beta_percent=170", "in percent"),
         ("bbr3", "probe_rtt_interval_ms=soon", "in ms"),
         ("bbr3", "beta_percnt=80", "did you mean `beta_percent`"),
+        ("bbr3", "variant=letter", "in the simulator"),
+        ("bbr3", "variant=google", "draft or linux"),
         ("bbr1", "beta_percent=80", "equals the kernel's bbr"),
         ("hybla", "rtt0=0", "1 to 10000 (ms)"),
         ("bbr3", "beta_percent", "KEY=VALUE"),

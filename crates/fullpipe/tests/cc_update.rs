@@ -23,7 +23,7 @@ use std::time::Duration;
 const FULLPIPE: &str = env!("CARGO_BIN_EXE_fullpipe");
 /// Another build with BBR v3's current layout (`FP_STATE_LAYOUT` of its programs), and one with an
 /// unknown layout.
-const SAME: BuildInfo = BuildInfo { build: 1, state_layout: Some(2), format: Some(1) };
+const SAME: BuildInfo = BuildInfo { build: 1, state_layout: Some(3), format: Some(2) };
 const OTHER: BuildInfo = BuildInfo { state_layout: Some(77), ..SAME };
 
 impl Connections {
@@ -81,8 +81,8 @@ fn carried(outcome: Outcome) -> [bool; 3] {
 fn a_thousand() {
     let (name, count) = (own_name("fpu_bbr3", "fpu_map"), 1_000);
     lifecycle::load_as_build(Controller::Bbr3, name, SAME).unwrap();
-    let beta = [("beta_percent".to_owned(), "80".to_owned())];
-    lifecycle::tune(name, &beta).unwrap();
+    let given = [("beta_percent", "80"), ("variant", "linux")];
+    lifecycle::tune(name, &given.map(|(key, value)| (key.to_owned(), value.to_owned()))).unwrap();
     let mut connections = Connections::open(name, count);
     connections.talk(10);
     let (before, least, most) = connections.status_and_rounds();
@@ -94,8 +94,10 @@ fn a_thousand() {
     let (after, still, _) = connections.status_and_rounds();
     println!("{count} sockets: at least {least} rounds before, {still} after an update to the same layout");
     assert!(after.is_this_build && still > least, "{least} rounds before, {still} after");
-    let beta = after.settings.iter().find(|one| one.about.key == "beta_percent").unwrap();
-    assert_eq!(beta.value, "80");
+    for (key, value) in given {
+        let kept = after.settings.iter().find(|one| one.about.key == key).unwrap();
+        assert_eq!(kept.value, value, "{key}");
+    }
     // They have the new build: its settings apply to them.
     lifecycle::tune(name, &[("min_pipe_cwnd_packets".to_owned(), "90".to_owned())]).unwrap();
     connections.talk(1);

@@ -1,8 +1,9 @@
 //! The C core of BBR v3 as a controller like any other, so that it can be compared with the Rust
 //! one and raced in the simulator.
 
+use crate::settings;
 use bytemuck::{Pod, Zeroable};
-use fullpipe_cc::bbr::v3::Params;
+use fullpipe_cc::bbr::v3::{Params, Variant};
 use fullpipe_cc::{
     Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, RecoveryState, Sent, Snapshot,
 };
@@ -20,6 +21,7 @@ pub struct Bbr3State {
     pub delivered: u64,
     pub lost: u64,
     pub srtt: u64,
+    pub next_departure: u64,
     pub is_cwnd_limited: u8,
     pub recovery: u8,
     pub has_selective_acks: u8,
@@ -40,9 +42,11 @@ pub struct Bbr3State {
     pub rs_ce_count: u32,
     pub rs_is_app_limited: u8,
     pub rs_has_data: u8,
-    spare_sample: [u8; 6],
+    pub rs_is_ack_delayed: u8,
+    spare_sample: [u8; 5],
 
     pub extra_acked_filter: [[u64; 2]; 3],
+    pub extra_acked_slots: [u64; 2],
     pub random: u64,
     pub max_bw_last: u64,
     pub max_bw_cycle: u64,
@@ -78,6 +82,7 @@ pub struct Bbr3State {
     pub bw_probe_up_rounds: u32,
     pub lost_ranges_in_round: u32,
     pub full_bw_count: u32,
+    pub extra_acked_slot_rounds: u32,
     pub pacing_gain: u16,
     pub cwnd_gain: u16,
     pub mode: u8,
@@ -98,9 +103,9 @@ pub struct Bbr3State {
     pub undo_saved: u8,
     pub marks_app_limited: u8,
     pub filter_advanced: u8,
-    spare: [u8; 2],
+    spare: [u8; 6],
+    pub variant: u32,
     pub params: [u32; Params::COUNT],
-    spare_params: u32,
 }
 
 /// `struct bbr3_lost`.
@@ -123,6 +128,7 @@ enum Call {
     EnterRecovery = 4,
     ExitRecovery = 5,
     Spurious = 6,
+    EnterRto = 8,
 }
 
 const OPEN: u8 = 0;
@@ -140,11 +146,21 @@ pub struct Bbr3 {
 impl Bbr3 {
     /// A controller for a new connection.
     pub fn new(config: &Config, params: &Params) -> Self {
+        Bbr3::with_word(config, params, 0)
+    }
+
+    /// The same of a variant; `None` for [`Variant::Letter`], which the C core does not have.
+    pub fn with_variant(config: &Config, params: &Params, variant: Variant) -> Option<Self> {
+        settings::variant_word(variant).map(|word| Bbr3::with_word(config, params, word))
+    }
+
+    fn with_word(config: &Config, params: &Params, variant: u32) -> Self {
         let mut state = Bbr3State::zeroed();
         state.smss = u64::from(config.smss.max(1));
         state.initial_cwnd = config.initial_cwnd.max(state.smss);
         state.cwnd = state.initial_cwnd;
         state.random = config.seed;
+        state.variant = variant;
         state.params = params.to_words();
         state.has_selective_acks = u8::from(config.selective_acks);
         let mut bbr = Bbr3 { state, started: false };
@@ -215,6 +231,7 @@ impl CongestionControl for Bbr3 {
         if s.srtt != 0 || ack.rtt.is_some() {
             s.srtt = ack.srtt.or(ack.rtt).map_or(s.srtt, Span::as_nanos);
         }
+        s.next_departure = ack.next_departure.as_nanos();
         s.is_cwnd_limited = u8::from(ack.cwnd_limited);
         s.recovery = match ack.recovery {
             RecoveryState::Open | RecoveryState::Disorder => OPEN,
@@ -233,6 +250,7 @@ impl CongestionControl for Bbr3 {
         s.rs_ce_count = ack.ce_count;
         s.rs_is_app_limited = u8::from(ack.sample.app_limited);
         s.rs_has_data = u8::from(ack.sample.has_packet);
+        s.rs_is_ack_delayed = u8::from(ack.delayed);
         self.call(Call::Ack);
     }
 
@@ -245,7 +263,7 @@ impl CongestionControl for Bbr3 {
                 self.state.recovery = FAST_RECOVERY;
             }
             Recovery::EnterRto => {
-                self.call(Call::EnterRecovery);
+                self.call(Call::EnterRto);
                 self.state.recovery = LOSS_RECOVERY;
                 self.state.cwnd = context.inflight + self.state.smss;
             }

@@ -200,7 +200,7 @@ impl<'a> Sender<'a> {
             lost: self.sampler.lost(),
             cwnd_limited,
             ce_count: marks,
-            delayed: false,
+            delayed: newest % 3 == 0,
             recovery: self.recovery,
             next_departure: self.next_send,
         });
