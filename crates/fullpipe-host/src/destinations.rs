@@ -4,6 +4,7 @@
 
 use crate::apply::Applied;
 use crate::assign;
+use crate::ecn;
 use crate::error::{Error, Result};
 use crate::facts::Facts;
 use crate::host::Host;
@@ -64,6 +65,8 @@ fn prepare<'a>(host: &dyn Host, wanted: &Request) -> Result<(assign::Request<'a>
             to.push(whole);
         }
     }
+    notes.extend(plan::version_note(host, &facts, &controller));
+    notes.extend(ecn::destination_warnings(host, &facts, &controller, &to));
     notes.push(
         "open connections and programs that set their own controller are not affected; a restart, DHCP or a \
          routing daemon \

@@ -52,6 +52,25 @@ pub struct Facts {
     pub routes: Result<Vec<CongestionRoute>, String>,
     /// Established sockets, or why they could not be read.
     pub sockets: Result<Vec<TcpSocket>, String>,
+    /// The versions of the kernel's BBRs that it reports for a new socket.
+    bbr_versions: BTreeMap<String, u8>,
+}
+
+/// The version of a BBR, and what reports it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BbrVersion {
+    /// `v1`, `v3`; presumed by the name if nothing reports it.
+    pub version: String,
+    /// The place that reports it, and its value there.
+    pub evidence: Option<(String, String)>,
+}
+
+impl BbrVersion {
+    /// The version in a sentence: `BBR v3`, or `presumably BBR v1`.
+    pub fn describe(&self) -> String {
+        let presumed = if self.evidence.is_some() { "" } else { "presumably " };
+        format!("{presumed}BBR {}", self.version)
+    }
 }
 
 /// Whether the running kernel is that of WSL.
@@ -171,6 +190,7 @@ impl Facts {
             qdiscs: host.qdiscs().map_err(|e| e.to_string()),
             routes: host.congestion_routes().map_err(|e| e.to_string()),
             sockets: host.sockets().map_err(|e| e.to_string()),
+            bbr_versions: host.bbr_versions(),
             identity,
         }
     }
@@ -232,20 +252,24 @@ impl Facts {
         })
     }
 
-    /// The version of a registered BBR of the kernel, with the place and the value that report it:
-    /// a socket that uses it, or its module. Without either it is presumed by the name.
-    pub fn bbr_version(&self, view: &dyn View, name: &str) -> (String, Option<(String, String)>) {
+    /// The version of a BBR of the kernel: as a new or an established socket with it or its module
+    /// reports it; without any of these it is presumed by the name.
+    pub fn bbr_version(&self, view: &dyn View, name: &str) -> BbrVersion {
         let sockets = self.sockets.as_deref().unwrap_or_default();
-        let socket = sockets.iter().filter(|socket| socket.controller == name).find_map(|socket| socket.bbr);
-        if let Some(bbr) = socket {
-            let version = bbr.version.to_string();
-            return (format!("v{version}"), Some((format!("sock_diag BBRINFO of {name}"), version)));
-        }
-        let path = format!("/sys/module/tcp_{name}/version");
-        match view.text(&path) {
-            Some(version) => (format!("v{version}"), Some((path, version))),
-            None => (if name == "bbr3" { "v3" } else { "v1" }.to_owned(), None),
-        }
+        let established = || {
+            let bbr = sockets.iter().filter(|socket| socket.controller == name).find_map(|s| s.bbr)?;
+            Some((format!("sock_diag BBRINFO of {name}"), bbr.version.to_string()))
+        };
+        let module = || {
+            let path = format!("/sys/module/tcp_{name}/version");
+            view.text(&path).map(|version| (path, version))
+        };
+        let new = self.bbr_versions.get(name);
+        let new = new.map(|version| (format!("TCP_CC_INFO of a socket with {name}"), version.to_string()));
+        let evidence = new.or_else(established).or_else(module);
+        let presumed = if name == "bbr3" { "v3".to_owned() } else { "v1".to_owned() };
+        let version = evidence.as_ref().map_or(presumed, |(_, version)| format!("v{version}"));
+        BbrVersion { version, evidence }
     }
 
     /// Whether this host forwards packets of others: a router, a bridge or NAT.

@@ -28,6 +28,7 @@ use crate::net::{
     RoutesLeft, TcpSocket,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io;
 use std::time::Duration;
@@ -609,6 +610,16 @@ pub trait Host: Files {
 
     /// Every route.
     fn routes(&self) -> io::Result<Vec<KeyedRoute>>;
+
+    /// Routes with the feature ECN.
+    fn ecn_routes(&self) -> io::Result<Vec<KeyedRoute>> {
+        self.routes().map(|routes| routes.into_iter().filter(|route| route.has_ecn).collect())
+    }
+
+    /// The version of each registered BBR of the kernel, by name, as far as it reports them.
+    fn bbr_versions(&self) -> BTreeMap<String, u8> {
+        BTreeMap::new()
+    }
 
     /// Sets or clears the controller of an existing route.
     fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()>;

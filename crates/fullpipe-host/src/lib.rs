@@ -53,6 +53,7 @@ pub mod checks;
 pub mod controllers;
 pub mod destinations;
 pub mod diff;
+mod ecn;
 mod error;
 pub mod facts;
 pub mod host;

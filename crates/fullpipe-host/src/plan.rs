@@ -21,7 +21,9 @@ pub use change::Change;
 pub(crate) use change::choice;
 pub use make::make;
 pub(crate) use make::make_with;
-pub(crate) use make::{ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller};
+pub(crate) use make::{
+    ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller, version_note,
+};
 pub use state::{Content, FileState, install, tidy};
 pub(crate) use state::{has_temporary, refuse_unsafe_file, tidy_if};
 pub use step_state::StepState;

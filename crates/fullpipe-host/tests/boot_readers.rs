@@ -6,7 +6,7 @@ use fullpipe_host::host::{Directory, Model};
 use fullpipe_host::journal::Store;
 use fullpipe_host::plan::{self, Request};
 use fullpipe_host::verify::{self, Outcome};
-use fullpipe_host::{Error, apply, kernel, status};
+use fullpipe_host::{Error, apply, destinations, kernel, status};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -712,12 +712,12 @@ fn each_bbr_has_its_own_version_and_a_module_is_offered() {
     let host = Host::new();
     host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr");
     host.write("sys/module/tcp_bbr/version", "3\n");
-    assert!(host.finding("bbr-version").unwrap().state.contains("the kernel's bbr is v3"));
+    assert!(host.finding("bbr-version").unwrap().state.contains("the kernel's bbr is BBR v3"));
     let both = Host::new();
     both.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr bbr3");
     both.write("sys/module/tcp_bbr3/version", "3\n");
     let state = both.finding("bbr-version").unwrap().state;
-    assert!(state.contains("bbr is presumably v1") && state.contains("bbr3 is v3"), "{state}");
+    assert!(state.contains("bbr is presumably BBR v1") && state.contains("bbr3 is BBR v3"), "{state}");
     let offered = Host::new();
     offered.kernel(RELEASE, &["tcp_bbr", "tcp_bbr3", "sch_fq"], "");
     let modules = ["tcp_bbr", "tcp_bbr3", "sch_fq"].map(|name| format!("kernel/net/{name}.ko.zst:\n"));
@@ -726,6 +726,140 @@ fn each_bbr_has_its_own_version_and_a_module_is_offered() {
     assert!(state.contains("bbr3 is available as a module"), "{state}");
     let plan = plan::make(&offered.model(), &Request::new("bbr3"), "/usr/bin/fullpipe").unwrap();
     assert!(plan.steps.iter().any(|step| step.change.title().contains("tcp_bbr3")), "{plan:#?}");
+}
+
+/// Changes the description of the modelled kernel.
+fn change_kernel(host: &Host, change: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>)) {
+    let path = host.root.path().join("kernel.json");
+    let mut kernel: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(kernel.as_object_mut().unwrap());
+    fs::write(path, kernel.to_string()).unwrap();
+}
+
+fn plan_for(host: &Host, controller: &str) -> plan::Plan {
+    plan::make(&host.model(), &Request::new(controller), "/usr/bin/fullpipe").unwrap()
+}
+
+#[test]
+fn a_new_socket_reports_the_version_of_each_bbr_to_doctor_and_plan() {
+    let host = Host::new();
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr bbr3");
+    change_kernel(&host, |kernel| {
+        kernel.insert("bbr_versions".into(), serde_json::json!({"bbr": 1, "bbr3": 3, "bbr_gone": 2}));
+    });
+    let finding = host.finding("bbr-version").unwrap();
+    assert_eq!(finding.state, "the kernel's bbr is BBR v1; the kernel's bbr3 is BBR v3");
+    assert!(finding.read.iter().any(|read| read.from == "TCP_CC_INFO of a socket with bbr3"), "{finding:?}");
+    // It outweighs an old socket and the module, which may be of another build.
+    host.write("sys/module/tcp_bbr/version", "2\n");
+    assert!(host.finding("bbr-version").unwrap().state.contains("bbr is BBR v1"));
+    let notes = |controller: &str| plan_for(&host, controller).notes.join("\n");
+    assert!(notes("bbr").contains("the kernel's bbr is BBR v1"), "{}", notes("bbr"));
+    assert!(notes("bbr3").contains("the kernel's bbr3 is BBR v3"), "{}", notes("bbr3"));
+    assert!(!notes("cubic").contains("BBR"), "{}", notes("cubic"));
+    // A kernel of Google's branch.
+    change_kernel(&host, |kernel| {
+        kernel.insert("bbr_versions".into(), serde_json::json!({"bbr": 3}));
+    });
+    assert!(notes("bbr").contains("the kernel's bbr is BBR v3"), "{}", notes("bbr"));
+    // Not loaded: presumed by its name, which mainline does not have.
+    let offered = Host::new();
+    offered.kernel(RELEASE, &["tcp_bbr", "tcp_bbr3", "sch_fq"], "");
+    offered.write(
+        &format!("lib/modules/{RELEASE}/modules.dep"),
+        "kernel/net/tcp_bbr3.ko:\nkernel/net/tcp_bbr.ko:\n",
+    );
+    let notes = plan_for(&offered, "bbr3").notes.join("\n");
+    assert!(notes.contains("the kernel's bbr3 is presumably BBR v3"), "{notes}");
+}
+
+#[test]
+fn ecn_beside_a_controller_that_ignores_marks_is_a_warning() {
+    let host = Host::new();
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr bbr3 fp_bbr1 fp_bbr3");
+    let versions = |bbr: u8| {
+        change_kernel(&host, |kernel| {
+            kernel.insert("bbr_versions".into(), serde_json::json!({"bbr": bbr, "bbr3": 3}));
+        });
+    };
+    versions(1);
+    let found = |controller: &str| {
+        let question = Question { controller: controller.into(), path: None };
+        let report = checks::examine(&host.model(), &question);
+        let finding = report.findings.into_iter().find(|finding| finding.id == "ecn").unwrap();
+        let notes = plan_for(&host, controller).notes;
+        let warnings = notes.iter().filter(|note| note.starts_with("warning: ")).count();
+        (finding.verdict, finding.state, finding.advice.unwrap_or_default(), warnings, notes.join("\n"))
+    };
+    // Accepted from peers, which is the kernel's default: reported, without a warning.
+    host.sysctl("net.ipv4.tcp_ecn", "2");
+    let (verdict, state, _, warnings, _) = found("bbr");
+    assert_eq!((verdict, warnings), (Verdict::Ok, 0));
+    assert_eq!(state, "accepted if the peer requests it; BBR v1 ignores marks");
+    assert!(found("cubic").1.ends_with("; cubic slows down when marked"));
+    // ECN, AccECN, and ECN while AccECN is accepted (Linux 6.18).
+    for value in ["1", "3", "4"] {
+        host.sysctl("net.ipv4.tcp_ecn", value);
+        for (controller, why) in [
+            ("bbr", "BBR v1 ignores marks"),
+            ("fp_bbr1", "BBR v1 ignores marks"),
+            ("bbr3", "Google's BBR v3 ignores marks, except over routes with the feature ECN_LOW"),
+        ] {
+            let (verdict, state, advice, warnings, notes) = found(controller);
+            assert_eq!((verdict, warnings), (Verdict::Warn, 1), "{controller}: {state}");
+            assert!(
+                state.starts_with("requested on outgoing connections; ") && state.contains(why),
+                "{state}"
+            );
+            assert!(advice.contains("net.ipv4.tcp_ecn=2") && notes.contains(why), "{advice} {notes}");
+        }
+        for controller in ["cubic", "reno", "fp_bbr3"] {
+            let (verdict, state, _, warnings, _) = found(controller);
+            assert_eq!((verdict, warnings), (Verdict::Ok, 0), "{controller}: {state}");
+            let unless = state.ends_with(", unless loaded with ecn=off or variant=linux");
+            assert!(state.contains(&format!("; {controller} slows down when marked")), "{state}");
+            assert_eq!(unless, controller == "fp_bbr3", "{state}");
+        }
+    }
+    // A kernel whose bbr is v3.
+    versions(3);
+    assert!(found("bbr").1.contains("Google's BBR v3"), "{}", found("bbr").1);
+    versions(1);
+    // Routes: two with the feature ECN, one of which has a controller that slows down.
+    host.sysctl("net.ipv4.tcp_ecn", "0");
+    change_kernel(&host, |kernel| {
+        let route = |prefix: &str, controller: &str, metrics: &[[u32; 2]]| {
+            serde_json::json!({"prefix": prefix, "device": "eth0", "table": 254, "controller": controller,
+                "metrics": metrics})
+        };
+        let routes = [
+            route("198.51.100.0/24", "", &[[12, 1]]),
+            route("203.0.113.0/24", "cubic", &[[12, 1]]),
+            // A window, and the feature of timestamps in microseconds.
+            route("192.0.2.0/24", "", &[[11, 20], [12, 16]]),
+        ];
+        kernel.insert("routes".into(), serde_json::json!(routes));
+    });
+    let (verdict, state, advice, warnings, notes) = found("bbr");
+    assert_eq!((verdict, warnings), (Verdict::Warn, 1), "{state}");
+    assert_eq!(
+        state,
+        "off; BBR v1 ignores marks; route to 198.51.100.0/24 (bbr) with the feature ECN: BBR v1 ignores marks"
+    );
+    assert!(
+        advice.contains("ip route change") && notes.contains("route to 198.51.100.0/24 (bbr)"),
+        "{notes}"
+    );
+    assert_eq!((found("cubic").0, found("cubic").3), (Verdict::Ok, 0));
+    // Only some destinations: theirs count, others do not.
+    let destination = |to: &str| {
+        let request = destinations::Request { controller: "bbr".into(), prefixes: vec![to.into()] };
+        destinations::plan(&host.model(), &request).unwrap().notes.join("\n")
+    };
+    assert!(destination("198.51.100.0/24").contains("warning: route to 198.51.100.0/24 (bbr)"));
+    assert!(!destination("192.0.2.0/24").contains("warning"), "{}", destination("192.0.2.0/24"));
+    host.sysctl("net.ipv4.tcp_ecn", "1");
+    assert!(destination("192.0.2.0/24").contains("warning: net.ipv4.tcp_ecn = 1"));
 }
 
 #[test]

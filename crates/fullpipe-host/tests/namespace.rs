@@ -2,11 +2,12 @@
 //! where nothing
 //! outside can be changed.
 
+use fullpipe_host::checks::{self, Question, Verdict};
 use fullpipe_host::destinations::{self};
 use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_host::journal::{Phase, Store};
 use fullpipe_host::net::{self, QdiscNode, QdiscOperation, ROOT};
-use fullpipe_host::plan::{QdiscChoice, Request, Tree};
+use fullpipe_host::plan::{self, QdiscChoice, Request, Tree};
 use fullpipe_host::trial::{self, Cause, Decision, TrialOutcome};
 use fullpipe_host::{Error, apply, assign, revert, status};
 use std::collections::BTreeMap;
@@ -304,6 +305,46 @@ fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whol
 }
 
 /// What `ip` answers.
+/// The finding `ecn` for `bbr`, and the warnings of its plan.
+fn ecn_of_bbr() -> (Verdict, String, Vec<String>) {
+    let host = Machine::new();
+    let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
+    let finding = report.findings.into_iter().find(|finding| finding.id == "ecn").unwrap();
+    let mut notes = plan::make(&host, &live("bbr"), "/usr/bin/fullpipe").unwrap().notes;
+    notes.retain(|note| note.starts_with("warning: "));
+    (finding.verdict, finding.state, notes)
+}
+
+#[test]
+fn the_kernel_reports_versions_of_bbr_and_ecn_of_sysctl_and_routes() {
+    if !enter_namespace("the_kernel_reports_versions_of_bbr_and_ecn_of_sysctl_and_routes") {
+        return;
+    }
+    let host = Machine::new();
+    if !sysctl_words("net.ipv4.tcp_allowed_congestion_control").iter().any(|name| name == "bbr") {
+        println!("SKIPPED: this kernel offers no bbr");
+        return;
+    }
+    let version = host.bbr_versions()["bbr"];
+    let report = checks::examine(&host, &Question { controller: "bbr".into(), path: None });
+    let finding = report.findings.into_iter().find(|finding| finding.id == "bbr-version").unwrap();
+    assert!(finding.state.contains(&format!("the kernel's bbr is BBR v{version}")), "{finding:?}");
+    host.set_sysctl("net.ipv4.tcp_ecn", "2").unwrap();
+    let (verdict, state, warnings) = ecn_of_bbr();
+    assert_eq!((verdict, warnings.len()), (Verdict::Ok, 0), "{state}");
+    host.set_sysctl("net.ipv4.tcp_ecn", "1").unwrap();
+    let (verdict, state, warnings) = ecn_of_bbr();
+    assert_eq!((verdict, warnings.len()), (Verdict::Warn, 1), "{state} {warnings:?}");
+    host.set_sysctl("net.ipv4.tcp_ecn", "0").unwrap();
+    ip("route add 203.0.113.0/24 via 192.0.2.2 dev v0 features ecn");
+    ip("route add 198.51.100.0/24 via 192.0.2.2 dev v0 congctl reno features ecn");
+    ip("-6 route add 2001:db8:1::/48 dev v0 features ecn");
+    ip("route add 10.0.0.0/8 via 192.0.2.2 dev v0 initcwnd 20");
+    let (verdict, state, warnings) = ecn_of_bbr();
+    assert_eq!((verdict, warnings.len()), (Verdict::Warn, 1), "{state} {warnings:?}");
+    assert!(state.contains("routes to 203.0.113.0/24 (bbr), 2001:db8:1::/48 (bbr) with"), "{state}");
+}
+
 fn ip(arguments: &str) -> String {
     let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));

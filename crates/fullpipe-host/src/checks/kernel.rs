@@ -117,14 +117,13 @@ fn bbr_version(context: &Context) -> Option<Finding> {
     let mut states = Vec::new();
     let mut read = Vec::new();
     for name in names() {
-        let (version, evidence) = context.facts.bbr_version(context.host, name);
-        states.push(match &evidence {
-            Some(_) => format!("the kernel's {name} is {version}"),
-            None => {
-                format!("the kernel's {name} is presumably {version}: no socket or module reports a version")
-            }
-        });
-        read.push(evidence.unwrap_or((format!("/sys/module/tcp_{name}/version"), "absent".into())));
+        let version = context.facts.bbr_version(context.host, name);
+        let unreported = match &version.evidence {
+            Some(_) => "",
+            None => ": no socket or module reports a version",
+        };
+        states.push(format!("the kernel's {name} is {}{unreported}", version.describe()));
+        read.push(version.evidence.unwrap_or((format!("/sys/module/tcp_{name}/version"), "absent".into())));
     }
     // Kernels with both have v3 as a module of its own.
     let is_offered = !names().any(|name| name == "bbr3")

@@ -1,6 +1,7 @@
 //! Minor settings: advice only, where it matters for the requested controller.
 
 use super::{Context, Finding, Group, Verdict};
+use crate::ecn;
 use crate::plan::Tree;
 use fullpipe_units::Bytes;
 
@@ -170,33 +171,43 @@ fn queue_length(context: &Context) -> Option<Finding> {
 }
 
 fn ecn(context: &Context) -> Option<Finding> {
-    const NAME: &str = "net.ipv4.tcp_ecn";
-    let value = context.number(NAME)?;
-    let v1 = context.question.controller == "bbr"
-        && context.sockets().iter().all(|s| s.bbr.is_none_or(|b| b.version == 1));
-    Some(
-        if value == 1 && v1 {
-            finding(
-                "ecn",
-                NAME,
-                value,
-                Verdict::Advice,
-                "requested on outgoing connections, and BBR v1 does not react to marks",
-            )
-            .advice(format!("set {NAME}=2 (kernel default) to use ECN only if the peer requests it"))
-        } else {
-            let state = match value {
-                0 => "off",
-                1 => "requested",
-                _ => "accepted if the peer requests it",
-            };
-            finding("ecn", NAME, value, Verdict::Ok, state)
-        }
+    let value = context.number(ecn::SYSCTL)?;
+    let wanted = &context.question.controller;
+    let ignores = ecn::ignores_marks(context.host, context.facts, wanted);
+    let state = match value {
+        0 => "off",
+        value if ecn::is_requested(value) => "requested on outgoing connections",
+        _ => "accepted if the peer requests it",
+    };
+    // The settings of a loaded program are not read here.
+    let unless = if wanted == "fp_bbr3" { ", unless loaded with ecn=off or variant=linux" } else { "" };
+    let answer = ignores.map_or_else(|| format!("{wanted} slows down when marked{unless}"), str::to_owned);
+    let routes = ecn::marked_routes(context.host, context.facts, wanted);
+    let (is_requested, marked) = (ecn::is_requested(value), routes.as_deref().unwrap_or_default());
+    let mut advice = Vec::new();
+    if is_requested && ignores.is_some() {
+        advice
+            .push(format!("set {}=2 (kernel default) to use ECN only if the peer requests it", ecn::SYSCTL));
+    }
+    let mut state = format!("{state}; {answer}");
+    if let Some((_, why)) = marked.first() {
+        state += &format!("; {} with the feature ECN: {why}", ecn::listed(marked));
+        advice.push("remove the feature of these routes (`ip route change`)".to_owned());
+    }
+    let verdict = if advice.is_empty() { Verdict::Ok } else { Verdict::Warn };
+    let read = match &routes {
+        Ok(routes) if routes.is_empty() => "none".to_owned(),
+        Ok(routes) => ecn::listed(routes),
+        Err(e) => format!("not readable: {e}"),
+    };
+    let found = finding("ecn", ecn::SYSCTL, value, verdict, state)
+        .read("routes with RTAX_FEATURE_ECN beside a controller that ignores marks", read)
         .why(
-            "a marking queue relies on senders that slow down when marked",
-            "RFC 3168; draft-ietf-ccwg-bbr on ECN",
-        ),
-    )
+            "a marking queue relies on senders that slow down when marked; Linux negotiates ECN for every \
+             controller",
+            "RFC 3168 section 5; draft-ietf-ccwg-bbr on ECN; Linux tcp_ecn_send_syn",
+        );
+    Some(if advice.is_empty() { found } else { found.advice(advice.join("; ")) })
 }
 
 fn output_limit(context: &Context) -> Option<Finding> {

@@ -11,6 +11,7 @@ use fullpipe_kernel::process::PidFd;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::Signal;
 use nix::sys::statvfs::statvfs;
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -166,6 +167,14 @@ impl Host for Machine {
 
     fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
         Rtnetlink::open()?.routes()
+    }
+
+    fn ecn_routes(&self) -> io::Result<Vec<KeyedRoute>> {
+        Rtnetlink::open()?.ecn_routes()
+    }
+
+    fn bbr_versions(&self) -> BTreeMap<String, u8> {
+        fullpipe_kernel::tcp_info::bbr_versions()
     }
 
     fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()> {

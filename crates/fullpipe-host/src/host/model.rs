@@ -24,7 +24,7 @@ use std::time::Duration;
 const KERNEL: &str = "/kernel.json";
 
 /// Controllers that every process may choose once loaded (`TCP_CONG_NON_RESTRICTED`).
-const FREE: [&str; 1] = ["bbr"];
+const FREE: [&str; 2] = ["bbr", "bbr3"];
 
 /// The part of a kernel's state that has no file.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -53,6 +53,9 @@ pub struct ModelKernel {
     pub advertised: Vec<String>,
     /// Established sockets.
     pub sockets: Vec<TcpSocket>,
+    /// The versions of its BBRs, where registered and reported.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bbr_versions: BTreeMap<String, u8>,
     /// Default controllers of other network namespaces.
     pub namespaces: Vec<(String, String)>,
     /// The cookie of the network namespace, if the kernel has one.
@@ -389,12 +392,20 @@ impl<F: Files> Host for Model<F> {
         let kernel = self.kernel()?;
         let keyed = |route: CongestionRoute| KeyedRoute {
             advertised: kernel.advertised.contains(&route.prefix),
+            has_ecn: route.has_ecn(),
             key: RouteKey { prefix: route.prefix, table: route.table, ..RouteKey::default() },
             choice: (!route.controller.is_empty())
                 .then_some(RouteController { controller: route.controller, locked: route.locked }),
             multipath: false,
         };
         Ok(kernel.routes.iter().cloned().map(keyed).collect())
+    }
+
+    fn bbr_versions(&self) -> BTreeMap<String, u8> {
+        let available = self.sysctl_words("net.ipv4.tcp_available_congestion_control");
+        let mut versions = self.kernel().unwrap_or_default().bbr_versions;
+        versions.retain(|name, _| available.contains(name));
+        versions
     }
 
     fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()> {

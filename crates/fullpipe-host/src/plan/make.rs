@@ -6,6 +6,7 @@ use super::tree::Tree;
 use super::{Plan, QdiscChoice, Request, Step};
 use crate::boot::{self, Program};
 use crate::controllers::{ebpf_twin, is_ebpf};
+use crate::ecn;
 use crate::error::{Error, Result};
 use crate::facts::{Facts, Presence, Snippet, Version};
 use crate::host::Host;
@@ -58,14 +59,17 @@ fn draft_plan(host: &dyn Host, facts: &Facts, request: &Request, program: &str) 
         Draft { facts, controller: controller.clone(), steps: Vec::new(), notes, modules: Vec::new() };
     let is_unknown = facts.controller(&controller) == Presence::Unknown;
     draft.module(&controller, format!("tcp_{controller}"), module.is_some(), is_unknown);
+    draft.notes.extend(version_note(host, facts, &controller));
     if let Some(prefix) = &request.canary {
         draft.steps.push(canary(host, facts, &controller, prefix)?);
         draft.notes.push(format!(
             "only connections to {prefix} use {controller}; {} removes the canary",
             facts.identity.command("revert")
         ));
+        draft.notes.extend(ecn::destination_warnings(host, facts, &controller, std::slice::from_ref(prefix)));
         return Ok(draft.into_plan(Some(prefix.clone())));
     }
+    draft.notes.extend(ecn::warnings(host, facts, &controller));
     let kind = choose_qdisc(host, facts, request, &controller, &mut draft.notes)?;
     if let Some(kind) = &kind {
         let is_loadable = matches!(facts.qdisc(kind), Presence::Loadable(_));
@@ -169,6 +173,14 @@ impl Draft<'_> {
     fn into_plan(self, canary: Option<String>) -> Plan {
         Plan { controller: self.controller, steps: self.steps, notes: self.notes, canary }
     }
+}
+
+/// The version of the kernel's BBR of this name, where it is reported or presumed by more than the
+/// name of mainline's.
+pub(crate) fn version_note(host: &dyn Host, facts: &Facts, controller: &str) -> Option<String> {
+    let version = controller.starts_with("bbr").then(|| facts.bbr_version(host, controller))?;
+    let is_known = version.evidence.is_some() || controller != "bbr";
+    is_known.then(|| format!("the kernel's {controller} is {}", version.describe()))
 }
 
 /// The controller to use, and the module to load for it.

@@ -74,6 +74,8 @@ pub struct KeyedRoute {
     /// Whether it was learned from router advertisements (RFC 4861); netlink cannot restore such
     /// routes.
     pub advertised: bool,
+    /// Whether connections over it negotiate ECN ([`CongestionRoute::has_ecn`]).
+    pub has_ecn: bool,
 }
 
 /// Limits for the routes of a network namespace whose owner may add any number of them and change
@@ -110,6 +112,7 @@ pub fn destination(text: &str) -> io::Result<String> {
 
 fn parse(body: &[u8]) -> Option<KeyedRoute> {
     let (_, route) = route::parse_route(body)?;
+    let has_ecn = route.has_ecn();
     if u32_at(body, 8)? & RTM_F_CLONED != 0 {
         return None;
     }
@@ -127,6 +130,7 @@ fn parse(body: &[u8]) -> Option<KeyedRoute> {
         choice: (!choice.controller.is_empty()).then_some(choice),
         multipath: attributes.get(RTA_MULTIPATH).is_some(),
         advertised: is_ipv6 && body[5] == RTPROT_RA,
+        has_ecn,
     })
 }
 
@@ -275,6 +279,15 @@ impl Rtnetlink {
             Some((_, route)) => routes.push(route),
         })?;
         dump.require_consistent().map(|()| routes)
+    }
+
+    /// The routes with the feature ECN; only those are in memory.
+    ///
+    /// # Errors
+    /// When the kernel returns an error, or its table never is consistent.
+    pub fn ecn_routes(&mut self) -> io::Result<Vec<KeyedRoute>> {
+        let (wanted, dump) = self.wanted_routes(None, |route| route.has_ecn)?;
+        dump.require_consistent().map(|()| wanted.bodies.iter().filter_map(|body| parse(body)).collect())
     }
 
     /// The routes that name a controller, within `limits`, and whether there are or may be others.
@@ -447,6 +460,14 @@ mod tests {
         for odd in [&[0u8, 0, 255][..], &[4, 0, 255, 0], &[8]] {
             assert_eq!(clear_state_flags(odd), odd);
         }
+    }
+
+    #[test]
+    fn routes_with_the_feature_ecn_are_recognised() {
+        let features = |bits: u32| parse(&body(&[(route::RTAX_FEATURES, &bits.to_ne_bytes())])).unwrap();
+        assert!(features(1).has_ecn && features(0b101).has_ecn);
+        // Timestamps in microseconds alone (RTAX_FEATURE_TCP_USEC_TS).
+        assert!(!features(0b1_0000).has_ecn && !parse(&body(&[])).unwrap().has_ecn);
     }
 
     #[test]

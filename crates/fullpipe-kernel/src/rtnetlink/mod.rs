@@ -13,7 +13,7 @@ pub use address::{DefaultRoute, OwnAddress, parse_address, parse_neighbour};
 pub use congctl::{KeyedRoute, RouteController, RouteKey, RouteLimits, RoutesLeft, destination};
 pub use link::{Link, NewInterface, parse_link};
 pub use qdisc::{QdiscNode, QdiscOperation, ROOT, hex, parse_qdisc, unhex};
-pub use route::{CongestionRoute, LOCAL_TABLE, MAIN_TABLE, parse_route};
+pub use route::{CongestionRoute, LOCAL_TABLE, MAIN_TABLE, RTAX_FEATURES, parse_route};
 
 use crate::netlink::{Protocol, Socket};
 use std::io;

@@ -18,7 +18,8 @@ const RTA_METRICS: u16 = 8;
 const RTA_TABLE: u16 = 15;
 pub(super) const RTAX_LOCK: u16 = 1;
 const RTAX_INITCWND: u16 = 11;
-const RTAX_FEATURES: u16 = 12;
+/// `RTAX_FEATURES` among the metrics of a route.
+pub const RTAX_FEATURES: u16 = 12;
 const RTAX_FEATURE_ECN: u32 = 1;
 pub(super) const RTAX_CC_ALGO: u16 = 16;
 /// `RT_TABLE_MAIN`.
@@ -59,6 +60,14 @@ pub struct CongestionRoute {
     /// Other metrics by `RTAX_*`, as dumped; `RTAX_LOCK` without the bit of the controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<(u16, u32)>,
+}
+
+impl CongestionRoute {
+    /// Whether connections over it negotiate ECN whatever `net.ipv4.tcp_ecn` is (`ip route … features
+    /// ecn`).
+    pub fn has_ecn(&self) -> bool {
+        self.metrics.iter().any(|(kind, bits)| *kind == RTAX_FEATURES && bits & RTAX_FEATURE_ECN != 0)
+    }
 }
 
 pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {

@@ -106,17 +106,13 @@ pub fn run(json: bool) -> Result<(), Failure> {
     let host = Machine::new();
     let facts = Facts::gather(&host);
     // The same name is v1 in Linux and v3 in kernels built from Google's branch.
-    let version_of = |name: &str| match facts.bbr_version(&host, name) {
-        _ if !name.starts_with("bbr") => None,
-        (version, Some(_)) => Some(version),
-        (version, None) => Some(format!("{version}, presumably")),
-    };
+    let version_of = |name: &str| name.starts_with("bbr").then(|| facts.bbr_version(&host, name).describe());
     for name in available.iter().filter(|name| !Controller::ALL.iter().any(|ours| ours.name() == *name)) {
         let (state, about) = match loaded.iter().find(|(pinned, _)| pinned == name) {
             Some((_, Some(controller))) => (State::Loaded, about(name, *controller)),
             Some((_, None)) => (State::Loaded, "loaded by another version of fullpipe".to_owned()),
             None if pins_readable => {
-                let version = version_of(name).map_or_else(String::new, |version| format!(": BBR {version}"));
+                let version = version_of(name).map_or_else(String::new, |version| format!(": {version}"));
                 (State::Available, format!("part of the kernel{version}"))
             }
             None => (State::Available, "part of the kernel, or loaded by root under another name".to_owned()),
