@@ -1,11 +1,14 @@
 //! Agreement of the simulator with the lab: the same scenarios in both engines, compared.
 
+use crate::BbrVersions;
+use crate::counterpart::counterpart;
 use fullpipe_cc::registry::{ControllerInfo, find};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::{Health, Histogram, Variation};
 use fullpipe_experiment::scenario::{App, Case, FlowSpec, Setting};
 use fullpipe_experiment::statistics;
 use fullpipe_kernel::facts::tick_rate;
+use fullpipe_kernel::tcp_info::bbr_versions;
 use fullpipe_lab::{INITIAL_BUFFER, max_buffer};
 use fullpipe_path::{Distribution, JitterSpec, LinkSpec};
 use fullpipe_units::{Bytes, Span};
@@ -157,9 +160,15 @@ pub fn lateness(health: &Health) -> Span {
     Span::from_nanos((health.lateness_p99_us / P99 * 1e3) as u64)
 }
 
-/// `case` with another seed, and with packets that leave the path late like the lab's.
+/// `case` with Google's BBR v3 where the kernel's own BBR is that, as in a batch with both engines.
+fn as_the_kernel(case: &Case, versions: &BbrVersions) -> Case {
+    counterpart(case, versions).map_or_else(|| case.clone(), |(own, _)| own)
+}
+
+/// `case` with another seed, with the kernel's version of BBR, and with packets that leave the path
+/// late like the lab's.
 pub fn with_lateness(case: &Case, seed: u64, spread: Span) -> Case {
-    let mut case = case.clone();
+    let mut case = as_the_kernel(case, &bbr_versions());
     case.scenario.seed = case.scenario.seed.wrapping_add(seed);
     let late = JitterSpec { spread, distribution: Distribution::Pareto, reorder: false };
     if !spread.is_zero() {
@@ -293,6 +302,16 @@ mod tests {
         assert_eq!(one.scenario.seed, 9);
         assert_eq!(one.scenario.path.reverse.last().unwrap().jitter.unwrap().spread, Span::from_micros(100));
         assert_eq!(with_lateness(&exact, 2, Span::ZERO).scenario.path, exact.scenario.path);
+    }
+
+    #[test]
+    fn repeated_simulations_have_the_kernels_version_of_bbr() {
+        let file = "duration = '1s'\n[path]\nrate = '10mbit'\n[[flow]]\ncc = 'bbr'";
+        let cc = |version| {
+            let versions = BbrVersions::from([("bbr".to_owned(), version)]);
+            as_the_kernel(&case(file), &versions).scenario.flows[0].cc.clone()
+        };
+        assert_eq!((cc(1).as_str(), cc(3).as_str()), ("bbr", "bbr3"));
     }
 
     #[test]

@@ -34,6 +34,8 @@
 #[cfg(feature = "lab")]
 pub mod agreement;
 mod batch;
+#[cfg(feature = "lab")]
+mod counterpart;
 #[cfg(feature = "ebpf")]
 pub mod ebpf;
 mod engine;
@@ -50,6 +52,8 @@ mod vocabulary;
 #[cfg(feature = "lab")]
 pub use batch::LabOptions;
 pub use batch::{Batch, Job, Outcome};
+#[cfg(feature = "lab")]
+pub use counterpart::BbrVersions;
 pub use engine::{Engine, run};
 pub use error::RunError;
 pub use files::{files_in, read_scenario};

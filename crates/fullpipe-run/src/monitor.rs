@@ -20,6 +20,11 @@ pub trait Monitor: Sync {
         let _ = left;
     }
 
+    /// Something about the batch that the user should know, in one line.
+    fn note(&self, text: &str) {
+        let _ = text;
+    }
+
     /// A finished run was invalid and is repeated now.
     fn repeated(&self, repeat: &Repeat) {
         let _ = repeat;

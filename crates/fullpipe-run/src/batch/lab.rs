@@ -2,6 +2,7 @@
 
 use super::turns::Turns;
 use super::{Batch, Slot, watched};
+use crate::counterpart::{self, BbrVersions};
 use crate::{ControllerLoader, Engine, Monitor, NoLoader, Repeat, RunError, engine};
 use fullpipe_experiment::Recording;
 use std::path::PathBuf;
@@ -18,6 +19,9 @@ pub struct LabOptions<'a> {
     pub pcap: Option<PathBuf>,
     /// Loads controllers that the kernel lacks.
     pub loader: &'a dyn ControllerLoader,
+    /// Versions of the kernel's own BBRs, which decide what the simulator runs beside them in a batch
+    /// with both engines; `None` asks the kernel.
+    pub bbr_versions: Option<BbrVersions>,
 }
 
 impl LabOptions<'_> {
@@ -29,11 +33,51 @@ impl Default for LabOptions<'_> {
     /// One run after another, the default number of repeats, no captures, the kernel's own
     /// controllers.
     fn default() -> Self {
-        LabOptions { share_machine: false, retries: Self::DEFAULT_RETRIES, pcap: None, loader: &NoLoader }
+        LabOptions {
+            share_machine: false,
+            retries: Self::DEFAULT_RETRIES,
+            pcap: None,
+            loader: &NoLoader,
+            bbr_versions: None,
+        }
     }
 }
 
 impl Batch<'_> {
+    /// The kernel's BBRs if this batch compares the engines, otherwise none.
+    fn compared_bbrs(&self) -> BbrVersions {
+        let has = |engine| self.jobs.iter().any(|job| job.engine == engine);
+        if !has(Engine::Sim) || !has(Engine::Lab) {
+            return BbrVersions::new();
+        }
+        self.lab.bbr_versions.clone().unwrap_or_else(|| {
+            // Loads their modules, as the runs would: the version of one that is not loaded is unknown.
+            let lab = self.jobs.iter().filter(|job| job.engine == Engine::Lab);
+            for flow in lab.flat_map(|job| &job.case.scenario.flows).filter(|flow| flow.cc.starts_with("bbr"))
+            {
+                fullpipe_lab::has_controller(&flow.cc);
+            }
+            fullpipe_kernel::tcp_info::bbr_versions()
+        })
+    }
+
+    /// Reports to `watch` the controllers that the simulator runs in another version; returns the
+    /// kernel's BBRs.
+    pub(crate) fn announce_counterparts(&self, watch: &dyn Monitor) -> BbrVersions {
+        let versions = self.compared_bbrs();
+        let mut names: Vec<String> = Vec::new();
+        for job in self.jobs.iter().filter(|job| job.engine == Engine::Sim) {
+            let differing = counterpart::counterpart(&job.case, &versions).map(|(_, names)| names);
+            names.extend(differing.into_iter().flatten());
+        }
+        names.sort_unstable();
+        names.dedup();
+        if !names.is_empty() {
+            watch.note(&counterpart::note(&names));
+        }
+        versions
+    }
+
     /// The prefix of the captures of job `i`, if captures are on.
     fn capture(&self, i: usize) -> Option<PathBuf> {
         let prefix = self.lab.pcap.clone()?;

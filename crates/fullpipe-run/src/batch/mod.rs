@@ -105,12 +105,19 @@ impl<'a> Batch<'a> {
     pub fn run(self, watch: &dyn Monitor) -> Outcome {
         let slots: Vec<Slot> = self.jobs.iter().map(|_| Mutex::new(None)).collect();
         let simulated: Vec<usize> = self.numbers_of(Engine::Sim);
+        #[cfg(feature = "lab")]
+        let bbr_versions = self.announce_counterparts(watch);
         in_parallel(&simulated, self.threads, |_, &i| {
             if watch.interrupted() {
                 return ControlFlow::Break(());
             }
             let case = &self.jobs[i].case;
-            let ended = watched(case, watch, |progress| engine::simulate(case, progress));
+            let ended = watched(case, watch, |progress| {
+                #[cfg(feature = "lab")]
+                return crate::counterpart::simulate(case, &bbr_versions, progress);
+                #[cfg(not(feature = "lab"))]
+                engine::simulate(case, progress)
+            });
             put(&slots[i], Some(self.kept(ended)));
             ControlFlow::Continue(())
         });

@@ -50,6 +50,10 @@ impl Monitor for Progress {
         self.update();
     }
 
+    fn note(&self, text: &str) {
+        self.bar.suspend(|| eprintln!("fullpipe: {text}"));
+    }
+
     fn repeated(&self, repeat: &Repeat) {
         let Repeat { label, reasons, duration } = repeat;
         self.bar.suspend(|| {

@@ -79,6 +79,7 @@ impl Reporting {
             retries: self.again,
             pcap: self.pcap.clone(),
             loader: EBPF_CONTROLLERS,
+            ..LabOptions::default()
         };
         let batch = Batch::new(jobs).threads(self.jobs.map_or(0, usize::from)).keep_series(series);
         let outcome = batch.with_lab(lab).run(&progress);

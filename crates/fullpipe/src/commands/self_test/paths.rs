@@ -5,7 +5,7 @@ use fullpipe_experiment::{Recording, Results};
 use fullpipe_lab::LabError;
 use fullpipe_report::{About, Format};
 use fullpipe_run::race::{Contestant, Race};
-use fullpipe_run::{Batch, Engine, Job, LabOptions, NoLoader, RunError};
+use fullpipe_run::{Batch, Engine, Job, LabOptions, RunError};
 use fullpipe_units::{Fraction, Rate, Span};
 
 /// Random loss of 1 %, where BBR delivers tens of times as much as CUBIC (README).
@@ -102,7 +102,7 @@ fn race(names: &[&str], race: &Race, engine: Engine) -> Result<Vec<Recording>, R
         .collect();
     let cases = race.cases(&contestants, &engines).expect("a valid race");
     let jobs = cases.into_iter().map(|case| Job { engine, case }).collect();
-    let lab = LabOptions { share_machine: false, retries: 1, pcap: None, loader: &NoLoader };
+    let lab = LabOptions { retries: 1, ..LabOptions::default() };
     Batch::new(jobs).with_lab(lab).run(&()).into_runs()
 }
 
