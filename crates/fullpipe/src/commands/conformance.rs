@@ -127,5 +127,5 @@ fn print(cases: &[&'static Case], checked: &[CaseResult]) {
         }
     }
     println!("\n{passed} of {} cases passed, {} runs", cases.len(), checked.len());
-    println!("cases of {DRAFT_REVISION}, pseudocode reviewed at {:.7}", DRAFT_COMMIT);
+    println!("cases of {DRAFT_REVISION}, pseudocode reviewed at {DRAFT_COMMIT:.7}");
 }

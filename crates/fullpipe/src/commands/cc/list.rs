@@ -4,6 +4,7 @@ use super::{failure, settings};
 use crate::failure::Failure;
 use crate::print::print_json;
 use crate::runs::print_hanging;
+use fullpipe_cc::bbr::v3::{DRAFT_COMMIT, DRAFT_REVISION};
 use fullpipe_ebpf::features::Feature;
 use fullpipe_ebpf::kernel::{self, Kernel};
 use fullpipe_ebpf::{Controller, Error, lifecycle, loader, pins};
@@ -14,6 +15,9 @@ use serde::Serialize;
 #[derive(Serialize)]
 struct Document {
     schema: &'static str,
+    /// The draft's revision that `fp_bbr3` follows, and the reviewed commit of its repository.
+    draft: &'static str,
+    draft_commit: &'static str,
     /// Whether the kernel registers controllers by BPF links; without, a name is unavailable for a
     /// moment during an update. None if unknown.
     links: Option<bool>,
@@ -128,6 +132,8 @@ pub fn run(json: bool) -> Result<(), Failure> {
         };
         return print_json(&Document {
             schema: "fullpipe/cc-list/1",
+            draft: DRAFT_REVISION,
+            draft_commit: DRAFT_COMMIT,
             links: kernel.ok().map(|kernel| kernel.links),
             features: Feature::ALL.map(support).into(),
             controllers: rows,
@@ -142,5 +148,6 @@ pub fn run(json: bool) -> Result<(), Failure> {
             print_hanging(&format!("{:<width$} {:<10} ", "", ""), 0, missing);
         }
     }
+    println!("\nfp_bbr3 follows {DRAFT_REVISION}, reviewed at {DRAFT_COMMIT:.7}");
     Ok(())
 }
