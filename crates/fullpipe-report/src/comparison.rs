@@ -22,7 +22,8 @@ pub(crate) fn conclusion(found: &Comparison) -> String {
         }
         text + "."
     };
-    found.verdicts.iter().map(sentence).collect::<Vec<_>>().join(" ")
+    let choice = found.bbr_choice.iter().map(|c| format!("Use {}: {}.", c.controller, c.words));
+    found.verdicts.iter().map(sentence).chain(choice).collect::<Vec<_>>().join(" ")
 }
 
 /// The cost of a candidate in retransmissions and delay.
@@ -68,8 +69,18 @@ fn interval_name(found: &Comparison) -> &'static str {
 /// How the figures were computed, and how the measuring time was spent.
 fn method_note(found: &Comparison) -> String {
     let time = &found.time;
+    let tests = found.controllers.iter().map(|c| c.shares_beside_cubic.len()).max().unwrap_or(0);
+    let shares = if has_shares(found) {
+        format!(
+            "{} rounds; beside cubic: share of the goodput in tests beside a CUBIC flow of this host, median \
+             of {tests}. ",
+            found.rounds
+        )
+    } else {
+        String::new()
+    };
     format!(
-        "{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests (connecting, \
+        "{shares}{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests (connecting, \
          probing the idle path, closing).",
         found.estimator,
         found.seed,
@@ -85,29 +96,42 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// Header and rows: controller, rounds, goodput with its interval, retransmissions, RTT under load.
-fn cells(found: &Comparison) -> ([String; 6], Vec<[String; 6]>) {
+/// Where the share beside a CUBIC flow was measured, it takes the place of the rounds, so that a line
+/// keeps within 80 columns.
+fn cells(found: &Comparison) -> (Vec<String>, Vec<Vec<String>>) {
     let top = found.controllers.iter().map(|c| c.goodput.high).fold(0.0, f64::max);
     let (unit, size) = rate_unit(top);
-    let head = [
-        "controller".to_owned(),
-        "rounds".to_owned(),
+    let has_shares = has_shares(found);
+    let mut head = vec!["controller".to_owned()];
+    head.extend((!has_shares).then(|| "rounds".to_owned()));
+    head.extend([
         format!("goodput {unit}"),
         interval_name(found).to_owned(),
         "retr %".to_owned(),
         "loaded RTT ms".to_owned(),
-    ];
+    ]);
+    head.extend(has_shares.then(|| "beside cubic".to_owned()));
     let number = |bps: f64| significant(bps / size, 3);
     let rows = found.controllers.iter().map(|c| {
-        [
-            c.controller.clone(),
-            c.goodput_bps.len().to_string(),
+        let mut row = vec![c.controller.clone()];
+        row.extend((!has_shares).then(|| c.goodput_bps.len().to_string()));
+        row.extend([
             number(c.goodput.median),
             format!("{} to {}", number(c.goodput.low), number(c.goodput.high)),
             percent_figure(median(&c.retransmits_percent) / 100.0),
             c.loaded_rtt.map_or("–".to_owned(), |rtt| significant(rtt.median, 3)),
-        ]
+        ]);
+        if has_shares {
+            let share = c.share_beside_cubic().map(|share| format!("{:.0} %", share * 100.0));
+            row.push(share.unwrap_or("–".to_owned()));
+        }
+        row
     });
     (head, rows.collect())
+}
+
+fn has_shares(found: &Comparison) -> bool {
+    found.controllers.iter().any(|c| !c.shares_beside_cubic.is_empty())
 }
 
 /// Table, verdicts and costs for a terminal of `width` columns.
@@ -133,6 +157,9 @@ pub fn comparison_text(found: &Comparison, width: usize) -> String {
     for verdict in &found.verdicts {
         paragraph(&format!("{}.", verdict.words), "");
         paragraph(&cost(found, verdict), "  ");
+    }
+    if let Some(choice) = &found.bbr_choice {
+        paragraph(&format!("Use {}: {}.", choice.controller, choice.words), "");
     }
     paragraph(&method_note(found), "");
     text
@@ -238,7 +265,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::picture::race_picture;
     use crate::{About, Format, support, verdict};
-    use fullpipe_experiment::recording::{ControllerRounds, TimeBreakdown};
+    use fullpipe_experiment::recording::{BbrChoice, BbrReason, ControllerRounds, TimeBreakdown};
 
     /// Six rounds of two controllers, sampled at slightly different times.
     pub(crate) fn results() -> Results {
@@ -268,6 +295,9 @@ pub(crate) mod tests {
         }
         let compared = |cc: &str, divisor: f64| ControllerRounds {
             controller: cc.to_owned(),
+            bbr_version: None,
+            marked_percent: None,
+            shares_beside_cubic: Vec::new(),
             goodput_bps: goodputs.iter().map(|g| g * 1e6 / divisor).collect(),
             retransmits_percent: vec![1.0; 6],
             loaded_rtt_ms: vec![Some(60.0); 6],
@@ -289,6 +319,8 @@ pub(crate) mod tests {
             seed: 1,
             estimator: "medians over rounds".into(),
             time: TimeBreakdown { measured_s: 24.0, left_out_s: 12.0, between_s: 6.0 },
+            idle_rtt_ms: Some(40.0),
+            bbr_choice: None,
             controllers: vec![compared("bbr", 1.0), compared("cubic", 10.0)],
             verdicts: vec![verdict],
         };
@@ -319,6 +351,22 @@ pub(crate) mod tests {
             |cc: &str| panel.curves.iter().filter(|c| c.label == cc).map(|c| c.points.len()).sum::<usize>();
         assert_eq!((dots("bbr"), dots("cubic")), (6, 6));
         assert!(race_picture(&results, &About::default()).png().is_ok());
+    }
+
+    #[test]
+    fn shares_beside_cubic_are_a_column_and_the_choice_a_sentence_only_where_they_exist() {
+        let mut found = results().comparison.unwrap();
+        let text = comparison_text(&found, 100);
+        assert!(!text.contains("beside cubic") && !text.contains("Use "), "{text}");
+        found.controllers[0].shares_beside_cubic = vec![0.9, 0.5, 0.62];
+        let (controller, reason) = ("fp_bbr3".to_owned(), BbrReason::ShallowBuffer);
+        found.bbr_choice = Some(BbrChoice { controller, reason, words: "the buffer is shallow".into() });
+        let text = comparison_text(&found, 100);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines[0].ends_with("beside cubic") && lines[1].ends_with("62 %") && lines[2].ends_with('–'));
+        assert!(!lines[0].contains("rounds") && lines.iter().all(|line| line.chars().count() <= 100));
+        assert!(text.contains("Use fp_bbr3: the buffer is shallow."), "{text}");
+        assert!(conclusion(&found).ends_with("Use fp_bbr3: the buffer is shallow."));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Interleaved comparison of controllers on one path.
 
+use super::BbrChoice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,10 +18,16 @@ pub struct Comparison {
     pub estimator: String,
     /// How the time was spent.
     pub time: TimeBreakdown,
+    /// The lowest RTT of the idle path in milliseconds, where known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_rtt_ms: Option<f64>,
     /// The controllers, in the order requested.
     pub controllers: Vec<ControllerRounds>,
     /// One verdict per controller other than the baseline.
     pub verdicts: Vec<Verdict>,
+    /// The version of BBR that is recommended, if BBR v1 and v3 were compared with a conclusive result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bbr_choice: Option<BbrChoice>,
 }
 
 /// How the time of a comparison was spent, in seconds.
@@ -39,10 +46,16 @@ pub struct TimeBreakdown {
 pub struct ControllerRounds {
     /// The controller.
     pub controller: String,
+    /// Its version of BBR; none for other controllers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bbr_version: Option<u8>,
     /// Goodput in bit/s, per round.
     pub goodput_bps: Vec<f64>,
     /// Retransmitted segments in percent, per round.
     pub retransmits_percent: Vec<f64>,
+    /// Packets with an ECN mark in percent of all packets, over all rounds, where marks are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub marked_percent: Option<f64>,
     /// Round-trip time under load in milliseconds, per round, where known.
     pub loaded_rtt_ms: Vec<Option<f64>>,
     /// Median goodput in bit/s.
@@ -50,6 +63,10 @@ pub struct ControllerRounds {
     /// Median round-trip time under load in milliseconds, if every round has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_rtt: Option<Estimate>,
+    /// Share of the goodput (0 to 1) in tests beside a CUBIC flow from the same host, if there were
+    /// any: BBR v1 and v3 are tested so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares_beside_cubic: Vec<f64>,
 }
 
 /// One candidate against the baseline.

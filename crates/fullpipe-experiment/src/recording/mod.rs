@@ -1,6 +1,7 @@
 //! The result of a run: time series, summary, path and provenance. Every engine writes this
 //! format and every report reads it.
 
+mod bbr_choice;
 mod check;
 mod comparison;
 mod fairness;
@@ -11,6 +12,7 @@ mod series;
 mod source;
 mod summary;
 
+pub use bbr_choice::{BbrChoice, BbrReason, bbr_version};
 pub use check::{CheckResult, Edge, Interval, Quantity, Unit};
 pub use comparison::{Comparison, ControllerRounds, Estimate, Finding, TimeBreakdown, Verdict};
 pub use fairness::jain;

@@ -23,7 +23,7 @@ pub enum Recommendation {
         /// Whether the baseline is faster, or there is no relevant difference.
         is_faster: bool,
     },
-    /// Switch from the controller, which is the default, to the baseline.
+    /// Switch to the baseline, which is faster and not the default.
     SwitchToBaseline,
     /// Measure again.
     MeasureMore {
@@ -44,7 +44,9 @@ impl Verdict {
         };
         match self.finding {
             Finding::Inconclusive { more_rounds } => Recommendation::MeasureMore { more_rounds },
-            Finding::Slower if is_default => Recommendation::SwitchToBaseline,
+            Finding::Slower if default.is_some_and(|default| default != self.baseline) => {
+                Recommendation::SwitchToBaseline
+            }
             Finding::Slower => Recommendation::KeepBaseline { is_faster: true },
             Finding::Faster | Finding::Same if is_default => Recommendation::KeepDefault(gain),
             Finding::Faster | Finding::Same => {

@@ -10,9 +10,12 @@ pub use fullpipe_experiment::recording::{Estimate, Finding, Verdict};
 pub use statistics::{MIN_GAIN, MIN_PAIRS, compare, difference, estimate, median, median_interval};
 
 use crate::client::{self, ClientError, Config, Interval, Outcome};
+use crate::iperf3::Protocol;
 use crate::recording::recording;
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{self as recorded, ControllerRounds, TimeBreakdown, Variation};
+use fullpipe_experiment::recording::{
+    self as recorded, ControllerRounds, TimeBreakdown, Variation, bbr_version,
+};
 use fullpipe_kernel::{socket, tcp_info};
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
@@ -114,7 +117,8 @@ impl Plan {
         if round.is_multiple_of(2) { order.collect() } else { order.rev().collect() }
     }
 
-    /// Runs the rounds. `begun` is called before each test.
+    /// Runs the rounds, and those beside a CUBIC flow. `begun` is called before each test with the
+    /// number of the round, counted from 0.
     ///
     /// # Errors
     /// Fails before the first round if this host lacks a controller, then at the first test that
@@ -151,7 +155,72 @@ impl Plan {
         let left_out_s: f64 = all().map(|outcome| f64::from(outcome.params.omit)).sum();
         let between_s = (began.elapsed().as_secs_f64() - measured_s - left_out_s).max(0.0);
         let spent = TimeBreakdown { measured_s, left_out_s, between_s };
-        Ok(Comparison { plan: self.clone(), runs, spent })
+        let comparison = Comparison { plan: self.clone(), runs, spent, shares: Vec::new() };
+        let shares = self.shares_beside_cubic(&comparison, interrupt, begun)?;
+        Ok(Comparison { shares, ..comparison })
+    }
+
+    /// Rounds beside a CUBIC flow, which follow the others: only a comparison of BBR v1 with v3 has
+    /// them.
+    pub fn rounds_beside_cubic(&self) -> usize {
+        let params = &self.config.params;
+        let is_usual = params.client_sends() && !params.bidirectional && params.protocol == Protocol::Tcp;
+        let has = |version| self.controllers.iter().any(|name| bbr_version(name) == Some(version));
+        if is_usual && has(1) && has(3) { MAX_ROUNDS_BESIDE_CUBIC.min(self.rounds) } else { 0 }
+    }
+
+    /// The name of a round as reported to `begun`, for people.
+    pub fn round_name(&self, round: usize) -> String {
+        match round.checked_sub(self.rounds) {
+            None => format!("round {} of {}", round + 1, self.rounds),
+            Some(beside) => {
+                format!("beside cubic, round {} of {}", beside + 1, self.rounds_beside_cubic())
+            }
+        }
+    }
+
+    /// Each controller's shares of the goodput beside a CUBIC flow; empty where the server does not
+    /// run two tests at once, as stock iperf3, or refuses one of them. The rounds before are not lost
+    /// by that.
+    fn shares_beside_cubic(
+        &self,
+        measured: &Comparison,
+        interrupt: &AtomicBool,
+        begun: &mut dyn FnMut(usize, &str),
+    ) -> Result<Vec<Vec<f64>>, CompareError> {
+        let mut shares: Vec<Vec<f64>> = self.controllers.iter().map(|_| Vec::new()).collect();
+        let runs_several_tests = measured.runs.iter().flatten().all(|outcome| outcome.server.is_some());
+        for round in 0..self.rounds_beside_cubic() * usize::from(runs_several_tests) {
+            for name in self.order(round) {
+                begun(self.rounds + round, name);
+                let (own, cubic) = (self.config_beside(name), self.config_beside("cubic"));
+                let (own, cubic) = std::thread::scope(|scope| {
+                    let other = scope.spawn(|| client::run(&cubic, interrupt, &mut |_| {}));
+                    (client::run(&own, interrupt, &mut |_| {}), other.join())
+                });
+                let cubic = cubic.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                let (own, cubic) = match (own, cubic) {
+                    (Ok(own), Ok(cubic)) => (goodput(&own), goodput(&cubic)),
+                    (Err(source @ ClientError::Interrupted), _)
+                    | (_, Err(source @ ClientError::Interrupted)) => {
+                        let (round, controller) = (self.rounds + round + 1, name.to_owned());
+                        return Err(CompareError::Round { round, controller, source });
+                    }
+                    _ => return Ok(self.controllers.iter().map(|_| Vec::new()).collect()),
+                };
+                let place = self.controllers.iter().position(|c| c == name).unwrap_or(0);
+                shares[place].push(own / (own + cubic).max(1.0));
+            }
+        }
+        Ok(shares)
+    }
+
+    /// The test of a controller beside another test.
+    fn config_beside(&self, controller: &str) -> Config {
+        let mut config = self.config.clone();
+        config.params.congestion = Some(controller.to_owned());
+        (config.abort, config.idle_probes) = (true, 0);
+        config
     }
 
     /// Checks that the server has each controller, where it sends: with a test of one block each,
@@ -208,7 +277,12 @@ pub struct Comparison {
     pub runs: Vec<Vec<Outcome>>,
     /// Time spent.
     pub spent: TimeBreakdown,
+    /// Shares of the goodput beside a CUBIC flow, by controller as `runs`.
+    pub shares: Vec<Vec<f64>>,
 }
+
+/// Rounds beside a CUBIC flow: enough to tell taking nearly all from sharing.
+const MAX_ROUNDS_BESIDE_CUBIC: usize = 3;
 
 /// Idle probes in rounds after the first, when the path is known.
 const LATER_IDLE_PROBES: usize = 3;
@@ -236,6 +310,22 @@ fn retransmits(outcome: &Outcome) -> f64 {
     let again: f64 = sums().filter_map(|s| s.retransmits).map(|n| n as f64).sum();
     let segments = sums().map(|s| s.sent as f64).sum::<f64>() / mss + again;
     100.0 * again / segments.max(1.0)
+}
+
+/// Segments with an ECN mark, percent of segments delivered; `None` if they are not counted.
+fn marked(runs: &[Outcome]) -> Option<f64> {
+    let mut counted = (0.0, 0.0);
+    for socket in runs.iter().flat_map(|outcome| &outcome.streams).filter_map(|s| s.socket.as_ref()) {
+        let segments = socket.bytes_acked? as f64 / f64::from(socket.mss.max(1));
+        counted = (counted.0 + socket.delivered_ce? as f64, counted.1 + segments);
+    }
+    (counted.1 > 0.0).then(|| 100.0 * counted.0 / counted.1)
+}
+
+/// The BBR version that the senders' sockets reported, or that the controller's name says.
+fn version(name: &str, runs: &[Outcome]) -> Option<u8> {
+    let mut sockets = runs.iter().flat_map(|outcome| &outcome.streams).filter_map(|s| s.socket.as_ref());
+    sockets.find_map(|socket| socket.bbr_version).or(bbr_version(name))
 }
 
 /// Milliseconds.
@@ -277,36 +367,51 @@ impl Comparison {
 
     /// The comparison as a recording.
     pub fn to_recording(&self) -> recorded::Comparison {
-        let controllers = self.plan.controllers.iter().zip(&self.runs).map(|(name, runs)| {
-            let goodputs = figures(runs, goodput);
-            let rtts = figures(runs, loaded_rtt);
-            let known = rtts.iter().all(|rtt| rtt.is_finite());
-            ControllerRounds {
-                controller: name.clone(),
-                goodput: estimate(&goodputs, self.plan.seed),
-                goodput_bps: goodputs,
-                retransmits_percent: figures(runs, retransmits),
-                loaded_rtt: known.then(|| estimate(&rtts, self.plan.seed)),
-                loaded_rtt_ms: rtts.into_iter().map(|rtt| Some(rtt).filter(|rtt| rtt.is_finite())).collect(),
-            }
-        });
-        recorded::Comparison {
+        let controllers =
+            self.plan.controllers.iter().zip(&self.runs).enumerate().map(|(i, (name, runs))| {
+                let goodputs = figures(runs, goodput);
+                let rtts = figures(runs, loaded_rtt);
+                let known = rtts.iter().all(|rtt| rtt.is_finite());
+                ControllerRounds {
+                    controller: name.clone(),
+                    bbr_version: version(name, runs),
+                    goodput: estimate(&goodputs, self.plan.seed),
+                    goodput_bps: goodputs,
+                    retransmits_percent: figures(runs, retransmits),
+                    marked_percent: marked(runs),
+                    loaded_rtt: known.then(|| estimate(&rtts, self.plan.seed)),
+                    loaded_rtt_ms: rtts
+                        .into_iter()
+                        .map(|rtt| Some(rtt).filter(|rtt| rtt.is_finite()))
+                        .collect(),
+                    shares_beside_cubic: self.shares.get(i).cloned().unwrap_or_default(),
+                }
+            });
+        let mut comparison = recorded::Comparison {
             baseline: self.plan.baseline.clone(),
             rounds: self.plan.rounds,
             seed: self.plan.seed,
             estimator: ESTIMATOR.to_owned(),
             time: self.spent,
+            idle_rtt_ms: self.idle_rtt_ms(),
             controllers: controllers.collect(),
             verdicts: self.verdicts(),
-        }
+            bbr_choice: None,
+        };
+        comparison.bbr_choice = comparison.bbr_choice();
+        comparison
+    }
+
+    /// The lowest RTT of the idle path: all rounds use one path.
+    fn idle_rtt_ms(&self) -> Option<f64> {
+        let idle = self.runs.iter().flatten().filter_map(|outcome| outcome.latency.idle);
+        idle.reduce(f64::min).map(|seconds| seconds * 1e3)
     }
 
     /// All rounds as recordings, in the order they ran, with the comparison.
     pub fn results(&self) -> Results {
         let mut runs = Vec::new();
-        // All rounds use one path: the lowest idle RTT is the path's.
-        let idle = self.runs.iter().flatten().filter_map(|outcome| outcome.latency.idle);
-        let idle = idle.reduce(f64::min).map(|seconds| seconds * 1e3);
+        let idle = self.idle_rtt_ms();
         for round in 0..self.plan.rounds {
             for name in self.plan.order(round) {
                 let Some(outcome) = self.runs_of(name).get(round) else { continue };
@@ -394,6 +499,22 @@ mod tests {
     fn the_usual_baseline_is_cubic() {
         assert_eq!(plan(&["cubic", "bbr"], 1).unwrap().baseline, "cubic");
         assert_eq!(plan(&["bbr", "reno"], 1).unwrap().baseline, "reno");
+    }
+
+    #[test]
+    fn only_bbr_v1_and_v3_are_tested_beside_cubic_and_only_where_this_host_sends_tcp() {
+        let rounds = |names: &[&str], rounds| plan(names, rounds).unwrap().rounds_beside_cubic();
+        assert_eq!(rounds(&["bbr", "fp_bbr3"], 6), 3);
+        assert_eq!(rounds(&["bbr3", "cubic", "bbr"], 2), 2);
+        assert_eq!([rounds(&["bbr", "cubic"], 6), rounds(&["bbr3", "fp_bbr3"], 6)], [0, 0]);
+        let mut reverse = plan(&["bbr", "fp_bbr3"], 6).unwrap();
+        assert_eq!(reverse.round_name(5), "round 6 of 6");
+        assert_eq!(reverse.round_name(6), "beside cubic, round 1 of 3");
+        reverse.config.params.reverse = true;
+        assert_eq!(reverse.rounds_beside_cubic(), 0);
+        let mut udp = plan(&["bbr", "fp_bbr3"], 6).unwrap();
+        udp.config.params.protocol = Protocol::Udp;
+        assert_eq!(udp.rounds_beside_cubic(), 0);
     }
 
     #[test]

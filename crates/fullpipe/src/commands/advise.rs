@@ -6,7 +6,9 @@ use crate::failure::Failure;
 use crate::print::hanging_indent;
 use crate::print::{Document, print, print_json};
 use crate::runs::width;
-use fullpipe_experiment::recording::{Comparison, Gain, Recommendation, Verdict as Compared};
+use fullpipe_experiment::recording::{
+    BbrChoice, BbrReason, Comparison, Gain, Recommendation, Verdict as Compared,
+};
 use fullpipe_host::checks::{self, Question, Report, Verdict};
 use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_net::client::{ClientError, Config};
@@ -22,20 +24,25 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Measure a path and advise whether to switch controller
 ///
-/// Checks this host, measures CC and the current default controller on the path to HOST, and
-/// advises what to do. Changes nothing. HOST runs `fullpipe serve` or iperf3. This host sends,
-/// since only the sender's controller matters. Exits with 0 after a measurement, also if the
-/// result is inconclusive; with 1 if the controller is better but cannot be enabled here, and with
-/// 3 if the path cannot be measured.
+/// Checks this host, measures CC and the current default controller (or OTHER) on the path to
+/// HOST, and advises what to do. Changes nothing. HOST runs `fullpipe serve` or iperf3. This host
+/// sends, since only the sender's controller matters. For BBR v1 and v3, the advice also depends on
+/// retransmissions, RTT under load, ECN marks and, with `fullpipe serve`, the share beside a CUBIC
+/// flow. Exits with 0 after a measurement, also if the result is inconclusive; with 1 if the
+/// controller is better but cannot be enabled here, and with 3 if the path cannot be measured.
 #[derive(clap::Args)]
-#[command(after_help = "Example: fullpipe advise example.org bbr --rounds 10")]
+#[command(after_help = "Examples:\n  fullpipe advise example.org bbr --rounds 10\n  fullpipe advise \
+                        example.org bbr bbr3")]
 pub struct Args {
     /// Peer at the other end of the path
     host: String,
-    /// Controller to compare with the current default; if it is the default itself, it is compared
-    /// with cubic (cubic: with reno)
+    /// Controller to measure. `bbr3` is the kernel's, or fp_bbr3 if only that is loaded
     #[arg(default_value = "bbr", value_name = "CC")]
     controller: String,
+    /// Controller to compare it with [default: the current default; if that is CC, cubic (cubic:
+    /// reno)]
+    #[arg(value_name = "OTHER")]
+    other: Option<String>,
     /// Port of the peer's server
     #[arg(short, long, default_value_t = 5201)]
     port: u16,
@@ -84,11 +91,17 @@ struct Advice {
     command_for_destination: Option<String>,
 }
 
+fn plain(kind: Kind, text: String) -> Advice {
+    Advice { kind, text, command: None, command_for_destination: None }
+}
+
 /// The basis of an advice.
 struct Evidence<'a> {
     /// The checks of the host, for the measured path.
     report: &'a Report,
     compared: &'a Compared,
+    /// The version of BBR to use, if BBR v1 and v3 were compared.
+    choice: Option<&'a BbrChoice>,
     /// The current default controller.
     default: Option<&'a str>,
     /// The peer, as named and as an address.
@@ -107,8 +120,10 @@ struct Evidence<'a> {
 
 impl Evidence<'_> {
     fn advice(&self) -> Advice {
+        if let Some(choice) = self.choice {
+            return self.version_advice(choice);
+        }
         let (wanted, baseline) = (&self.compared.controller, &self.compared.baseline);
-        let plain = |kind, text: String| Advice { kind, text, command: None, command_for_destination: None };
         let better = match self.compared.recommend(self.default, self.loaded_ms) {
             Recommendation::Switch(gain) => self.gain_text(gain),
             Recommendation::KeepDefault(Some(gain)) => {
@@ -143,17 +158,46 @@ impl Evidence<'_> {
                 );
             }
             Recommendation::SwitchToBaseline => {
-                let text = format!("{wanted} is the default here, but {baseline} is faster on this path");
+                let text = if self.default == Some(wanted.as_str()) {
+                    format!("{wanted} is the default here, but {baseline} is faster on this path")
+                } else {
+                    format!("{baseline} is faster than {wanted} on this path")
+                };
                 let command = Some(format!("{}fullpipe apply {baseline}", self.sudo()));
                 return Advice { command, ..plain(Kind::Keep, text) };
             }
             Recommendation::MeasureMore { more_rounds } => {
                 let text = "inconclusive: the rounds vary too much, or there are too few".to_owned();
-                let command =
-                    format!("fullpipe advise {} {wanted} --rounds {}", self.host, self.rounds + more_rounds);
+                let other = if self.default == Some(baseline.as_str()) {
+                    String::new()
+                } else {
+                    format!(" {baseline}")
+                };
+                let command = format!(
+                    "fullpipe advise {} {wanted}{other} --rounds {}",
+                    self.host,
+                    self.rounds + more_rounds
+                );
                 return Advice { command: Some(command), ..plain(Kind::Unclear, text) };
             }
         };
+        self.apply(wanted, better)
+    }
+
+    /// Which version of BBR to use.
+    fn version_advice(&self, choice: &BbrChoice) -> Advice {
+        let (chosen, words) = (&choice.controller, &choice.words);
+        if self.default == Some(chosen.as_str()) {
+            return plain(Kind::Enabled, format!("no change: {chosen} is the default here; {words}"));
+        }
+        if choice.reason == BbrReason::NoDifference {
+            return plain(Kind::Keep, format!("no change: {words}"));
+        }
+        self.apply(chosen, format!("use {chosen}: {words}"))
+    }
+
+    /// The advice to enable `wanted`, which is `better`.
+    fn apply(&self, wanted: &str, better: String) -> Advice {
         if let Some(failed) = self.report.obstacle() {
             let why = failed.advice.as_ref().unwrap_or(&failed.state);
             return plain(Kind::Blocked, format!("{better}, but cannot be enabled here: {why}"));
@@ -207,13 +251,15 @@ impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let host = Machine::new();
         let default = host.sysctl("net.ipv4.tcp_congestion_control");
-        let baseline = match default.as_deref() {
-            Some(default) if default != self.controller => default.to_owned(),
-            _ if self.controller == "cubic" => "reno".to_owned(),
+        let wanted = offered(&host, &self.controller);
+        let baseline = match (&self.other, default.as_deref()) {
+            (Some(other), _) => offered(&host, other),
+            (None, Some(default)) if default != wanted => default.to_owned(),
+            _ if wanted == "cubic" => "reno".to_owned(),
             _ => "cubic".to_owned(),
         };
-        let question = |path| Question { controller: self.controller.clone(), path };
-        let before = checks::examine(&host, &question(None));
+        let question = |controller: &str, path| Question { controller: controller.to_owned(), path };
+        let before = checks::examine(&host, &question(&wanted, None));
         if !self.json {
             print!("{}", host_text(&before));
         }
@@ -223,7 +269,7 @@ impl Args {
         let address = addresses
             .next()
             .ok_or_else(|| Failure::usage(format_args!("{} resolves to no address", self.host)))?;
-        let comparison = self.measure(&baseline, &before)?;
+        let comparison = self.measure(&host, &wanted, &baseline)?;
         let Some(compared) = comparison.verdicts.first() else {
             return Err(Failure::Impossible("the comparison has no result".into()));
         };
@@ -237,10 +283,13 @@ impl Args {
             .reduce(f64::min);
         let rate = Rate::from_bits_per_sec(rounded_up(best));
         let rtt = idle.map(|ms| Span::from_millis(ms.ceil().max(1.0) as u64));
-        let report = checks::examine(&host, &question(rtt.map(|rtt| (rate, rtt))));
+        let choice = comparison.bbr_choice.as_ref();
+        let chosen = choice.map_or(&wanted, |choice| &choice.controller);
+        let report = checks::examine(&host, &question(chosen, rtt.map(|rtt| (rate, rtt))));
         let evidence = Evidence {
             report: &report,
             compared,
+            choice,
             default: default.as_deref(),
             host: &self.host,
             address: address.ip().to_canonical(),
@@ -256,22 +305,24 @@ impl Args {
             let output = Output { advice: &advice, doctor: &report, comparison: &comparison };
             print_json(&Document { schema: "fullpipe/advise/1", value: &output })?;
         } else {
-            print(format!("\n2. The path to {}\n{}", self.host, indented(&comparison)))?;
+            // The choice is the advice, which follows.
+            let shown = Comparison { bbr_choice: None, ..comparison.clone() };
+            print(format!("\n2. The path to {}\n{}", self.host, indented(&shown)))?;
             print!("{}", advice_text(&advice, &self.host, self.port));
         }
         if advice.kind == Kind::Blocked { Err(Failure::Passed(1)) } else { Ok(()) }
     }
 
-    fn measure(&self, baseline: &str, report: &Report) -> Result<Comparison, Failure> {
+    fn measure(&self, host: &Machine, wanted: &str, baseline: &str) -> Result<Comparison, Failure> {
         let mut config = Config::new(&self.host, self.port);
         config.params.seconds = (self.time.ceil() as u32).max(1);
         config.params.omit = (config.params.seconds / 5).clamp(1, 5);
         config.secret = self.secret_file.as_deref().map(crate::secret::read).transpose()?;
         let each = config.params.seconds + config.params.omit;
-        let controllers = vec![self.controller.clone(), baseline.to_owned()];
+        let controllers = vec![wanted.to_owned(), baseline.to_owned()];
         let plan = Plan::new(config, controllers, Some(baseline.to_owned()), self.rounds, 1)
             .map_err(plan_failure)?;
-        let tests = 2 * self.rounds;
+        let tests = 2 * (self.rounds + plan.rounds_beside_cubic());
         eprintln!(
             "{tests} tests of {each} s to {}: {} s in total",
             self.host,
@@ -281,19 +332,27 @@ impl Args {
         let flag = Arc::clone(&interrupt);
         signals::on_termination(move || flag.store(true, Relaxed))
             .map_err(|e| Failure::Impossible(e.to_string()))?;
-        let mut on_start =
-            |round: usize, name: &str| eprintln!("round {} of {}: {name}", round + 1, self.rounds);
+        let mut on_start = |round: usize, name: &str| eprintln!("{}: {name}", plan.round_name(round));
         let comparison = plan.run(&interrupt, &mut on_start, &mut |_| {}).map_err(|e| match e {
             CompareError::Plan(e) => plan_failure(e),
             // The doctor knows how to make the controller available.
-            CompareError::Round { source: ClientError::Pin(_), .. } => {
-                Failure::Impossible(format!("{e}\n  help: {}", report.next))
+            CompareError::Round { source: ClientError::Pin(_), ref controller, .. } => {
+                let question = Question { controller: controller.clone(), path: None };
+                Failure::Impossible(format!("{e}\n  help: {}", checks::examine(host, &question).next))
             }
             CompareError::Round { source, .. } => failure(source),
             CompareError::NotUsed { .. } => Failure::Impossible(e.to_string()),
         })?;
         Ok(comparison.to_recording())
     }
+}
+
+/// The controller that `name` means on this host: `bbr3` is the kernel's, or fp_bbr3 if only that is
+/// loaded.
+fn offered(host: &impl Host, name: &str) -> String {
+    let available = host.sysctl("net.ipv4.tcp_available_congestion_control").unwrap_or_default();
+    let has = |name: &str| available.split_ascii_whitespace().any(|one| one == name);
+    if name == "bbr3" && !has("bbr3") && has("fp_bbr3") { "fp_bbr3".to_owned() } else { name.to_owned() }
 }
 
 /// A rate rounded up to two significant digits, for buffer limits.
@@ -333,10 +392,9 @@ fn host_text(report: &Report) -> String {
 fn advice_text(advice: &Advice, host: &str, port: u16) -> String {
     let mut text = "\n3. What to do\n".to_owned();
     let mut sentence = advice.text.clone();
-    if let Some(first) = sentence
-        .get_mut(..1)
-        .filter(|_| ["keep ", "no change", "inconclusive"].iter().any(|start| advice.text.starts_with(start)))
-    {
+    if let Some(first) = sentence.get_mut(..1).filter(|_| {
+        ["keep ", "no change", "inconclusive", "use "].iter().any(|start| advice.text.starts_with(start))
+    }) {
         first.make_ascii_uppercase();
     }
     text += &paragraph("   ", &format!("{sentence}."));
@@ -372,6 +430,16 @@ mod tests {
     }
 
     fn advice(found: Finding, findings: Vec<checks::Finding>, default: &str, rtt_added: f64) -> Advice {
+        advice_of(found, findings, default, rtt_added, None)
+    }
+
+    fn advice_of(
+        found: Finding,
+        findings: Vec<checks::Finding>,
+        default: &str,
+        rtt_added: f64,
+        choice: Option<&BbrChoice>,
+    ) -> Advice {
         let report = Report {
             schema: checks::SCHEMA,
             kernel: String::new(),
@@ -394,6 +462,7 @@ mod tests {
         let evidence = Evidence {
             report: &report,
             compared: &compared,
+            choice,
             default: Some(default),
             host: "peer",
             address: "203.0.113.7".parse().unwrap(),
@@ -447,6 +516,30 @@ mod tests {
         let given = advice(Finding::Inconclusive { more_rounds: 7 }, vec![], "cubic", 0.0);
         assert_eq!(given.kind, Kind::Unclear);
         assert_eq!(given.command.as_deref(), Some("fullpipe advise peer bbr --rounds 13"));
+    }
+
+    #[test]
+    fn the_choice_of_a_version_decides_whatever_the_goodput_says() {
+        let of = |reason, default: &str| {
+            let (controller, words) = ("fp_bbr3".to_owned(), "the buffer is shallow".to_owned());
+            let choice = BbrChoice { controller, reason, words };
+            advice_of(Finding::Faster, vec![], default, 0.0, Some(&choice))
+        };
+        let given = of(BbrReason::ShallowBuffer, "cubic");
+        assert_eq!((given.kind, given.text.as_str()), (Kind::Apply, "use fp_bbr3: the buffer is shallow"));
+        assert_eq!(given.command.as_deref(), Some("sudo fullpipe apply fp_bbr3 --confirm 60s"));
+        assert_eq!(of(BbrReason::ShallowBuffer, "fp_bbr3").kind, Kind::Enabled);
+        let none = of(BbrReason::NoDifference, "cubic");
+        assert_eq!((none.kind, none.command), (Kind::Keep, None));
+    }
+
+    #[test]
+    fn a_faster_controller_that_is_no_default_is_to_be_enabled() {
+        let given = advice(Finding::Slower, vec![], "reno", 0.0);
+        assert_eq!(given.text, "cubic is faster than bbr on this path");
+        assert_eq!(given.command.as_deref(), Some("sudo fullpipe apply cubic"));
+        let given = advice(Finding::Inconclusive { more_rounds: 7 }, vec![], "reno", 0.0);
+        assert_eq!(given.command.as_deref(), Some("fullpipe advise peer bbr cubic --rounds 13"));
     }
 
     #[test]

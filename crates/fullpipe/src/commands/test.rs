@@ -192,7 +192,8 @@ impl Args {
         let controllers = listed(&self.compare.unwrap_or_default());
         let plan =
             Plan::new(config, controllers, self.baseline, self.rounds, self.seed).map_err(plan_failure)?;
-        let (p, total) = (&plan.config.params, plan.rounds * plan.controllers.len());
+        let (p, total) =
+            (&plan.config.params, (plan.rounds + plan.rounds_beside_cubic()) * plan.controllers.len());
         if p.byte_budget().is_none() {
             let transfer_s = total as u64 * u64::from(p.seconds + p.omit);
             eprintln!(
@@ -208,7 +209,7 @@ impl Args {
             let left =
                 began.elapsed().as_secs_f64() / f64::from(tests.max(1)) * f64::from(total as u32 - tests);
             let left = if tests == 0 { String::new() } else { format!(", about {left:.0} s left") };
-            eprintln!("round {} of {}: {name}{left}", round + 1, plan.rounds);
+            eprintln!("{}: {name}{left}", plan.round_name(round));
             tests += 1;
         };
         let comparison = plan.run(interrupt, &mut on_start, &mut |_| {}).map_err(|e| match e {
