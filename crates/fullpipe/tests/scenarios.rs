@@ -21,10 +21,13 @@ fn directory() -> PathBuf {
 
 /// Each file's name with its runs.
 fn files() -> Vec<(String, Vec<Case>)> {
-    let directory = directory();
+    files_in(&directory())
+}
+
+fn files_in(directory: &Path) -> Vec<(String, Vec<Case>)> {
     let vocabulary = Vocabulary::new(fullpipe_cc::CONTROLLERS.iter().map(|c| c.name));
     let open = |file: &str| fs::read_to_string(directory.join(file)).map_err(|e| e.to_string());
-    let mut names: Vec<String> = fs::read_dir(&directory)
+    let mut names: Vec<String> = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(".toml"))
@@ -65,6 +68,34 @@ fn assert_nothing_missing(what: &str, all: BTreeSet<String>, used: &BTreeSet<Str
 fn every_scenario_passes_its_checks() {
     let files = files();
     assert!(files.len() >= 16, "only {} files", files.len());
+    all_pass(&files);
+}
+
+/// The packets that a run's bottleneck carries at its initial rate.
+fn packets(case: &Case) -> f64 {
+    let rates = case.scenario.path.forward.iter().filter_map(|link| link.rate.as_ref());
+    let rate = rates.map(|rate| rate.as_bits_per_sec() as f64).fold(f64::INFINITY, f64::min);
+    case.scenario.duration.as_secs_f64() * rate / (f64::from(case.scenario.mtu) * 8.0)
+}
+
+/// Files with many seeds: of each the runs of the first one, evenly chosen if they are long.
+#[test]
+fn scenarios_of_the_draft_notes_pass_their_checks() {
+    let mut files = files_in(&directory().join("draft-notes"));
+    let notes = fs::read_to_string(directory().join("../docs/explanation/draft-notes.md")).unwrap();
+    for (name, cases) in &mut files {
+        assert!(notes.contains(&format!("scenarios/draft-notes/{name}")), "{name} is in no note");
+        assert!(cases.iter().any(|case| !case.scenario.checks.is_empty()), "{name} checks nothing");
+        let first = cases[0].scenario.seed;
+        cases.retain(|case| case.scenario.seed == first);
+        let every = (cases.iter().map(packets).sum::<f64>() / 2e6).ceil().max(1.0) as usize;
+        *cases = cases.drain(..).step_by(every).collect();
+    }
+    assert_eq!(files.len(), 7);
+    all_pass(&files);
+}
+
+fn all_pass(files: &[(String, Vec<Case>)]) {
     let runs: Vec<(&String, &Case)> =
         files.iter().flat_map(|(name, cases)| cases.iter().map(move |case| (name, case))).collect();
     let jobs = runs.iter().map(|(_, case)| Job { engine: Engine::Sim, case: (*case).clone() }).collect();
