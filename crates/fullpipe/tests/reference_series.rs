@@ -1,0 +1,31 @@
+//! The reference series of BBR v3 are simulated byte for byte as they were published: in their
+//! short form, which `ci/reference-series.sha256` lists.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn reference_series_are_the_same_bytes() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new(root.join("scripts/reference-series"))
+        .arg("--short")
+        .arg(folder.path())
+        .env("FULLPIPE", env!("CARGO_BIN_EXE_fullpipe"))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let sums = read(&folder.path().join("SHA256SUMS"));
+    let listed = read(&root.join("ci/reference-series.sha256"));
+    // Four round-trip times, four rates, two variants, two recordings, three files of each.
+    assert_eq!(sums.lines().count(), 4 * 4 * 2 * 2 * 3);
+    let differ: Vec<&str> = sums.lines().filter(|line| !listed.lines().any(|l| l == *line)).collect();
+    assert!(
+        differ.is_empty() && sums == listed,
+        "{} files differ:\n{}\nIf the change is meant: scripts/reference-series --short DIR, and \
+         DIR/SHA256SUMS replaces ci/reference-series.sha256",
+        differ.len(),
+        differ.join("\n")
+    );
+}
