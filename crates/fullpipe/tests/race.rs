@@ -345,6 +345,18 @@ fn lists_accept_commas_spaces_or_both() {
 }
 
 #[test]
+fn conformance_names_the_draft_and_the_reviewed_commit() {
+    use fullpipe_cc::bbr::v3::{DRAFT_COMMIT, DRAFT_REVISION};
+    let case = "exiting-drain-based-on-inflight";
+    let text = stdout(&["conformance", case]);
+    let line = format!("cases of {DRAFT_REVISION}, pseudocode reviewed at {}", &DRAFT_COMMIT[..7]);
+    assert_eq!(text.lines().last(), Some(line.as_str()));
+    let report = json(&["conformance", case, "--json"]);
+    assert_eq!(report["draft"], DRAFT_REVISION);
+    assert_eq!(report["draft_commit"], DRAFT_COMMIT);
+}
+
+#[test]
 fn rates_accept_iperf3_notation() {
     let goodput = |rate: &str| {
         json(&["race", "reno", "--rate", rate, "--loss", "0", "--duration", "2s", "--json"])["runs"].clone()
