@@ -22,4 +22,4 @@ pub use filter::{Filter, FilterError};
 pub use owner::{Owner, Process};
 pub use reader::{ModelSource, Reader, SCHEMA, SampleError, Snapshot};
 pub use recorder::Recorder;
-pub use totals::Total;
+pub use totals::{StateCount, Total};

@@ -98,10 +98,8 @@ pub fn states(snapshot: &Snapshot) -> Vec<String> {
     with_states
         .map(|total| {
             let version = total.bbr_version.map_or_else(String::new, |version| format!(" is BBR v{version}"));
-            let mut counts: Vec<(&String, &usize)> = total.states.iter().collect();
-            counts.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-            let counts: Vec<String> =
-                counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+            let counts = total.states.iter().map(|count| format!("{} {}", count.connections, count.state));
+            let counts: Vec<String> = counts.collect();
             format!("{}{version}: {}", total.controller, counts.join(", "))
         })
         .collect()
@@ -267,7 +265,8 @@ pub(crate) mod tests {
               1 ProbeRTT, 1 Startup"]
         );
         let json = serde_json::to_value(&snapshot.totals).unwrap();
-        assert_eq!((&json[0]["bbr_version"], &json[0]["states"]["ProbeBW_REFILL"]), (&3.into(), &2.into()));
+        let most = serde_json::json!({"state": "ProbeBW_REFILL", "connections": 2});
+        assert_eq!((&json[0]["bbr_version"], &json[0]["states"][0]), (&3.into(), &most));
         assert!(json[1].get("states").is_none(), "{json}");
     }
 

@@ -31,9 +31,18 @@ pub struct Total {
     /// Version of BBR, as its connections report it; none for other controllers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bbr_version: Option<u8>,
-    /// Number of connections in each state of the controller, where known.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub states: BTreeMap<String, usize>,
+    /// Connections by state of the controller, where known; most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub states: Vec<StateCount>,
+}
+
+/// The connections in one state of their controller.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+pub struct StateCount {
+    /// The state.
+    pub state: String,
+    /// Number of connections in it.
+    pub connections: usize,
 }
 
 /// Data segments sent since the previous sample, and retransmissions among them.
@@ -82,11 +91,18 @@ pub(crate) fn totals<'a>(connections: impl Iterator<Item = (&'a Connection, Opti
             srtt_p50_ms: median(&mut sum.srtt),
             queueing_p50_ms: median(&mut sum.queueing),
             bbr_version: sum.bbr_version,
-            states: sum.states,
+            states: most_first(sum.states),
         })
         .collect();
     totals.sort_by_key(|t| std::cmp::Reverse(t.connections));
     totals
+}
+
+fn most_first(states: BTreeMap<String, usize>) -> Vec<StateCount> {
+    let counts = states.into_iter().map(|(state, connections)| StateCount { state, connections });
+    let mut counts: Vec<StateCount> = counts.collect();
+    counts.sort_by_key(|count| std::cmp::Reverse(count.connections));
+    counts
 }
 
 /// The retransmitted share; `None` if nothing was sent.
