@@ -25,7 +25,8 @@ pub(crate) fn ignores_marks(view: &dyn View, facts: &Facts, controller: &str) ->
         name if name.starts_with("bbr") => Some(match facts.bbr_version(view, name).version.as_str() {
             "v1" => V1,
             _ => {
-                "Google's BBR v3 ignores marks, except over routes with the feature ECN_LOW at RTTs up to 5 ms"
+                "Google's BBR v3 ignores marks, except over routes with the feature ECN_LOW at RTTs up to \
+                 5 ms"
             }
         }),
         _ => None,
@@ -92,8 +93,8 @@ fn requested(host: &dyn Host, facts: &Facts, controller: &str) -> Option<String>
 
 fn on_routes(routes: &str, why: &str) -> String {
     format!(
-        "warning: {routes} with the feature ECN, and {why}: a marking queue does not slow it down; remove the \
-         feature (`ip route change`)"
+        "warning: {routes} with the feature ECN, and {why}: a marking queue does not slow it down; remove \
+         the feature (`ip route change`)"
     )
 }
 

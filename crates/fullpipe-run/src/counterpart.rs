@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn the_recording_says_what_ran_and_checks_go_by_the_scenarios_names() {
         let checked = "[[flow]]\ncc = 'bbr'\ncount = 2\n[[flow]]\ncc = 'cubic'\n\
-                       [[check]]\nflow = 'bbr'\ngoodput = '>= 1mbit'\n[[check]]\nflow = 'bbr'\nnever = ['ProbeBW']\n";
+                       [[check]]\nflow = 'bbr'\ngoodput = '>= 0.1mbit'\n\
+                       [[check]]\nflow = 'bbr'\nnever = ['ProbeBW']\n";
         let case = case(checked);
         let run = |kernel: &[(&str, u8)]| {
             simulate(&case, &versions(kernel), &mut |_| ControlFlow::Continue(())).unwrap()
@@ -151,7 +152,9 @@ mod tests {
             |run: &Recording| run.flows.iter().map(|f| format!("{} {}", f.label, f.cc)).collect::<Vec<_>>();
         assert_eq!(flows(&v1), ["bbr 1 bbr", "bbr 2 bbr", "cubic cubic"]);
         assert_eq!(flows(&v3), ["bbr 1 bbr3", "bbr 2 bbr3", "cubic cubic"]);
-        assert_eq!(v1.checks.len(), v3.checks.len());
+        let passed = |run: &Recording| run.checks.iter().map(|check| check.passed).collect::<Vec<_>>();
+        assert_eq!(passed(&v3), [true; 3], "{:?}", v3.checks);
+        assert_eq!(passed(&v1), [true, false, false], "{:?}", v1.checks);
         let states = |run: &Recording| run.flows[0].states.iter().any(|s| s.state.starts_with("ProbeBW_"));
         assert!(!states(&v1) && states(&v3), "{:?}", v3.flows[0].states);
         assert!(v3.provenance.scenario.contains("variant = \"linux\""), "{}", v3.provenance.scenario);
