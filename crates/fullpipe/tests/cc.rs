@@ -178,6 +178,9 @@ fn each_controller_loads_carries_data_and_unloads() {
         let about = |name: &str| line(name).split_whitespace().skip(2).collect::<Vec<_>>().join(" ");
         assert!(line(&name).contains(" loaded "), "{list}");
         assert_eq!(about(&name), about(&format!("fp_{controller}")), "{list}");
+        if let Some(version) = fullpipe_kernel::tcp_info::bbr_version("bbr") {
+            assert_eq!(about("bbr"), format!("part of the kernel: BBR v{version}"), "{list}");
+        }
         space.ok(&format!("$FULLPIPE cc unload {controller} --name {name}"));
         assert!(!space.is_loaded(&name));
     }

@@ -113,10 +113,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Record the callbacks of the kernel's BBR while a command runs
+    /// Record the callbacks of the kernel's BBR v1 while a command runs
     ///
     /// Loads the controller `fp_oracle`: the kernel's own BBR with a recorder of every callback's
-    /// inputs and outputs. Only sockets that use `fp_oracle` are recorded.
+    /// inputs and outputs. Only sockets that use `fp_oracle` are recorded. Refuses a kernel whose
+    /// `bbr` is v3.
     Record {
         /// File to write
         file: PathBuf,
@@ -291,7 +292,20 @@ fn describe(socket: &Socket) -> String {
     text
 }
 
+/// Refuses a kernel whose own `bbr` has this version, if that is not v1: it has other callbacks
+/// (`bbr_tso_segs` for `bbr_min_tso_segs`) and another state.
+fn require_v1(version: Option<u8>) -> Result<(), Failure> {
+    match version {
+        Some(version) if version > 1 => Err(Failure::Impossible(format!(
+            "this kernel's bbr is BBR v{version}, and `cc record` records and replays BBR v1\n  help: run it \
+             on a kernel whose bbr is v1, such as mainline Linux; `fullpipe cc list` prints the version"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn record(file: PathBuf, perturb: bool, command: &[String]) -> Result<(), Failure> {
+    require_v1(fullpipe_kernel::tcp_info::bbr_version("bbr"))?;
     let kernel = kernel::Kernel::detect().map_err(failure)?;
     let recorder = Recorder::start(oracle::NAME, perturb, &kernel).map_err(failure)?;
     let to = fullpipe_files::create(&file)
@@ -344,5 +358,18 @@ fn replay(files: &[PathBuf], json: bool) -> Result<(), Failure> {
         Ok(())
     } else {
         Err(Failure::Check(format!("{mismatches} callbacks differ from the kernel's BBR")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_with_another_bbr_than_v1_is_refused_with_its_version() {
+        assert!(require_v1(None).is_ok() && require_v1(Some(1)).is_ok());
+        let Err(Failure::Impossible(why)) = require_v1(Some(3)) else { panic!("not refused") };
+        assert!(why.starts_with("this kernel's bbr is BBR v3, and `cc record` records"), "{why}");
+        assert!(why.contains("\n  help: "), "{why}");
     }
 }
