@@ -299,3 +299,60 @@ fn nothing_stays_loaded_after_an_error_or_interrupt() {
         }
     }
 }
+
+/// fp_bbr3, loaded until this is dropped.
+struct Loaded;
+
+impl Loaded {
+    fn new() -> Loaded {
+        let output = fullpipe(&["cc", "load", "bbr3"]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        Loaded
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        let output = fullpipe(&["cc", "unload", "bbr3"]).output().unwrap();
+        assert!(output.status.success() || std::thread::panicking(), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn advice_names_the_version_of_bbr_and_the_reason() {
+    let Some(_turn) = turn() else { return };
+    let before = registered();
+    {
+        let _loaded = Loaded::new();
+        let program = env!("CARGO_BIN_EXE_fullpipe");
+        let server = format!("{program} serve --log /dev/null");
+        // The controllers' names on the command line; `bbr3` is fp_bbr3 here.
+        for (path, expected) in [
+            (["--buffer", "0.1bdp"], ("fp_bbr3", "shallow_buffer")),
+            (["--loss", "5%"], ("bbr", "loss_above_threshold")),
+        ] {
+            check_claim(&format!("{} is advised with {path:?}", expected.0), || {
+                let mut command = fullpipe(&["lab", "shell", "--rate", "50mbit", "--rtt", "40ms"]);
+                command.args(path).args(["--server", &server, "--", program, "advise", "198.18.0.2"]);
+                let output = command.args(["bbr", "bbr3", "-t", "1", "--json"]).output().unwrap();
+                let printed = text(&output.stderr);
+                let advice: Value = serde_json::from_slice(&output.stdout).expect(&printed);
+                let choice = &advice["comparison"]["bbr_choice"];
+                let shares = |i: usize| advice["comparison"]["controllers"][i]["shares_beside_cubic"].clone();
+                let failures = failed_checks([
+                    (choice["controller"] == expected.0, format!("{advice:#}")),
+                    (choice["reason"] == expected.1, format!("{choice:#}")),
+                    (
+                        [shares(0), shares(1)].iter().all(|s| s.as_array().is_some_and(|s| s.len() == 3)),
+                        format!("{:#}", advice["comparison"]["controllers"]),
+                    ),
+                ]);
+                let disturbances = printed
+                    .lines()
+                    .filter_map(|line| Some(line.trim().strip_prefix("INVALID: ")?.to_owned()));
+                Some(Attempt { disturbances: disturbances.collect(), failures })
+            });
+        }
+    }
+    assert_eq!(registered(), before);
+}
