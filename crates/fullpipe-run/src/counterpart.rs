@@ -25,7 +25,6 @@ fn follow(flow: &mut FlowSpec, versions: &BbrVersions) -> bool {
     }
     // The clock that `lab compare --as-linux` sets; v3 has no such setting.
     let is_own = |key: &String| flow.cc == "bbr3" || key == "hz";
-    let is_own = |key: &String| flow.cc == "bbr3" || key == "hz";
     if flow.settings.contains_key("variant") || !flow.settings.keys().all(is_own) {
         return false;
     }

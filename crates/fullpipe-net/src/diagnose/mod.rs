@@ -88,7 +88,7 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     let is_full = |controller: &str, has_model| {
         is_path_limited(controller, has_model, Span::from_secs_f64(e.rtt.max(0.0)), min_rtt)
     };
-    let standing = is_full("", false).then(|| e.rtt - e.min_rtt);
+    let standing = is_full("", false).then_some(e.rtt - e.min_rtt);
     let is_path = is_full(&e.socket.controller, e.socket.bbr_bw.is_some());
     let segments = sent as f64 / f64::from(e.socket.mss.max(1)) + e.socket.retransmits as f64;
     let loss = e.socket.retransmits as f64 / segments.max(1.0);
@@ -201,29 +201,30 @@ impl Diagnosis {
                         .into(),
                 );
             }
-            Limit::Path => text.push(match standing {
-                Some(queue) => format!(
-                    "limited by the path: it was full, with {} of queueing delay on top of an RTT of {}; \
-                        this flow's share is {}",
-                    millis(queue),
-                    millis(rtt),
-                    rate(self.goodput)
-                ),
-                None if loss <= LOW_LOSS => format!(
-                    "limited by the path, or by {}'s pacing: no loss and no buffer limit; this flow's \
-                        share is {}",
-                    e.socket.controller,
-                    rate(self.goodput)
-                ),
-                None => format!(
-                    "limited by the path: {} paces at the bandwidth that it measures, without a standing \
-                        queue; this flow's share is {}, {:.2} % of its segments were retransmitted",
-                    e.socket.controller,
-                    rate(self.goodput),
-                    loss * 100.0
-                ),
-            }),
+            Limit::Path => text.push(path(e, self.goodput, standing, loss)),
         }
+    }
+}
+
+/// Why the path is the limit; `standing` is the delay of a standing queue.
+fn path(e: &Evidence, goodput: f64, standing: Option<f64>, loss: f64) -> String {
+    let (controller, share) = (&e.socket.controller, rate(goodput));
+    match standing {
+        Some(queue) => format!(
+            "limited by the path: it was full, with {} of queueing delay on top of an RTT of {}; this \
+             flow's share is {share}",
+            millis(queue),
+            millis(e.min_rtt)
+        ),
+        None if loss <= LOW_LOSS => format!(
+            "limited by the path, or by {controller}'s pacing: no loss and no buffer limit; this flow's \
+             share is {share}"
+        ),
+        None => format!(
+            "limited by the path: {controller} paces at the bandwidth that it measures, without a standing \
+             queue; this flow's share is {share}, {:.2} % of its segments were retransmitted",
+            loss * 100.0
+        ),
     }
 }
 
