@@ -341,6 +341,17 @@ fn lists_accept_commas_spaces_or_both() {
     let set = ["beta_percent=70", "headroom_percent=15"];
     let repeated = stdout(&["conformance", cases[0], "--set", set[0], "--set", set[1]]);
     assert_eq!(stdout(&["conformance", cases[0], "--set", &set.join(",")]), repeated);
+    let logs = tempfile::tempdir().unwrap();
+    let varied = |args: &[&str]| {
+        let mut command = fullpipe(&["conformance", cases[1], "--logs"]);
+        command.arg(logs.path()).args(args);
+        let output = command.output().unwrap();
+        (output.status.code(), output.stdout)
+    };
+    let failed = varied(&["--set", "drain_rounds=1"]);
+    assert_eq!(failed.0, Some(1));
+    assert_eq!(varied(&["--cc", "bbr3:drain_rounds=1"]), failed);
+    assert_eq!(varied(&["--cc", "bbr3:variant=letter,drain_rounds=1"]).0, Some(1));
     assert!(refusal(&["figure", "fig8,nosuch"]).contains("no figure `nosuch`"));
 }
 

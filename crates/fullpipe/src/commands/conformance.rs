@@ -19,7 +19,8 @@ pub struct Args {
     /// Names of cases [default: all]
     #[arg(value_name = "CASE")]
     cases: Vec<String>,
-    /// Simulated controller to check, as in `fullpipe race`
+    /// Simulated controller to check, with settings as in `fullpipe race`:
+    /// `bbr3:variant=letter`
     #[arg(long, value_name = "NAME", default_value = "bbr3")]
     cc: String,
     /// Setting of the controller, such as `beta_percent=50`; may be repeated
@@ -52,19 +53,20 @@ impl Args {
             let names: Vec<&str> = CASES.iter().map(|c| c.name).collect();
             Failure::usage(format!("unknown case `{name}`; the cases are:\n  {}", names.join("\n  ")))
         })?;
-        check_controller(&self.cc, &[Engine::Sim])?;
-        let set = listed(&self.set);
+        let (cc, own) = self.cc.split_once(':').unwrap_or((&self.cc, ""));
+        check_controller(cc, &[Engine::Sim])?;
+        let set = [listed(&[own.to_owned()]), listed(&self.set)].concat();
         let settings: Vec<(&str, &str)> = set
             .iter()
             .map(|s| {
-                s.split_once('=').ok_or_else(|| Failure::usage(format!("--set {s}: expected KEY=VALUE")))
+                s.split_once('=').ok_or_else(|| Failure::usage(format!("setting `{s}`: expected KEY=VALUE")))
             })
             .collect::<Result<_, _>>()?;
-        fullpipe_cc::Controller::new(&self.cc, &fullpipe_cc::Config::default(), &settings)
+        fullpipe_cc::Controller::new(cc, &fullpipe_cc::Config::default(), &settings)
             .map_err(|e| Failure::usage(e.to_string()))?;
         let mut checked = Vec::new();
         for case in &cases {
-            checked.extend(check(case, &self.cc, &settings)?);
+            checked.extend(check(case, cc, &settings)?);
         }
         let failed = checked.iter().filter(|c| !c.failures.is_empty()).count();
         if failed > 0 {
