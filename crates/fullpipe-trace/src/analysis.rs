@@ -3,7 +3,7 @@
 use crate::connection::{Bins, Detail, Tracker, Trajectory};
 use crate::filter::Filter;
 use crate::input::Frame;
-use crate::wire::{Flags, Segment, SkipReason};
+use crate::wire::{Decapsulator, EncapsulationCounts, Flags, Segment, SkipReason, Skipped};
 use fullpipe_experiment::connection::{Connection, Point, Sequence};
 use fullpipe_units::{Span, Time};
 use std::cmp::Reverse;
@@ -57,8 +57,12 @@ pub struct PacketCounts {
     pub filtered: u64,
     /// Packets of other protocols.
     pub other: u64,
-    /// Fragments without a TCP header.
+    /// Fragments of TCP packets that are not complete, or whose fragments contradict each other.
     pub fragments: u64,
+    /// Fragments of reassembled TCP packets beyond the first of each, which `tcp` counts.
+    pub reassembled: u64,
+    /// TCP packets in tunnels, and what was not read.
+    pub encapsulation: EncapsulationCounts,
     /// Packets that are truncated or malformed.
     pub short: u64,
     /// Connections that are counted and not listed, as there are too many.
@@ -307,6 +311,7 @@ pub struct Analyser {
     empty: BTreeMap<u32, Box<TracedConnection>>,
     empty_bytes: usize,
     packets: PacketCounts,
+    decapsulator: Decapsulator,
     started: u32,
 }
 
@@ -327,6 +332,7 @@ impl Analyser {
             empty: BTreeMap::new(),
             empty_bytes: 0,
             packets: PacketCounts::default(),
+            decapsulator: Decapsulator::default(),
             started: 0,
         }
     }
@@ -336,9 +342,22 @@ impl Analyser {
     pub fn add_frame(&mut self, frame: &Frame<'_>) {
         match Segment::parse(frame) {
             Ok(segment) => self.add_segment(&segment),
-            Err(SkipReason::NotTcp) => self.packets.other += 1,
-            Err(SkipReason::Fragment) => self.packets.fragments += 1,
-            Err(SkipReason::Short) => self.packets.short += 1,
+            Err(reason) => self.add_encapsulated(frame, reason),
+        }
+    }
+
+    /// Adds the segments in a frame that is not read on the fast path.
+    #[cold]
+    fn add_encapsulated(&mut self, frame: &Frame<'_>, reason: SkipReason) {
+        match self.decapsulator.add(frame, reason) {
+            Skipped::Other => self.packets.other += 1,
+            Skipped::Short => self.packets.short += 1,
+            Skipped::No => {}
+        }
+        let mut i = 0;
+        while let Some(segment) = self.decapsulator.segments().get(i).copied() {
+            self.add_segment(&segment);
+            i += 1;
         }
     }
 
@@ -447,6 +466,11 @@ impl Analyser {
 
     /// Ends the analysis.
     pub fn finish(mut self) -> Analysis {
+        let counts = std::mem::take(&mut self.decapsulator).finish();
+        self.packets.encapsulation = counts.encapsulation;
+        self.packets.reassembled = counts.reassembled;
+        self.packets.fragments += counts.incomplete.tcp;
+        self.packets.other += counts.incomplete.other + counts.reassembled_other;
         let mut open: Vec<_> = std::mem::take(&mut self.open).connections.into_iter().flatten().collect();
         // So that the first ones without payload are listed.
         open.sort_by_key(|connection| connection.number);

@@ -1,5 +1,6 @@
 //! Errors of reading captures.
 
+use crate::wire::{LINK_HINT, link_type_name};
 use thiserror::Error;
 
 /// The capture could not be read. A capture that is damaged later gives its readable part and a
@@ -22,17 +23,24 @@ pub enum TraceError {
         /// What the file may be instead.
         hint: String,
     },
-    /// The link type is not supported.
-    #[error(
-        "{name} has the unsupported link type {link}; supported are Ethernet (1), NULL (0), LOOP (108), raw \
-         IP (12, 14, 101, 228, 229) and Linux cooked (113, 276)"
+    /// No link type of the file is supported.
+    #[error("{name}: {packets} packet{} with the unsupported link type {}; {LINK_HINT}",
+        if *.packets == 1 { "" } else { "s" },
+        link_type(*.link)
     )]
     Link {
         /// The file.
         name: String,
         /// LINKTYPE number.
         link: i32,
+        /// Number of packets.
+        packets: u64,
     },
+}
+
+/// Number of a link type, after its name if that is known.
+pub(crate) fn link_type(number: i32) -> String {
+    link_type_name(number).map_or_else(|| number.to_string(), |name| format!("{name} ({number})"))
 }
 
 /// Where and why reading stopped.

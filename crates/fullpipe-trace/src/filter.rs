@@ -99,8 +99,8 @@ impl Filter {
     fn ipv4_program(&self) -> Vec<Instruction> {
         let mut code = vec![statement(op::LOAD_BYTE, 9), jump_if(op::IS_EQUAL, TCP, 1), DROP];
         if self.0.iter().any(|c| matches!(c, Condition::Port(_))) {
-            // Only the first fragment has ports.
-            code.extend([statement(op::LOAD_HALF, 6), jump_unless(op::HAS_BITS, 0x1fff, 1), DROP]);
+            // Only the first fragment has ports: `matches` decides once the packet is reassembled.
+            code.extend([statement(op::LOAD_HALF, 6), jump_unless(op::HAS_BITS, 0x1fff, 1), KEEP]);
             code.push(statement(op::HEADER_LENGTH, 0));
         }
         for condition in &self.0 {
@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_and_later_fragments_are_dropped_and_extensions_accepted() {
+    fn other_protocols_are_dropped_and_later_fragments_and_extensions_accepted() {
         let program = "port 443".parse::<Filter>().unwrap().program();
         let ends = ["192.0.2.7", "198.51.100.9"];
         assert_eq!(accepted(&program, &packet(ends, 17, [443, 443])), 0);
         let mut fragment = packet(ends, 6, [443, 443]);
         fragment[7] = 9;
-        assert_eq!(accepted(&program, &fragment), 0);
+        assert_eq!(accepted(&program, &fragment), SNAP_LENGTH);
         let six = ["2001:db8::7", "2001:db8:1::9"];
         assert_eq!(accepted(&program, &packet(six, 58, [443, 443])), 0);
         for extension in [0, 43, 44, 51, 60] {

@@ -177,10 +177,10 @@ fn other_files_are_rejected() {
         assert!(matches!(e, TraceError::NotACapture { .. }), "{e}");
         assert!(e.to_string().contains("notes.txt"), "{e}");
     }
-    let mut wireless = pcap(&exchange(), FORMAT);
-    wireless[20] = 127;
-    let e = input::read("radio.pcap", wireless.as_slice(), |_| {}).unwrap_err();
-    assert!(e.to_string().contains("link type 127"), "{e}");
+    let mut usb = pcap(&exchange(), FORMAT);
+    usb[20] = 189;
+    let e = input::read("usb.pcap", usb.as_slice(), |_| {}).unwrap_err();
+    assert!(e.to_string().contains("link type USB (189)"), "{e}");
 }
 
 fn seeds() -> impl Strategy<Value = Vec<u8>> {

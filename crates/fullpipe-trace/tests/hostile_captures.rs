@@ -182,6 +182,29 @@ fn number_of_interfaces_is_bounded() {
     assert!(mib < 10, "{mib} MiB");
 }
 
+#[test]
+fn memory_of_fragments_without_others_is_bounded() {
+    let _alone = alone();
+    let packet = &frame(&segment(0.0, client(), Flags::ACK, 1, 1, 1000))[14..];
+    let count = 300_000_u32;
+    let memory = MemoryUse::start();
+    let mut analyser = Analyser::new(Options::default());
+    for n in 0..count {
+        // Separate ranges of very many packets, none of which is complete.
+        let mut part = packet[..20 + 8].to_vec();
+        let offset = 0x2000 | (2 * (n % 70)) as u16;
+        part[2..4].copy_from_slice(&28_u16.to_be_bytes());
+        part[4..6].copy_from_slice(&((n / 70) as u16).to_be_bytes());
+        part[6..8].copy_from_slice(&offset.to_be_bytes());
+        let at = Time::from_nanos(u64::from(n));
+        let link = fullpipe_trace::wire::Link::Raw;
+        analyser.add_frame(&input::Frame { at, link, length: 28, bytes: &part });
+    }
+    let mib = memory.peak_mib();
+    assert_eq!(analyser.finish().packets.fragments, u64::from(count));
+    assert!(mib < 4, "{mib} MiB");
+}
+
 /// Writes a capture file of the headers of `segments`.
 fn write(path: &Path, segments: impl Iterator<Item = Segment>) {
     let mut out = BufWriter::new(File::create(path).unwrap());

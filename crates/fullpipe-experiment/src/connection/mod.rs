@@ -4,6 +4,7 @@
 //! congestion window.
 
 mod anonymised;
+mod capture;
 mod limits;
 mod sender;
 mod sequence;
@@ -11,6 +12,7 @@ mod serde_units;
 mod socket;
 
 pub use anonymised::{ANONYMISED_PREFIX, is_anonymised};
+pub use capture::{Capture, CaptureDamage, TunnelCount, UnreadCount};
 pub use limits::{Interval, LimitShare, Limitation, Limits};
 pub use sender::{Likelihood, Sender};
 pub use sequence::{Mark, MarkKind, Sequence};
@@ -35,6 +37,9 @@ pub struct Connections {
     /// Connections that were counted and not listed, as there were too many: those with least data.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unlisted: u64,
+    /// The captures that were read, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub captures: Vec<Capture>,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -44,7 +49,7 @@ fn is_zero(count: &u64) -> bool {
 impl Connections {
     /// Connections in the current schema.
     pub fn new(connections: Vec<Connection>) -> Self {
-        Connections { schema: SCHEMA.to_owned(), connections, unlisted: 0 }
+        Connections { schema: SCHEMA.to_owned(), connections, unlisted: 0, captures: Vec::new() }
     }
 }
 

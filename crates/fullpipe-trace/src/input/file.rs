@@ -7,9 +7,10 @@ use fullpipe_units::Time;
 use pcap_parser::pcapng::Block;
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{InterfaceDescriptionBlock, Linktype, OptionCode, PcapBlockOwned, PcapError, PcapHeader};
+use std::collections::BTreeMap;
 use std::io::{self, Read};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Bytes read at a time.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -43,6 +44,8 @@ pub struct Counters {
     pub frames: u64,
     /// Frames with unsupported link types.
     pub unknown_link: u64,
+    /// The same per link type.
+    pub unread_links: BTreeMap<i32, u64>,
     /// Packets dropped by the capturing host, if the file has the number.
     pub dropped: u64,
     /// Damaged blocks that were skipped.
@@ -73,8 +76,9 @@ pub fn read<'a>(
 ) -> Result<Outcome, TraceError> {
     let source = decompress(source).map_err(|source| TraceError::Read { name: name.to_owned(), source })?;
     let failed = Arc::new(AtomicBool::new(false));
-    let mut reader = pcap_parser::create_reader(BUFFER_BYTES, FullReads { source, failed: failed.clone() })
-        .map_err(|e| match e {
+    let head = Arc::new(OnceLock::new());
+    let reads = FullReads { source, failed: failed.clone(), head: head.clone() };
+    let mut reader = pcap_parser::create_reader(BUFFER_BYTES, reads).map_err(|e| match e {
         PcapError::ReadError => TraceError::Read {
             name: name.to_owned(),
             source: io::Error::new(io::ErrorKind::InvalidData, "the compressed file is damaged"),
@@ -82,7 +86,7 @@ pub fn read<'a>(
         PcapError::Eof => {
             TraceError::NotACapture { name: name.to_owned(), hint: " (it is empty)".to_owned() }
         }
-        _ => TraceError::NotACapture { name: name.to_owned(), hint: String::new() },
+        _ => TraceError::NotACapture { name: name.to_owned(), hint: other_format(head.get()).to_owned() },
     })?;
     let mut state = State::default();
     let damage = loop {
@@ -100,7 +104,8 @@ pub fn read<'a>(
         && state.counters.unknown_link == state.counters.frames
         && let Some(link) = state.unsupported
     {
-        return Err(TraceError::Link { name: name.to_owned(), link });
+        let packets = state.counters.frames;
+        return Err(TraceError::Link { name: name.to_owned(), link, packets });
     }
     Ok(Outcome { counters: state.counters, damage })
 }
@@ -112,6 +117,28 @@ struct FullReads<R> {
     /// Whether there was an error after data. The file then ends at that point: the parsers read
     /// twice before they give the first packets, and would lose them.
     failed: Arc<AtomicBool>,
+    /// The first bytes of the source.
+    head: Arc<OnceLock<[u8; HEAD_BYTES]>>,
+}
+
+/// Bytes by which other formats are recognised.
+const HEAD_BYTES: usize = 8;
+
+/// How to read a file of another format, by its first bytes.
+fn other_format(head: Option<&[u8; HEAD_BYTES]>) -> &'static str {
+    match head {
+        Some([0xfd, b'7', b'z', b'X', b'Z', ..]) => {
+            " (it is compressed by xz: use `xz -dc FILE | fullpipe trace -`)"
+        }
+        Some([b'B', b'Z', b'h', ..]) => {
+            " (it is compressed by bzip2: use `bzip2 -dc FILE | fullpipe trace -`)"
+        }
+        Some([0x04, 0x22, 0x4d, 0x18, ..]) => {
+            " (it is compressed by LZ4: use `lz4 -dc FILE | fullpipe trace -`)"
+        }
+        Some(b"snoop\0\0\0") => " (it is a snoop capture: convert it by `editcap -F pcapng FILE OUT`)",
+        _ => " (Wireshark's `editcap -F pcapng FILE OUT` converts captures of other formats)",
+    }
 }
 
 impl<R: Read> Read for FullReads<R> {
@@ -131,6 +158,9 @@ impl<R: Read> Read for FullReads<R> {
                 }
                 Err(e) => return Err(e),
             }
+        }
+        if let Some(head) = out[..n].first_chunk() {
+            self.head.get_or_init(|| *head);
         }
         Ok(n)
     }
@@ -153,12 +183,13 @@ struct State {
 }
 
 struct Legacy {
-    link: Option<Link>,
+    link: Result<Link, i32>,
     nanoseconds: bool,
 }
 
 struct Interface {
-    link: Option<Link>,
+    /// The number of an unsupported link type.
+    link: Result<Link, i32>,
     clock: Clock,
     snaplen: u32,
     dropped: u64,
@@ -290,14 +321,14 @@ impl State {
         // The upper 16 bits give the length of a frame check sequence and are not part of the link type
         // (draft-ietf-opsawg-pcap).
         let number = Linktype(header.network.0 & 0xffff);
-        let link = Link::from_linktype(number.0);
-        self.note_unsupported(link, number);
+        let link = Link::from_linktype(number.0).ok_or(number.0);
+        self.note_unsupported(link);
         self.legacy = Some(Legacy { link, nanoseconds: header.is_nanosecond_precision() });
     }
 
-    fn note_unsupported(&mut self, link: Option<Link>, number: Linktype) {
-        if link.is_none() {
-            self.unsupported.get_or_insert(number.0);
+    fn note_unsupported(&mut self, link: Result<Link, i32>) {
+        if let Err(number) = link {
+            self.unsupported.get_or_insert(number);
         }
     }
 
@@ -306,8 +337,8 @@ impl State {
             // Interface numbers start again in each section.
             Block::SectionHeader(_) => self.interfaces.clear(),
             Block::InterfaceDescription(i) => {
-                let link = Link::from_linktype(i.linktype.0);
-                self.note_unsupported(link, i.linktype);
+                let link = Link::from_linktype(i.linktype.0).ok_or(i.linktype.0);
+                self.note_unsupported(link);
                 if self.interfaces.len() >= MAX_INTERFACES {
                     self.counters.damaged_blocks += 1;
                     return;
@@ -391,7 +422,7 @@ impl State {
 
     fn deliver(
         &mut self,
-        link: Option<Link>,
+        link: Result<Link, i32>,
         at: Time,
         length: u32,
         bytes: &[u8],
@@ -399,8 +430,11 @@ impl State {
     ) {
         self.counters.frames += 1;
         match link {
-            Some(link) => frame(&Frame { at, link, length: length.max(bytes.len() as u32), bytes }),
-            None => self.counters.unknown_link += 1,
+            Ok(link) => frame(&Frame { at, link, length: length.max(bytes.len() as u32), bytes }),
+            Err(number) => {
+                self.counters.unknown_link += 1;
+                *self.counters.unread_links.entry(number).or_default() += 1;
+            }
         }
     }
 }

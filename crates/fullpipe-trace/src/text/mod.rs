@@ -4,6 +4,7 @@ mod direction;
 
 use crate::analysis::{Analyser, PacketCounts};
 use crate::error::Damage;
+use crate::facts::capture_facts;
 use crate::input::Counters;
 use fullpipe_experiment::connection::{
     Closing, Connection, Direction, Handshake, Heading, MarkKind, Place, Point, Sequence,
@@ -62,7 +63,8 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
         (packets.filtered, "of these excluded by the filter"),
         (packets.other, "of other protocols"),
         (counters.unknown_link, "with unsupported link types"),
-        (packets.fragments, "fragments without a TCP header"),
+        (packets.reassembled, "reassembled fragments"),
+        (packets.fragments, "fragments of incomplete packets"),
         (packets.short, "truncated or malformed"),
         (counters.damaged_blocks, "damaged blocks skipped"),
         (counters.dropped, "dropped by the capturing host"),
@@ -72,6 +74,24 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
         }
     }
     out.push('\n');
+    let tunnels: Vec<String> =
+        packets.encapsulation.tunnels().map(|(tunnel, n)| format!("{n} in {}", tunnel.name())).collect();
+    if !tunnels.is_empty() {
+        let _ = writeln!(
+            out,
+            "TCP packets in tunnels: {}. Addresses are those inside the tunnels.",
+            tunnels.join(", ")
+        );
+    }
+    for unread in capture_facts(name, counters, packets, damage).unread {
+        let _ = writeln!(
+            out,
+            "Not read: {}, {}. Instead {}.",
+            unread.name,
+            count(unread.packets, "packet"),
+            unread.hint
+        );
+    }
     if packets.unlisted_connections > 0 {
         let _ = writeln!(
             out,

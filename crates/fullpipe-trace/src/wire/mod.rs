@@ -1,9 +1,16 @@
 //! Parses captured frames as TCP segments.
 
+mod encapsulation;
+mod fragments;
+mod ip;
 mod link;
 mod options;
 mod segment;
+mod tunnels;
+mod wireless;
 
-pub use link::Link;
+pub(crate) use encapsulation::Skipped;
+pub use encapsulation::{Decapsulator, EncapsulationCounts, LINK_HINT, Tunnel, Unread};
+pub use link::{Link, OtherLink, link_type_name};
 pub use options::{Sack, TcpOptions};
 pub use segment::{Ecn, Flags, Segment, SkipReason};

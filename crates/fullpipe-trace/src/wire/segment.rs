@@ -77,7 +77,7 @@ pub struct Segment {
 pub enum SkipReason {
     /// Another protocol.
     NotTcp,
-    /// A fragment without the TCP header.
+    /// A fragment: a [`Decapsulator`](super::Decapsulator) waits for the others.
     Fragment,
     /// Truncated or malformed.
     Short,
@@ -102,7 +102,7 @@ impl Segment {
         if payload.ip_number != IpNumber::TCP {
             return Err(SkipReason::NotTcp);
         }
-        if ip.is_fragmenting_payload() && !first_fragment(&ip) {
+        if ip.is_fragmenting_payload() {
             return Err(SkipReason::Fragment);
         }
         let tcp = payload.payload;
@@ -158,13 +158,5 @@ impl Segment {
     #[inline]
     pub fn sack(&self) -> &Sack {
         &self.options.sack
-    }
-}
-
-fn first_fragment(ip: &LaxIpSlice<'_>) -> bool {
-    match ip {
-        LaxIpSlice::Ipv4(v4) => v4.header().fragments_offset().value() == 0,
-        // The position of the fragment header is unknown here, and with it the offset.
-        LaxIpSlice::Ipv6(_) => false,
     }
 }
