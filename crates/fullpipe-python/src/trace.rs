@@ -2,7 +2,7 @@
 
 use crate::error::RunError;
 use fullpipe_experiment::connection::{Connections, Point};
-use fullpipe_trace::{Analyser, Options, TracedConnection, input};
+use fullpipe_trace::{Analyser, Options, TracedConnection, capture_facts, input};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::fs::File;
@@ -69,7 +69,9 @@ pub fn trace(
     }
     let records = connections.into_iter().map(|connection| connection.record).collect();
     let unlisted = analysis.packets.unlisted_connections;
-    let document = Connections { unlisted, ..Connections::new(records) };
+    let name = path.display().to_string();
+    let facts = capture_facts(&name, &outcome.counters, &analysis.packets, outcome.damage.as_ref());
+    let document = Connections { unlisted, captures: vec![facts], ..Connections::new(records) };
     let json = serde_json::to_string(&document).map_err(|e| RunError::new_err(e.to_string()))?;
     Ok((json, outcome.damage.map(|damage| format!("at byte {}: {}", damage.offset, damage.reason))))
 }

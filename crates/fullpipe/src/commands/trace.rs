@@ -4,11 +4,12 @@ use crate::failure::Failure;
 use crate::print::{columns, print, print_json, wrapped_to_stdout};
 use crate::runs;
 use fullpipe_experiment::Results;
-use fullpipe_experiment::connection::{Connection, Connections, Point};
+use fullpipe_experiment::connection::{Capture, Connection, Connections, Point};
 use fullpipe_kernel::signals;
 use fullpipe_report::{About, AtomicFile, Format, Output, write_capture};
 use fullpipe_trace::{
-    Analyser, Analysis, Filter, LiveError, Options, TracedConnection, capture_interface, input, text,
+    Analyser, Analysis, Filter, LiveError, Options, TracedConnection, capture_facts, capture_interface,
+    input, text,
 };
 use fullpipe_units::Span;
 use std::io::{self, Read};
@@ -91,7 +92,7 @@ impl Args {
         let mut bulks = Vec::new();
         let live = self.live.as_ref().map(PathBuf::from);
         for file in self.files.iter().chain(&live) {
-            let (heading, analysed) = match &self.live {
+            let (heading, facts, analysed) = match &self.live {
                 Some(interface) => self.capture(interface)?,
                 None => self.read(file, self.conn)?,
             };
@@ -111,6 +112,7 @@ impl Args {
             if self.json {
                 all.connections.extend(shown.iter().map(|c| c.record.clone()));
                 all.unlisted = all.unlisted.saturating_add(unlisted);
+                all.captures.push(facts);
             } else {
                 let records: Vec<&Connection> = shown.iter().map(|c| &c.record).collect();
                 print(wrapped_to_stdout(&heading) + &show(&records, unlisted > 0))?;
@@ -128,7 +130,7 @@ impl Args {
     }
 
     /// Reads `file`, with the packets of connection `detailed`.
-    fn read(&self, file: &Path, detailed: Option<u32>) -> Result<(String, Analysis), Failure> {
+    fn read(&self, file: &Path, detailed: Option<u32>) -> Result<(String, Capture, Analysis), Failure> {
         let stdin = file.as_os_str() == "-";
         let name = if stdin { "standard input".to_owned() } else { file.display().to_string() };
         let source: Box<dyn Read + Send> =
@@ -137,11 +139,13 @@ impl Args {
         let outcome =
             input::read(&name, source, |frame| analyser.add_frame(frame)).map_err(Failure::usage)?;
         let analysed = analyser.finish();
-        let heading = text::heading(&name, &outcome.counters, &analysed.packets, outcome.damage.as_ref());
+        let (counters, damage) = (&outcome.counters, outcome.damage.as_ref());
+        let heading = text::heading(&name, counters, &analysed.packets, damage);
+        let facts = capture_facts(&name, counters, &analysed.packets, damage);
         if self.json && outcome.damage.is_some() {
             eprint!("{heading}");
         }
-        Ok((heading, analysed))
+        Ok((heading, facts, analysed))
     }
 
     /// The options of the analysis, with the packets of connection `detailed`.
@@ -156,7 +160,7 @@ impl Args {
     }
 
     /// Captures the packets on `interface` until the time has passed or a signal arrives.
-    fn capture(&self, interface: &str) -> Result<(String, Analysis), Failure> {
+    fn capture(&self, interface: &str) -> Result<(String, Capture, Analysis), Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         signals::on_termination(move || flag.store(true, Relaxed))
@@ -179,10 +183,11 @@ impl Args {
         })?;
         let analysed = analyser.finish();
         let heading = text::heading(interface, &counters, &analysed.packets, None);
+        let facts = capture_facts(interface, &counters, &analysed.packets, None);
         if self.json && counters.dropped > 0 {
             eprint!("{heading}");
         }
-        Ok((heading, analysed))
+        Ok((heading, facts, analysed))
     }
 
     /// Writes the reports on the connection with most data of each capture.
@@ -249,7 +254,7 @@ impl Args {
         if !largest.sequences.is_empty() || file.as_os_str() == "-" || self.live.is_some() {
             return Ok(largest);
         }
-        let again = self.read(file, Some(largest.record.number))?.1;
+        let again = self.read(file, Some(largest.record.number))?.2;
         let mut connections = again.connections.into_iter();
         let Some(mut found) = connections.find(|c| c.record.number == largest.record.number) else {
             return Ok(largest);
