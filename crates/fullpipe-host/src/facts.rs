@@ -11,7 +11,7 @@ pub use modprobe::Modprobe;
 pub use scope::Scope;
 pub use system::{Snippet, System};
 
-use crate::controllers::is_ebpf;
+use crate::controllers::{is_ebpf, is_loaded_program};
 use crate::host::{Host, Identity, View};
 use crate::kernel::{installed, loader::Loader};
 use crate::net::{CongestionRoute, QdiscNode, TcpSocket};
@@ -56,11 +56,12 @@ pub struct Facts {
     bbr_versions: BTreeMap<String, u8>,
 }
 
-/// The version of a BBR, and what reports it.
+/// The version of a BBR of the kernel, and what reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BbrVersion {
-    /// `v1`, `v3`; presumed by the name if nothing reports it.
-    pub version: String,
+    /// `v1`, `v3`; presumed by the name if nothing reports it, and unknown for other names than
+    /// `bbr` and `bbr3`.
+    pub version: Option<String>,
     /// The place that reports it, and its value there.
     pub evidence: Option<(String, String)>,
 }
@@ -69,7 +70,10 @@ impl BbrVersion {
     /// The version in a sentence: `BBR v3`, or `presumably BBR v1`.
     pub fn describe(&self) -> String {
         let presumed = if self.evidence.is_some() { "" } else { "presumably " };
-        format!("{presumed}BBR {}", self.version)
+        match &self.version {
+            Some(version) => format!("{presumed}BBR {version}"),
+            None => "a BBR of unknown version".to_owned(),
+        }
     }
 }
 
@@ -253,8 +257,12 @@ impl Facts {
     }
 
     /// The version of a BBR of the kernel: as a new or an established socket with it or its module
-    /// reports it; without any of these it is presumed by the name.
-    pub fn bbr_version(&self, view: &dyn View, name: &str) -> BbrVersion {
+    /// reports it; without any of these it is presumed by the name. `None` for any other controller,
+    /// also for an eBPF program with a BBR's name (`fullpipe cc load bbr3 --name bbr3_beta80`).
+    pub fn bbr_version(&self, view: &dyn View, name: &str) -> Option<BbrVersion> {
+        if !name.starts_with("bbr") || is_loaded_program(view, name) {
+            return None;
+        }
         let sockets = self.sockets.as_deref().unwrap_or_default();
         let established = || {
             let bbr = sockets.iter().filter(|socket| socket.controller == name).find_map(|s| s.bbr)?;
@@ -267,9 +275,20 @@ impl Facts {
         let new = self.bbr_versions.get(name);
         let new = new.map(|version| (format!("TCP_CC_INFO of a socket with {name}"), version.to_string()));
         let evidence = new.or_else(established).or_else(module);
-        let presumed = if name == "bbr3" { "v3".to_owned() } else { "v1".to_owned() };
-        let version = evidence.as_ref().map_or(presumed, |(_, version)| format!("v{version}"));
-        BbrVersion { version, evidence }
+        let presumed = match name {
+            "bbr" => Some("v1".to_owned()),
+            "bbr3" => Some("v3".to_owned()),
+            _ => None,
+        };
+        let is_module = || {
+            matches!(self.modules.find(&format!("tcp_{name}")), Presence::Ready(_) | Presence::Loadable(_))
+        };
+        // An eBPF program reports no version, and has no module.
+        if evidence.is_none() && presumed.is_none() && !is_module() {
+            return None;
+        }
+        let version = evidence.as_ref().map(|(_, version)| format!("v{version}")).or(presumed);
+        Some(BbrVersion { version, evidence })
     }
 
     /// Whether this host forwards packets of others: a router, a bridge or NAT.

@@ -863,6 +863,88 @@ fn ecn_beside_a_controller_that_ignores_marks_is_a_warning() {
 }
 
 #[test]
+fn a_renamed_ebpf_controller_is_not_taken_for_the_kernels_bbr() {
+    let host = Host::new();
+    host.kernel(RELEASE, &["tcp_bbr", "sch_fq"], "");
+    host.write(&format!("lib/modules/{RELEASE}/modules.dep"), "kernel/net/tcp_bbr.ko:\n");
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr bbr3_beta80");
+    host.sysctl("net.ipv4.tcp_ecn", "1");
+    let ecn = |controller: &str| {
+        let question = Question { controller: controller.into(), path: None };
+        let report = checks::examine(&host.model(), &question);
+        let finding = report.findings.into_iter().find(|finding| finding.id == "ecn").unwrap();
+        (finding.verdict, finding.state)
+    };
+    let unknown = |controller: &str| {
+        let (verdict, state) = ecn(controller);
+        assert_eq!(verdict, Verdict::Ok, "{state}");
+        let why = format!("; it is unknown whether {controller} slows down when marked");
+        assert!(state.ends_with(&why), "{state}");
+        let notes = plan_for(&host, controller).notes.join("\n");
+        assert!(!notes.contains("the kernel's") && !notes.contains("warning: net.ipv4.tcp_ecn"), "{notes}");
+    };
+    // Only root may see the pins: the name alone proves nothing.
+    unknown("bbr3_beta80");
+    let only_bbr = || {
+        let state = host.finding("bbr-version").unwrap().state;
+        assert_eq!(state, "the kernel's bbr is presumably BBR v1: no socket or module reports a version");
+    };
+    only_bbr();
+    // With its pin, also under the name that some kernels have for their own v3, or an unrelated one.
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr bbr3 mine");
+    for name in ["bbr3", "mine"] {
+        host.write(&format!("sys/fs/bpf/fullpipe/{name}"), "");
+        unknown(name);
+    }
+    only_bbr();
+    // A module of another BBR: its version is unknown, or neither v1 nor v3.
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr bbr2");
+    fs::create_dir_all(host.root.path().join("sys/module/tcp_bbr2")).unwrap();
+    let state = host.finding("bbr-version").unwrap().state;
+    assert!(state.contains("the kernel's bbr2 is a BBR of unknown version"), "{state}");
+    host.write("sys/module/tcp_bbr2/version", "2\n");
+    assert!(host.finding("bbr-version").unwrap().state.ends_with("the kernel's bbr2 is BBR v2"));
+    assert!(
+        ecn("bbr2").1.ends_with("it is unknown whether bbr2 slows down when marked"),
+        "{}",
+        ecn("bbr2").1
+    );
+}
+
+#[test]
+fn routes_with_ecn_are_grouped_by_the_reason_why_marks_are_ignored() {
+    let host = Host::new();
+    host.sysctl("net.ipv4.tcp_available_congestion_control", "reno cubic bbr bbr3");
+    host.sysctl("net.ipv4.tcp_ecn", "0");
+    change_kernel(&host, |kernel| {
+        kernel.insert("bbr_versions".into(), serde_json::json!({"bbr": 1, "bbr3": 3}));
+        let route = |prefix: &str, controller: &str| {
+            serde_json::json!({"prefix": prefix, "device": "eth0", "table": 254, "controller": controller,
+                "metrics": [[12, 1]]})
+        };
+        let routes = [
+            route("198.51.100.0/24", "bbr3"),
+            route("203.0.113.0/24", "bbr"),
+            route("192.0.2.0/24", ""),
+            route("10.0.0.0/8", "cubic"),
+        ];
+        kernel.insert("routes".into(), serde_json::json!(routes));
+    });
+    const V1: &str = "routes to 203.0.113.0/24 (bbr), 192.0.2.0/24 (bbr) with the feature ECN";
+    const V3: &str = "route to 198.51.100.0/24 (bbr3) with the feature ECN";
+    let question = Question { controller: "bbr".into(), path: None };
+    let report = checks::examine(&host.model(), &question);
+    let state = report.findings.into_iter().find(|finding| finding.id == "ecn").unwrap().state;
+    assert!(
+        state.contains(&format!("; {V1}: BBR v1 ignores marks; {V3}: Google's BBR v3 ignores")),
+        "{state}"
+    );
+    let notes = plan_for(&host, "bbr").notes.join("\n");
+    assert!(notes.contains(&format!("warning: {V1}, and BBR v1 ignores marks: ")), "{notes}");
+    assert!(notes.contains(&format!("warning: {V3}, and Google's BBR v3 ignores marks, ")), "{notes}");
+}
+
+#[test]
 fn files_that_were_not_read_leave_the_next_boot_unknown() {
     use std::os::unix::ffi::OsStrExt;
     let host = Host::new();

@@ -304,7 +304,6 @@ fn a_canary_chooses_the_controller_for_one_destination_and_gives_way_to_the_whol
     assert!(matches!(&error, Error::Usage(t) if t.contains("192.0.2.0/24")), "{error}");
 }
 
-/// What `ip` answers.
 /// The finding `ecn` for `bbr`, and the warnings of its plan.
 fn ecn_of_bbr() -> (Verdict, String, Vec<String>) {
     let host = Machine::new();
@@ -345,6 +344,7 @@ fn the_kernel_reports_versions_of_bbr_and_ecn_of_sysctl_and_routes() {
     assert!(state.contains("routes to 203.0.113.0/24 (bbr), 2001:db8:1::/48 (bbr) with"), "{state}");
 }
 
+/// Output of `ip`.
 fn ip(arguments: &str) -> String {
     let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));

@@ -970,3 +970,15 @@ fn a_failed_load_is_rolled_back_although_a_split_ends_meanwhile() {
     }
     assert!(failed > 1, "{failed} loads failed");
 }
+
+#[test]
+fn a_plan_notes_routes_that_cannot_be_read() {
+    let (host, _) = Manifest::read("cachyos-bbr3-module").host();
+    let noted = |host: &dyn Host| {
+        let plan = fullpipe_host::plan::make(host, &Request::new("bbr"), "/usr/bin/fullpipe").unwrap();
+        plan.notes.into_iter().filter(|note| note.contains("the feature ECN")).collect::<Vec<_>>()
+    };
+    assert_eq!(noted(&host), [""; 0]);
+    let why = "it is unknown whether routes have the feature ECN: they cannot be read: EBUSY";
+    assert_eq!(noted(&Faulty::hiding_routes(&host)), [why]);
+}

@@ -108,16 +108,17 @@ fn controller(context: &Context) -> Finding {
     }
 }
 
-/// The version of each of the kernel's BBRs: from a socket that uses it, or from its module.
+/// The version of each of the kernel's BBRs: from a new socket with it, from an established one, or
+/// from its module.
 fn bbr_version(context: &Context) -> Option<Finding> {
     if !context.paced() {
         return None;
     }
-    let names = || context.facts.available.iter().filter(|name| name.starts_with("bbr"));
+    let available = &context.facts.available;
     let mut states = Vec::new();
     let mut read = Vec::new();
-    for name in names() {
-        let version = context.facts.bbr_version(context.host, name);
+    for name in available {
+        let Some(version) = context.facts.bbr_version(context.host, name) else { continue };
         let unreported = match &version.evidence {
             Some(_) => "",
             None => ": no socket or module reports a version",
@@ -126,7 +127,7 @@ fn bbr_version(context: &Context) -> Option<Finding> {
         read.push(version.evidence.unwrap_or((format!("/sys/module/tcp_{name}/version"), "absent".into())));
     }
     // Kernels with both have v3 as a module of its own.
-    let is_offered = !names().any(|name| name == "bbr3")
+    let is_offered = !available.iter().any(|name| name == "bbr3")
         && matches!(context.facts.controller("bbr3"), Presence::Loadable(_));
     if is_offered {
         states.push(format!("bbr3 is available as a module: {}", context.command("plan bbr3")));

@@ -1,7 +1,7 @@
 //! Minor settings: advice only, where it matters for the requested controller.
 
 use super::{Context, Finding, Group, Verdict};
-use crate::ecn;
+use crate::ecn::{self, Response};
 use crate::plan::Tree;
 use fullpipe_units::Bytes;
 
@@ -173,7 +173,7 @@ fn queue_length(context: &Context) -> Option<Finding> {
 fn ecn(context: &Context) -> Option<Finding> {
     let value = context.number(ecn::SYSCTL)?;
     let wanted = &context.question.controller;
-    let ignores = ecn::ignores_marks(context.host, context.facts, wanted);
+    let response = ecn::response(context.host, context.facts, wanted);
     let state = match value {
         0 => "off",
         value if ecn::is_requested(value) => "requested on outgoing connections",
@@ -181,23 +181,28 @@ fn ecn(context: &Context) -> Option<Finding> {
     };
     // The settings of a loaded program are not read here.
     let unless = if wanted == "fp_bbr3" { ", unless loaded with ecn=off or variant=linux" } else { "" };
-    let answer = ignores.map_or_else(|| format!("{wanted} slows down when marked{unless}"), str::to_owned);
+    let answer = match response {
+        Response::Ignores(why) => why.to_owned(),
+        Response::SlowsDown => format!("{wanted} slows down when marked{unless}"),
+        Response::Unknown => format!("it is unknown whether {wanted} slows down when marked"),
+    };
     let routes = ecn::marked_routes(context.host, context.facts, wanted);
-    let (is_requested, marked) = (ecn::is_requested(value), routes.as_deref().unwrap_or_default());
     let mut advice = Vec::new();
-    if is_requested && ignores.is_some() {
+    if ecn::is_requested(value) && matches!(response, Response::Ignores(_)) {
         advice
             .push(format!("set {}=2 (kernel default) to use ECN only if the peer requests it", ecn::SYSCTL));
     }
     let mut state = format!("{state}; {answer}");
-    if let Some((_, why)) = marked.first() {
+    for (why, marked) in routes.iter().flatten() {
         state += &format!("; {} with the feature ECN: {why}", ecn::listed(marked));
+    }
+    if routes.as_ref().is_ok_and(|routes| !routes.is_empty()) {
         advice.push("remove the feature of these routes (`ip route change`)".to_owned());
     }
     let verdict = if advice.is_empty() { Verdict::Ok } else { Verdict::Warn };
     let read = match &routes {
         Ok(routes) if routes.is_empty() => "none".to_owned(),
-        Ok(routes) => ecn::listed(routes),
+        Ok(routes) => ecn::listed(&routes.values().flatten().cloned().collect::<Vec<_>>()),
         Err(e) => format!("not readable: {e}"),
     };
     let found = finding("ecn", ecn::SYSCTL, value, verdict, state)

@@ -178,7 +178,7 @@ impl Draft<'_> {
 /// The version of the kernel's BBR of this name, where it is reported or presumed by more than the
 /// name of mainline's.
 pub(crate) fn version_note(host: &dyn Host, facts: &Facts, controller: &str) -> Option<String> {
-    let version = controller.starts_with("bbr").then(|| facts.bbr_version(host, controller))?;
+    let version = facts.bbr_version(host, controller)?;
     let is_known = version.evidence.is_some() || controller != "bbr";
     is_known.then(|| format!("the kernel's {controller} is {}", version.describe()))
 }

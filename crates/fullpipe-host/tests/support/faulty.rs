@@ -38,6 +38,8 @@ pub struct Faulty<'a> {
     changes: Cell<usize>,
     dead: Cell<bool>,
     refuses_routes: bool,
+    /// Whether routes cannot be read.
+    hides_routes: bool,
     /// The time that the clock advances with each route that is cleared.
     slow_routes: Option<(&'a TestClock, Duration)>,
     /// Whether nothing can be written to files.
@@ -55,6 +57,11 @@ impl<'a> Faulty<'a> {
     /// One whose routes cannot be changed.
     pub fn refusing_routes(host: &'a Fake) -> Self {
         Faulty { refuses_routes: true, ..Faulty::counting(host) }
+    }
+
+    /// One whose routes cannot be read.
+    pub fn hiding_routes(host: &'a Fake) -> Self {
+        Faulty { hides_routes: true, ..Faulty::counting(host) }
     }
 
     /// One that takes this time to clear a route of a network namespace of others.
@@ -92,6 +99,7 @@ impl<'a> Faulty<'a> {
             changes: Cell::new(0),
             dead: Cell::new(false),
             refuses_routes: false,
+            hides_routes: false,
             slow_routes: None,
             is_full: false,
             on_pause: None,
@@ -249,6 +257,9 @@ impl Host for Faulty<'_> {
         self.host.route_to(prefix)
     }
     fn routes(&self) -> io::Result<Vec<KeyedRoute>> {
+        if self.hides_routes {
+            return Err(io::Error::other("EBUSY"));
+        }
         self.host.routes()
     }
     fn set_route_controller(&self, route: &RouteKey, choice: Option<&RouteController>) -> io::Result<()> {

@@ -110,7 +110,7 @@ pub fn run(json: bool) -> Result<(), Failure> {
     let host = Machine::new();
     let facts = Facts::gather(&host);
     // The same name is v1 in Linux and v3 in kernels built from Google's branch.
-    let version_of = |name: &str| name.starts_with("bbr").then(|| facts.bbr_version(&host, name).describe());
+    let version_of = |name: &str| facts.bbr_version(&host, name).map(|version| version.describe());
     for name in available.iter().filter(|name| !Controller::ALL.iter().any(|ours| ours.name() == *name)) {
         let (state, about) = match loaded.iter().find(|(pinned, _)| pinned == name) {
             Some((_, Some(controller))) => (State::Loaded, about(name, *controller)),
