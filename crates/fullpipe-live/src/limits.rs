@@ -7,7 +7,7 @@
 
 use crate::connection::Figures;
 use fullpipe_experiment::connection::{LimitShare, Limitation};
-use fullpipe_kernel::tcp_info::{TcpInfo, is_path_limited};
+use fullpipe_kernel::tcp_info::{PathSender, TcpInfo};
 use fullpipe_units::Span;
 
 /// The kernel's accounting of a connection's time since it began.
@@ -25,26 +25,17 @@ impl Times {
     }
 }
 
-/// The controller of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sending<'a> {
-    /// Its name.
-    pub(crate) name: &'a str,
-    /// Whether it reports an estimate of the path's bandwidth.
-    pub(crate) has_model: bool,
-}
-
 /// Shares of the time between two samples, largest first; empty if no time passed. `now` is the
 /// connection at the second sample.
 ///
 /// Whether the window or the path limits the rest of the time is decided as in `diagnose`, by
-/// [`is_path_limited`].
+/// [`PathSender::is_path_limited`].
 pub(crate) fn shares(
     before: &Times,
     after: &Times,
     now: &Figures,
     elapsed: Span,
-    controller: Sending<'_>,
+    sender: &PathSender<'_>,
 ) -> Vec<LimitShare> {
     let since = |time: fn(&Times) -> Span| time(after).as_secs_f64() - time(before).as_secs_f64();
     let (busy, receiver, buffer) = (since(|t| t.busy), since(|t| t.receiver), since(|t| t.buffer));
@@ -64,7 +55,7 @@ pub(crate) fn shares(
         (Limitation::Application, 1.0 - busy.max(receiver + buffer)),
         (Limitation::ReceiveWindow, receiver),
         (Limitation::SendBuffer, buffer),
-        (network_limit(now, controller), network),
+        (network_limit(now, sender), network),
     ]
     .map(|(by, share)| LimitShare { by, share: share.max(0.0) })
     .to_vec();
@@ -82,18 +73,18 @@ pub(crate) fn shares(
     shares
 }
 
-fn network_limit(now: &Figures, controller: Sending<'_>) -> Limitation {
+fn network_limit(now: &Figures, sender: &PathSender<'_>) -> Limitation {
     let nothing_unsent = now.unsent_bytes == Some(0);
     // All data is in flight and the window had room for more.
     if nothing_unsent && now.inflight_segments < now.cwnd_segments && now.delivery_app_limited {
         return Limitation::Application;
     }
-    window_or_bandwidth(controller, now.srtt, now.min_rtt)
+    window_or_bandwidth(sender)
 }
 
 /// Whether the congestion window or the path's bandwidth was the limit.
-pub(crate) fn window_or_bandwidth(controller: Sending<'_>, srtt: Span, min_rtt: Option<Span>) -> Limitation {
-    match is_path_limited(controller.name, controller.has_model, srtt, min_rtt) {
+pub(crate) fn window_or_bandwidth(sender: &PathSender<'_>) -> Limitation {
+    match sender.is_path_limited() {
         true => Limitation::Bandwidth,
         false => Limitation::CongestionWindow,
     }
@@ -103,8 +94,10 @@ pub(crate) fn window_or_bandwidth(controller: Sending<'_>, srtt: Span, min_rtt: 
 mod tests {
     use super::*;
 
-    const CUBIC: Sending<'_> = Sending { name: "cubic", has_model: false };
-    const BBR: Sending<'_> = Sending { name: "bbr", has_model: true };
+    fn sender(controller: &str, srtt: u64) -> PathSender<'_> {
+        let (srtt, min_rtt) = (Span::from_millis(srtt), Some(Span::from_millis(40)));
+        PathSender { controller, has_model: controller != "cubic", srtt, min_rtt, ..PathSender::default() }
+    }
 
     fn times(busy_ms: u64, receiver_ms: u64, buffer_ms: u64) -> Times {
         let mut bytes = [0; 248];
@@ -126,7 +119,7 @@ mod tests {
     #[test]
     fn time_between_samples_is_divided() {
         let (before, after) = (times(5000, 1000, 0), times(5800, 1500, 100));
-        let shares = shares(&before, &after, &figures(), Span::from_secs(1), CUBIC);
+        let shares = shares(&before, &after, &figures(), Span::from_secs(1), &sender("cubic", 40));
         assert_eq!(
             named(&shares),
             [
@@ -144,19 +137,22 @@ mod tests {
         let (before, after) = (times(0, 0, 0), times(1000, 0, 0));
         let mut now = figures();
         (now.cwnd_segments, now.inflight_segments, now.unsent_bytes) = (10, 10, Some(1));
-        let dominant = |now: &Figures, by| named(&shares(&before, &after, now, Span::from_secs(1), by))[0].0;
-        (now.min_rtt, now.srtt) = (Some(Span::from_millis(40)), Span::from_millis(41));
-        assert_eq!(dominant(&now, CUBIC), Limitation::CongestionWindow);
-        assert_eq!(dominant(&now, BBR), Limitation::Bandwidth);
-        now.srtt = Span::from_millis(80);
-        assert_eq!(dominant(&now, CUBIC), Limitation::Bandwidth);
+        let dominant = |now: &Figures, by: &PathSender<'_>| {
+            named(&shares(&before, &after, now, Span::from_secs(1), by))[0].0
+        };
+        assert_eq!(dominant(&now, &sender("cubic", 41)), Limitation::CongestionWindow);
+        assert_eq!(dominant(&now, &sender("bbr", 41)), Limitation::Bandwidth);
+        assert_eq!(dominant(&now, &sender("cubic", 80)), Limitation::Bandwidth);
+        // As `diagnose` has it: BBR v3 that loses more than 2 % is slowed down by its response.
+        let lossy = PathSender { loss: 0.05, bbr_version: Some(3), ..sender("bbr", 41) };
+        assert_eq!(dominant(&now, &lossy), Limitation::CongestionWindow);
         (now.inflight_segments, now.unsent_bytes, now.delivery_app_limited) = (3, Some(0), true);
-        assert_eq!(dominant(&now, BBR), Limitation::Application);
+        assert_eq!(dominant(&now, &sender("bbr", 80)), Limitation::Application);
     }
 
     #[test]
     fn no_accounting_or_no_elapsed_time_gives_no_shares() {
         assert!(Times::from_tcp_info(&TcpInfo::decode(&[0; 104]).unwrap()).is_none());
-        assert_eq!(shares(&times(0, 0, 0), &times(0, 0, 0), &figures(), Span::ZERO, BBR), []);
+        assert_eq!(shares(&times(0, 0, 0), &times(0, 0, 0), &figures(), Span::ZERO, &sender("bbr", 40)), []);
     }
 }

@@ -3,11 +3,12 @@
 use crate::connection::{Connection, PathModel};
 use crate::counters::{Counters, Previous};
 use crate::filter::{Filter, Subject};
-use crate::limits::{self, Sending, Times};
+use crate::limits::{self, Times};
 use crate::owner::{Owner, Owners};
 use crate::totals::{Sent, Total, ratio, totals};
 use fullpipe_kernel::netlink::DumpItem;
 use fullpipe_kernel::sock_diag::{Extensions, Family, Query, SockDiag};
+use fullpipe_kernel::tcp_info::PathSender;
 use fullpipe_units::{Rate, Span};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -319,11 +320,18 @@ fn add_activity(
     let sent = figures.sent_segments.map(|_| now.segments_since(last));
     connection.retransmitted = sent.and_then(ratio);
     if socket.is_timed {
-        let controller = Sending {
-            name: connection.controller.as_deref().unwrap_or_default(),
-            has_model: connection.model.as_ref().is_some_and(|m| m.bw.is_some()),
+        let model = connection.model.as_ref();
+        let sender = PathSender {
+            controller: connection.controller.as_deref().unwrap_or_default(),
+            has_model: model.is_some_and(|m| m.bw.is_some()),
+            bbr_version: model.and_then(|m| m.version),
+            bw_lo: model.and_then(|m| m.bw_lo),
+            bw_hi: model.and_then(|m| m.bw_hi),
+            loss: connection.retransmitted.unwrap_or(0.0),
+            srtt: figures.srtt,
+            min_rtt: figures.min_rtt,
         };
-        connection.limits = limits::shares(&last.times, &now.times, figures, elapsed, controller);
+        connection.limits = limits::shares(&last.times, &now.times, figures, elapsed, &sender);
     }
     sent
 }

@@ -10,7 +10,7 @@ mod cc_info;
 mod controller;
 mod info;
 
-pub use bbr::{bbr_version, bbr_versions, is_path_limited};
+pub use bbr::{PathSender, V3_LOSS_THRESHOLD, bbr_version, bbr_versions};
 pub use cc_info::{Bbr3Info, BbrInfo, BbrMode, BbrPhase, CcInfo, DctcpInfo, VegasInfo};
 pub use controller::{EBPF_CONTROLLERS, LINUX_CONTROLLERS, PinError, check_name, controller, pin};
 pub use info::{CaState, State, TcpInfo};

@@ -1,13 +1,13 @@
 //! Converts a closed socket's counters into a connection record.
 
-use crate::limits::{Sending, window_or_bandwidth};
+use crate::limits::window_or_bandwidth;
 use crate::owner::Owner;
 use fullpipe_experiment::connection::{self, Closing, Connection, Direction, Handshake, Heading};
 use fullpipe_experiment::connection::{Ecn, LimitShare, Limitation, Limits, Opening, Options, Place, Point};
 use fullpipe_experiment::connection::{Reordering, Retransmissions, RoundTrips, Socket, Vantage};
 use fullpipe_kernel::closed::ClosedSocket;
 use fullpipe_kernel::printable;
-use fullpipe_kernel::tcp_info::State;
+use fullpipe_kernel::tcp_info::{PathSender, State};
 use fullpipe_units::{Rate, Span, Time};
 
 /// Minimum segments and time to determine the limits.
@@ -166,9 +166,15 @@ fn shares(closed: &ClosedSocket, active: Span) -> Vec<LimitShare> {
     let busy = part(closed.busy);
     let receiver = part(closed.rwnd_limited).min(busy);
     let buffer = part(closed.sndbuf_limited).min(busy - receiver);
-    // A closed socket has no model any more.
-    let controller = Sending { name: &closed.controller, has_model: false };
-    let network = window_or_bandwidth(controller, closed.srtt.unwrap_or(Span::ZERO), closed.min_rtt);
+    // A closed socket has no model any more: only its controller's name identifies BBR.
+    let sender = PathSender {
+        controller: &closed.controller,
+        loss: f64::from(closed.total_retrans) / f64::from(closed.data_segs_out.max(1)),
+        srtt: closed.srtt.unwrap_or(Span::ZERO),
+        min_rtt: closed.min_rtt,
+        ..PathSender::default()
+    };
+    let network = window_or_bandwidth(&sender);
     let mut shares = vec![
         (Limitation::Application, 1.0 - busy),
         (Limitation::ReceiveWindow, receiver),

@@ -3,7 +3,7 @@
 //!
 //! The kernel tracks (`tcp_chrono_start`) how long a sender with data waited for the peer's window
 //! and for its own buffer. The remainder is limited by the path or by the congestion window, by the
-//! rule of `fullpipe watch` ([`is_path_limited`]).
+//! rule of `fullpipe watch` ([`PathSender::is_path_limited`]).
 
 mod observe;
 
@@ -12,8 +12,8 @@ pub use observe::{Observed, evidence, process, server};
 
 use crate::client::table::{bytes, millis, rate};
 use crate::sample::SocketSample;
-use fullpipe_kernel::tcp_info::is_path_limited;
-use fullpipe_units::Span;
+use fullpipe_kernel::tcp_info::{PathSender, V3_LOSS_THRESHOLD};
+use fullpipe_units::{Rate, Span};
 
 /// What limits a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -85,20 +85,26 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
     let sent = e.socket.bytes_acked.unwrap_or(0);
     let goodput = sent as f64 * 8.0 / seconds;
     let min_rtt = (e.min_rtt > 0.0).then(|| Span::from_secs_f64(e.min_rtt));
-    let is_full = |controller: &str, has_model| {
-        is_path_limited(controller, has_model, Span::from_secs_f64(e.rtt.max(0.0)), min_rtt)
-    };
-    let standing = is_full("", false).then_some(e.rtt - e.min_rtt);
-    let is_path = is_full(&e.socket.controller, e.socket.bbr_bw.is_some());
     let segments = sent as f64 / f64::from(e.socket.mss.max(1)) + e.socket.retransmits as f64;
     let loss = e.socket.retransmits as f64 / segments.max(1.0);
+    let sender = PathSender {
+        controller: &e.socket.controller,
+        has_model: e.socket.bbr_bw.is_some(),
+        bbr_version: e.socket.bbr_version,
+        bw_lo: e.socket.bbr_bw_lo.map(Rate::from_bytes_per_sec),
+        bw_hi: e.socket.bbr_bw_hi.map(Rate::from_bytes_per_sec),
+        loss,
+        srtt: Span::from_secs_f64(e.rtt.max(0.0)),
+        min_rtt,
+    };
+    let standing = sender.has_queue().then_some(e.rtt - e.min_rtt);
     let limit = if window >= MAIN_SHARE && window >= buffer && window >= idle {
         Limit::ReceiveWindow
     } else if buffer >= MAIN_SHARE && buffer >= idle {
         Limit::SendBuffer
     } else if idle > 0.5 {
         Limit::Application
-    } else if is_path || loss <= LOW_LOSS {
+    } else if sender.is_path_limited() || (loss <= LOW_LOSS && !sender.responds_to_loss()) {
         Limit::Path
     } else {
         Limit::CongestionControl
@@ -110,13 +116,14 @@ pub fn diagnose(evidence: &Evidence) -> Diagnosis {
         needed: None,
         explanation: Vec::new(),
     };
-    diagnosis.explain(e, standing, loss);
+    diagnosis.explain(e, &sender, standing);
     diagnosis.explanation.extend(model(&e.socket));
     diagnosis
 }
 
 impl Diagnosis {
-    fn explain(&mut self, e: &Evidence, standing: Option<f64>, loss: f64) {
+    fn explain(&mut self, e: &Evidence, sender: &PathSender<'_>, standing: Option<f64>) {
+        let loss = sender.loss;
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         let [idle, window, buffer, cwnd] = self.shares;
         let rtt = if e.min_rtt > 0.0 { e.min_rtt } else { e.rtt };
@@ -186,6 +193,9 @@ impl Diagnosis {
                     ));
                 }
             }
+            Limit::CongestionControl if sender.responds_to_loss() => {
+                text.extend(response_to_loss(sender, self.goodput));
+            }
             Limit::CongestionControl => {
                 text.push(format!(
                     "limited by congestion control: {} held its window at {} for {} of the time because \
@@ -204,6 +214,31 @@ impl Diagnosis {
             Limit::Path => text.push(path(e, self.goodput, standing, loss)),
         }
     }
+}
+
+/// Why BBR v3's response to loss is the limit, and what to do.
+fn response_to_loss(sender: &PathSender<'_>, goodput: f64) -> [String; 2] {
+    let controller = sender.controller;
+    let above = if sender.loss > V3_LOSS_THRESHOLD {
+        format!(", above its threshold of {:.0} %", V3_LOSS_THRESHOLD * 100.0)
+    } else {
+        String::new()
+    };
+    let bits = |rate: Rate| rate_text(rate.as_bytes_per_sec());
+    let bounds = sender.bw_lo.zip(sender.bw_hi).filter(|(lo, hi)| lo < hi);
+    let bounded = bounds.map_or_else(String::new, |(lo, hi)| {
+        format!(", and its short-term bandwidth bound is {} of a measured {}", bits(lo), bits(hi))
+    });
+    [
+        format!(
+            "limited by congestion control: {controller} is BBR v3, which slows down after loss: {:.2} % of \
+             its segments were retransmitted{above}{bounded}, without a standing queue; this flow's share is \
+             {}",
+            sender.loss * 100.0,
+            rate(goodput)
+        ),
+        "BBR v1 does not slow down at such loss; measure both (`fullpipe advise HOST bbr bbr3`)".into(),
+    ]
 }
 
 /// Why the path is the limit; `standing` is the delay of a standing queue.
@@ -228,9 +263,14 @@ fn path(e: &Evidence, goodput: f64, standing: Option<f64>, loss: f64) -> String 
     }
 }
 
+/// A rate in bytes per second, as text.
+fn rate_text(bytes: u64) -> String {
+    rate(bytes as f64 * 8.0)
+}
+
 /// The state of the sender's BBR in a sentence, if it reports one.
 fn model(socket: &SocketSample) -> Option<String> {
-    let bits = |bytes: u64| rate(bytes as f64 * 8.0);
+    let bits = rate_text;
     let bw = socket.bbr_bw.filter(|bw| *bw > 0)?;
     let version = socket.bbr_version.map_or_else(String::new, |version| format!(" v{version}"));
     let state = socket.bbr_mode.as_deref().unwrap_or("an unknown state");
@@ -354,6 +394,45 @@ mod tests {
         let full = Evidence { rtt: 0.2, ..evidence(10.0, 0.0, 0.0, 86) };
         assert_eq!(diagnose(&full).limit, Limit::Path, "losses of a full queue are the path's");
         assert_eq!(diagnose(&Evidence::default()).limit, Limit::Application);
+    }
+
+    #[test]
+    fn bbr_v3_that_loses_much_is_limited_by_its_response_to_loss() {
+        // 5 % loss on a path of 20 Mbit/s (measured in docs/evidence): 7 Mbit/s.
+        let mut e = Evidence { min_rtt: 0.040, rtt: 0.041, ..evidence(10.0, 0.0, 0.0, 318) };
+        (e.socket.bytes_acked, e.socket.controller) = (Some(8_750_000), "fp_bbr3".into());
+        let d = diagnose(&e);
+        assert_eq!(d.limit, Limit::CongestionControl);
+        let text = d.explanation.join("\n");
+        for part in [
+            "fp_bbr3 is BBR v3",
+            "5.00 % of its segments",
+            "threshold of 2 %",
+            "7.00 Mbit/s",
+            "`fullpipe advise HOST bbr bbr3`",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("short-term") && !text.contains("paces at"), "{text}");
+        // A kernel's own v3, by its version and its bounds; without its bound its loss is below 2 %.
+        (e.socket.controller, e.socket.retransmits) = ("bbr".into(), 1);
+        (e.socket.bbr_version, e.socket.bbr_bw) = (Some(3), Some(1_000_000));
+        (e.socket.bbr_bw_hi, e.socket.bbr_bw_lo) = (Some(2_500_000), Some(875_000));
+        let text = diagnose(&e).explanation.join("\n");
+        assert!(
+            text.contains("short-term bandwidth bound is 7.00 Mbit/s of a measured 20.0 Mbit/s"),
+            "{text}"
+        );
+        assert!(!text.contains("threshold"), "{text}");
+        e.socket.bbr_bw_lo = None;
+        assert_eq!(diagnose(&e).limit, Limit::Path);
+        // v1 at the same loss paces at its estimate, and a standing queue fills the path.
+        e.socket.retransmits = 318;
+        e.socket.bbr_version = Some(1);
+        assert_eq!(diagnose(&e).limit, Limit::Path);
+        let full = Evidence { rtt: 0.080, ..e };
+        let full = Evidence { socket: SocketSample { bbr_version: Some(3), ..full.socket }, ..full };
+        assert!(diagnose(&full).explanation[0].starts_with("limited by the path: it was full"));
     }
 
     /// The connection of `a_standing_queue_or_a_model_means_bandwidth_limited` in fullpipe-live: always
