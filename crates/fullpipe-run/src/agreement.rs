@@ -162,7 +162,7 @@ pub fn lateness(health: &Health) -> Span {
 
 /// `case` with Google's BBR v3 where the kernel's own BBR is that, as in a batch with both engines.
 fn as_the_kernel(case: &Case, versions: &BbrVersions) -> Case {
-    counterpart(case, versions).map_or_else(|| case.clone(), |(own, _)| own)
+    counterpart(case, versions).0
 }
 
 /// `case` with another seed, with the kernel's version of BBR, and with packets that leave the path

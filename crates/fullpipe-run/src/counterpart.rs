@@ -8,7 +8,7 @@ use crate::{RunError, engine};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::scenario::{Case, FlowSpec, Setting};
 use fullpipe_units::Time;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// What the simulator runs beside a kernel's own v3.
@@ -17,42 +17,103 @@ const GOOGLE: &str = "bbr3:variant=linux";
 /// Versions of the kernel's own BBRs, by name, as far as it reported them.
 pub type BbrVersions = BTreeMap<String, u8>;
 
-/// Makes a flow's controller Google's v3 if the kernel's of that name is; returns whether it did. A
-/// flow with settings of BBR v1, or with a variant, stays as it is.
-fn follow(flow: &mut FlowSpec, versions: &BbrVersions) -> bool {
+/// What [`follow`] did with a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Followed {
+    /// The kernel's controller is not v3.
+    Same,
+    /// It is now Google's v3.
+    Changed,
+    /// It stays as it is, since it has settings of BBR v1 or a variant.
+    Kept,
+}
+
+/// Makes a flow's controller Google's v3 if the kernel's of that name is.
+fn follow(flow: &mut FlowSpec, versions: &BbrVersions) -> Followed {
     if versions.get(&flow.cc).is_none_or(|version| *version < 3) {
-        return false;
+        return Followed::Same;
     }
     // The clock that `lab compare --as-linux` sets; v3 has no such setting.
     let is_own = |key: &String| flow.cc == "bbr3" || key == "hz";
     if flow.settings.contains_key("variant") || !flow.settings.keys().all(is_own) {
-        return false;
+        return Followed::Kept;
     }
     flow.settings.remove("hz");
     flow.settings.insert("variant".to_owned(), Setting::Text("linux".to_owned()));
     flow.label.get_or_insert_with(|| flow.cc.clone());
     "bbr3".clone_into(&mut flow.cc);
-    true
+    Followed::Changed
 }
 
-/// The case as the simulator runs it beside a kernel with these BBRs, and the names of the
-/// controllers that differ; `None` if nothing does.
-pub(crate) fn counterpart(case: &Case, versions: &BbrVersions) -> Option<(Case, Vec<String>)> {
+/// Controllers of scenarios that are v3 in the kernel.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Differing {
+    /// Those for which the simulator runs Google's v3.
+    changed: BTreeSet<String>,
+    /// Those that some flow keeps, for its settings.
+    kept: BTreeSet<String>,
+}
+
+impl Differing {
+    /// Adds those of another scenario.
+    pub(crate) fn extend(&mut self, other: Differing) {
+        self.changed.extend(other.changed);
+        self.kept.extend(other.kept);
+    }
+}
+
+/// The case as the simulator runs it beside a kernel with these BBRs, and the controllers that are v3
+/// in the kernel.
+pub(crate) fn counterpart(case: &Case, versions: &BbrVersions) -> (Case, Differing) {
     let mut own = case.clone();
-    let mut names = Vec::new();
+    let mut differing = Differing::default();
     for flow in &mut own.scenario.flows {
         let name = flow.cc.clone();
-        if follow(flow, versions) && !names.contains(&name) {
-            names.push(name);
+        match follow(flow, versions) {
+            Followed::Same => false,
+            Followed::Changed => differing.changed.insert(name),
+            Followed::Kept => differing.kept.insert(name),
+        };
+    }
+    // A check names a controller or a flow: those of the renamed controllers select the same flows.
+    let scenario = &case.scenario;
+    let (before, after) = (scenario.connections(), own.scenario.connections());
+    let selected = |flows: &[FlowSpec], name: &str| -> Vec<bool> {
+        flows.iter().map(|flow| flow.cc == name || flow.label.as_deref() == Some(name)).collect()
+    };
+    for name in own.scenario.checks.iter_mut().filter_map(|check| check.flow.as_mut()) {
+        let wanted = selected(&before, name);
+        if selected(&after, name) != wanted && selected(&after, "bbr3") == wanted {
+            "bbr3".clone_into(name);
         }
     }
-    (!names.is_empty()).then_some((own, names))
+    (own, differing)
 }
 
-/// One line for the user about the controllers `names`.
-pub(crate) fn note(names: &[String]) -> String {
-    let verb = if names.len() == 1 { "is" } else { "are" };
-    format!("this kernel's {} {verb} BBR v3: the simulator runs {GOOGLE} beside it", names.join(" and "))
+/// One line for the user about controllers that are v3 in the kernel; `None` if there are none.
+pub(crate) fn note(differing: &Differing) -> Option<String> {
+    let listed = |names: &BTreeSet<String>| {
+        let verb = if names.len() == 1 { "is" } else { "are" };
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        format!("this kernel's {} {verb} BBR v3", names.join(" and "))
+    };
+    let names = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(" and ");
+    let Differing { changed, kept } = differing;
+    match (changed.is_empty(), kept.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some(format!("{}: the simulator runs {GOOGLE} beside it", listed(changed))),
+        (true, false) => Some(format!(
+            "{}, and the simulator runs another version beside it: flows with {} keep their settings",
+            listed(kept),
+            names(kept)
+        )),
+        (false, false) => Some(format!(
+            "{}: the simulator runs {GOOGLE} beside it, except flows with {} that have settings of another \
+             version",
+            listed(&changed.union(kept).cloned().collect()),
+            names(kept)
+        )),
+    }
 }
 
 /// Simulates `case` as [`counterpart`] has it, and judges its checks by the names of the scenario.
@@ -61,18 +122,14 @@ pub(crate) fn simulate(
     versions: &BbrVersions,
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, RunError> {
-    let Some((mut own, _)) = counterpart(case, versions) else { return engine::simulate(case, progress) };
-    own.scenario.checks.clear();
-    let mut recording = engine::simulate(&own, progress)?;
-    let mut contender: Vec<String> = Vec::new();
-    for flow in &own.scenario.flows {
-        let is_google = flow.settings.get("variant") == Some(&Setting::Text("linux".to_owned()));
-        let name = if is_google { GOOGLE } else { &flow.cc };
-        if !contender.iter().any(|known| known == name) {
-            contender.push(name.to_owned());
-        }
+    let (own, differing) = counterpart(case, versions);
+    if differing.changed.is_empty() {
+        return engine::simulate(case, progress);
     }
-    recording.contender = Some(contender.join("+"));
+    let mut recording = engine::simulate(&own, progress)?;
+    // With the settings of the user, which distinguish contenders.
+    let contender = case.contender.clone().unwrap_or_else(|| case.scenario.cc());
+    recording.contender = Some(format!("{contender} (as {GOOGLE})"));
     recording.label = case.label();
     let connections = case.scenario.connections();
     let simulated: Vec<String> = recording.flows.iter().map(|flow| flow.cc.clone()).collect();
@@ -105,7 +162,7 @@ mod tests {
     /// The controllers and settings of the flows that the simulator runs.
     fn runs(flows: &str, kernel: &[(&str, u8)]) -> Vec<String> {
         let case = case(flows);
-        let own = counterpart(&case, &versions(kernel)).map_or(case, |(own, _)| own);
+        let (own, _) = counterpart(&case, &versions(kernel));
         let text = |flow: &FlowSpec| format!("{} {:?}", flow.cc, flow.settings);
         own.scenario.flows.iter().map(text).collect()
     }
@@ -133,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_recording_says_what_ran_and_checks_go_by_the_scenarios_names() {
+    fn recording_names_the_simulated_version_and_judges_checks_by_the_scenarios_names() {
         let checked = "[[flow]]\ncc = 'bbr'\ncount = 2\n[[flow]]\ncc = 'cubic'\n\
                        [[check]]\nflow = 'bbr'\ngoodput = '>= 0.1mbit'\n\
                        [[check]]\nflow = 'bbr'\nnever = ['ProbeBW']\n";
@@ -145,7 +202,7 @@ mod tests {
         assert_eq!((v1.label.as_str(), v1.contender.as_deref()), ("bbr+cubic", None));
         assert_eq!(
             (v3.label.as_str(), v3.contender.as_deref()),
-            ("bbr+cubic", Some("bbr3:variant=linux+cubic"))
+            ("bbr+cubic", Some("bbr+cubic (as bbr3:variant=linux)"))
         );
         let flows =
             |run: &Recording| run.flows.iter().map(|f| format!("{} {}", f.label, f.cc)).collect::<Vec<_>>();
@@ -156,7 +213,38 @@ mod tests {
         assert_eq!(passed(&v1), [true, false, false], "{:?}", v1.checks);
         let states = |run: &Recording| run.flows[0].states.iter().any(|s| s.state.starts_with("ProbeBW_"));
         assert!(!states(&v1) && states(&v3), "{:?}", v3.flows[0].states);
-        assert!(v3.provenance.scenario.contains("variant = \"linux\""), "{}", v3.provenance.scenario);
+        // The scenario of the recording reproduces it, with its checks.
+        let text = &v3.provenance.scenario;
+        assert!(text.contains("variant = \"linux\"") && text.contains("goodput = \">= 100kbit\""), "{text}");
+        let none = |_: &str| Err(String::new());
+        let again = fullpipe_experiment::scenario::parse("x", text, &vocabulary(&[Engine::Sim]), &none);
+        let again = again.unwrap_or_else(|e| panic!("{e}: {text}")).remove(0);
+        let again = engine::simulate(&again, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!((again.summary.goodput_bps, passed(&again)), (v3.summary.goodput_bps, vec![true; 3]));
+    }
+
+    #[test]
+    fn contenders_with_other_settings_or_names_stay_apart_in_all_their_seeds() {
+        const SET: &str = "[[flow]]\ncc = 'bbr3'\nsettings = { beta_percent = 80 }\n";
+        let contestants = [
+            ("[[flow]]\ncc = 'bbr'\n", None),
+            ("[[flow]]\ncc = 'bbr3'\n", None),
+            (SET, Some("bbr3:beta_percent=80".to_owned())),
+        ];
+        let kernel = versions(&[("bbr", 3), ("bbr3", 3)]);
+        let mut names: Vec<(String, u64)> = Vec::new();
+        for (flows, contender) in contestants {
+            for seed in [1, 2] {
+                let mut one = case(flows);
+                one.scenario.seed = seed;
+                one.contender = contender.clone();
+                let run = simulate(&one, &kernel, &mut |_| ControlFlow::Continue(())).unwrap();
+                assert_eq!(run.cc, "bbr3");
+                names.push((crate::agreement::label_without_seed(&run), run.seed));
+            }
+        }
+        let named = |name: &str| [1, 2].map(|seed| (format!("{name} (as bbr3:variant=linux)"), seed));
+        assert_eq!(names, [named("bbr"), named("bbr3"), named("bbr3:beta_percent=80")].concat());
     }
 
     /// Collects the notes.
@@ -170,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_with_both_engines_says_so_in_one_line() {
+    fn batch_with_both_engines_notes_the_simulated_version_in_one_line() {
         let job = |engine, cc: &str| Job { engine, case: case(&format!("[[flow]]\ncc = '{cc}'\n")) };
         let notes = |jobs: Vec<Job>, kernel: &[(&str, u8)]| {
             let lab = LabOptions { bbr_versions: Some(versions(kernel)), ..LabOptions::default() };
@@ -189,6 +277,18 @@ mod tests {
             named.len() == 1 && named[0].starts_with("this kernel's bbr and bbr3 are BBR v3"),
             "{named:?}"
         );
+        // Settings of v1 stay.
+        let set = |settings: &str| {
+            let flow = format!("[[flow]]\ncc = 'bbr'\nsettings = {{ {settings} }}\n");
+            [Engine::Sim, Engine::Lab].map(|engine| Job { engine, case: case(&flow) }).to_vec()
+        };
+        let kept = "this kernel's bbr is BBR v3, and the simulator runs another version beside it: flows \
+                    with bbr keep their settings";
+        assert_eq!(notes(set("high_gain = 2.5"), &[("bbr", 3)]), [kept]);
+        assert_eq!(notes(set("high_gain = 2.5"), &[("bbr", 1)]), [""; 0]);
+        let some = "this kernel's bbr is BBR v3: the simulator runs bbr3:variant=linux beside it, except \
+                    flows with bbr that have settings of another version";
+        assert_eq!(notes([both("bbr"), set("high_gain = 2.5")].concat(), &[("bbr", 3)]), [some]);
     }
 
     /// Stops the batch after its first run, before the lab's.

@@ -20,7 +20,7 @@ pub trait Monitor: Sync {
         let _ = left;
     }
 
-    /// Something about the batch that the user should know, in one line.
+    /// A remark on the batch for the user, one line of text.
     fn note(&self, text: &str) {
         let _ = text;
     }

@@ -65,15 +65,12 @@ impl Batch<'_> {
     /// kernel's BBRs.
     pub(crate) fn announce_counterparts(&self, watch: &dyn Monitor) -> BbrVersions {
         let versions = self.compared_bbrs();
-        let mut names: Vec<String> = Vec::new();
+        let mut differing = counterpart::Differing::default();
         for job in self.jobs.iter().filter(|job| job.engine == Engine::Sim) {
-            let differing = counterpart::counterpart(&job.case, &versions).map(|(_, names)| names);
-            names.extend(differing.into_iter().flatten());
+            differing.extend(counterpart::counterpart(&job.case, &versions).1);
         }
-        names.sort_unstable();
-        names.dedup();
-        if !names.is_empty() {
-            watch.note(&counterpart::note(&names));
+        if let Some(note) = counterpart::note(&differing) {
+            watch.note(&note);
         }
         versions
     }
