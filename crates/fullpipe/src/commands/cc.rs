@@ -292,10 +292,15 @@ fn describe(socket: &Socket) -> String {
     text
 }
 
-/// Refuses a kernel whose own `bbr` has this version, if that is not v1: it has other callbacks
-/// (`bbr_tso_segs` for `bbr_min_tso_segs`) and another state.
-fn require_v1(version: Option<u8>) -> Result<(), Failure> {
-    match version {
+/// Refuses a kernel whose own `bbr` is not v1 by `version`: it has other callbacks (`bbr_tso_segs` for
+/// `bbr_min_tso_segs`) and another state. `load` loads its module first: the version of one that is not
+/// loaded is unknown.
+fn require_v1(
+    load: impl FnOnce(&str) -> bool,
+    version: impl FnOnce(&str) -> Option<u8>,
+) -> Result<(), Failure> {
+    load("bbr");
+    match version("bbr") {
         Some(version) if version > 1 => Err(Failure::Impossible(format!(
             "this kernel's bbr is BBR v{version}, and `cc record` records and replays BBR v1\n  help: run it \
              on a kernel whose bbr is v1, such as mainline Linux; `fullpipe cc list` prints the version"
@@ -305,7 +310,8 @@ fn require_v1(version: Option<u8>) -> Result<(), Failure> {
 }
 
 fn record(file: PathBuf, perturb: bool, command: &[String]) -> Result<(), Failure> {
-    require_v1(fullpipe_kernel::tcp_info::bbr_version("bbr"))?;
+    let load = |name: &str| fullpipe_run::kernel_offers(name, &fullpipe_run::NoLoader);
+    require_v1(load, fullpipe_kernel::tcp_info::bbr_version)?;
     let kernel = kernel::Kernel::detect().map_err(failure)?;
     let recorder = Recorder::start(oracle::NAME, perturb, &kernel).map_err(failure)?;
     let to = fullpipe_files::create(&file)
@@ -364,11 +370,18 @@ fn replay(files: &[PathBuf], json: bool) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn a_kernel_with_another_bbr_than_v1_is_refused_with_its_version() {
-        assert!(require_v1(None).is_ok() && require_v1(Some(1)).is_ok());
-        let Err(Failure::Impossible(why)) = require_v1(Some(3)) else { panic!("not refused") };
+        // The version is known once its module is loaded.
+        let with = |version: Option<u8>| {
+            let is_loaded = Cell::new(false);
+            let load = |_: &str| is_loaded.replace(true);
+            require_v1(load, |name| version.filter(|_| is_loaded.get() && name == "bbr"))
+        };
+        assert!(with(None).is_ok() && with(Some(1)).is_ok());
+        let Err(Failure::Impossible(why)) = with(Some(3)) else { panic!("not refused") };
         assert!(why.starts_with("this kernel's bbr is BBR v3, and `cc record` records"), "{why}");
         assert!(why.contains("\n  help: "), "{why}");
     }
