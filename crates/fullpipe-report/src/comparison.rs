@@ -76,12 +76,14 @@ fn method_note(found: &Comparison) -> String {
              of {tests}. ",
             found.rounds
         )
+    } else if let Some(why) = &found.no_shares_because {
+        format!("The share beside a CUBIC flow was not measured: {why}. ")
     } else {
         String::new()
     };
     format!(
-        "{shares}{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests (connecting, \
-         probing the idle path, closing).",
+        "{shares}{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests \
+         (connecting, probing the idle path, closing).",
         found.estimator,
         found.seed,
         seconds(time.measured_s + time.left_out_s + time.between_s),
@@ -320,6 +322,7 @@ pub(crate) mod tests {
             estimator: "medians over rounds".into(),
             time: TimeBreakdown { measured_s: 24.0, left_out_s: 12.0, between_s: 6.0 },
             idle_rtt_ms: Some(40.0),
+            no_shares_because: None,
             bbr_choice: None,
             controllers: vec![compared("bbr", 1.0), compared("cubic", 10.0)],
             verdicts: vec![verdict],
@@ -357,7 +360,10 @@ pub(crate) mod tests {
     fn shares_beside_cubic_are_a_column_and_the_choice_a_sentence_only_where_they_exist() {
         let mut found = results().comparison.unwrap();
         let text = comparison_text(&found, 100);
-        assert!(!text.contains("beside cubic") && !text.contains("Use "), "{text}");
+        assert!(!text.contains("beside") && !text.contains("Use "), "{text}");
+        found.no_shares_because = Some("the server is busy".into());
+        let text = comparison_text(&found, 100);
+        assert!(text.contains("beside a CUBIC flow was not measured: the server is busy."), "{text}");
         found.controllers[0].shares_beside_cubic = vec![0.9, 0.5, 0.62];
         let (controller, reason) = ("fp_bbr3".to_owned(), BbrReason::ShallowBuffer);
         found.bbr_choice = Some(BbrChoice { controller, reason, words: "the buffer is shallow".into() });

@@ -1,6 +1,7 @@
 //! Which version of BBR to use on a path where both were measured.
 
-use super::{Comparison, ControllerRounds, Finding};
+use super::recommendation::relevant_rtt_ms;
+use super::{ControllerRounds, Finding, Verdict};
 use crate::statistics;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ const LOSS_THRESHOLD: f64 = 2.0;
 /// Retransmissions in percentage points that v1 causes itself if it has that many more than v3 on
 /// the same path: losses of the path hit both.
 const OWN_LOSS: f64 = 1.0;
-/// With such losses v1 must be faster by more than this factor.
+/// With such losses, or if it ignores marks, v1 must be faster by more than this factor.
 const WORTH_OWN_LOSS: f64 = 1.2;
 /// Loss in percent from which the reaction to it explains a lower goodput: with less, v3 has few
 /// rounds with loss.
@@ -58,45 +59,29 @@ const MARKS: f64 = 0.1;
 /// How much nearer to half of the link a fairer share is.
 const FAIRER: f64 = 0.15;
 
-/// The version of BBR that a controller is, by its name: `None` for other controllers. A kernel may
-/// call its v3 `bbr`; whoever knows the version from a socket must say so.
+/// The version of BBR that a controller's name suggests; `None` for other controllers. A kernel may
+/// call its v3 `bbr`: the version that a socket reports is better evidence.
 pub fn bbr_version(controller: &str) -> Option<u8> {
     match controller {
         "bbr" | "bbr1" | "fp_bbr1" => Some(1),
         "bbr3" | "fp_bbr3" => Some(3),
+        // Names of variants, as in `fullpipe cc load bbr3 --name bbr3_beta80`.
+        name if name.starts_with("bbr3_") => Some(3),
         _ => None,
     }
 }
 
-impl Comparison {
-    /// The version of BBR to use, if the comparison has exactly one v1 and one v3 and its goodput is
-    /// conclusive.
-    pub fn bbr_choice(&self) -> Option<BbrChoice> {
-        let only = |version| {
-            let mut found = self.controllers.iter().filter(|c| c.bbr_version == Some(version));
-            found.next().filter(|_| found.next().is_none())
-        };
-        let (v1, v3) = (only(1)?, only(3)?);
-        // The verdict may be of either against the other.
-        let verdict = |a: &ControllerRounds, b: &ControllerRounds| {
-            self.verdicts.iter().find(|v| v.controller == a.controller && v.baseline == b.controller)
-        };
-        let (finding, v1_ratio, rtt_added) = match (verdict(v1, v3), verdict(v3, v1)) {
-            (Some(of_v1), _) => {
-                (of_v1.finding, of_v1.ratio.median, of_v1.rtt_added_ms.map(|e| (e.low, e.high)))
-            }
-            (None, Some(of_v3)) => {
-                let reversed = match of_v3.finding {
-                    Finding::Faster => Finding::Slower,
-                    Finding::Slower => Finding::Faster,
-                    other => other,
-                };
-                (reversed, 1.0 / of_v3.ratio.median, of_v3.rtt_added_ms.map(|e| (-e.high, -e.low)))
-            }
-            (None, None) => return None,
-        };
-        let path = Measured { v1, v3, v1_ratio, rtt_added, idle_rtt_ms: self.idle_rtt_ms };
-        match finding {
+impl BbrChoice {
+    /// The version of BBR to use; `None` if the goodput is inconclusive. `verdict` is that of v1
+    /// against v3 as the baseline.
+    pub fn new(
+        v1: &ControllerRounds,
+        v3: &ControllerRounds,
+        verdict: &Verdict,
+        idle_rtt_ms: Option<f64>,
+    ) -> Option<BbrChoice> {
+        let path = Measured { v1, v3, verdict, v1_ratio: verdict.ratio.median, idle_rtt_ms };
+        match verdict.finding {
             Finding::Inconclusive { .. } => None,
             Finding::Faster => Some(path.v1_faster()),
             Finding::Slower => Some(path.v3_faster()),
@@ -109,10 +94,10 @@ impl Comparison {
 struct Measured<'a> {
     v1: &'a ControllerRounds,
     v3: &'a ControllerRounds,
+    /// v1 against v3 as the baseline.
+    verdict: &'a Verdict,
     /// v1's goodput relative to v3's.
     v1_ratio: f64,
-    /// v1's RTT under load minus v3's in ms: bounds of the interval.
-    rtt_added: Option<(f64, f64)>,
     idle_rtt_ms: Option<f64>,
 }
 
@@ -133,21 +118,46 @@ impl Measured<'_> {
     fn shallow_buffer(&self) -> BbrChoice {
         let (v1, v3) = (&self.v1.controller, &self.v3.controller);
         let (of_v1, of_v3) = (Self::retransmits(self.v1), Self::retransmits(self.v3));
-        let cost = if self.v1_ratio > 1.0 {
-            format!(", which costs {:.0} % of the goodput", (1.0 - 1.0 / self.v1_ratio) * 100.0)
-        } else {
-            String::new()
-        };
         let words = format!(
-            "the buffer is shallow: {v1} overflows it and retransmits {of_v1:.1} % of its packets; {v3} \
-             retransmits {of_v3:.1} %{cost}"
+            "the buffer is shallow: {v1} overflows it and retransmits {of_v1:.1} % of its packets, {v3} \
+             {of_v3:.1} %{}",
+            self.cost_of_v3()
         );
         Self::choose(self.v3, BbrReason::ShallowBuffer, words)
     }
 
+    /// What v3 costs where it is chosen although v1 is faster.
+    fn cost_of_v3(&self) -> String {
+        if self.verdict.finding != Finding::Faster {
+            return String::new();
+        }
+        format!("; {} is {:.0} % slower", self.v3.controller, (1.0 - 1.0 / self.v1_ratio) * 100.0)
+    }
+
+    /// v3, if the path marks packets and v3 responds to that.
+    fn ecn(&self) -> Option<BbrChoice> {
+        let (v1, v3) = (&self.v1.controller, &self.v3.controller);
+        let marks = |rounds: &ControllerRounds| rounds.marked_percent.unwrap_or(0.0);
+        let marked = marks(self.v1).max(marks(self.v3));
+        if marked < MARKS || !self.v3.answers_marks() {
+            return None;
+        }
+        let words = format!(
+            "the path marks packets (ECN, {marked:.1} %): {v3} responds to the marks unless it is loaded \
+             with `ecn=off` or `variant=linux`, and {v1} ignores them{}",
+            self.cost_of_v3()
+        );
+        Some(Self::choose(self.v3, BbrReason::Ecn, words))
+    }
+
     fn v1_faster(&self) -> BbrChoice {
-        if self.own_loss() >= OWN_LOSS && self.v1_ratio < WORTH_OWN_LOSS {
-            return self.shallow_buffer();
+        if self.v1_ratio < WORTH_OWN_LOSS {
+            if self.own_loss() >= OWN_LOSS {
+                return self.shallow_buffer();
+            }
+            if let Some(choice) = self.ecn() {
+                return choice;
+            }
         }
         let loss = Self::retransmits(self.v3);
         let (v1, v3) = (&self.v1.controller, &self.v3.controller);
@@ -193,31 +203,26 @@ impl Measured<'_> {
         if self.own_loss() >= OWN_LOSS {
             return self.shallow_buffer();
         }
-        let marks = |rounds: &ControllerRounds| rounds.marked_percent.unwrap_or(0.0);
-        let marked = marks(self.v1).max(marks(self.v3));
-        if marked >= MARKS && self.v3.answers_marks() {
-            let words = format!(
-                "both are equally fast, and the path marks packets (ECN: {marked:.1} %): {v3} responds to \
-                 the marks, {v1} ignores them"
-            );
-            return Self::choose(self.v3, BbrReason::Ecn, words);
+        if let Some(choice) = self.ecn() {
+            return choice;
         }
-        if let Some((low, high)) = self.rtt_added {
-            let rtt = |rounds: &ControllerRounds| rounds.loaded_rtt.map_or(f64::INFINITY, |rtt| rtt.median);
-            let of = |other: f64| (other * 0.2).max(5.0);
-            let chosen = if low > of(rtt(self.v1)) {
-                Some((self.v3, self.v1))
-            } else if high < -of(rtt(self.v3)) {
-                Some((self.v1, self.v3))
+        let rtt = |rounds: &ControllerRounds| rounds.loaded_rtt.map(|rtt| rtt.median);
+        if let (Some(rtt_v1), Some(rtt_v3), Some(added)) =
+            (rtt(self.v1), rtt(self.v3), self.verdict.rtt_added_ms)
+        {
+            let (v1, v3) = ((self.v1, rtt_v1), (self.v3, rtt_v3));
+            let lower = if added.low > relevant_rtt_ms(rtt_v1) {
+                Some((v3, v1))
+            } else if added.high < -relevant_rtt_ms(rtt_v3) {
+                Some((v1, v3))
             } else {
                 None
             };
-            if let Some((chosen, other)) = chosen {
+            if let Some(((chosen, rtt), (_, other))) = lower {
                 let words = format!(
-                    "both are equally fast, and the RTT under load is {:.0} ms with {} instead of {:.0} ms",
-                    rtt(chosen),
-                    chosen.controller,
-                    rtt(other)
+                    "both are equally fast, and the RTT under load is {rtt:.0} ms with {} instead of \
+                     {other:.0} ms",
+                    chosen.controller
                 );
                 return Self::choose(chosen, BbrReason::Latency, words);
             }
@@ -243,7 +248,10 @@ impl Measured<'_> {
                 return Self::choose(chosen, BbrReason::Fairness, words);
             }
         }
-        let words = format!("no relevant difference on this path, and {v1} needs nothing but the kernel");
+        let mut words = "no relevant difference on this path".to_owned();
+        if v1 == "bbr" && v3.starts_with("fp_") {
+            words += &format!(", and {v1} needs nothing but the kernel");
+        }
         Self::choose(self.v1, BbrReason::NoDifference, words)
     }
 }
@@ -263,7 +271,7 @@ impl ControllerRounds {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Estimate, Verdict};
+    use super::super::Estimate;
     use super::*;
 
     fn exactly(median: f64) -> Estimate {
@@ -285,49 +293,35 @@ mod tests {
         }
     }
 
-    fn comparison(v1: ControllerRounds, v3: ControllerRounds, idle: f64, baseline_is_v3: bool) -> Comparison {
-        let (candidate, baseline) = if baseline_is_v3 { (&v1, &v3) } else { (&v3, &v1) };
-        let ratio = candidate.goodput.median / baseline.goodput.median;
+    fn verdict(v1: &ControllerRounds, v3: &ControllerRounds) -> Verdict {
+        let ratio = v1.goodput.median / v3.goodput.median;
         let finding = match ratio {
             r if r >= 1.05 => Finding::Faster,
             r if r <= 1.0 / 1.05 => Finding::Slower,
             _ => Finding::Same,
         };
-        let added = candidate.loaded_rtt.unwrap().median - baseline.loaded_rtt.unwrap().median;
-        let verdict = Verdict {
-            controller: candidate.controller.clone(),
-            baseline: baseline.controller.clone(),
+        Verdict {
+            controller: v1.controller.clone(),
+            baseline: v3.controller.clone(),
             ratio: exactly(ratio),
             finding,
             retransmits_added: exactly(0.0),
-            rtt_added_ms: Some(exactly(added)),
+            rtt_added_ms: Some(exactly(v1.loaded_rtt.unwrap().median - v3.loaded_rtt.unwrap().median)),
             words: String::new(),
-        };
-        Comparison {
-            baseline: baseline.controller.clone(),
-            rounds: 6,
-            seed: 1,
-            estimator: String::new(),
-            time: super::super::TimeBreakdown::default(),
-            idle_rtt_ms: Some(idle),
-            controllers: vec![v1, v3],
-            verdicts: vec![verdict],
-            bbr_choice: None,
         }
     }
 
-    /// The choice for v1 and v3 given as (goodput, retransmissions, RTT under load, share); the same
-    /// whichever is the baseline.
+    fn choose(v1: &ControllerRounds, v3: &ControllerRounds) -> BbrChoice {
+        BbrChoice::new(v1, v3, &verdict(v1, v3), Some(40.0)).unwrap()
+    }
+
+    /// The choice for v1 and v3 given as (goodput, retransmissions, RTT under load, share).
     fn choice(v1: (f64, f64, f64, f64), v3: (f64, f64, f64, f64), idle: f64) -> (String, BbrReason) {
         let of =
             |name: &str, (goodput, retransmits, rtt, share)| rounds(name, goodput, retransmits, rtt, share);
-        let both = [true, false].map(|baseline_is_v3| {
-            let c = comparison(of("bbr", v1), of("fp_bbr3", v3), idle, baseline_is_v3);
-            let choice = c.bbr_choice().unwrap();
-            (choice.controller, choice.reason)
-        });
-        assert_eq!(both[0], both[1]);
-        both[0].clone()
+        let (v1, v3) = (of("bbr", v1), of("fp_bbr3", v3));
+        let choice = BbrChoice::new(&v1, &v3, &verdict(&v1, &v3), Some(idle)).unwrap();
+        (choice.controller, choice.reason)
     }
 
     #[test]
@@ -359,38 +353,46 @@ mod tests {
 
     #[test]
     fn marks_decide_only_for_a_v3_that_answers_them() {
-        let decided = |name: &str, marked| {
+        let decided = |name: &str, marked, of_v1| {
             let mut v3 = rounds(name, 48.0, 0.0, 60.0, 0.5);
             v3.marked_percent = marked;
-            comparison(rounds("bbr", 48.0, 0.0, 60.0, 0.5), v3, 40.0, true).bbr_choice().unwrap().reason
+            choose(&rounds("bbr", of_v1, 0.0, 60.0, 0.5), &v3)
         };
-        assert_eq!(decided("fp_bbr3", Some(2.0)), BbrReason::Ecn);
-        assert_eq!(decided("bbr3", Some(2.0)), BbrReason::NoDifference);
-        assert_eq!(decided("fp_bbr3", None), BbrReason::NoDifference);
+        for of_v1 in [48.0, 51.0] {
+            assert_eq!(decided("fp_bbr3", Some(2.0), of_v1).reason, BbrReason::Ecn, "{of_v1}");
+        }
+        assert!(decided("fp_bbr3", Some(2.0), 51.0).words.ends_with("; fp_bbr3 is 6 % slower"));
+        assert_eq!(decided("fp_bbr3", Some(2.0), 70.0).reason, BbrReason::Goodput);
+        assert_eq!(decided("bbr3", Some(2.0), 48.0).reason, BbrReason::NoDifference);
+        assert_eq!(decided("fp_bbr3", None, 48.0).reason, BbrReason::NoDifference);
     }
 
     #[test]
-    fn no_choice_without_one_of_each_version_or_a_conclusive_goodput() {
-        let both = || (rounds("bbr", 48.0, 0.0, 60.0, 0.5), rounds("fp_bbr3", 40.0, 1.0, 60.0, 0.5));
-        let (v1, v3) = both();
-        let mut c = comparison(v1, v3, 40.0, true);
-        assert!(c.bbr_choice().is_some());
-        c.verdicts[0].finding = Finding::Inconclusive { more_rounds: 4 };
-        assert_eq!(c.bbr_choice(), None);
-        // A kernel whose `bbr` is v3 has no v1.
-        let (mut v1, v3) = both();
-        v1.bbr_version = Some(3);
-        assert_eq!(comparison(v1, v3, 40.0, true).bbr_choice(), None);
+    fn an_inconclusive_goodput_gives_no_choice() {
+        let (v1, v3) = (rounds("bbr", 48.0, 0.0, 60.0, 0.5), rounds("fp_bbr3", 40.0, 1.0, 60.0, 0.5));
+        let mut verdict = verdict(&v1, &v3);
+        assert!(BbrChoice::new(&v1, &v3, &verdict, None).is_some());
+        verdict.finding = Finding::Inconclusive { more_rounds: 4 };
+        assert_eq!(BbrChoice::new(&v1, &v3, &verdict, None), None);
     }
 
     #[test]
-    fn words_name_the_cost_of_a_shallow_buffer() {
-        let v1 = rounds("bbr", 48.0, 8.0, 44.0, 0.9);
-        let c = comparison(v1, rounds("fp_bbr3", 43.2, 0.1, 42.0, 0.5), 40.0, true);
-        assert_eq!(
-            c.bbr_choice().unwrap().words,
-            "the buffer is shallow: bbr overflows it and retransmits 8.0 % of its packets; fp_bbr3 \
-             retransmits 0.1 %, which costs 10 % of the goodput"
-        );
+    fn words_name_the_cost_of_a_shallow_buffer_only_where_it_was_found() {
+        let of_v3 = |goodput| rounds("fp_bbr3", goodput, 0.1, 42.0, 0.5);
+        let words = |goodput| choose(&rounds("bbr", 48.0, 8.0, 44.0, 0.9), &of_v3(goodput)).words;
+        let text =
+            "the buffer is shallow: bbr overflows it and retransmits 8.0 % of its packets, fp_bbr3 0.1 %";
+        assert_eq!(words(43.2), format!("{text}; fp_bbr3 is 10 % slower"));
+        assert_eq!(words(47.9), text);
+    }
+
+    #[test]
+    fn the_kernel_is_named_only_where_v3_is_not_its_own() {
+        let words =
+            |v1, v3| choose(&rounds(v1, 48.0, 0.0, 60.0, 0.5), &rounds(v3, 48.0, 0.0, 60.0, 0.5)).words;
+        assert!(words("bbr", "fp_bbr3").ends_with("and bbr needs nothing but the kernel"));
+        for (v1, v3) in [("bbr", "bbr3"), ("fp_bbr1", "fp_bbr3")] {
+            assert_eq!(words(v1, v3), "no relevant difference on this path");
+        }
     }
 }

@@ -25,6 +25,9 @@ pub struct Comparison {
     pub controllers: Vec<ControllerRounds>,
     /// One verdict per controller other than the baseline.
     pub verdicts: Vec<Verdict>,
+    /// Why there are no tests beside a CUBIC flow, if they failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_shares_because: Option<String>,
     /// The version of BBR that is recommended, if BBR v1 and v3 were compared with a conclusive result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bbr_choice: Option<BbrChoice>,
@@ -63,8 +66,8 @@ pub struct ControllerRounds {
     /// Median round-trip time under load in milliseconds, if every round has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_rtt: Option<Estimate>,
-    /// Share of the goodput (0 to 1) in tests beside a CUBIC flow from the same host, if there were
-    /// any: BBR v1 and v3 are tested so.
+    /// Share of the goodput (0 to 1) in tests beside a CUBIC flow from the same host: only BBR v1 and
+    /// v3 are tested that way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares_beside_cubic: Vec<f64>,
 }

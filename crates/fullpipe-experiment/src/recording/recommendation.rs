@@ -59,8 +59,13 @@ impl Verdict {
     /// 95 % confidence.
     fn lowers_rtt(&self, baseline_rtt_ms: Option<f64>) -> bool {
         let (Some(added), Some(baseline)) = (self.rtt_added_ms, baseline_rtt_ms) else { return false };
-        added.high < -(baseline * 0.2).max(5.0)
+        added.high < -relevant_rtt_ms(baseline)
     }
+}
+
+/// The difference in RTT under load that is worth a change: a fifth, and 5 ms.
+pub(super) fn relevant_rtt_ms(rtt_ms: f64) -> f64 {
+    (rtt_ms * 0.2).max(5.0)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::iperf3::Protocol;
 use crate::recording::recording;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{
-    self as recorded, ControllerRounds, TimeBreakdown, Variation, bbr_version,
+    self as recorded, BbrChoice, ControllerRounds, TimeBreakdown, Variation, bbr_version,
 };
 use fullpipe_kernel::{socket, tcp_info};
 use std::net::Ipv4Addr;
@@ -149,48 +149,53 @@ impl Plan {
                 runs[place].push(outcome);
             }
         }
-        let all = || runs.iter().flatten();
-        let seconds = |outcome: &Outcome| outcome.streams.iter().map(|s| s.sent_seconds).fold(0.0, f64::max);
-        let measured_s: f64 = all().map(seconds).sum();
-        let left_out_s: f64 = all().map(|outcome| f64::from(outcome.params.omit)).sum();
-        let between_s = (began.elapsed().as_secs_f64() - measured_s - left_out_s).max(0.0);
-        let spent = TimeBreakdown { measured_s, left_out_s, between_s };
-        let comparison = Comparison { plan: self.clone(), runs, spent, shares: Vec::new() };
-        let shares = self.shares_beside_cubic(&comparison, interrupt, begun)?;
-        Ok(Comparison { shares, ..comparison })
+        let mut comparison = Comparison {
+            plan: self.clone(),
+            runs,
+            spent: TimeBreakdown::default(),
+            shares: self.controllers.iter().map(|_| Vec::new()).collect(),
+            no_shares_because: None,
+        };
+        let mut spent = TimeBreakdown::default();
+        for outcome in comparison.runs.iter().flatten() {
+            add_time(&mut spent, outcome);
+        }
+        if self.rounds_beside_cubic() > 0 && comparison.has_both_versions() {
+            comparison.no_shares_because =
+                self.add_shares_beside_cubic(&mut comparison, &mut spent, interrupt, begun).err();
+        }
+        spent.between_s = (began.elapsed().as_secs_f64() - spent.measured_s - spent.left_out_s).max(0.0);
+        Ok(Comparison { spent, ..comparison })
     }
 
     /// Rounds beside a CUBIC flow, which follow the others: only a comparison of BBR v1 with v3 has
-    /// them.
+    /// them, if it can be conclusive and if this host sends without limit.
     pub fn rounds_beside_cubic(&self) -> usize {
         let params = &self.config.params;
-        let is_usual = params.client_sends() && !params.bidirectional && params.protocol == Protocol::Tcp;
+        let sends_alone = params.client_sends() && !params.bidirectional && params.protocol == Protocol::Tcp;
+        let is_unlimited = params.byte_budget().is_none() && params.rate == 0;
         let has = |version| self.controllers.iter().any(|name| bbr_version(name) == Some(version));
-        if is_usual && has(1) && has(3) { MAX_ROUNDS_BESIDE_CUBIC.min(self.rounds) } else { 0 }
-    }
-
-    /// The name of a round as reported to `begun`, for people.
-    pub fn round_name(&self, round: usize) -> String {
-        match round.checked_sub(self.rounds) {
-            None => format!("round {} of {}", round + 1, self.rounds),
-            Some(beside) => {
-                format!("beside cubic, round {} of {}", beside + 1, self.rounds_beside_cubic())
-            }
+        if sends_alone && is_unlimited && self.rounds >= MIN_PAIRS && has(1) && has(3) {
+            ROUNDS_BESIDE_CUBIC
+        } else {
+            0
         }
     }
 
-    /// Each controller's shares of the goodput beside a CUBIC flow; empty where the server does not
-    /// run two tests at once, as stock iperf3, or refuses one of them. The rounds before are not lost
-    /// by that.
-    fn shares_beside_cubic(
+    /// Measures the shares of the goodput beside a CUBIC flow. The rounds before are kept whatever
+    /// happens here; the error is for people.
+    fn add_shares_beside_cubic(
         &self,
-        measured: &Comparison,
+        comparison: &mut Comparison,
+        spent: &mut TimeBreakdown,
         interrupt: &AtomicBool,
         begun: &mut dyn FnMut(usize, &str),
-    ) -> Result<Vec<Vec<f64>>, CompareError> {
+    ) -> Result<(), String> {
+        if comparison.runs.iter().flatten().any(|outcome| outcome.server.is_none()) {
+            return Err("the server is not fullpipe, and iperf3 runs one test at a time".to_owned());
+        }
         let mut shares: Vec<Vec<f64>> = self.controllers.iter().map(|_| Vec::new()).collect();
-        let runs_several_tests = measured.runs.iter().flatten().all(|outcome| outcome.server.is_some());
-        for round in 0..self.rounds_beside_cubic() * usize::from(runs_several_tests) {
+        for round in 0..ROUNDS_BESIDE_CUBIC {
             for name in self.order(round) {
                 begun(self.rounds + round, name);
                 let (own, cubic) = (self.config_beside(name), self.config_beside("cubic"));
@@ -198,21 +203,17 @@ impl Plan {
                     let other = scope.spawn(|| client::run(&cubic, interrupt, &mut |_| {}));
                     (client::run(&own, interrupt, &mut |_| {}), other.join())
                 });
+                let own = own.map_err(|e| format!("{name}: {e}"))?;
                 let cubic = cubic.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                let (own, cubic) = match (own, cubic) {
-                    (Ok(own), Ok(cubic)) => (goodput(&own), goodput(&cubic)),
-                    (Err(source @ ClientError::Interrupted), _)
-                    | (_, Err(source @ ClientError::Interrupted)) => {
-                        let (round, controller) = (self.rounds + round + 1, name.to_owned());
-                        return Err(CompareError::Round { round, controller, source });
-                    }
-                    _ => return Ok(self.controllers.iter().map(|_| Vec::new()).collect()),
-                };
+                let cubic = goodput(&cubic.map_err(|e| format!("cubic: {e}"))?);
+                add_time(spent, &own);
+                let own = goodput(&own);
                 let place = self.controllers.iter().position(|c| c == name).unwrap_or(0);
                 shares[place].push(own / (own + cubic).max(1.0));
             }
         }
-        Ok(shares)
+        comparison.shares = shares;
+        Ok(())
     }
 
     /// The test of a controller beside another test.
@@ -221,6 +222,16 @@ impl Plan {
         config.params.congestion = Some(controller.to_owned());
         (config.abort, config.idle_probes) = (true, 0);
         config
+    }
+
+    /// The name of a round as reported to `begun`, for people.
+    pub fn round_name(&self, round: usize) -> String {
+        match round.checked_sub(self.rounds) {
+            None => format!("round {} of {}", round + 1, self.rounds),
+            Some(beside) => {
+                format!("beside cubic, round {} of {ROUNDS_BESIDE_CUBIC}", beside + 1)
+            }
+        }
     }
 
     /// Checks that the server has each controller, where it sends: with a test of one block each,
@@ -279,10 +290,18 @@ pub struct Comparison {
     pub spent: TimeBreakdown,
     /// Shares of the goodput beside a CUBIC flow, by controller as `runs`.
     pub shares: Vec<Vec<f64>>,
+    /// Why there are no shares, if their tests failed.
+    pub no_shares_because: Option<String>,
 }
 
 /// Rounds beside a CUBIC flow: enough to tell taking nearly all from sharing.
-const MAX_ROUNDS_BESIDE_CUBIC: usize = 3;
+const ROUNDS_BESIDE_CUBIC: usize = 3;
+
+/// Adds the time of a test.
+fn add_time(spent: &mut TimeBreakdown, outcome: &Outcome) {
+    spent.measured_s += outcome.streams.iter().map(|s| s.sent_seconds).fold(0.0, f64::max);
+    spent.left_out_s += f64::from(outcome.params.omit);
+}
 
 /// Idle probes in rounds after the first, when the path is known.
 const LATER_IDLE_PROBES: usize = 3;
@@ -322,7 +341,7 @@ fn marked(runs: &[Outcome]) -> Option<f64> {
     (counted.1 > 0.0).then(|| 100.0 * counted.0 / counted.1)
 }
 
-/// The BBR version that the senders' sockets reported, or that the controller's name says.
+/// The BBR version that the senders' sockets reported, or that the controller's name suggests.
 fn version(name: &str, runs: &[Outcome]) -> Option<u8> {
     let mut sockets = runs.iter().flat_map(|outcome| &outcome.streams).filter_map(|s| s.socket.as_ref());
     sockets.find_map(|socket| socket.bbr_version).or(bbr_version(name))
@@ -339,24 +358,41 @@ impl Comparison {
         &self.runs[place]
     }
 
+    /// The only controllers that are BBR v1 and v3.
+    fn versions(&self) -> Option<(&str, &str)> {
+        let only = |wanted| {
+            let mut found =
+                self.plan.controllers.iter().filter(|name| version(name, self.runs_of(name)) == Some(wanted));
+            found.next().filter(|_| found.next().is_none())
+        };
+        Some((only(1)?, only(3)?))
+    }
+
+    fn has_both_versions(&self) -> bool {
+        self.versions().is_some()
+    }
+
     /// Verdicts of all candidates against the baseline.
     pub fn verdicts(&self) -> Vec<Verdict> {
         let candidates = self.plan.controllers.iter().filter(|c| **c != self.plan.baseline);
-        candidates.map(|c| self.verdict(c)).collect()
+        candidates.map(|c| self.verdict(c, &self.plan.baseline)).collect()
     }
 
-    fn verdict(&self, controller: &str) -> Verdict {
-        let baseline = &self.plan.baseline;
+    fn verdict(&self, controller: &str, baseline: &str) -> Verdict {
         let (a, b) = (self.runs_of(controller), self.runs_of(baseline));
         let (ratio, finding) = compare(&figures(a, goodput), &figures(b, goodput), self.plan.seed);
         let added = |figure: fn(&Outcome) -> f64| {
             let (a, b) = (figures(a, figure), figures(b, figure));
             a.iter().chain(&b).all(|v| v.is_finite()).then(|| difference(&a, &b, self.plan.seed))
         };
-        let words = verdict_text(controller, baseline, &ratio, finding, a.len());
+        // The choice between versions of BBR may keep another than the faster one.
+        let is_advice = self
+            .versions()
+            .is_none_or(|(v1, v3)| [(v1, v3), (v3, v1)].iter().all(|pair| *pair != (controller, baseline)));
+        let words = verdict_text(controller, baseline, &ratio, finding, a.len(), is_advice);
         Verdict {
             controller: controller.to_owned(),
-            baseline: baseline.clone(),
+            baseline: baseline.to_owned(),
             ratio,
             finding,
             retransmits_added: difference(&figures(a, retransmits), &figures(b, retransmits), self.plan.seed),
@@ -396,9 +432,13 @@ impl Comparison {
             idle_rtt_ms: self.idle_rtt_ms(),
             controllers: controllers.collect(),
             verdicts: self.verdicts(),
+            no_shares_because: self.no_shares_because.clone(),
             bbr_choice: None,
         };
-        comparison.bbr_choice = comparison.bbr_choice();
+        let rounds = |name: &str| comparison.controllers.iter().find(|c| c.controller == name);
+        comparison.bbr_choice = self.versions().and_then(|(v1, v3)| {
+            BbrChoice::new(rounds(v1)?, rounds(v3)?, &self.verdict(v1, v3), comparison.idle_rtt_ms)
+        });
         comparison
     }
 
@@ -444,6 +484,7 @@ fn verdict_text(
     ratio: &Estimate,
     finding: Finding,
     rounds: usize,
+    is_advice: bool,
 ) -> String {
     let interval = |low: f64, high: f64| format!("(95 % CI {low:.2} to {high:.2} times)");
     match finding {
@@ -453,12 +494,14 @@ fn verdict_text(
             interval(ratio.low, ratio.high)
         ),
         Finding::Slower => format!(
-            "keep {baseline}: it is {}faster than {controller} {}",
+            "{} {}faster than {controller} {}",
+            if is_advice { format!("keep {baseline}: it is") } else { format!("{baseline} is") },
             times(1.0 / ratio.median),
             interval(1.0 / ratio.high, 1.0 / ratio.low)
         ),
         Finding::Same => format!(
-            "keep {baseline}: no relevant difference in goodput; {controller} has {:.2} times as much {}",
+            "{}no relevant difference in goodput; {controller} has {:.2} times as much {}",
+            if is_advice { format!("keep {baseline}: ") } else { String::new() },
             ratio.median,
             interval(ratio.low, ratio.high)
         ),
@@ -481,6 +524,7 @@ fn verdict_text(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::{self, Limits, Server};
 
     fn plan(names: &[&str], rounds: usize) -> Result<Plan, PlanError> {
         let names = names.iter().map(|&n| n.to_owned()).collect();
@@ -504,9 +548,9 @@ mod tests {
     #[test]
     fn only_bbr_v1_and_v3_are_tested_beside_cubic_and_only_where_this_host_sends_tcp() {
         let rounds = |names: &[&str], rounds| plan(names, rounds).unwrap().rounds_beside_cubic();
-        assert_eq!(rounds(&["bbr", "fp_bbr3"], 6), 3);
-        assert_eq!(rounds(&["bbr3", "cubic", "bbr"], 2), 2);
+        assert_eq!([rounds(&["bbr", "fp_bbr3"], 6), rounds(&["bbr3", "cubic", "bbr"], 9)], [3, 3]);
         assert_eq!([rounds(&["bbr", "cubic"], 6), rounds(&["bbr3", "fp_bbr3"], 6)], [0, 0]);
+        assert_eq!(rounds(&["bbr", "fp_bbr3"], 5), 0, "too few for a verdict");
         let mut reverse = plan(&["bbr", "fp_bbr3"], 6).unwrap();
         assert_eq!(reverse.round_name(5), "round 6 of 6");
         assert_eq!(reverse.round_name(6), "beside cubic, round 1 of 3");
@@ -515,6 +559,69 @@ mod tests {
         let mut udp = plan(&["bbr", "fp_bbr3"], 6).unwrap();
         udp.config.params.protocol = Protocol::Udp;
         assert_eq!(udp.rounds_beside_cubic(), 0);
+        let limited = |limit: fn(&mut Config)| {
+            let mut plan = plan(&["bbr", "fp_bbr3"], 6).unwrap();
+            limit(&mut plan.config);
+            plan.rounds_beside_cubic()
+        };
+        let limits: [fn(&mut Config); 3] =
+            [|c| c.params.bytes = 1000, |c| c.params.blocks = 5, |c| c.params.rate = 1_000_000];
+        assert_eq!(limits.map(limited), [0; 3]);
+    }
+
+    /// Shares of two controllers that this host has, with a server on loopback that runs `clients`
+    /// tests at once; the rounds before are one short test each.
+    fn shares_with(clients: usize) -> Comparison {
+        let limits = Limits { clients, ..Limits::default() };
+        let server = Server::bind(server::Config { port: 0, limits, ..server::Config::default() }, |_| {});
+        let server = server.unwrap();
+        let (address, handle) = (server.address(), server.handle());
+        let thread = std::thread::spawn(move || server.run().unwrap());
+        let mut config = Config::new("127.0.0.1", address.port());
+        (config.params.seconds, config.params.omit) = (1, 0);
+        let names = ["reno", "cubic"].map(str::to_owned).to_vec();
+        let plan = Plan::new(config, names, None, 6, 1).unwrap();
+        let interrupt = AtomicBool::new(false);
+        let runs = plan.controllers.iter().map(|name| {
+            let mut config = plan.config_beside(name);
+            (config.params.seconds, config.params.blocks) = (0, 1);
+            vec![client::run(&config, &interrupt, &mut |_| {}).unwrap()]
+        });
+        let mut comparison = Comparison {
+            runs: runs.collect(),
+            spent: TimeBreakdown::default(),
+            shares: Vec::new(),
+            no_shares_because: None,
+            plan: plan.clone(),
+        };
+        let mut spent = TimeBreakdown::default();
+        comparison.no_shares_because =
+            plan.add_shares_beside_cubic(&mut comparison, &mut spent, &interrupt, &mut |_, _| {}).err();
+        comparison.spent = spent;
+        handle.stop();
+        thread.join().unwrap();
+        comparison
+    }
+
+    #[test]
+    fn shares_beside_cubic_are_of_two_tests_at_once() {
+        let comparison = shares_with(64);
+        assert_eq!(comparison.no_shares_because, None);
+        assert_eq!(comparison.shares.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
+        assert!(comparison.shares.iter().flatten().all(|share| (0.0..=1.0).contains(share)));
+        assert!(comparison.spent.measured_s > 5.0, "six tests of a second: {:?}", comparison.spent);
+        let recorded = comparison.to_recording();
+        assert_eq!(recorded.controllers[1].shares_beside_cubic, comparison.shares[1]);
+    }
+
+    #[test]
+    fn a_server_that_refuses_the_second_test_costs_the_shares_only() {
+        let comparison = shares_with(1);
+        let why = comparison.no_shares_because.clone().unwrap();
+        assert!(why.contains("busy"), "{why}");
+        assert!(comparison.shares.iter().all(Vec::is_empty));
+        let recorded = comparison.to_recording();
+        assert_eq!((recorded.controllers.len(), recorded.no_shares_because), (2, Some(why)));
     }
 
     #[test]
@@ -539,7 +646,7 @@ mod tests {
     #[test]
     fn verdicts_read_as_sentences() {
         let e = |median, low, high| Estimate { median, low, high };
-        let text = |e: Estimate, f| verdict_text("bbr", "cubic", &e, f, 6);
+        let text = |e: Estimate, f| verdict_text("bbr", "cubic", &e, f, 6, true);
         assert_eq!(
             text(e(4.9, 4.5, 5.25), Finding::Faster),
             "bbr is 4.9× faster than cubic (95 % CI 4.50 to 5.25 times)"
@@ -554,7 +661,7 @@ mod tests {
         );
         let few = Finding::Inconclusive { more_rounds: 3 };
         assert_eq!(
-            verdict_text("bbr", "cubic", &e(15.2, 13.07, 19.33), few, 3),
+            verdict_text("bbr", "cubic", &e(15.2, 13.07, 19.33), few, 3, true),
             "too few rounds for a verdict: bbr had 15.20 times the goodput of cubic (13.07 to 19.33 \
                 times in 3); \
              an interval needs 6 rounds, 3 more"

@@ -146,10 +146,12 @@ impl Evidence<'_> {
                 );
             }
             Recommendation::KeepBaseline { is_faster: false } => {
-                return plain(
-                    Kind::Keep,
-                    format!("keep {baseline}: {wanted} makes no relevant difference on this path"),
-                );
+                let text = if self.is_default(baseline) {
+                    format!("keep {baseline}: {wanted} makes no relevant difference on this path")
+                } else {
+                    format!("no relevant difference between {wanted} and {baseline} on this path")
+                };
+                return plain(Kind::Keep, text);
             }
             Recommendation::KeepBaseline { is_faster: true } => {
                 return plain(
@@ -158,21 +160,16 @@ impl Evidence<'_> {
                 );
             }
             Recommendation::SwitchToBaseline => {
-                let text = if self.default == Some(wanted.as_str()) {
+                let text = if self.is_default(wanted) {
                     format!("{wanted} is the default here, but {baseline} is faster on this path")
                 } else {
                     format!("{baseline} is faster than {wanted} on this path")
                 };
-                let command = Some(format!("{}fullpipe apply {baseline}", self.sudo()));
-                return Advice { command, ..plain(Kind::Keep, text) };
+                return self.apply(baseline, text);
             }
             Recommendation::MeasureMore { more_rounds } => {
                 let text = "inconclusive: the rounds vary too much, or there are too few".to_owned();
-                let other = if self.default == Some(baseline.as_str()) {
-                    String::new()
-                } else {
-                    format!(" {baseline}")
-                };
+                let other = if self.is_default(baseline) { String::new() } else { format!(" {baseline}") };
                 let command = format!(
                     "fullpipe advise {} {wanted}{other} --rounds {}",
                     self.host,
@@ -184,10 +181,14 @@ impl Evidence<'_> {
         self.apply(wanted, better)
     }
 
+    fn is_default(&self, controller: &str) -> bool {
+        self.default == Some(controller)
+    }
+
     /// Which version of BBR to use.
     fn version_advice(&self, choice: &BbrChoice) -> Advice {
         let (chosen, words) = (&choice.controller, &choice.words);
-        if self.default == Some(chosen.as_str()) {
+        if self.is_default(chosen) {
             return plain(Kind::Enabled, format!("no change: {chosen} is the default here; {words}"));
         }
         if choice.reason == BbrReason::NoDifference {
@@ -200,8 +201,17 @@ impl Evidence<'_> {
     fn apply(&self, wanted: &str, better: String) -> Advice {
         if let Some(failed) = self.report.obstacle() {
             let why = failed.advice.as_ref().unwrap_or(&failed.state);
-            return plain(Kind::Blocked, format!("{better}, but cannot be enabled here: {why}"));
+            return plain(Kind::Blocked, format!("{better}; it cannot be enabled here: {why}"));
         }
+        let measured = [self.compared.controller.as_str(), self.compared.baseline.as_str()];
+        let better = match self.default.filter(|default| !measured.contains(default)) {
+            Some(default) => format!(
+                "{better}. The default here, {default}, was not measured: `fullpipe advise {} {wanted}` \
+                 compares them",
+                self.host
+            ),
+            None => better,
+        };
         let sudo = self.sudo();
         let confirm = if self.is_remote { " --confirm 60s" } else { "" };
         let prefix = if self.address.is_ipv4() { 32 } else { 128 };
@@ -284,7 +294,11 @@ impl Args {
         let rate = Rate::from_bits_per_sec(rounded_up(best));
         let rtt = idle.map(|ms| Span::from_millis(ms.ceil().max(1.0) as u64));
         let choice = comparison.bbr_choice.as_ref();
-        let chosen = choice.map_or(&wanted, |choice| &choice.controller);
+        let loaded_ms = controller(&compared.baseline).and_then(|c| c.loaded_rtt).map(|rtt| rtt.median);
+        let is_baseline =
+            compared.recommend(default.as_deref(), loaded_ms) == Recommendation::SwitchToBaseline;
+        let recommended = if is_baseline { &baseline } else { &wanted };
+        let chosen = choice.map_or(recommended, |choice| &choice.controller);
         let report = checks::examine(&host, &question(chosen, rtt.map(|rtt| (rate, rtt))));
         let evidence = Evidence {
             report: &report,
@@ -296,7 +310,7 @@ impl Args {
             rounds: self.rounds,
             rate,
             rtt,
-            loaded_ms: controller(&compared.baseline).and_then(|c| c.loaded_rtt).map(|rtt| rtt.median),
+            loaded_ms,
             is_remote: std::env::var_os("SSH_CONNECTION").is_some(),
             is_root: host.identity().privileged,
         };
@@ -508,7 +522,8 @@ mod tests {
         assert_eq!(advice(Finding::Slower, vec![], "cubic", 0.0).kind, Kind::Keep);
         assert_eq!(advice(Finding::Faster, vec![], "bbr", 0.0).kind, Kind::Enabled);
         let back = advice(Finding::Slower, vec![], "bbr", 0.0);
-        assert_eq!((back.kind, back.command.as_deref()), (Kind::Keep, Some("sudo fullpipe apply cubic")));
+        let command = back.command.as_deref();
+        assert_eq!((back.kind, command), (Kind::Apply, Some("sudo fullpipe apply cubic --confirm 60s")));
     }
 
     #[test]
@@ -536,8 +551,14 @@ mod tests {
     #[test]
     fn a_faster_controller_that_is_no_default_is_to_be_enabled() {
         let given = advice(Finding::Slower, vec![], "reno", 0.0);
-        assert_eq!(given.text, "cubic is faster than bbr on this path");
-        assert_eq!(given.command.as_deref(), Some("sudo fullpipe apply cubic"));
+        assert_eq!(
+            given.text,
+            "cubic is faster than bbr on this path. The default here, reno, was not measured: `fullpipe \
+             advise peer cubic` compares them"
+        );
+        assert_eq!(given.command.as_deref(), Some("sudo fullpipe apply cubic --confirm 60s"));
+        let given = advice(Finding::Same, vec![], "reno", 0.0);
+        assert_eq!(given.text, "no relevant difference between bbr and cubic on this path");
         let given = advice(Finding::Inconclusive { more_rounds: 7 }, vec![], "reno", 0.0);
         assert_eq!(given.command.as_deref(), Some("fullpipe advise peer bbr cubic --rounds 13"));
     }
