@@ -1,7 +1,7 @@
 //! The TCP machine: segments of one connection, each made of eighteen of the input's bytes.
 #![no_main]
 
-use fullpipe_trace::wire::{Ecn, Flags, Segment, TcpOptions};
+use fullpipe_trace::wire::{Ecn, Flags, Identity, Segment, TcpOptions};
 use fullpipe_trace::{Analyser, Options};
 use fullpipe_units::{Span, Time};
 use libfuzzer_sys::fuzz_target;
@@ -32,6 +32,8 @@ fuzz_target!(|bytes: &[u8]| {
             headers: 40,
             options: TcpOptions { timestamps, ..options },
             ecn: Ecn::NotCapable,
+            // Few identifications, so that some packets are captured twice.
+            identity: Identity { id: u16::from(step[2] >> 3 & 7), ttl: 64 - (step[3] >> 7) },
         });
     }
     analyser.finish();

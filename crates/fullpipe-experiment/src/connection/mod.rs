@@ -246,6 +246,16 @@ pub struct Direction {
     pub packets: u64,
     /// Captured packets with payload.
     pub data_packets: u64,
+    /// Copies of packets that were captured twice. No other figure includes them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub duplicate_packets: u64,
+    /// Packets that the capture wrote out of order, such as data behind its own acknowledgment.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub misordered_packets: u64,
+    /// Acknowledgments of this data beyond what was sent plus a window, or as far behind: they
+    /// belong to another connection, and no other figure includes them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unbelieved_acks: u64,
     /// Data segments on the wire, retransmissions included: offloaded packets divided by the
     /// segment size.
     pub segments: u64,

@@ -27,6 +27,8 @@ pub(super) struct Sent {
     pub(super) times: u16,
     /// Timestamp of the last transmission.
     pub(super) value: Option<u32>,
+    /// IPv4 identification of the last transmission; 0: none.
+    pub(super) id: u16,
     pub(super) sacked: bool,
 }
 
@@ -175,14 +177,21 @@ impl Flight {
     }
 
     /// Records the retransmission of `from..to`, which is in flight.
-    pub(super) fn retransmit(&mut self, from: u64, to: u64, at: Time, stamp: Stamp, value: Option<u32>) {
+    pub(super) fn retransmit(
+        &mut self,
+        (from, to): (u64, u64),
+        at: Time,
+        stamp: Stamp,
+        value: Option<u32>,
+        id: u16,
+    ) {
         self.split_at(from);
         self.split_at(to);
         let first = self.find(from);
         for s in self.sent.iter_mut_from(first).take_while(|s| s.seq < to) {
             s.at = at;
             s.stamp = stamp;
-            s.value = value;
+            (s.value, s.id) = (value, id);
             s.times = s.times.saturating_add(1);
         }
     }
@@ -298,7 +307,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn sent(seq: u64, end: u64) -> Sent {
-        Sent { seq, end, at: Time::ZERO, stamp: Stamp::default(), times: 1, value: None, sacked: false }
+        Sent {
+            seq,
+            end,
+            at: Time::ZERO,
+            stamp: Stamp::default(),
+            times: 1,
+            value: None,
+            id: 0,
+            sacked: false,
+        }
     }
 
     #[test]
@@ -364,7 +382,7 @@ mod tests {
     fn packet_that_retransmits_very_many_ranges_merges_them() {
         let mut f = scattered(30_000);
         assert_eq!(f.parts(0, 60_000).len(), 2);
-        f.retransmit(0, 59_999, Time::ZERO, Stamp::default(), None);
+        f.retransmit((0, 59_999), Time::ZERO, Stamp::default(), None, 0);
         assert_eq!((f.sent.len(), f.outstanding(), f.dropped()), (1, 59_999, 29_999));
         // As many as a packet can contain are kept.
         let mut f = scattered(MAX_PARTS as u64);

@@ -120,13 +120,11 @@ impl Holes {
         Some(Filled { hole, lost_repairs: hole.lost_repairs.saturating_sub(u32::from(reordered)) })
     }
 
-    /// Removes holes below `ack`. Returns the bytes that the capture missed.
-    pub(super) fn acknowledge(&mut self, ack: u64) -> u64 {
-        let mut missed = 0;
+    /// Removes holes below `ack` and calls `missed` for each: the capture missed their data.
+    pub(super) fn acknowledge(&mut self, ack: u64, mut missed: impl FnMut(&Hole)) {
         while let Some(hole) = self.all.pop_front_if(|h| h.end <= ack) {
-            missed += hole.end - hole.seq;
+            missed(&hole);
         }
-        missed
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -202,7 +200,9 @@ mod tests {
         holes.data_passes(7000, at(70), at(60), RTT, 6);
         assert_eq!(holes.fill(7000, 8000, at(70), RTT).unwrap().lost_repairs, 0);
         assert_eq!(holes.open().collect::<Vec<_>>(), [(1000, 1), (1000, 0), (1000, 0)]);
-        assert_eq!(holes.acknowledge(7000), 2000);
+        let mut missed = 0;
+        holes.acknowledge(7000, |h| missed += h.end - h.seq);
+        assert_eq!(missed, 2000);
         assert_eq!(holes.fill(8000, 9000, at(71), RTT).unwrap().lost_repairs, 0);
         assert!(holes.fill(8000, 9000, at(72), RTT).is_none());
     }

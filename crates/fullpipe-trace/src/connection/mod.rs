@@ -1,15 +1,19 @@
 //! Tracks a TCP connection: segments in, a connection record out.
 
 mod arrivals;
+mod belief;
 mod bins;
 mod bursts;
 mod chunks;
 mod counts;
+mod doubles;
 mod echoes;
 mod flight;
 mod half;
 mod holes;
+mod late;
 mod limits;
+mod notes;
 mod receiving;
 mod record;
 mod retransmission;

@@ -2,6 +2,7 @@
 
 use super::half::{Half, MAX_MARKS};
 use super::limits::{Summary, limits};
+use super::notes::{capture_notes, misordered};
 use super::tracker::Tracker;
 use super::vantage::vantage;
 use crate::analysis::TracedConnection;
@@ -37,7 +38,8 @@ impl Tracker {
                 self.clock_steps
             ));
         }
-        for (half, name) in self.halves.iter().zip(["server", "client"]) {
+        let places = headings.map(|heading| vantage.point.place(heading));
+        for ((half, name), place) in self.halves.iter().zip(["server", "client"]).zip(places) {
             if half.counts.missed_bytes > 0 {
                 notes.push(format!(
                     "{} bytes to the {name} were acknowledged but not captured: the capture missed packets",
@@ -54,9 +56,7 @@ impl Tracker {
                     half.dropped()
                 ));
             }
-            if half.counts.duplicates > 0 {
-                notes.push(format!("{} packets to the {name} were captured twice", half.counts.duplicates));
-            }
+            notes.extend(capture_notes(half, name, place));
         }
         if self.handshake() != Handshake::Seen {
             notes.push(
@@ -140,6 +140,9 @@ impl Tracker {
             bytes_sent: counts.bytes_sent,
             packets: counts.packets,
             data_packets: counts.data_packets,
+            duplicate_packets: counts.duplicates,
+            misordered_packets: misordered(half, place),
+            unbelieved_acks: half.disbelief.count,
             segments: counts.segments,
             segment_bytes: (counts.data_packets > 0).then_some(mss),
             active,

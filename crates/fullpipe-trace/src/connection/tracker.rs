@@ -32,7 +32,8 @@ pub(crate) struct Tracker {
     reset: Option<usize>,
     /// Times of the first SYN and SYN-ACK.
     syn: [Option<Time>; 2],
-    opened: bool,
+    /// Time of the third packet of the handshake.
+    opened: Option<Time>,
     pub(super) specified_point: Option<Point>,
     /// How often the capture's clock went back.
     pub(super) clock_steps: u64,
@@ -59,7 +60,7 @@ impl Tracker {
             in_transit: Default::default(),
             reset: None,
             syn: [None; 2],
-            opened: false,
+            opened: None,
             specified_point,
             clock_steps: 0,
         }
@@ -67,12 +68,31 @@ impl Tracker {
 
     /// Whether `s` opens another connection between the same addresses.
     pub(crate) fn is_reopened_by(&self, s: &Segment) -> bool {
-        if !s.flags.has(Flags::SYN) || s.flags.has(Flags::ACK) {
+        if !s.flags.has(Flags::SYN) {
             return false;
         }
-        let half = &self.halves[usize::from(s.from != self.client)];
-        let same = half.isn.is_some_and(|isn| isn as u32 == s.seq);
-        !same && (half.begun || self.reset.is_some())
+        let from = usize::from(s.from != self.client);
+        let [half, peer] = [&self.halves[from], &self.halves[1 - from]];
+        let is_late = s.at.since(self.start) <= DISORDER && half.may_open(s.seq);
+        let is_answer = s.flags.has(Flags::ACK);
+        match half.isn {
+            // Some hosts have one initial number for all connections.
+            Some(isn) if isn as u32 == s.seq => {
+                let was_open = self.syn[1 - from].is_some() && self.is_closed();
+                !is_answer && was_open && s.at.since(self.last) > DISORDER
+            }
+            // The SYN of the next connection was not captured.
+            Some(_) if is_answer => self.is_closed(),
+            None if is_answer || is_late => false,
+            _ => half.begun || self.reset.is_some() || peer.first_data.is_some(),
+        }
+    }
+
+    /// Swaps client and server: the SYN shows that the segments before it were misjudged.
+    fn swap_ends(&mut self) {
+        std::mem::swap(&mut self.client, &mut self.server);
+        self.halves.swap(0, 1);
+        self.in_transit.swap(0, 1);
     }
 
     /// Payload bytes captured, each counted once.
@@ -145,6 +165,12 @@ impl Tracker {
         }
     }
 
+    /// Minimum RTT, if that between the place of capture and each end is known.
+    fn whole_rtt(&self) -> Option<Span> {
+        let [a, b] = [&self.halves[0], &self.halves[1]].map(|half| half.leg.min);
+        Some(a? + b?)
+    }
+
     /// Scale of the windows that the receiver of half `of` advertises.
     fn scale(&self, of: usize) -> Option<u8> {
         let receiver = &self.halves[1 - of].options;
@@ -164,23 +190,35 @@ impl Tracker {
 
     /// Adds the next segment of the capture.
     pub(crate) fn add_segment(&mut self, s: &Segment) {
-        if self.last.since(s.at) > MIN_CLOCK_STEP {
-            self.clock_steps += 1;
-        }
+        let back = self.last.since(s.at);
+        let is_misordered = !back.is_zero() && back <= MIN_CLOCK_STEP;
+        self.clock_steps += u64::from(back > MIN_CLOCK_STEP);
         let at = s.at.max(self.last);
         self.last = at;
         self.deliver(at);
+        let is_late_syn = s.flags.0 & (Flags::SYN | Flags::ACK) == Flags::SYN && self.syn == [None; 2];
+        if is_late_syn && s.from == self.server && self.reset.is_none() {
+            self.swap_ends();
+        }
         let from = usize::from(s.from != self.client);
+        if self.is_copy(s, from, at) {
+            self.halves[from].counts.duplicates += 1;
+            return;
+        }
         self.halves[from].counts.packets += 1;
+        self.halves[from].counts.misordered += u64::from(is_misordered);
+        let has_ack =
+            s.flags.has(Flags::ACK) && (s.flags.has(Flags::RST) || self.halves[1 - from].believes(s.ack));
+        if s.flags.has(Flags::ACK) && !has_ack && !self.has_expected_data(s, from) {
+            return;
+        }
         for of in 0..2 {
             let mss = u64::from(self.mss(of));
             self.halves[of].advance(at, mss);
         }
         if let Some((value, echo)) = s.options.timestamps {
             self.halves[from].echoes.sent(value, at);
-            if s.flags.has(Flags::ACK)
-                && let Some(sample) = self.halves[1 - from].echoes.echoed(echo, at)
-            {
+            if has_ack && let Some(sample) = self.halves[1 - from].echoes.echoed(echo, at) {
                 self.add_echo_sample(1 - from, at, sample);
             }
         }
@@ -188,7 +226,7 @@ impl Tracker {
             self.syn(s, from, at);
         }
         if s.flags.has(Flags::RST) {
-            self.reset.get_or_insert(from);
+            self.reset_by(s, from);
             return;
         }
         if s.payload > 0 || s.flags.has(Flags::FIN) {
@@ -197,7 +235,7 @@ impl Tracker {
             let at_sender = self.sender_rtt(from).is_zero();
             self.halves[from].add_data(s, at, mss, (min_rtt, at_sender));
         }
-        if s.flags.has(Flags::ACK) {
+        if has_ack {
             self.complete_handshake(s, from, at);
             // Use its own time even if it was captured slightly late.
             let captured_at = if at.since(s.at) < DISORDER { s.at } else { at };
@@ -228,6 +266,35 @@ impl Tracker {
                     self.process_ack(of, &first, at);
                 }
             }
+        }
+    }
+
+    /// Whether `s` is a copy of a packet captured before.
+    #[inline]
+    fn is_copy(&mut self, s: &Segment, from: usize, at: Time) -> bool {
+        let Some(suspect) = self.halves[from].doubles.record(s, at) else { return false };
+        // The part between the place of capture and one end is shorter.
+        let rtt = self.whole_rtt();
+        let is_copy = suspect.is_copy(s, rtt, rtt.or_else(|| self.min_rtt(from)));
+        if !is_copy {
+            self.halves[from].doubles.replace(s, at);
+        }
+        is_copy
+    }
+
+    /// Whether `s`, whose acknowledgment was not believed, has data of this connection.
+    fn has_expected_data(&self, s: &Segment, from: usize) -> bool {
+        let has_data = s.payload > 0 || s.flags.has(Flags::FIN);
+        has_data && !s.flags.has(Flags::SYN) && self.halves[from].expects(s.seq)
+    }
+
+    /// Handles a reset.
+    fn reset_by(&mut self, s: &Segment, from: usize) {
+        if !self.halves[from].disbelief.is_answered_by(s.seq) {
+            self.reset.get_or_insert(from);
+        } else if self.syn[1 - from].is_none() {
+            // It ended the peer's old connection; the next SYN opens this one.
+            self.syn = [None; 2];
         }
     }
 
@@ -290,15 +357,20 @@ impl Tracker {
             let sample = at.since(syn);
             self.opening.to_server.get_or_insert(sample);
             self.halves[0].leg.add(sample);
+            // Written behind its answer, which was thus captured close to the client.
+            if self.opened.is_some_and(|opened| at.since(opened) <= MIN_CLOCK_STEP) && sample > MIN_CLOCK_STEP
+            {
+                self.halves[1].leg.add(Span::ZERO);
+            }
         }
     }
 
     /// Handles the third packet of the handshake.
     fn complete_handshake(&mut self, s: &Segment, from: usize, at: Time) {
-        if self.opened || from != 0 || s.flags.has(Flags::SYN) {
+        if self.opened.is_some() || from != 0 || s.flags.has(Flags::SYN) {
             return;
         }
-        self.opened = true;
+        self.opened = Some(at);
         if let (Some(syn_ack), 0) = (self.syn[1], self.opening.retransmitted) {
             let sample = at.since(syn_ack);
             self.opening.to_client.get_or_insert(sample);

@@ -2,7 +2,7 @@
 
 use super::path::PathEstimate;
 use crate::analysis::{Analyser, Options, TracedConnection};
-use crate::wire::{Ecn, Flags, Segment, TcpOptions};
+use crate::wire::{Ecn, Flags, Identity, Segment, TcpOptions};
 use fullpipe_experiment::connection::Point;
 use fullpipe_experiment::scenario::{Scenario, Setting};
 use fullpipe_sim::{CapturedPacket, Controllers, End, PacketKind, SimError, Simulation};
@@ -172,6 +172,7 @@ impl PacketConverter {
             headers: 52,
             options,
             ecn: Ecn::NotCapable,
+            identity: Identity::default(),
         }
     }
 }

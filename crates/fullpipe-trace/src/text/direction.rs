@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// Name and text of a line; `None` omits it.
 type Line = (&'static str, fn(&Direction) -> Option<String>);
 
-const LINES: [Line; 10] = [
+const LINES: [Line; 11] = [
     ("data", data),
     ("path", path),
     ("RTT", round_trips),
@@ -15,6 +15,7 @@ const LINES: [Line; 10] = [
     ("bursts", bursts),
     ("retransmitted", retransmitted),
     ("losses", losses),
+    ("capture", capture),
     ("pauses", pauses),
     ("ECN", ecn),
     ("limited by", limits),
@@ -118,6 +119,17 @@ fn losses(d: &Direction) -> Option<String> {
         bytes(d.reordering.extent_bytes),
         span(d.reordering.extent)
     ))
+}
+
+fn capture(d: &Direction) -> Option<String> {
+    let counts = [
+        (d.duplicate_packets, "packet", "captured twice"),
+        (d.misordered_packets, "packet", "written out of order"),
+        (d.unbelieved_acks, "ACK", "of another connection"),
+    ];
+    let shown = counts.iter().filter(|(n, ..)| *n > 0);
+    let words: Vec<_> = shown.map(|(n, what, how)| format!("{} {how}", count(*n, what))).collect();
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 fn pauses(d: &Direction) -> Option<String> {

@@ -13,4 +13,4 @@ pub(crate) use encapsulation::Skipped;
 pub use encapsulation::{Decapsulator, EncapsulationCounts, LINK_HINT, Tunnel, Unread};
 pub use link::{Link, OtherLink, link_type_name};
 pub use options::{Sack, TcpOptions};
-pub use segment::{Ecn, Flags, Segment, SkipReason};
+pub use segment::{Ecn, Flags, Identity, Segment, SkipReason};

@@ -45,6 +45,15 @@ impl Flags {
     }
 }
 
+/// What distinguishes a packet from its retransmission, and is the same in a second capture of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Identity {
+    /// IPv4 identification. 0: none, as in IPv6 and atomic datagrams (RFC 6864 §4.1).
+    pub id: u16,
+    /// TTL or hop limit, which each router decreases.
+    pub ttl: u8,
+}
+
 /// A TCP segment, or several merged by an offload.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Segment {
@@ -70,6 +79,8 @@ pub struct Segment {
     pub options: TcpOptions,
     /// ECN field of the IP header.
     pub ecn: Ecn,
+    /// Identification and TTL of the IP header.
+    pub identity: Identity,
 }
 
 /// Why a frame was skipped.
@@ -124,6 +135,10 @@ impl Segment {
         }
         let port = |at: usize| u16::from_be_bytes([fixed[at], fixed[at + 1]]);
         let word = |at: usize| u32::from_be_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        let identity = match &ip {
+            LaxIpSlice::Ipv4(v4) => Identity { id: v4.header().identification(), ttl: v4.header().ttl() },
+            LaxIpSlice::Ipv6(v6) => Identity { id: 0, ttl: v6.header().hop_limit() },
+        };
         // Built in place: copying an enum of both address types stalls the processor.
         let (from, to): (SocketAddr, SocketAddr) = match &ip {
             LaxIpSlice::Ipv4(v4) => {
@@ -151,6 +166,7 @@ impl Segment {
                 3 => Ecn::Marked,
                 _ => Ecn::Capable,
             },
+            identity,
         })
     }
 

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use fullpipe_experiment::connection::Connection;
-use fullpipe_trace::wire::{Ecn, Flags, Segment, TcpOptions};
+use fullpipe_trace::wire::{Ecn, Flags, Identity, Segment, TcpOptions};
 use fullpipe_trace::{Analyser, Options};
 use fullpipe_units::{Span, Time};
 use std::net::SocketAddr;
@@ -36,6 +36,7 @@ pub fn segment(ms: f64, from: SocketAddr, flags: u8, seq: u32, ack: u32, payload
         headers: 40,
         options: TcpOptions::default(),
         ecn: Ecn::NotCapable,
+        identity: Identity::default(),
     }
 }
 
@@ -127,7 +128,9 @@ pub fn frame(s: &Segment) -> Vec<u8> {
         blocks.iter().for_each(|(a, b)| options.extend([a.to_be_bytes(), b.to_be_bytes()].concat()));
     }
     f.extend((40 + options.len() as u16 + s.payload as u16).to_be_bytes());
-    f.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+    f.extend(s.identity.id.to_be_bytes());
+    // Without one, that of a packet of Linux.
+    f.extend([0x40, 0, if s.identity.ttl > 0 { s.identity.ttl } else { 64 }, 6, 0, 0]);
     f.extend(v4(s.from));
     f.extend(v4(s.to));
     f.extend(s.from.port().to_be_bytes());

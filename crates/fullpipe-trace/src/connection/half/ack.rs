@@ -112,6 +112,7 @@ impl Half {
         let data_end = if fin_acked { ack - 1 } else { ack };
         if data_end > self.next {
             self.counts.missed_bytes += data_end - self.next;
+            self.missed.add(self.next, data_end, (a.at, a.echo), None);
             self.next = data_end;
         }
         let (sampler, eifel) = (&mut self.sampler, &mut self.counts.eifel);
@@ -125,7 +126,11 @@ impl Half {
             acked.add(s);
         });
         self.una = ack;
-        self.counts.missed_bytes += self.holes.acknowledge(ack);
+        let (missed, bytes) = (&mut self.missed, &mut self.counts.missed_bytes);
+        self.holes.acknowledge(ack, |hole| {
+            *bytes += hole.end - hole.seq;
+            missed.add(hole.seq, hole.end, (a.at, a.echo), Some(hole.at));
+        });
         fin_acked
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Data {
     pub(super) value: Option<u32>,
     echo: Option<u32>,
     mss: u32,
+    /// IPv4 identification; 0: none.
+    pub(super) id: u16,
     /// Minimum RTT, if known.
     pub(super) rtt: Option<Span>,
 }
@@ -68,7 +70,7 @@ impl Half {
             self.now = at;
         }
         let captured_at = if at.since(s.at) < DISORDER { s.at } else { at };
-        let d = Data { seq, end, at, captured_at, value, echo, mss, rtt };
+        let d = Data { seq, end, at, captured_at, value, echo, mss, id: self.doubles.identification(s), rtt };
         let in_flight_before = self.process_echo(&d, at_sender);
         self.end_idle(&d, in_flight_before);
         self.check_pause(at, rtt);
@@ -78,6 +80,9 @@ impl Half {
         if seq >= self.next {
             if seq > self.next && self.counts.data_packets > 1 {
                 self.note_hole(&d);
+            }
+            if end <= self.acked_here {
+                self.counts.misordered += u64::from(captured_at == at);
             }
             self.add_new(seq, end, &d);
         } else {
@@ -173,7 +178,16 @@ impl Half {
     #[inline]
     pub(super) fn add_new(&mut self, seq: u64, end: u64, d: &Data) {
         let stamp = self.sampler.on_sent(d.at, end - seq, self.flight.outstanding());
-        self.flight.add(Sent { seq, end, at: d.captured_at, stamp, times: 1, value: d.value, sacked: false });
+        self.flight.add(Sent {
+            seq,
+            end,
+            at: d.captured_at,
+            stamp,
+            times: 1,
+            value: d.value,
+            id: d.id,
+            sacked: false,
+        });
         self.counts.new_bytes += end - seq;
         self.bins.at(d.at).new_bytes += end - seq;
         self.next = self.next.max(end);

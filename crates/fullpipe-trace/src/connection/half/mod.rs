@@ -7,12 +7,15 @@ mod window;
 
 use self::window::SendMoment;
 use super::arrivals::Arrivals;
+use super::belief::Disbelief;
 use super::bins::Bin;
 use super::bursts::Bursts;
 use super::counts::{Counts, Leg};
+use super::doubles::Doubles;
 use super::echoes::Echoes;
 use super::flight::Flight;
 use super::holes::Holes;
+use super::late::MissedData;
 use super::trajectory::Trajectory;
 use super::{Bins, Detail};
 use crate::histogram::Histogram;
@@ -24,6 +27,9 @@ use fullpipe_units::{Span, Time};
 
 /// Maximum disorder of packets in multi-queue captures.
 pub(super) const DISORDER: Span = Span::from_millis(100);
+
+/// Maximum number of bytes that a capture writes before their SYN: an initial window.
+const MAX_OPENING_BYTES: u64 = 1 << 17;
 
 /// Maximum number of marks of a plot: 32 bytes each.
 pub(super) const MAX_MARKS: usize = 1 << 23;
@@ -60,6 +66,11 @@ pub(super) struct Half {
     flight: Flight,
     sampler: Sampler,
     pub(super) holes: Holes,
+    missed: MissedData,
+    /// Highest acknowledgment captured, which may not have reached the sender yet.
+    pub(super) acked_here: u64,
+    pub(super) doubles: Doubles,
+    pub(super) disbelief: Disbelief,
     /// Whether its receiver sends SACK blocks: without, senders do not repair all holes at once.
     uses_sack: bool,
     pub(super) echoes: Echoes,
@@ -115,6 +126,10 @@ impl Half {
             flight: Flight::default(),
             sampler: Sampler::new(),
             holes: Holes::default(),
+            missed: MissedData::default(),
+            acked_here: 0,
+            doubles: Doubles::default(),
+            disbelief: Disbelief::default(),
             uses_sack: false,
             echoes: Echoes::default(),
             leg: Leg::default(),
@@ -193,9 +208,22 @@ impl Half {
         unwrap(self.next, seq)
     }
 
+    /// Whether a SYN with the number `seq` can be that of the data captured before it: the capture
+    /// wrote the SYN late.
+    pub(super) fn may_open(&self, seq: u32) -> bool {
+        self.begun
+            && unwrap(self.first, seq).abs_diff(self.first) <= MAX_OPENING_BYTES
+            && unwrap(self.first, seq) < self.first
+    }
+
     /// Handles a SYN.
     pub(super) fn syn(&mut self, s: &Segment) {
         let seq = self.begin(s.seq);
+        if self.isn.is_none() && self.may_open(s.seq) {
+            // The capture wrote it behind what followed.
+            self.counts.misordered += 1;
+            self.isn = Some(seq);
+        }
         // A SYN after data does not belong to this connection.
         if self.isn.is_none() && self.first_data.is_none() {
             self.isn = Some(seq);
@@ -267,9 +295,16 @@ impl Half {
         histograms.map(Histogram::memory).iter().sum::<usize>()
             + self.flight.memory()
             + self.holes.memory()
+            + self.missed.memory()
+            + self.doubles.memory()
             + self.echoes.memory()
             + self.bins.memory()
             + self.trajectory.as_ref().map_or(0, Trajectory::memory)
+    }
+
+    /// Right edge of the receive window, if known.
+    pub(super) fn window_edge(&self) -> Option<u64> {
+        self.edge
     }
 
     /// Whether nothing is in flight.

@@ -1,9 +1,10 @@
-//! Data that is not new: retransmitted, reordered, or captured twice.
+//! Data that is not new: retransmitted, reordered, written late by the capture, or captured twice.
 
 use super::Half;
 use super::data::Data;
 use crate::connection::flight::Sent;
 use crate::connection::holes::Filled;
+use crate::connection::late::{Missed, max_disorder};
 use crate::connection::retransmission::{Cause, Circumstances, cause};
 use crate::sequence::later;
 use fullpipe_experiment::connection::MarkKind;
@@ -16,13 +17,14 @@ impl Half {
         // Data below the acknowledgment had arrived: its ACK was lost, or the retransmission is spurious.
         let known_to = self.una.clamp(d.seq, new_from);
         if known_to > d.seq {
-            self.add_retransmission(d.seq, known_to, d, None);
+            self.add_acknowledged(d.seq, known_to, d);
         }
         for (from, to, known) in self.flight.parts(known_to, new_from) {
             match known {
                 Some(sent) => {
-                    let duplicate =
-                        d.rtt.is_some_and(|rtt| d.at.since(sent.at) * 2 < rtt) && sent.value == d.value;
+                    let is_early = d.rtt.is_some_and(|rtt| d.at.since(sent.at) * 2 < rtt);
+                    let is_other = d.id != sent.id && d.id != 0 && sent.id != 0;
+                    let duplicate = is_early && sent.value == d.value && !is_other;
                     if duplicate {
                         self.counts.duplicates += 1;
                         self.counts.segments = self.counts.segments.saturating_sub(d.segments(from, to));
@@ -31,7 +33,7 @@ impl Half {
                     }
                     self.add_retransmission(from, to, d, Some(sent));
                     let stamp = self.sampler.on_sent(d.at, to - from, self.flight.outstanding());
-                    self.flight.retransmit(from, to, d.captured_at, stamp, d.value);
+                    self.flight.retransmit((from, to), d.captured_at, stamp, d.value, d.id);
                 }
                 None => {
                     self.add_new(from, to, d);
@@ -41,6 +43,54 @@ impl Half {
         }
         if d.end > new_from {
             self.add_new(new_from, d.end, d);
+        }
+    }
+
+    /// Adds `from..to`, which was acknowledged before it was captured.
+    fn add_acknowledged(&mut self, from: u64, to: u64, d: &Data) {
+        let disorder = max_disorder(d.rtt);
+        let mut written_late = false;
+        let mut now = from;
+        while now < to
+            && let Some(part) = self.missed.remove((now, to), (d.at, d.value), disorder)
+        {
+            if part.seq > now {
+                self.add_retransmission(now, part.seq, d, None);
+            }
+            self.add_late(&part, d);
+            now = part.end;
+            written_late = true;
+        }
+        if now < to {
+            self.add_retransmission(now, to, d, None);
+        }
+        self.counts.misordered += u64::from(written_late && d.captured_at == d.at);
+    }
+
+    /// Adds data that the capture wrote behind its acknowledgment.
+    fn add_late(&mut self, part: &Missed, d: &Data) {
+        let bytes = part.end - part.seq;
+        self.counts.missed_bytes = self.counts.missed_bytes.saturating_sub(bytes);
+        self.counts.new_bytes += bytes;
+        // It arrived before: for the delivery rate it counts now.
+        let stamp = self.sampler.on_sent(d.at, bytes, self.flight.outstanding());
+        self.sampler.on_acked(d.at, bytes, &stamp);
+        let bin = self.bins.at(d.at);
+        bin.new_bytes += bytes;
+        bin.acked += bytes;
+        if let Some(trajectory) = &mut self.trajectory {
+            let step = trajectory.at(d.at);
+            step.arrived = step.arrived.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        }
+        self.forget_missing(part.seq, part.end, part.hole_at, d);
+        self.mark(d.at, part.seq, part.end, MarkKind::Data);
+    }
+
+    /// Takes back the segments counted as missing since `hole_at`: the capture wrote them late.
+    fn forget_missing(&mut self, from: u64, to: u64, hole_at: Option<Time>, d: &Data) {
+        if let Some(at) = hole_at {
+            let bin = self.bins.at(at);
+            bin.missing = bin.missing.saturating_sub(d.segments(from, to));
         }
     }
 
@@ -94,6 +144,12 @@ impl Half {
         };
         let (at, segments) = (d.at, d.segments(from, to));
         let waited = at.since(hole.at);
+        // Its ACK, which may not have reached the sender yet, was captured before it.
+        if to <= self.acked_here && waited <= max_disorder(d.rtt) {
+            self.counts.misordered += u64::from(d.captured_at == d.at);
+            self.forget_missing(from, to, Some(hole.at), d);
+            return;
+        }
         // Sent after the data that overtook it, by its timestamp; without timestamps, retransmissions take
         // half a round trip.
         let sent_later = match (d.value, hole.value) {
