@@ -153,6 +153,11 @@ impl<'a> Settings<'a> {
         }
     }
 
+    /// The name of their controller.
+    pub(crate) fn controller(&self) -> &'static str {
+        self.about.name
+    }
+
     /// The error for an invalid `value` of `key`.
     pub fn invalid(&self, key: &'static str, value: &'a str) -> BuildError<'a> {
         let values = self.about.settings.iter().find(|s| s.key == key).map_or("", |s| s.values);
@@ -201,6 +206,15 @@ pub enum BuildError<'a> {
         /// Accepted values.
         values: &'static str,
     },
+    /// A setting that does nothing beside another.
+    NoEffect {
+        /// The controller.
+        controller: &'static str,
+        /// The setting.
+        key: &'static str,
+        /// The other setting and its value.
+        with: &'static str,
+    },
 }
 
 impl fmt::Display for BuildError<'_> {
@@ -232,6 +246,9 @@ impl fmt::Display for BuildError<'_> {
             }
             BuildError::InvalidValue { controller, key, value, values } => {
                 write!(f, "{controller}: invalid value `{value}` for `{key}`; expected {values}")
+            }
+            BuildError::NoEffect { controller, key, with } => {
+                write!(f, "{controller}: `{key}` has no effect with {with}: leave it out")
             }
         }
     }

@@ -90,7 +90,7 @@ pub(crate) fn variant_word(variant: v3::Variant) -> Option<u32> {
     u32::try_from(place).ok()
 }
 
-/// Decodes a controller's words.
+/// Decodes a controller's words; without the settings that its variant does not use.
 ///
 /// # Errors
 /// If their number differs from the number of settings.
@@ -107,7 +107,9 @@ pub(crate) fn describe(controller: Controller, words: &[u32]) -> Result<Vec<Sett
     if settings.len() != values.len() {
         return Err(other_count(controller, values.len()));
     }
-    Ok(settings.iter().zip(values).map(|(about, value)| Setting { about, value }).collect())
+    let variant = if controller == Controller::Bbr3 { bbr3(words)?.0 } else { v3::Variant::Draft };
+    let all = settings.iter().zip(values).filter(|(about, _)| variant.uses(about.key));
+    Ok(all.map(|(about, value)| Setting { about, value }).collect())
 }
 
 /// A controller's words with `pairs` of key and value applied.
@@ -132,7 +134,7 @@ pub(crate) fn vary(controller: Controller, words: &[u32], pairs: &[(String, Stri
 }
 
 /// The words of fp_bbr3 with `pairs` applied. A new variant brings its own defaults; what differs
-/// from the defaults of the old one stays.
+/// from the defaults of the old one stays, except settings that the new one does not use.
 fn vary_bbr3(words: &[u32], pairs: &[(&str, &str)]) -> Result<Vec<u32>> {
     let (variant, mut params) = bbr3(words)?;
     for (key, value) in pairs {
@@ -143,18 +145,26 @@ fn vary_bbr3(words: &[u32], pairs: &[(&str, &str)]) -> Result<Vec<u32>> {
     let given = Settings::new(&FP_BBR3, pairs).map_err(|error| refusal(error, of_variant(variant)))?;
     let chosen =
         given.choice(VARIANT.key, variant, &VARIANTS).map_err(|error| refusal(error, of_variant(variant)))?;
+    chosen.check(&given).map_err(|error| refusal(error, of_variant(chosen)))?;
     if chosen != variant {
         let (from, to) = (parameters(variant).to_words(), parameters(chosen).to_words());
         let mut all = params.to_words();
-        for (word, (from, to)) in all.iter_mut().zip(from.into_iter().zip(to)) {
-            if *word == from {
-                *word = to;
+        for (i, word) in all.iter_mut().enumerate() {
+            if *word == from[i] || !chosen.uses(v3::Params::SETTINGS[i].key) {
+                *word = to[i];
             }
         }
         params = v3::Params::from_words(&all);
     }
     let others: Vec<(&str, &str)> = pairs.iter().copied().filter(|(key, _)| *key != VARIANT.key).collect();
     let params = params.with(&others).map_err(|error| refusal(error, of_variant(chosen)))?;
+    let most = v3::Variant::LINUX_MAX_FULL_LOSS_COUNT;
+    if chosen == v3::Variant::Linux && params.startup_full_loss_count > most {
+        return Err(Error::Malformed(format!(
+            "fp_bbr3: `startup_full_loss_count` is {}, but at most {most} with variant=linux; set it, too",
+            params.startup_full_loss_count
+        )));
+    }
     Ok(variant_word(chosen).into_iter().chain(params.to_words()).collect())
 }
 
@@ -281,7 +291,45 @@ mod tests {
     fn variant_is_serialised_by_its_name() {
         let all = describe(Controller::Bbr3, &encoded(1, v3::Params::LINUX)).unwrap();
         let json = serialize(&all, serde_json::value::Serializer).unwrap();
-        assert_eq!((&json["variant"], &json["ecn"]), (&"linux".into(), &true.into()));
+        assert_eq!(json["variant"], "linux");
+        assert_eq!(json.get("ecn"), None, "it does not answer marks");
+        assert_eq!(json["beta_percent"], 70);
+    }
+
+    #[test]
+    fn linux_rejects_settings_without_effect() {
+        let draft = encoded(0, v3::Params::DRAFT);
+        let linux = encoded(1, v3::Params::LINUX);
+        let hidden = |words: &[u32]| {
+            let shown = describe(Controller::Bbr3, words).unwrap();
+            let missing = OF_DRAFT.iter().filter(|one| shown.iter().all(|own| own.about.key != one.key));
+            missing.map(|one| one.key).collect::<Vec<_>>()
+        };
+        let without_effect = ["ecn", "loss_thresh_permille", "drain_rounds", "extra_acked_rounds"];
+        assert_eq!((hidden(&draft), hidden(&linux)), (Vec::new(), without_effect.to_vec()));
+        for key in without_effect {
+            let value = if key == "ecn" { "on" } else { "5" };
+            // At once, in either order, and later.
+            let both = [(key, value), ("variant", "linux")];
+            for (old, given) in [(&draft, &both[..]), (&draft, &[both[1], both[0]]), (&linux, &both[..1])] {
+                let error = vary(Controller::Bbr3, old, &pairs(given)).unwrap_err().to_string();
+                assert!(error.contains(&format!("`{key}` has no effect with variant=linux")), "{error}");
+            }
+            // Back to the draft it has one.
+            vary(Controller::Bbr3, &linux, &pairs(&[both[0], ("variant", "draft")])).unwrap();
+            // What was set for the draft is reset, so that nothing is set which is not shown.
+            let set = vary(Controller::Bbr3, &draft, &pairs(&both[..1])).unwrap();
+            assert_eq!(vary(Controller::Bbr3, &set, &pairs(&both[1..])).unwrap(), linux);
+        }
+        let many = vary(Controller::Bbr3, &draft, &pairs(&[("startup_full_loss_count", "16")])).unwrap();
+        for (old, given) in
+            [(&many, &[("variant", "linux")][..]), (&linux, &[("startup_full_loss_count", "16")])]
+        {
+            let error = vary(Controller::Bbr3, old, &pairs(given)).unwrap_err().to_string();
+            assert!(error.contains("15 with variant=linux"), "{error}");
+        }
+        let given = [("variant", "linux"), ("startup_full_loss_count", "15")];
+        assert_eq!(changed(&vary(Controller::Bbr3, &many, &pairs(&given)).unwrap()).len(), 2);
     }
 
     #[test]

@@ -123,6 +123,7 @@ fn refusals() {
         ("bbr3", "beta_percnt=80", "did you mean `beta_percent`"),
         ("bbr3", "variant=letter", "in the simulator"),
         ("bbr3", "variant=google", "draft or linux"),
+        ("bbr3", "variant=linux --set ecn=on", "`ecn` has no effect with variant=linux"),
         ("bbr1", "beta_percent=80", "equals the kernel's bbr"),
         ("hybla", "rtt0=0", "1 to 10000 (ms)"),
         ("bbr3", "beta_percent", "KEY=VALUE"),

@@ -173,6 +173,7 @@ impl Params {
 
     /// The parameters of `variant` with `settings` applied.
     pub(super) fn build<'a>(variant: Variant, settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
+        variant.check(settings)?;
         match variant {
             Variant::Draft | Variant::Letter => Params::DRAFT.read(settings),
             Variant::Linux => Params::LINUX.read(settings),

@@ -32,7 +32,7 @@ impl Bbr3 {
         let ranges = &mut self.congestion.lost_ranges_in_round;
         *ranges = if self.variant == Variant::Linux {
             // Linux counts ACKs that marked packets lost, in four bits.
-            (*ranges + u32::from(ack.newly_lost > 0)).min(15)
+            (*ranges + u32::from(ack.newly_lost > 0)).min(Variant::LINUX_MAX_FULL_LOSS_COUNT)
         } else {
             ranges.saturating_add(ack.lost_ranges)
         };

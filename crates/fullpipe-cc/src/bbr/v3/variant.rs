@@ -2,7 +2,7 @@
 //! implementation for Linux.
 
 use super::Bbr3;
-use crate::registry::Setting;
+use crate::registry::{BuildError, Setting, Settings};
 
 /// A variant of BBR v3.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -71,6 +71,40 @@ impl Departure {
 impl Variant {
     pub(super) const CHOICES: &[(&str, Variant)] =
         &[("draft", Variant::Draft), ("letter", Variant::Letter), ("linux", Variant::Linux)];
+
+    /// Largest `startup_full_loss_count` of [`Variant::Linux`], which counts in four bits.
+    pub const LINUX_MAX_FULL_LOSS_COUNT: u32 = 15;
+
+    /// Whether the parameter `key` has an effect: [`Variant::Linux`] ignores marks, has a fixed loss
+    /// threshold, ends Drain by inflight alone, and keeps `extra_acked` for five to ten rounds.
+    pub fn uses(self, key: &str) -> bool {
+        let ignored = ["ecn", "loss_thresh_permille", "drain_rounds", "extra_acked_rounds"];
+        self != Variant::Linux || !ignored.contains(&key)
+    }
+
+    /// Checks that each of `settings` has an effect in this variant.
+    ///
+    /// # Errors
+    /// [`BuildError::NoEffect`], or [`BuildError::InvalidValue`] for a count that is never reached.
+    pub fn check<'a>(self, settings: &Settings<'a>) -> Result<(), BuildError<'a>> {
+        const COUNT: &str = "startup_full_loss_count";
+        let controller = settings.controller();
+        for one in super::Params::SETTINGS {
+            if !self.uses(one.key) && settings.get(one.key).is_some() {
+                return Err(BuildError::NoEffect { controller, key: one.key, with: "variant=linux" });
+            }
+        }
+        match settings.get(COUNT) {
+            Some(value)
+                if self == Variant::Linux
+                    && value.parse().is_ok_and(|count: u32| count > Self::LINUX_MAX_FULL_LOSS_COUNT) =>
+            {
+                let values = "a number from 1 to 15 with variant=linux";
+                Err(BuildError::InvalidValue { controller, key: COUNT, value, values })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Bbr3 {

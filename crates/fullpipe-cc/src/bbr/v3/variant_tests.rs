@@ -1,5 +1,7 @@
 //! Each difference between the variants, one test per branch.
 
+use std::vec::Vec;
+
 use super::undo::UndoState;
 use super::variant::Departure;
 use super::volume::Bytes;
@@ -99,6 +101,39 @@ fn setting_selects_the_variant_and_its_parameters() {
         assert!(super::variant::AS_DRAFTED.values.contains(name), "{name}");
     }
     assert!(Params::DRAFT.with(&[("variant", "letter")]).is_err(), "not a parameter of the kernel's program");
+}
+
+#[test]
+fn linux_rejects_settings_without_effect_and_keeps_the_others() {
+    let varied: Vec<(&str, &str)> = Params::SETTINGS
+        .iter()
+        .map(|one| match one.values {
+            "on or off" => (one.key, if one.default == "on" { "off" } else { "on" }),
+            _ if one.key.ends_with("_gain") => (one.key, "1"),
+            _ => (one.key, "7"),
+        })
+        .collect();
+    let mut rejected = Vec::new();
+    for &pair in &varied {
+        let build = |variant| {
+            let pairs = [pair, ("variant", variant)];
+            Controller::new("bbr3", &Config::default(), &pairs).map(drop).map_err(|e| std::format!("{e}"))
+        };
+        assert_eq!((build("draft"), build("letter")), (Ok(()), Ok(())), "{pair:?}");
+        if let Err(error) = build("linux") {
+            assert!(error.contains("has no effect with variant=linux"), "{error}");
+            rejected.push(pair.0);
+        }
+    }
+    assert_eq!(rejected, ["ecn", "loss_thresh_permille", "drain_rounds", "extra_acked_rounds"]);
+
+    // Its counter has four bits: a larger limit is never reached.
+    let build = |count| {
+        let pairs = [("variant", "linux"), ("startup_full_loss_count", count)];
+        Controller::new("bbr3", &Config::default(), &pairs).map(drop).map_err(|e| std::format!("{e}"))
+    };
+    assert_eq!(build("15"), Ok(()));
+    assert!(build("16").is_err_and(|error| error.contains("from 1 to 15 with variant=linux")));
 }
 
 #[test]
