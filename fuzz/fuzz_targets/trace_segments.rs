@@ -28,7 +28,8 @@ fuzz_target!(|bytes: &[u8]| {
             ack: (word(6) >> 8).wrapping_sub(1 << 20),
             flags: Flags(step[3]),
             window: u16::from_le_bytes([step[8], step[9]]),
-            payload: u32::from(step[5]) * 16,
+            // A single byte is a probe of a closed window or a keep-alive.
+            payload: if step[5] == 255 { 1 } else { u32::from(step[5]) * 16 },
             headers: 40,
             options: TcpOptions { timestamps, ..options },
             ecn: Ecn::NotCapable,

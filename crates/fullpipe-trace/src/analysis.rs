@@ -474,7 +474,13 @@ impl Analyser {
         let mut open: Vec<_> = std::mem::take(&mut self.open).connections.into_iter().flatten().collect();
         // So that the first ones without payload are listed.
         open.sort_by_key(|connection| connection.number);
-        open.into_iter().for_each(|connection| self.close(connection));
+        let end = open.iter().map(OpenConnection::last).max();
+        for mut connection in open {
+            if let Some(tracker) = &mut connection.tracker {
+                tracker.capture_end = end;
+            }
+            self.close(connection);
+        }
         let mut listed: Vec<_> = self.listed.into_values().chain(self.empty.into_values()).collect();
         listed.sort_by_key(|c| c.record.number);
         Analysis { connections: listed.into_iter().map(|c| *c).collect(), packets: self.packets }

@@ -136,6 +136,10 @@ pub struct Opening {
     pub handshake: Handshake,
     /// Retransmitted SYNs and SYN-ACKs.
     pub retransmitted: u32,
+    /// Time from the first SYN to the first ACK of the client, retransmissions included.
+    #[serde(rename = "connect_ms", with = "optional_ms", default)]
+    #[schemars(with = "Option<f64>")]
+    pub connect: Option<Span>,
     /// Time from SYN to SYN-ACK at the observation point: round trip to the server.
     #[serde(rename = "to_server_ms", with = "optional_ms", default)]
     #[schemars(with = "Option<f64>")]
@@ -261,8 +265,8 @@ pub struct Direction {
     pub segments: u64,
     /// Payload bytes of a full segment.
     pub segment_bytes: Option<u32>,
-    /// Time from the first data to the last acknowledgment of data, or to the last data if no
-    /// acknowledgment was observed.
+    /// Time from the first data to the last acknowledgment of data, to the last data if no
+    /// acknowledgment was observed, or to the end of a zero window that the sender waited for.
     #[serde(rename = "active_s", with = "s")]
     #[schemars(with = "f64")]
     pub active: Span,
@@ -307,6 +311,11 @@ pub struct Direction {
     pub lost_segments: u64,
     /// Idle times between the first and the last data.
     pub idle: Idle,
+    /// Keep-alives, which are neither data nor retransmissions.
+    pub keep_alives: u64,
+    /// Small segments that waited for an acknowledgment, if there were several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub small_writes: Option<SmallWrites>,
     /// Explicit congestion notification.
     pub ecn: Ecn,
     /// What limited its rate.
@@ -364,6 +373,17 @@ pub struct Window {
     pub max_bytes: Option<u64>,
     /// Number of zero-window periods.
     pub zero: u64,
+    /// Their total time, as the sender saw it. A period that the sender still probes at the end of
+    /// the capture lasts until then.
+    #[serde(rename = "zero_total_s", with = "s")]
+    #[schemars(with = "f64")]
+    pub zero_total: Span,
+    /// The longest of them.
+    #[serde(rename = "zero_longest_s", with = "s")]
+    #[schemars(with = "f64")]
+    pub zero_longest: Span,
+    /// Probes of a closed window by the sender, which are neither data nor retransmissions.
+    pub probes: u64,
     /// Whether the window scale is unknown. The figures are then lower bounds, computed with the
     /// smallest scale that permits the bytes in flight.
     pub scale_unknown: bool,
@@ -432,6 +452,21 @@ pub struct Idle {
     #[serde(rename = "longest_s", with = "s")]
     #[schemars(with = "f64")]
     pub longest: Span,
+}
+
+/// Small segments that Nagle's algorithm held back: sent at once when an acknowledgment of the small
+/// segment before arrived.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SmallWrites {
+    /// Number of segments.
+    pub held: u64,
+    /// Of these, those that waited for a delayed acknowledgment.
+    pub delayed_acks: u64,
+    /// Total time that they waited.
+    #[serde(rename = "waited_s", with = "s")]
+    #[schemars(with = "f64")]
+    pub waited: Span,
 }
 
 /// Explicit congestion notification.

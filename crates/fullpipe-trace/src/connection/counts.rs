@@ -26,6 +26,7 @@ pub(super) struct Counts {
     pub(super) missed_bytes: u64,
     /// Packets that were captured twice.
     pub(super) duplicates: u64,
+    pub(super) keep_alives: u64,
     /// Packets that the capture wrote out of order.
     pub(super) misordered: u64,
     pub(super) idle: record::Idle,

@@ -2,11 +2,11 @@
 
 use super::bins::{Bin, Bins};
 use crate::text;
-use fullpipe_experiment::connection::{Interval, LimitShare, Limitation, Limits};
+use fullpipe_experiment::connection::{Interval, LimitShare, Limitation, Limits, SmallWrites};
 use fullpipe_units::{Rate, Span, Time};
 
 /// Properties of the whole direction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Summary {
     pub(super) start: Time,
     pub(super) first_data: Time,
@@ -14,6 +14,9 @@ pub(super) struct Summary {
     pub(super) mss: u64,
     pub(super) rtprop: Option<Span>,
     pub(super) btlbw: Option<Rate>,
+    /// Number and total time of zero windows.
+    pub(super) zero_windows: (u64, Span),
+    pub(super) small_writes: Option<SmallWrites>,
 }
 
 /// Share of BtlBw from which the path counts as full.
@@ -171,14 +174,39 @@ fn constant(rounds: &[Round], summary: &Summary) -> Vec<bool> {
 
 fn describe(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
     let Some(most) = shares.first() else { return Vec::new() };
+    let zero_windows = summary.zero_windows.1;
+    let small_writes = summary.small_writes.as_ref().map_or(Span::ZERO, |small| small.waited);
+    let whole = summary.last.since(summary.first_data).as_secs_f64();
+    let is_most = |part: Span, s: &LimitShare| part.as_secs_f64() * 2.0 >= s.share * whole;
     let percent = |s: &LimitShare| format!("{:.0} %", s.share * 100.0);
     let sentence = |s: &LimitShare| {
         let of = percent(s);
         match s.by {
+            Limitation::Application if is_most(small_writes, s) => {
+                let delayed = match &summary.small_writes {
+                    Some(small) if small.delayed_acks > 0 => {
+                        format!(", {} of {} for a delayed ACK", small.delayed_acks, small.held)
+                    }
+                    _ => String::new(),
+                };
+                format!(
+                    "{of} of the time the application was the limit: small writes waiting for ACKs \
+                     (Nagle){delayed}; combine them into larger writes, or set TCP_NODELAY"
+                )
+            }
             Limitation::Application => {
                 format!(
                     "{of} of the time the sending application had no data to send: the network was not the \
                      limit"
+                )
+            }
+            Limitation::ReceiveWindow if is_most(zero_windows, s) => {
+                let (times, total) = summary.zero_windows;
+                let windows = text::count(times, "zero window");
+                format!(
+                    "{of} of the time the receive window was full ({windows}, total {}): the receiving \
+                     application reads too slowly, or not at all",
+                    text::span(total)
                 )
             }
             Limitation::ReceiveWindow => format!(
@@ -222,6 +250,8 @@ mod tests {
             mss: 1000,
             rtprop: Some(RTT),
             btlbw: Some(RATE),
+            zero_windows: (0, Span::ZERO),
+            small_writes: None,
         }
     }
 

@@ -21,6 +21,7 @@ mod timeline;
 mod tracker;
 mod trajectory;
 mod vantage;
+mod zero_window;
 
 pub(crate) use bins::Bins;
 pub(crate) use tracker::Tracker;

@@ -104,7 +104,10 @@ impl Tracker {
         let mss = half.mss(&peer.options);
         let rtprop = rtprop(half, peer, place);
         let active = match half.first_data {
-            Some(first) => half.last_answer.unwrap_or(half.last_data).max(half.last_data).since(first),
+            Some(first) => {
+                let data = half.last_answer.unwrap_or(half.last_data).max(half.last_data);
+                half.zero_window_end().map_or(data, |end| end.max(data)).since(first)
+            }
             None => Span::ZERO,
         };
         let bytes = counts.new_bytes;
@@ -117,6 +120,8 @@ impl Tracker {
             mss: u64::from(mss),
             rtprop,
             btlbw,
+            zero_windows: (counts.window.zero, counts.window.zero_total),
+            small_writes: half.small_writes(),
         });
         let per_segment = u64::from(mss) + u64::from(half.header);
         let on_the_wire = |r: Rate| {
@@ -171,6 +176,8 @@ impl Tracker {
             },
             lost_segments: lost,
             idle: counts.idle.clone(),
+            keep_alives: counts.keep_alives,
+            small_writes: half.small_writes(),
             ecn: fullpipe_experiment::connection::Ecn { agreed, ..counts.ecn.clone() },
             limits: known.map_or_else(Limits::default, |summary| limits(&half.bins, &summary)),
             sender: None,

@@ -3,6 +3,7 @@
 use super::Detail;
 use super::half::{Ack, DISORDER, Half};
 use super::vantage;
+use super::zero_window::MAX_PROBE_INTERVAL;
 use crate::sequence::unwrap;
 use crate::wire::{Flags, Segment};
 use fullpipe_experiment::connection::{Closing, Handshake, Opening, Point};
@@ -35,6 +36,8 @@ pub(crate) struct Tracker {
     /// Time of the third packet of the handshake.
     opened: Option<Time>,
     pub(super) specified_point: Option<Point>,
+    /// When the last packet of the whole capture was captured.
+    pub(crate) capture_end: Option<Time>,
     /// How often the capture's clock went back.
     pub(super) clock_steps: u64,
 }
@@ -62,6 +65,7 @@ impl Tracker {
             syn: [None; 2],
             opened: None,
             specified_point,
+            capture_end: None,
             clock_steps: 0,
         }
     }
@@ -229,6 +233,9 @@ impl Tracker {
             self.reset_by(s, from);
             return;
         }
+        if s.payload == 0 {
+            self.halves[from].add_empty(s, at);
+        }
         if s.payload > 0 || s.flags.has(Flags::FIN) {
             let mss = self.halves[from].mss_at(&self.halves[1 - from].options, s);
             let min_rtt = self.min_rtt(from);
@@ -371,6 +378,9 @@ impl Tracker {
             return;
         }
         self.opened = Some(at);
+        if let [Some(syn), Some(_)] = self.syn {
+            self.opening.connect = Some(at.since(syn));
+        }
         if let (Some(syn_ack), 0) = (self.syn[1], self.opening.retransmitted) {
             let sample = at.since(syn_ack);
             self.opening.to_client.get_or_insert(sample);
@@ -386,6 +396,16 @@ impl Tracker {
                 self.halves[of].advance(due, mss);
                 self.process_ack(of, &ack, due);
             }
+        }
+        let end = match self.capture_end.filter(|_| !self.is_closed()) {
+            // A later end without a probe would show that the sender gave up.
+            Some(end) => end.clamp(self.last, self.last + MAX_PROBE_INTERVAL),
+            None => self.last,
+        };
+        for of in 0..2 {
+            let (mss, min_rtt) = (self.mss(of), self.min_rtt(of));
+            self.halves[of].finish_flight(self.last, mss, min_rtt);
+            self.halves[of].finish_zero_window(self.last, end);
         }
     }
 }

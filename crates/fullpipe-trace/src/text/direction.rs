@@ -7,16 +7,19 @@ use std::fmt::Write;
 /// Name and text of a line; `None` omits it.
 type Line = (&'static str, fn(&Direction) -> Option<String>);
 
-const LINES: [Line; 11] = [
+const LINES: [Line; 14] = [
     ("data", data),
     ("path", path),
     ("RTT", round_trips),
     ("in flight", in_flight),
+    ("zero windows", zero_windows),
     ("bursts", bursts),
     ("retransmitted", retransmitted),
     ("losses", losses),
     ("capture", capture),
     ("pauses", pauses),
+    ("small writes", small_writes),
+    ("keep-alives", keep_alives),
     ("ECN", ecn),
     ("limited by", limits),
 ];
@@ -85,6 +88,14 @@ fn in_flight(d: &Direction) -> Option<String> {
     ))
 }
 
+fn zero_windows(d: &Direction) -> Option<String> {
+    let w = &d.window;
+    (w.zero + w.probes > 0).then(|| {
+        let (total, longest) = (span(w.zero_total), span(w.zero_longest));
+        format!("{}, total {total}, longest {longest}; {}", w.zero, count(w.probes, "window probe"))
+    })
+}
+
 fn bursts(d: &Direction) -> Option<String> {
     d.pacing.as_ref().map(|p| {
         format!(
@@ -136,6 +147,17 @@ fn pauses(d: &Direction) -> Option<String> {
     let idle = &d.idle;
     (idle.times > 0)
         .then(|| format!("{}, total {}, longest {}", idle.times, span(idle.total), span(idle.longest)))
+}
+
+fn small_writes(d: &Direction) -> Option<String> {
+    let small = d.small_writes.as_ref()?;
+    let (held, delayed) = (count(small.held, "segment"), small.delayed_acks);
+    let waited = span(small.waited);
+    Some(format!("{held} waited for an ACK (Nagle), {delayed} for a delayed ACK; total {waited}"))
+}
+
+fn keep_alives(d: &Direction) -> Option<String> {
+    (d.keep_alives > 0).then(|| d.keep_alives.to_string())
 }
 
 fn ecn(d: &Direction) -> Option<String> {

@@ -7,7 +7,7 @@ use crate::error::Damage;
 use crate::facts::capture_facts;
 use crate::input::Counters;
 use fullpipe_experiment::connection::{
-    Closing, Connection, Direction, Handshake, Heading, MarkKind, Place, Point, Sequence,
+    Closing, Connection, Direction, Handshake, Heading, MarkKind, Opening, Place, Point, Sequence,
 };
 use fullpipe_units::{Rate, Span};
 use std::fmt::Write;
@@ -48,7 +48,7 @@ fn digits(v: f64) -> String {
 }
 
 /// `1 segment`, `2 segments`.
-fn count(n: u64, what: &str) -> String {
+pub(crate) fn count(n: u64, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
@@ -246,6 +246,20 @@ fn place(p: Place) -> &'static str {
     }
 }
 
+/// The time that the handshake took, if it or retransmissions in it were captured.
+fn opening(o: &Opening) -> Option<String> {
+    let retransmitted = match o.retransmitted {
+        0 => String::new(),
+        1 => ", 1 retransmitted SYN or SYN-ACK".to_owned(),
+        n => format!(", {n} retransmitted SYNs or SYN-ACKs"),
+    };
+    match o.connect {
+        Some(connect) => Some(format!("connected after {}{retransmitted}", span(connect))),
+        None if o.retransmitted > 0 => Some(format!("not connected{retransmitted}")),
+        None => None,
+    }
+}
+
 /// All details of one connection.
 pub fn detail(c: &Connection) -> String {
     let mut out = format!("Connection {}: {} → {}, {}", c.number, c.client, c.server, span(c.duration));
@@ -273,6 +287,9 @@ pub fn detail(c: &Connection) -> String {
         Point::Unknown => "at an unknown point",
     };
     let _ = writeln!(out, "  captured {point}: {}", c.vantage.evidence.join("; "));
+    if let Some(words) = opening(&c.opening) {
+        let _ = writeln!(out, "  {words}");
+    }
     for (name, d) in [("client → server", &c.to_server), ("server → client", &c.to_client)] {
         if d.bytes > 0 {
             let _ = writeln!(out, "  {name}");

@@ -59,6 +59,8 @@ impl Half {
         let holes = !a.sack.blocks().is_empty();
         let mut acked = Acknowledged::default();
         self.sampler.begin_ack();
+        self.acknowledge_probe(ack, now);
+        self.acknowledge_small(ack, a.bare, now, rtt);
         let fin_acked = advances && self.process_cumulative(a, ack, now, mss, &mut acked);
         if holes {
             self.process_sack(a, ack, now, mss, &mut acked);
@@ -77,6 +79,7 @@ impl Half {
         }
         let edge = self.edge;
         self.update_window(a, ack, scale, fin_acked);
+        self.update_zero_window(a, ack, now);
         if advances || a.bare {
             self.mark(a.at, ack, self.una, MarkKind::Ack);
         }

@@ -9,6 +9,10 @@ use fullpipe_units::{Span, Time};
 
 /// A larger gap is not a loss: the data belongs to another connection or is damaged.
 const MAX_GAP_SEGMENTS: u64 = 1 << 16;
+/// Segments that a sender can have in flight without any acknowledgment (RFC 6928 §2).
+const INITIAL_WINDOW_SEGMENTS: u64 = 10;
+/// Assumed if the RTT is unknown.
+const UNKNOWN_RTT: Span = Span::from_millis(50);
 
 /// Captured data.
 #[derive(Clone, Copy)]
@@ -60,11 +64,15 @@ impl Half {
         if s.payload == 0 {
             return;
         }
-        // A keep-alive repeats one acknowledged byte.
-        if s.payload == 1 && end <= self.una && seq + 1 == self.una {
+        if self.is_probe(seq, end) {
             return;
         }
-        self.largest = self.largest.max(s.payload);
+        let pushed = s.flags.has(Flags::PSH);
+        if s.payload >= self.largest {
+            self.unpushed = !pushed || self.unpushed && s.payload == self.largest;
+            self.largest = s.payload;
+        }
+        let small = !s.payload.is_multiple_of(mss.max(1));
         if self.first_data.is_none() {
             self.first_data = Some(at);
             self.now = at;
@@ -72,6 +80,10 @@ impl Half {
         let captured_at = if at.since(s.at) < DISORDER { s.at } else { at };
         let d = Data { seq, end, at, captured_at, value, echo, mss, id: self.doubles.identification(s), rtt };
         let in_flight_before = self.process_echo(&d, at_sender);
+        self.decide_zero_window(at, rtt);
+        if small {
+            self.add_small(end, at, (rtt, at_sender));
+        }
         self.end_idle(&d, in_flight_before);
         self.check_pause(at, rtt);
         self.count_data(&d, s, at_sender);
@@ -88,7 +100,7 @@ impl Half {
         } else {
             self.add_overlapping(&d);
         }
-        self.short = !s.payload.is_multiple_of(mss.max(1)) && s.flags.has(Flags::PSH);
+        self.short = small && pushed;
         if self.short {
             self.sampler.mark_app_limited(self.flight.outstanding());
         }
@@ -121,12 +133,36 @@ impl Half {
     fn end_idle(&mut self, d: &Data, in_flight_before: bool) {
         let Some(since) = self.idle.take().filter(|_| !in_flight_before) else { return };
         self.bins.add_time(since, d.at, |bin, t| bin.idle += t);
-        let pause = d.at.since(self.last_progress.max(self.last_data));
+        let progress = self.last_progress.max(self.last_data);
+        let pause = d.at.since(self.zero_window_end().map_or(progress, |end| end.max(progress)));
         if pause > d.rtt.unwrap_or(Span::from_millis(10)).max(Span::from_millis(1)) {
             let idle = &mut self.counts.idle;
             idle.times += 1;
             idle.total += pause;
             idle.longest = idle.longest.max(pause);
+            // Otherwise the pause after a pushed segment is recorded.
+            if !self.short {
+                self.record_small_flight(d.mss);
+            }
+        }
+        self.flight_start = Some(self.next);
+    }
+
+    /// Records the time from the last data to its acknowledgment as application-limited if its
+    /// flight would fit in an initial window: a sender with more data would have sent it.
+    fn record_small_flight(&mut self, mss: u32) {
+        let flight = self.next.saturating_sub(self.flight_start.unwrap_or(self.first));
+        if flight <= INITIAL_WINDOW_SEGMENTS * u64::from(mss) {
+            self.bins.add_time(self.last_data, self.last_progress, |bin, t| bin.short += t);
+        }
+    }
+
+    /// Ends the capture with the last packet of the connection at `last`.
+    pub(in crate::connection) fn finish_flight(&mut self, last: Time, mss: u32, rtt: Option<Span>) {
+        let silence = last.since(self.last_progress);
+        let is_over = self.short || self.fin.is_some() || silence > rtt.unwrap_or(UNKNOWN_RTT);
+        if self.first_data.is_some() && self.una >= self.next && is_over {
+            self.record_small_flight(mss);
         }
     }
 

@@ -3,8 +3,11 @@
 mod ack;
 mod data;
 mod retransmitted;
+mod small_writes;
 mod window;
+mod zero_window;
 
+use self::small_writes::Small;
 use self::window::SendMoment;
 use super::arrivals::Arrivals;
 use super::belief::Disbelief;
@@ -17,6 +20,7 @@ use super::flight::Flight;
 use super::holes::Holes;
 use super::late::MissedData;
 use super::trajectory::Trajectory;
+use super::zero_window::ZeroWindow;
 use super::{Bins, Detail};
 use crate::histogram::Histogram;
 use crate::sequence::{ORIGIN, unwrap};
@@ -28,6 +32,8 @@ use fullpipe_units::{Span, Time};
 /// Maximum disorder of packets in multi-queue captures.
 pub(super) const DISORDER: Span = Span::from_millis(100);
 
+/// The MSS of a peer without the option (RFC 9293 §3.7.1).
+const DEFAULT_MSS: u32 = 536;
 /// Maximum number of bytes that a capture writes before their SYN: an initial window.
 const MAX_OPENING_BYTES: u64 = 1 << 17;
 
@@ -89,6 +95,8 @@ pub(super) struct Half {
     edge: Option<u64>,
     /// Whether the window is full and nothing was sent since.
     closed: bool,
+    /// Since the window was zero for the first time, which it never is in most connections.
+    zero_window: Option<Box<ZeroWindow>>,
     /// The last moment of sending, if not captured at the sender.
     moment: Option<SendMoment>,
     srtt: Option<Span>,
@@ -100,6 +108,12 @@ pub(super) struct Half {
     duplicates: u32,
     /// Whether the last segment was short and pushed.
     short: bool,
+    /// Whether the last segment of the largest size was not pushed: the sender had more data.
+    unpushed: bool,
+    /// Since the first small segment.
+    small: Option<Box<Small>>,
+    /// First byte sent since nothing was in flight, if that was so after the first data.
+    flight_start: Option<u64>,
     /// Losses below this sequence number are being repaired.
     recovery: u64,
     timeout: u64,
@@ -145,6 +159,7 @@ impl Half {
             cwnd_at_least: 0,
             edge: None,
             closed: false,
+            zero_window: None,
             moment: None,
             srtt: None,
             first_data: None,
@@ -154,6 +169,9 @@ impl Half {
             now: start,
             duplicates: 0,
             short: false,
+            unpushed: false,
+            small: None,
+            flight_start: None,
             recovery: 0,
             timeout: 0,
             value: None,
@@ -191,11 +209,24 @@ impl Half {
         match (agreed, largest) {
             (Some(agreed), 0) => agreed,
             // The path or a middlebox may allow less.
-            (Some(agreed), seen) if self.counts.data_packets >= 8 => agreed.min(seen),
+            (Some(agreed), seen)
+                if seen < agreed && self.counts.data_packets >= 8 && self.fills_segments(seen) =>
+            {
+                seen
+            }
             (Some(agreed), _) => agreed,
             // Assume Ethernet: larger packets were merged by offloads.
-            (None, seen) => seen.clamp(1, if timestamps { 1448 } else { 1460 }),
+            (None, seen) => {
+                let ethernet = if timestamps { 1448 } else { 1460 };
+                if seen < ethernet && self.fills_segments(seen) { seen.max(1) } else { ethernet }
+            }
         }
+    }
+
+    /// Whether segments of `largest` bytes, the largest captured, are as long as the path allows, and
+    /// not just the writes of the application.
+    fn fills_segments(&self, largest: u32) -> bool {
+        self.unpushed || largest >= DEFAULT_MSS && self.inflight_max > u64::from(largest)
     }
 
     /// Sets the first sequence number, if unknown, and unwraps `seq`.
@@ -250,6 +281,9 @@ impl Half {
             self.idle.get_or_insert(from);
             return;
         }
+        if let Some(zero) = &mut self.zero_window {
+            zero.record_until(at);
+        }
         let closed = self.moment.is_none() && self.is_closed(mss);
         let recovery = self.recovery > self.una;
         if closed
@@ -299,6 +333,8 @@ impl Half {
             + self.doubles.memory()
             + self.echoes.memory()
             + self.bins.memory()
+            + self.zero_window.as_ref().map_or(0, |_| size_of::<ZeroWindow>())
+            + self.small.as_ref().map_or(0, |_| size_of::<Small>())
             + self.trajectory.as_ref().map_or(0, Trajectory::memory)
     }
 

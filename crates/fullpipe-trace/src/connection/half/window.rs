@@ -15,9 +15,9 @@ const TSO_WINDOW_DIVISOR: u64 = 3;
 pub(super) struct SendMoment {
     echo: u32,
     /// Capture time of the first of it.
-    since: Time,
+    pub(super) since: Time,
     /// Whether the last of it filled the receive window.
-    full: bool,
+    pub(super) full: bool,
 }
 
 impl Half {
@@ -86,9 +86,6 @@ impl Half {
         }
         let w = &mut self.counts.window;
         w.scale_unknown |= scale.is_none();
-        if window == 0 {
-            w.zero += 1;
-        }
         w.min_bytes = Some(w.min_bytes.map_or(window, |m| m.min(window)));
         w.max_bytes = Some(w.max_bytes.map_or(window, |m| m.max(window)));
     }
