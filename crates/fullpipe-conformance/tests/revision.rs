@@ -42,3 +42,26 @@ fn a_draft_that_differs_fails_and_names_the_functions() {
     std::fs::write(&text, "No pseudocode.\n").unwrap();
     assert_eq!(draft_changes(&[text.to_str().unwrap()]).status.code(), Some(2));
 }
+
+#[test]
+fn an_unusable_list_is_an_error_and_no_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for name in ["scripts", "ci"] {
+        std::fs::create_dir(path(name)).unwrap();
+    }
+    std::fs::copy(root().join("scripts/draft-changes"), path("scripts/draft-changes")).unwrap();
+    std::fs::write(path("draft.md"), "~~~~\n  OnTransmit():\n    Wait()\n~~~~\n").unwrap();
+    let check = || {
+        let command = [path("scripts/draft-changes"), path("draft.md")];
+        let output = Command::new("python3").args(command).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, printed) = check();
+    assert!(code == Some(2) && printed.contains("draft-pseudocode.sha256: No such file"), "{printed}");
+    for text in ["", "# Pseudocode last reviewed: draft-00\n", "# Pseudocode last reviewed: draft-00\n00\n"] {
+        std::fs::write(path("ci/draft-pseudocode.sha256"), text).unwrap();
+        let (code, printed) = check();
+        assert!(code == Some(2) && printed.lines().count() == 1, "{text:?}: {code:?} {printed}");
+    }
+}

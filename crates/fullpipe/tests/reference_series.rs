@@ -29,3 +29,23 @@ fn reference_series_are_the_same_bytes() {
         differ.join("\n")
     );
 }
+
+#[test]
+fn missing_program_and_failed_simulation_are_reported_in_a_line() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // `false` is found on PATH, and every simulation with it fails.
+    for (program, code, says) in
+        [("no-such-fullpipe", 3, "no such program"), ("false", 1, "1ms-10mbit-startup.toml: exit code 1")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let made = Command::new(root.join("scripts/reference-series"))
+            .arg("--short")
+            .arg(folder.path())
+            .env("FULLPIPE", program)
+            .output()
+            .unwrap();
+        let printed = String::from_utf8(made.stderr).unwrap();
+        assert_eq!(made.status.code(), Some(code), "{program}: {printed}");
+        assert!(printed.contains(says) && printed.lines().count() == 1, "{program}: {printed}");
+    }
+}
