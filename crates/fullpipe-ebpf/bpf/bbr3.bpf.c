@@ -572,7 +572,7 @@ void fp_bbr3_cong_control(u64 *ctx)
 	const struct rate_sample *rs = fp_sample_argument(ctx);
 	struct flow *f = bpf_sk_storage_get(&flows, tp, 0, 0);
 	struct bbr3_sample *sample;
-	u32 lost, acked, burst, end_seq, app_limited, ranges = 0;
+	u32 lost, acked, burst, end_seq, app_limited, ca_state, ranges = 0;
 	u64 mss;
 
 	/* init() was not called, or another build has taken the place of the one that it was. */
@@ -585,9 +585,13 @@ void fp_bbr3_cong_control(u64 *ctx)
 	acked = tp->delivered - f->acked_packets;
 	f->acked_packets = tp->delivered;
 	f->cwr_in_this_ack = 0;
+	ca_state = FP_BITFIELD(&tp->inet_conn, icsk_ca_state);
+	/* set_state() was not called: the window before the time-out is the one last written, as in set_state(). */
+	if (ca_state == FP_CA_LOSS && f->ca_state != FP_CA_LOSS)
+		follow_state(f, FP_CA_LOSS);
 	read_conn(f, tp);
-	if (f->ca_state != FP_BITFIELD(&tp->inet_conn, icsk_ca_state))
-		follow_state(f, FP_BITFIELD(&tp->inet_conn, icsk_ca_state));
+	if (f->ca_state != ca_state)
+		follow_state(f, ca_state);
 	mss = f->b.c.smss;
 	sample = &f->b.rs;
 	end_seq = FP_FIELD_EXISTS(rs->last_end_seq) ? rs->last_end_seq : tp->snd_una;

@@ -351,6 +351,34 @@ fn the_window_before_a_time_out_is_the_one_that_was_last_written() {
     assert_eq!(socket.tcp.core_prior_cwnd, u64::from(before) * MSS);
 }
 
+/// A timeout that only the next ACK reveals, when the kernel has cut the window already.
+#[test]
+fn unreported_timeout_keeps_the_window_before_it() {
+    for variant in [DRAFT, LINUX] {
+        let mut socket = Socket::with(10, 1);
+        socket.tcp.variant = variant;
+        socket.call(Call::Init, 0);
+        socket.ack();
+        // An earlier episode leaves a saved window, which says nothing about this one.
+        socket.enter(RECOVERY);
+        socket.enter(OPEN);
+        socket.run_to(|mode| mode == CRUISE);
+        let before = socket.tcp.snd_cwnd;
+        let stale = socket.tcp.core_prior_cwnd;
+        assert_ne!(stale, u64::from(before) * MSS);
+        socket.tcp.snd_cwnd = 1;
+        socket.tcp.ca_state = LOSS;
+        socket.ack();
+        assert!(socket.tcp.snd_cwnd < before / 2, "{before} packets: {:?}", socket.tcp);
+        assert_eq!(socket.tcp.core_prior_cwnd, u64::from(before) * MSS);
+        let bound = if variant == LINUX { u64::from(before) * MSS } else { u64::MAX };
+        assert_eq!(socket.tcp.core_inflight_shortterm, bound);
+        socket.tcp.ca_state = OPEN;
+        socket.ack();
+        assert!(socket.tcp.snd_cwnd > before / 2, "{before} packets: {:?}", socket.tcp);
+    }
+}
+
 /// `tcp_process_tlp_ack()` enters CWR and leaves it in one ACK; a mark keeps a connection there for
 /// a round trip.
 #[test]
