@@ -430,7 +430,8 @@ fn fragments(packet: &[u8], identification: u16, cuts: &[usize], six: bool) -> V
                 let header = [&[packet[9], 0][..], &word.to_be_bytes(), &id].concat();
                 ipv6_between([packet[15], packet[19]], 44, &[&header, part].concat())
             } else {
-                let mut part = ipv4(packet[9], identification, w[0] as u16 / 8 | u16::from(more) << 13, part);
+                let mut part =
+                    ipv4(packet[9], identification, (w[0] as u16 / 8) | (u16::from(more) << 13), part);
                 part[12..20].copy_from_slice(&packet[12..20]);
                 part
             }
@@ -525,7 +526,7 @@ fn overlapping_fragments_make_no_packet() {
     let s = segment(0.0, client(), Flags::ACK, 1, 1, 1000);
     let packet = frame(&s)[14..].to_vec();
     let part = |from: usize, to: usize, more: bool| {
-        let mut out = ipv4(6, 5, from as u16 / 8 | u16::from(more) << 13, &packet[20 + from..20 + to]);
+        let mut out = ipv4(6, 5, (from as u16 / 8) | (u16::from(more) << 13), &packet[20 + from..20 + to]);
         out[12..20].copy_from_slice(&packet[12..20]);
         out
     };

@@ -268,6 +268,9 @@ impl Decapsulator {
         if reason == SkipReason::Short {
             return Skipped::Short;
         }
+        if reason == SkipReason::NotTcp && is_plain(frame) {
+            return Skipped::Other;
+        }
         let data = Data { bytes: frame.bytes, length: frame.length as usize };
         let mut walk = Walk { decapsulator: self, frame, headers: 0 };
         let found = walk.follow(Layer::Link(frame.link), data, 0, None);
@@ -436,6 +439,22 @@ pub(super) const AUTHENTICATION: u8 = 51;
 /// need not name the protocol.
 fn may_carry_tcp(protocol: u8) -> bool {
     matches!(protocol, TCP | 4 | 17 | 41 | 47 | 97 | 137)
+}
+
+/// Whether a frame has a whole IP packet of a protocol that carries no TCP: the most common case.
+fn is_plain(frame: &Frame<'_>) -> bool {
+    let Some(packet) = frame.link.ip(frame.bytes) else { return false };
+    let (protocol, payload) = match packet {
+        [0x45, _, _, _, _, _, 0 | 0x40, 0, _, protocol, ..] => (*protocol, packet.get(20..)),
+        [0x60..=0x6f, _, _, _, _, _, protocol, ..] => (*protocol, packet.get(40..)),
+        _ => return false,
+    };
+    match (protocol, payload) {
+        (17, Some([a, b, c, d, ..])) => {
+            !tunnels::is_udp_tunnel(u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]))
+        }
+        _ => false,
+    }
 }
 
 /// Reads one header.

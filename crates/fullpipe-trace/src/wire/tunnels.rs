@@ -38,6 +38,12 @@ fn after_authentication(mut data: Data<'_>) -> Option<Next<'_>> {
     if protocol == AUTHENTICATION { None } else { after_ip(protocol, data) }
 }
 
+/// Whether datagrams between two ports may be those of a tunnel.
+pub(super) fn is_udp_tunnel(source: u16, destination: u16) -> bool {
+    let either = |port: u16| matches!(port, 1701 | 3544 | 4500 | 51820);
+    matches!(destination, 2152 | 4789 | 4790 | 6081 | 6635 | 8472) || either(source) || either(destination)
+}
+
 fn after_udp(data: Data<'_>) -> Option<Next<'_>> {
     let (source, destination) = (data.half(0)?, data.half(2)?);
     let payload = data.skip(8)?;
