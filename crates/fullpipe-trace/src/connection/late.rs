@@ -61,8 +61,10 @@ impl MissedData {
         disorder: Span,
     ) -> Option<Missed> {
         let is_late = |m: &Missed| {
-            let sent_later = value.zip(m.echo).is_some_and(|(value, echo)| later(value, echo));
-            m.seq < to && m.end > from && at.since(m.at) <= disorder && !sent_later
+            let sent_later = value.zip(m.echo).map(|(value, echo)| later(value, echo));
+            // Timestamps decide; without them the time.
+            let most = if sent_later.is_some() { MAX_DISORDER } else { disorder };
+            m.seq < to && m.end > from && at.since(m.at) <= most && sent_later != Some(true)
         };
         let late = self.ranges.iter().enumerate().filter(|(_, m)| is_late(m));
         let (i, _) = late.min_by_key(|(_, m)| m.seq)?;
@@ -97,12 +99,13 @@ mod tests {
         missed.add(1000, 4000, (at(10), Some(7)), None);
         let disorder = max_disorder(None);
         let mut part =
-            |from, to, ms| missed.remove((from, to), (at(ms), Some(7)), disorder).map(|m| (m.seq, m.end));
+            |from, to, ms| missed.remove((from, to), (at(ms), None), disorder).map(|m| (m.seq, m.end));
         assert_eq!(part(2000, 3000, 12), Some((2000, 3000)));
         assert_eq!(part(2000, 3000, 12), None);
         assert_eq!(part(500, 2500, 12), Some((1000, 2000)));
         assert_eq!(part(3000, 4000, 21), None);
         assert!(missed.remove((3000, 4000), (at(12), Some(8)), disorder).is_none());
+        assert!(missed.remove((3000, 4000), (at(90), Some(7)), disorder).is_some());
     }
 
     #[test]

@@ -30,12 +30,12 @@ pub(super) fn capture_notes(half: &Half, name: &str, place: Place) -> Vec<String
         }),
         (acks > 0).then(|| {
             let acks = match acks {
-                1 => "1 ACK of data".to_owned(),
-                n => format!("{n} ACKs of data"),
+                1 => format!("1 ACK of data to the {name} was"),
+                n => format!("{n} ACKs of data to the {name} were"),
             };
             format!(
-                "{acks} to the {name} not believed: more than a window from what was sent, as of another \
-                 connection with the same ports"
+                "{acks} not believed: more than a window from what was sent, as of another connection with \
+                 the same ports"
             )
         }),
     ];
