@@ -26,7 +26,7 @@ pub(super) fn capture_notes(half: &Half, name: &str, place: Place) -> Vec<String
         }),
         (misordered > 0).then(|| {
             let were = were(misordered, "packet");
-            format!("{were} written out of order by the capture: this is no loss")
+            format!("{were} written out of order by the capture, and not lost")
         }),
         (acks > 0).then(|| {
             let acks = match acks {

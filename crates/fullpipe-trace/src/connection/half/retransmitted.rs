@@ -86,7 +86,7 @@ impl Half {
         self.mark(d.at, part.seq, part.end, MarkKind::Data);
     }
 
-    /// Takes back the segments counted as missing since `hole_at`: the capture wrote them late.
+    /// Subtracts the segments counted as missing since `hole_at`: the capture wrote them late.
     fn forget_missing(&mut self, from: u64, to: u64, hole_at: Option<Time>, d: &Data) {
         if let Some(at) = hole_at {
             let bin = self.bins.at(at);
