@@ -178,7 +178,7 @@ fn capture_and_split_reports_fit_the_terminal() {
     let split = seed("split_lines/two-arms.jsonl");
     for width in WIDTHS {
         let reported = fits(&["trace", &one], width, &a_long_word);
-        assert!(reported.contains("limited by       congestion window 100 %"), "{reported}");
+        assert!(reported.contains("limited by       application 100 %"), "{reported}");
         let reported = fits(&["trace", &several, "--controllers"], width, &a_long_word);
         assert!(reported.contains("10.0.0.1:36768") && reported.contains("--conn N"), "{reported}");
         fits(&["trace", &one, &several], width, &a_long_word);
