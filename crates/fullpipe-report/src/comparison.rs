@@ -72,18 +72,18 @@ fn method_note(found: &Comparison) -> String {
     let tests = found.controllers.iter().map(|c| c.shares_beside_cubic.len()).max().unwrap_or(0);
     let shares = if has_shares(found) {
         format!(
-            "{} rounds; beside cubic: share of the goodput in tests beside a CUBIC flow of this host, median \
-             of {tests}. ",
+            " {} rounds; beside cubic: share of the goodput in tests beside a CUBIC flow of this host, \
+             median of {tests}.",
             found.rounds
         )
     } else if let Some(why) = &found.no_shares_because {
-        format!("The share beside a CUBIC flow was not measured: {why}. ")
+        format!(" The share beside a CUBIC flow was not measured: {why}.")
     } else {
         String::new()
     };
     format!(
-        "{shares}{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests \
-         (connecting, probing the idle path, closing).",
+        "{} (seed {}). {} in total: {} measured, {} of start-up left out, {} between tests \
+         (connecting, probing the idle path, closing).{shares}",
         found.estimator,
         found.seed,
         seconds(time.measured_s + time.left_out_s + time.between_s),
@@ -362,7 +362,7 @@ pub(crate) mod tests {
         let text = comparison_text(&found, 100);
         assert!(!text.contains("beside") && !text.contains("Use "), "{text}");
         found.no_shares_because = Some("the server is busy".into());
-        let text = comparison_text(&found, 100);
+        let text = comparison_text(&found, 100).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("beside a CUBIC flow was not measured: the server is busy."), "{text}");
         found.controllers[0].shares_beside_cubic = vec![0.9, 0.5, 0.62];
         let (controller, reason) = ("fp_bbr3".to_owned(), BbrReason::ShallowBuffer);
