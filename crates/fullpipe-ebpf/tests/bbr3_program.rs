@@ -191,6 +191,18 @@ impl Socket {
         (0..INFLIGHT).for_each(|_| self.ack());
     }
 
+    /// Loses packets in two rounds; returns the window before and after.
+    fn lose_for_two_rounds(&mut self) -> (u32, u32) {
+        let before = self.tcp.snd_cwnd;
+        for _ in 0..2 {
+            self.tcp.lost += 3;
+            self.round();
+        }
+        let bound = self.tcp.snd_cwnd;
+        assert!(bound < before, "losses bound the window: {bound} of {before}");
+        (before, bound)
+    }
+
     fn run_to(&mut self, is_there: impl Fn(u32) -> bool) {
         for _ in 0..20_000 {
             if is_there(self.tcp.core_mode) {
@@ -449,13 +461,7 @@ fn an_ack_without_a_sample_bounds_the_window_that_leaving_recovery_restored() {
     let mut socket = Socket::new();
     socket.run_to(|mode| mode == 3);
     socket.enter(RECOVERY);
-    let before = socket.tcp.snd_cwnd;
-    for _ in 0..2 {
-        socket.tcp.lost += 3;
-        socket.round();
-    }
-    let bound = socket.tcp.snd_cwnd;
-    assert!(bound < before, "losses bound the window: {bound} of {before}");
+    let (before, bound) = socket.lose_for_two_rounds();
     socket.enter(OPEN);
     assert!(socket.tcp.snd_cwnd >= before, "restored: {} of {before}", socket.tcp.snd_cwnd);
     let tcp = &mut socket.tcp;
@@ -491,13 +497,7 @@ fn linux_restores_the_window_after_a_timeout_only() {
     for (variant, is_restored) in [(DRAFT, true), (LINUX, false)] {
         let mut socket = Socket::cruising(variant);
         socket.enter(RECOVERY);
-        let before = socket.tcp.snd_cwnd;
-        for _ in 0..2 {
-            socket.tcp.lost += 3;
-            socket.round();
-        }
-        let bound = socket.tcp.snd_cwnd;
-        assert!(bound < before, "losses bound the window: {bound} of {before}");
+        let (before, bound) = socket.lose_for_two_rounds();
         socket.enter(OPEN);
         assert_eq!(socket.tcp.snd_cwnd >= before, is_restored, "{bound}, {:?}", socket.tcp);
         assert!(is_restored || socket.tcp.snd_cwnd == bound);

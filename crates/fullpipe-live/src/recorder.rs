@@ -260,8 +260,8 @@ fn row(connection: &Connection, first: Counters) -> FlowRow {
 mod tests {
     use super::*;
     use crate::connection::PathModel;
-    use crate::connection::tests::bbr_v3_of_each_phase;
     use fullpipe_kernel::tcp_info::CcInfo;
+    use fullpipe_testing::bbr_v3_of_each_phase;
 
     #[test]
     fn every_state_and_bound_of_bbr_v3_is_recorded_with_its_version() {

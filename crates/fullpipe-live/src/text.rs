@@ -228,7 +228,7 @@ pub(crate) mod tests {
 
     #[test]
     fn every_state_of_bbr_v3_is_distinguished_at_any_width() {
-        for (bytes, state) in crate::connection::tests::bbr_v3_of_each_phase() {
+        for (bytes, state) in fullpipe_testing::bbr_v3_of_each_phase() {
             let mut snapshot = example();
             let info = fullpipe_kernel::tcp_info::CcInfo::decode("bbr", &bytes).unwrap();
             snapshot.connections[1].model = PathModel::from_cc_info(&info).map(Box::new);
@@ -252,7 +252,7 @@ pub(crate) mod tests {
     fn every_state_of_bbr_v3_is_counted_with_its_version() {
         let mut snapshot = example();
         let bbr = snapshot.connections.remove(1);
-        for (bytes, _) in crate::connection::tests::bbr_v3_of_each_phase() {
+        for (bytes, _) in fullpipe_testing::bbr_v3_of_each_phase() {
             let info = fullpipe_kernel::tcp_info::CcInfo::decode("bbr", &bytes).unwrap();
             let model = PathModel::from_cc_info(&info).map(Box::new);
             snapshot.connections.push(Connection { model, ..bbr.clone() });

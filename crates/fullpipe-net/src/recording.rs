@@ -151,8 +151,9 @@ fn rtt_quantiles<'a>(samples: impl Iterator<Item = &'a Sample>) -> Quantiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::{SocketSample, tests::bbr_v3_of_each_phase};
+    use crate::sample::SocketSample;
     use fullpipe_kernel::tcp_info::CcInfo;
+    use fullpipe_testing::bbr_v3_of_each_phase;
 
     fn sample(socket: Option<SocketSample>) -> Sample {
         Sample { seconds: 1.0, stream: 1, bytes: 0, socket, from_server: false, receiver: None }

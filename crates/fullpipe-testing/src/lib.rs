@@ -1,17 +1,19 @@
-//! Timing claims for tests on busy machines, memory of a test program, pages in a real browser, and an
-//! access list.
+//! Timing claims for tests on busy machines, memory of a test program, pages in a real browser, an
+//! access list, and the state of a kernel's BBR v3.
 //!
 //! A test that fails because the machine stalled says nothing about the program, and one that is
 //! repeated until it passes says little. So each attempt records its disturbances: findings of its
 //! own audit, and stalls of the CPUs ([`Machine`]). Undisturbed attempts decide; with too few of
 //! them, the claim is "not shown", on a line that `./x test` counts.
 
+mod bbr_info;
 mod browser;
 mod claims;
 mod machine;
 mod memory;
 mod visit;
 
+pub use bbr_info::bbr_v3_of_each_phase;
 pub use browser::{BrowserOutput, browse};
 pub use claims::{Attempt, check_claim, check_repeatedly, failed_checks, invalid_reasons};
 pub use machine::Machine;

@@ -3,25 +3,13 @@
 mod support;
 
 use fullpipe_experiment::connection::{Capture, Connection};
-use fullpipe_trace::wire::{Flags, Segment};
+use fullpipe_trace::wire::Flags;
 use fullpipe_trace::{Analyser, Options, PacketCounts, capture_facts, input, text};
 use proptest::prelude::*;
-use support::{Exchange, PcapFormat, client, frame, pcap, segment};
+use support::{FORMAT, client, exchange, frame, pcap, segment};
 
-const FORMAT: PcapFormat = PcapFormat { big_endian: false, nanoseconds: true, snaplen: 65_535 };
 const ETHERNET: i32 = 1;
 const RAW: i32 = 101;
-
-fn exchange() -> Vec<Segment> {
-    let mut t = Exchange::new(7, 9);
-    t.open(0.0, 40.0, 0.125);
-    for i in 0..10_u32 {
-        t.data(41.0 + f64::from(i), i * 1000, (i + 1) * 1000);
-        t.ack(81.0 + f64::from(i), (i + 1) * 1000);
-    }
-    t.segments.sort_by_key(|s| s.at);
-    t.segments
-}
 
 /// A file of frames with their times in nanoseconds.
 fn file(link: i32, frames: &[(u64, Vec<u8>)], snaplen: usize) -> Vec<u8> {

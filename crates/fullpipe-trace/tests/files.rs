@@ -4,24 +4,10 @@ mod support;
 
 use fullpipe_experiment::connection::Connection;
 use fullpipe_trace::input::{self, Outcome};
-use fullpipe_trace::wire::Segment;
 use fullpipe_trace::{Analyser, Options, TraceError};
 use proptest::prelude::*;
 use std::io::Write;
-use support::{Clock, Exchange, PacketBlock, PcapFormat, pcap, pcapng, pcapng_with};
-
-const FORMAT: PcapFormat = PcapFormat { big_endian: false, nanoseconds: true, snaplen: 65_535 };
-
-fn exchange() -> Vec<Segment> {
-    let mut t = Exchange::new(7, 9);
-    t.open(0.0, 40.0, 0.125);
-    for i in 0..10_u32 {
-        t.data(41.0 + f64::from(i), i * 1000, (i + 1) * 1000);
-        t.ack(81.0 + f64::from(i), (i + 1) * 1000);
-    }
-    t.segments.sort_by_key(|s| s.at);
-    t.segments
-}
+use support::{Clock, FORMAT, PacketBlock, PcapFormat, exchange, pcap, pcapng, pcapng_with};
 
 fn read(bytes: &[u8]) -> (Outcome, Vec<Connection>) {
     let mut analyser = Analyser::new(Options::default());

@@ -338,16 +338,7 @@ mod tests {
     /// A phase has the same number in every `tcp_bbr_info`; the gains of two are equal.
     #[test]
     fn each_phase_of_the_kernels_v3_is_a_state_that_fires_its_trigger() {
-        let phases = [
-            (0, (710, 512), "Startup"),
-            (1, (88, 512), "Drain"),
-            (3, (256, 128), "ProbeRTT"),
-            (2, (320, 576), "ProbeBW_UP"),
-            (2, (232, 512), "ProbeBW_DOWN"),
-            (2, (256, 512), "ProbeBW_CRUISE"),
-            (2, (256, 512), "ProbeBW_REFILL"),
-        ];
-        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let phases = fullpipe_testing::bbr_v3_of_each_phase();
         let info = TcpInfo::decode(&[1; 280]).unwrap();
         let trigger = |state: &str| Trigger {
             when: When {
@@ -366,15 +357,13 @@ mod tests {
                 app: None,
             },
         };
-        let all: Vec<Trigger> = phases.iter().map(|(.., state)| trigger(state)).collect();
+        let all: Vec<Trigger> = phases.iter().map(|(_, state)| trigger(state)).collect();
         let mut triggers = Triggers::new(&all);
-        for (phase, (mode, (pacing, cwnd), state)) in (1..).zip(phases) {
-            let estimates = words(&[1_250_000, 0, 40_000, pacing, cwnd, 2_500_000, 0, u32::MAX, u32::MAX]);
-            let bytes = [estimates, vec![mode, phase, 0, 3], words(&[u32::MAX, 90, 7])].concat();
+        for (second, (bytes, state)) in (1..).zip(phases) {
             let cc = CcInfo::decode("bbr", &bytes).unwrap();
             let found = state_of(&info, controller_state(&info, &cc).as_ref());
             assert_eq!(found, Some(state));
-            let now = Time::ZERO + Span::from_secs(phase.into());
+            let now = Time::ZERO + Span::from_secs(second);
             triggers.on_state(now, 0, found.unwrap());
             assert_eq!(triggers.due(now).len(), 1, "{state}");
         }

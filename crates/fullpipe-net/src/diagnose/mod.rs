@@ -439,7 +439,7 @@ mod tests {
     /// busy, with an RTT of 41 ms over a minimum of 40 ms.
     #[test]
     fn bbr_near_its_rate_is_limited_by_the_path_as_in_watch() {
-        for (bytes, state) in crate::sample::tests::bbr_v3_of_each_phase() {
+        for (bytes, state) in fullpipe_testing::bbr_v3_of_each_phase() {
             let mut e = Evidence { min_rtt: 0.040, rtt: 0.041, ..evidence(10.0, 0.0, 0.0, 86) };
             assert_eq!(diagnose(&e).limit, Limit::CongestionControl, "cubic");
             e.socket.controller = "bbr".into();

@@ -40,6 +40,18 @@ pub fn segment(ms: f64, from: SocketAddr, flags: u8, seq: u32, ack: u32, payload
     }
 }
 
+/// A download of 10 kB over 40 ms.
+pub fn exchange() -> Vec<Segment> {
+    let mut t = Exchange::new(7, 9);
+    t.open(0.0, 40.0, 0.125);
+    for i in 0..10_u32 {
+        t.data(41.0 + f64::from(i), i * 1000, (i + 1) * 1000);
+        t.ack(81.0 + f64::from(i), (i + 1) * 1000);
+    }
+    t.segments.sort_by_key(|s| s.at);
+    t.segments
+}
+
 /// Segments of one connection with the given initial sequence numbers.
 pub struct Exchange {
     pub segments: Vec<Segment>,
@@ -152,6 +164,8 @@ pub struct PcapFormat {
     pub nanoseconds: bool,
     pub snaplen: usize,
 }
+
+pub const FORMAT: PcapFormat = PcapFormat { big_endian: false, nanoseconds: true, snaplen: 65_535 };
 
 /// A pcap file of Ethernet frames.
 pub fn pcap(segments: &[Segment], format: PcapFormat) -> Vec<u8> {
