@@ -2,7 +2,7 @@
 //! and fragments.
 
 use super::fragments::{Fragments, Incomplete};
-use super::ip::IpPacket;
+use super::ip::{Fragment, IpPacket};
 use super::link::{Link, OtherLink};
 use super::segment::{Segment, SkipReason};
 use super::{tunnels, wireless};
@@ -334,8 +334,21 @@ impl Walk<'_, '_> {
             if self.headers > MAX_HEADERS {
                 return Found::Unread(Unread::TooDeep);
             }
-            match step(layer, data) {
-                None => return Found::Other,
+            let mut next = step(layer, data);
+            if let Some(Next::Ip(packet)) = next {
+                if let Some(fragment) = packet.fragment {
+                    return self.reassemble(&packet, fragment, depth, outer);
+                }
+                if packet.protocol == TCP {
+                    return self.segment(data, outer);
+                }
+                if packet.protocol == AUTHENTICATION && self.segment(data, outer) == Found::Tcp {
+                    return Found::Tcp;
+                }
+                next = tunnels::after_ip(packet.protocol, packet.payload);
+            }
+            match next {
+                None | Some(Next::Ip(_)) => return Found::Other,
                 Some(Next::Unread(kind)) => return Found::Unread(kind),
                 Some(Next::Layer(next, rest)) => (layer, data) = (next, rest),
                 Some(Next::Aggregate(rest)) => return self.aggregate(rest, depth, outer),
@@ -347,48 +360,33 @@ impl Walk<'_, '_> {
                     outer.get_or_insert(tunnel);
                     (layer, data) = (next, rest);
                 }
-                Some(Next::Ip(packet)) => {
-                    if let Some(fragment) = packet.fragment {
-                        let at = self.frame.at;
-                        if packet.source.is_ipv4() && !may_carry_tcp(packet.protocol) {
-                            return Found::Other;
-                        }
-                        let Some(whole) = self.decapsulator.fragments.add(&packet, fragment, at) else {
-                            return Found::Held;
-                        };
-                        let inner = Data { bytes: &whole.bytes, length: whole.length };
-                        let found = self.follow(Layer::Ip, inner, depth, outer);
-                        let rest = whole.fragments - 1;
-                        if found == Found::Tcp {
-                            self.decapsulator.reassembled += rest;
-                        } else {
-                            self.decapsulator.reassembled_other += rest;
-                        }
-                        return found;
-                    }
-                    if packet.protocol == TCP {
-                        return self.segment(data, outer);
-                    }
-                    if packet.protocol == AUTHENTICATION && self.segment(data, outer) == Found::Tcp {
-                        return Found::Tcp;
-                    }
-                    match tunnels::after_ip(packet.protocol, packet.payload) {
-                        None => return Found::Other,
-                        Some(Next::Tunnel(tunnel, next, rest)) => {
-                            depth += 1;
-                            if depth > MAX_TUNNELS {
-                                return Found::Unread(Unread::TooDeep);
-                            }
-                            outer.get_or_insert(tunnel);
-                            (layer, data) = (next, rest);
-                        }
-                        Some(Next::Unread(kind)) => return Found::Unread(kind),
-                        Some(Next::Layer(next, rest)) => (layer, data) = (next, rest),
-                        Some(Next::Aggregate(_) | Next::Ip(_)) => return Found::Other,
-                    }
-                }
             }
         }
+    }
+
+    /// Adds a fragment, and follows the packet that it completes.
+    fn reassemble(
+        &mut self,
+        packet: &IpPacket<'_>,
+        fragment: Fragment,
+        depth: usize,
+        outer: Option<Tunnel>,
+    ) -> Found {
+        if packet.source.is_ipv4() && !may_carry_tcp(packet.protocol) {
+            return Found::Other;
+        }
+        let Some(whole) = self.decapsulator.fragments.add(packet, fragment, self.frame.at) else {
+            return Found::Held;
+        };
+        let inner = Data { bytes: &whole.bytes, length: whole.length };
+        let found = self.follow(Layer::Ip, inner, depth, outer);
+        let rest = whole.fragments - 1;
+        if found == Found::Tcp {
+            self.decapsulator.reassembled += rest;
+        } else {
+            self.decapsulator.reassembled_other += rest;
+        }
+        found
     }
 
     /// Follows each frame of an A-MSDU (IEEE 802.11 §9.3.2.2.2): two addresses, length, LLC.
