@@ -153,7 +153,7 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// The name of their controller.
+    /// The name of the controller that has these settings.
     pub(crate) fn controller(&self) -> &'static str {
         self.about.name
     }
@@ -206,7 +206,7 @@ pub enum BuildError<'a> {
         /// Accepted values.
         values: &'static str,
     },
-    /// A setting that does nothing beside another.
+    /// A setting that has no effect together with another.
     NoEffect {
         /// The controller.
         controller: &'static str,

@@ -14,7 +14,7 @@ pub(crate) const MAP: &str = ".data.settings";
 /// A setting of a controller and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Its key, range, default and description; the default is that of fp_bbr3's variant.
+    /// Its key, range, default and description. For fp_bbr3, the default is that of its variant.
     pub about: &'static registry::Setting,
     /// Its value, in input form.
     pub value: String,
@@ -37,7 +37,7 @@ pub fn for_controller(controller: Controller) -> &'static [registry::Setting] {
     }
 }
 
-/// The variants of BBR v3 that fp_bbr3 has; their place is their word (`enum bbr3_variant` of
+/// The variants of BBR v3 that fp_bbr3 has; their index is their word (`enum bbr3_variant` of
 /// bpf/bbr3.h).
 const VARIANTS: [(&str, v3::Variant); 2] = [("draft", v3::Variant::Draft), ("linux", v3::Variant::Linux)];
 
@@ -90,7 +90,7 @@ pub(crate) fn variant_word(variant: v3::Variant) -> Option<u32> {
     u32::try_from(place).ok()
 }
 
-/// Decodes a controller's words; without the settings that its variant does not use.
+/// Decodes a controller's words; leaves out the settings that its variant does not use.
 ///
 /// # Errors
 /// If their number differs from the number of settings.
@@ -133,8 +133,8 @@ pub(crate) fn vary(controller: Controller, words: &[u32], pairs: &[(String, Stri
     }
 }
 
-/// The words of fp_bbr3 with `pairs` applied. A new variant brings its own defaults; what differs
-/// from the defaults of the old one stays, except settings that the new one does not use.
+/// The words of fp_bbr3 with `pairs` applied. A new variant brings its own defaults. Settings that
+/// differ from the defaults of the old variant stay, unless the new one does not use them.
 fn vary_bbr3(words: &[u32], pairs: &[(&str, &str)]) -> Result<Vec<u32>> {
     let (variant, mut params) = bbr3(words)?;
     for (key, value) in pairs {
@@ -317,7 +317,7 @@ mod tests {
             }
             // Back to the draft it has one.
             vary(Controller::Bbr3, &linux, &pairs(&[both[0], ("variant", "draft")])).unwrap();
-            // What was set for the draft is reset, so that nothing is set which is not shown.
+            // What was set for the draft is reset, so that no hidden setting has another value.
             let set = vary(Controller::Bbr3, &draft, &pairs(&both[..1])).unwrap();
             assert_eq!(vary(Controller::Bbr3, &set, &pairs(&both[1..])).unwrap(), linux);
         }

@@ -65,7 +65,7 @@ pub(crate) fn response(view: &dyn View, facts: &Facts, controller: &str) -> Resp
 pub(crate) type MarkedRoutes = BTreeMap<&'static str, Vec<String>>;
 
 /// The routes with the feature ECN over which connections use a controller that ignores marks.
-/// Routes without a controller have `default`.
+/// Routes without a controller use `default`.
 pub(crate) fn marked_routes(host: &dyn Host, facts: &Facts, default: &str) -> std::io::Result<MarkedRoutes> {
     let mut marked = MarkedRoutes::new();
     for route in host.ecn_routes()? {

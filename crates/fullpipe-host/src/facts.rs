@@ -59,8 +59,8 @@ pub struct Facts {
 /// The version of a BBR of the kernel, and what reports it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BbrVersion {
-    /// `v1`, `v3`; presumed by the name if nothing reports it, and unknown for other names than
-    /// `bbr` and `bbr3`.
+    /// `v1`, `v3`; if nothing reports it, presumed from the names `bbr` and `bbr3`, and unknown for
+    /// others.
     pub version: Option<String>,
     /// The place that reports it, and its value there.
     pub evidence: Option<(String, String)>,
@@ -256,9 +256,9 @@ impl Facts {
         })
     }
 
-    /// The version of a BBR of the kernel: as a new or an established socket with it or its module
-    /// reports it; without any of these it is presumed by the name. `None` for any other controller,
-    /// also for an eBPF program with a BBR's name (`fullpipe cc load bbr3 --name bbr3_beta80`).
+    /// The version of a BBR of the kernel: as reported by a new or an established socket with it, or by
+    /// its module; otherwise presumed from the name. `None` for any other controller, including an
+    /// eBPF program with a BBR's name (`fullpipe cc load bbr3 --name bbr3_beta80`).
     pub fn bbr_version(&self, view: &dyn View, name: &str) -> Option<BbrVersion> {
         if !name.starts_with("bbr") || is_loaded_program(view, name) {
             return None;

@@ -616,7 +616,7 @@ pub trait Host: Files {
         self.routes().map(|routes| routes.into_iter().filter(|route| route.has_ecn).collect())
     }
 
-    /// The version of each registered BBR of the kernel, by name, as far as it reports them.
+    /// The version of each registered BBR of the kernel, by name; without those that report none.
     fn bbr_versions(&self) -> BTreeMap<String, u8> {
         BTreeMap::new()
     }

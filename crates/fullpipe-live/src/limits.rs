@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(dominant(&now, &sender("cubic", 41)), Limitation::CongestionWindow);
         assert_eq!(dominant(&now, &sender("bbr", 41)), Limitation::Bandwidth);
         assert_eq!(dominant(&now, &sender("cubic", 80)), Limitation::Bandwidth);
-        // As `diagnose` has it: BBR v3 that loses more than 2 % is slowed down by its response.
+        // As in `diagnose`: BBR v3 that loses more than 2 % is slowed down by its response.
         let lossy = PathSender { loss: 0.05, bbr_version: Some(3), ..sender("bbr", 41) };
         assert_eq!(dominant(&now, &lossy), Limitation::CongestionWindow);
         (now.inflight_segments, now.unsent_bytes, now.delivery_app_limited) = (3, Some(0), true);

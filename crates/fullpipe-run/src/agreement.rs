@@ -160,7 +160,7 @@ pub fn lateness(health: &Health) -> Span {
     Span::from_nanos((health.lateness_p99_us / P99 * 1e3) as u64)
 }
 
-/// `case` with Google's BBR v3 where the kernel's own BBR is that, as in a batch with both engines.
+/// `case` with Google's BBR v3 for controllers that are v3 in the kernel, as in a batch with both engines.
 fn as_the_kernel(case: &Case, versions: &BbrVersions) -> Case {
     counterpart(case, versions).0
 }

@@ -11,13 +11,13 @@ use fullpipe_units::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
-/// What the simulator runs beside a kernel's own v3.
+/// The simulated counterpart of a kernel's own v3.
 const GOOGLE: &str = "bbr3:variant=linux";
 
 /// Versions of the kernel's own BBRs, by name, as far as it reported them.
 pub type BbrVersions = BTreeMap<String, u8>;
 
-/// What [`follow`] did with a flow.
+/// The result of [`follow`] for a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Followed {
     /// The kernel's controller is not v3.
@@ -28,12 +28,12 @@ enum Followed {
     Kept,
 }
 
-/// Makes a flow's controller Google's v3 if the kernel's of that name is.
+/// Changes a flow's controller to Google's v3 if the kernel's controller of that name is v3.
 fn follow(flow: &mut FlowSpec, versions: &BbrVersions) -> Followed {
     if versions.get(&flow.cc).is_none_or(|version| *version < 3) {
         return Followed::Same;
     }
-    // The clock that `lab compare --as-linux` sets; v3 has no such setting.
+    // `hz` is the clock that `lab compare --as-linux` sets; v3 has no such setting.
     let is_own = |key: &String| flow.cc == "bbr3" || key == "hz";
     if flow.settings.contains_key("variant") || !flow.settings.keys().all(is_own) {
         return Followed::Kept;
@@ -50,7 +50,7 @@ fn follow(flow: &mut FlowSpec, versions: &BbrVersions) -> Followed {
 pub(crate) struct Differing {
     /// Those for which the simulator runs Google's v3.
     changed: BTreeSet<String>,
-    /// Those that some flow keeps, for its settings.
+    /// Those that a flow keeps because of its settings.
     kept: BTreeSet<String>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn counterpart(case: &Case, versions: &BbrVersions) -> (Case, Differi
             Followed::Kept => differing.kept.insert(name),
         };
     }
-    // A check names a controller or a flow: those of the renamed controllers select the same flows.
+    // A check names a controller or a flow. Rename the controller in it if that selects the same flows.
     let scenario = &case.scenario;
     let (before, after) = (scenario.connections(), own.scenario.connections());
     let selected = |flows: &[FlowSpec], name: &str| -> Vec<bool> {
@@ -116,7 +116,7 @@ pub(crate) fn note(differing: &Differing) -> Option<String> {
     }
 }
 
-/// Simulates `case` as [`counterpart`] has it, and judges its checks by the names of the scenario.
+/// Simulates `case` as changed by [`counterpart`], and judges its checks by the names of the scenario.
 pub(crate) fn simulate(
     case: &Case,
     versions: &BbrVersions,

@@ -20,7 +20,7 @@ pub trait Monitor: Sync {
         let _ = left;
     }
 
-    /// A remark on the batch for the user, one line of text.
+    /// A note about the batch for the user: one line of text.
     fn note(&self, text: &str) {
         let _ = text;
     }

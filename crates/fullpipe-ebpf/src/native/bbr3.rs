@@ -149,7 +149,7 @@ impl Bbr3 {
         Bbr3::with_word(config, params, 0)
     }
 
-    /// The same of a variant; `None` for [`Variant::Letter`], which the C core does not have.
+    /// The same for a variant; `None` for [`Variant::Letter`], which the C core does not have.
     pub fn with_variant(config: &Config, params: &Params, variant: Variant) -> Option<Self> {
         settings::variant_word(variant).map(|word| Bbr3::with_word(config, params, word))
     }

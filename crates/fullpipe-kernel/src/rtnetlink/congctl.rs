@@ -281,10 +281,10 @@ impl Rtnetlink {
         dump.require_consistent().map(|()| routes)
     }
 
-    /// The routes with the feature ECN; only those are in memory.
+    /// The routes with the feature ECN; only those are kept in memory.
     ///
     /// # Errors
-    /// When the kernel returns an error, or its table never is consistent.
+    /// When the kernel returns an error, or its table is never consistent.
     pub fn ecn_routes(&mut self) -> io::Result<Vec<KeyedRoute>> {
         let (wanted, dump) = self.wanted_routes(None, |route| route.has_ecn)?;
         dump.require_consistent().map(|()| wanted.bodies.iter().filter_map(|body| parse(body)).collect())

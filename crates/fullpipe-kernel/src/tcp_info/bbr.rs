@@ -1,4 +1,4 @@
-//! The versions of the running kernel's BBRs, and what limits a sender that paces at a model.
+//! The versions of the running kernel's BBRs, and whether the path or its controller limits a sender.
 
 use super::{CcInfo, pin};
 use crate::facts::available_controllers;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// The version of the kernel's BBR that is registered as `name`, from a socket that is never
-/// connected. `None` if it is not registered, if this process may not select it, and if it reports no
+/// connected. `None` if it is not registered, if this process may not select it, or if it reports no
 /// state (an eBPF program). Loads no module.
 pub fn bbr_version(name: &str) -> Option<u8> {
     if !name.starts_with("bbr") || !available_controllers().ok()?.iter().any(|one| one == name) {
@@ -22,8 +22,7 @@ pub fn bbr_version(name: &str) -> Option<u8> {
     }
 }
 
-/// The version of each of the kernel's BBRs that are registered, by name; without those of which it
-/// is unknown.
+/// The version of each registered BBR of the kernel, by name; those of unknown version are left out.
 pub fn bbr_versions() -> BTreeMap<String, u8> {
     let names = available_controllers().unwrap_or_default();
     let version = |name: String| bbr_version(&name).map(|version| (name, version));
@@ -75,7 +74,7 @@ impl PathSender<'_> {
         queue.is_some_and(|queue| queue > (min / 4.0).max(1.0))
     }
 
-    /// Whether it is a BBR v3 that its response to loss slows down: it loses more than
+    /// Whether it is BBR v3 and slowed down by its response to loss: it loses more than
     /// [`V3_LOSS_THRESHOLD`], or the short-term bound that a round with loss sets is below the
     /// bandwidth that it measured.
     pub fn responds_to_loss(&self) -> bool {
@@ -119,7 +118,7 @@ mod tests {
         assert!(renamed.is_path_limited(), "BBR under another name");
         let cubic = |srtt, min_rtt| sender("cubic", srtt, min_rtt).is_path_limited();
         assert!(!cubic(41, Some(40)) && cubic(80, Some(40)));
-        // A quarter more is within what varies, and so is a millisecond.
+        // A quarter more, or a millisecond, is normal variation.
         assert!(!cubic(50, Some(40)) && !cubic(2, Some(1)) && !cubic(80, None));
     }
 

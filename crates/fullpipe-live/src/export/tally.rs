@@ -351,8 +351,8 @@ fn pair(
     pairs.entry(key).or_insert_with(|| Pair::new(now))
 }
 
-/// The state that a connection is counted in, if its controller is BBR of any version: `unknown` if it
-/// reports none, as before its first data, and as an eBPF program does without root.
+/// The state that a connection is counted in, if its controller is BBR of any version. `unknown` if no
+/// state is reported: before the first data, and for an eBPF program without root.
 fn bbr_state<'a>(connection: &'a Connection, controller: &str) -> Option<&'a str> {
     let model = connection.model.as_deref().filter(|model| model.bw.is_some() || model.state.is_some());
     let is_bbr = model.is_some() || controller.contains("bbr");

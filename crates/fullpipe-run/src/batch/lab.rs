@@ -20,7 +20,7 @@ pub struct LabOptions<'a> {
     /// Loads controllers that the kernel lacks.
     pub loader: &'a dyn ControllerLoader,
     /// Versions of the kernel's own BBRs, which decide what the simulator runs beside them in a batch
-    /// with both engines; `None` asks the kernel.
+    /// with both engines; `None` queries the kernel.
     pub bbr_versions: Option<BbrVersions>,
 }
 
@@ -51,7 +51,7 @@ impl Batch<'_> {
             return BbrVersions::new();
         }
         self.lab.bbr_versions.clone().unwrap_or_else(|| {
-            // Loads their modules, as the runs would: the version of one that is not loaded is unknown.
+            // Load their modules, as the runs would: the version of a module that is not loaded is unknown.
             let lab = self.jobs.iter().filter(|job| job.engine == Engine::Lab);
             for flow in lab.flat_map(|job| &job.case.scenario.flows).filter(|flow| flow.cc.starts_with("bbr"))
             {
@@ -61,8 +61,8 @@ impl Batch<'_> {
         })
     }
 
-    /// Reports to `watch` the controllers that the simulator runs in another version; returns the
-    /// kernel's BBRs.
+    /// Reports to `watch` the controllers that the simulator runs in another version. Returns the
+    /// versions of the kernel's BBRs.
     pub(crate) fn announce_counterparts(&self, watch: &dyn Monitor) -> BbrVersions {
         let versions = self.compared_bbrs();
         let mut differing = counterpart::Differing::default();

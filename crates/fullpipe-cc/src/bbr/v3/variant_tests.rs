@@ -66,8 +66,8 @@ fn each<T>(of: impl Fn(Kind) -> T) -> [T; 3] {
     VARIANTS.map(|variant| of(Kind(variant, None)))
 }
 
-/// As [`each`]. The draft must behave as the letter with `departure` undone, and as itself with any
-/// other.
+/// Like [`each`]. With `departure` undone, the draft must behave like the letter; with any other, it must
+/// not change.
 fn each_letter<T: PartialEq + core::fmt::Debug>(departure: Departure, of: impl Fn(Kind) -> T) -> [T; 3] {
     let results = each(&of);
     for &(name, undone) in Departure::CHOICES {
