@@ -1,4 +1,4 @@
-//! What was read of a capture, beside its connections.
+//! Packet counts of a capture.
 
 use super::is_zero;
 use schemars::JsonSchema;

@@ -27,7 +27,7 @@ pub enum BbrReason {
     LossAboveThreshold,
     /// The path loses packets, and v3 limits its rate after each round with loss.
     Loss,
-    /// The path is short and loses packets: Linux defers small bursts of v3.
+    /// The path has a short RTT and loses packets: Linux defers small bursts of v3.
     ShortRtt,
     /// The path marks packets (ECN), which only v3 responds to.
     Ecn,
@@ -37,7 +37,7 @@ pub enum BbrReason {
     Fairness,
     /// It is faster, for none of these reasons.
     Goodput,
-    /// No relevant difference; v1 needs nothing but the kernel.
+    /// No relevant difference; v1 is part of the kernel.
     NoDifference,
 }
 
@@ -139,7 +139,7 @@ impl Measured<'_> {
         let (v1, v3) = (&self.v1.controller, &self.v3.controller);
         let marks = |rounds: &ControllerRounds| rounds.marked_percent.unwrap_or(0.0);
         let marked = marks(self.v1).max(marks(self.v3));
-        if marked < MARKS || !self.v3.answers_marks() {
+        if marked < MARKS || !self.v3.responds_to_marks() {
             return None;
         }
         let words = format!(
@@ -166,14 +166,14 @@ impl Measured<'_> {
             let why = "BBR v3 ends its probes and limits inflight";
             (
                 BbrReason::LossAboveThreshold,
-                format!("{faster}: {loss:.1} % of {v3}'s packets are lost, and above 2 % {why}"),
+                format!("{faster}: {loss:.1} % of {v3}'s packets are lost, and {why} above 2 % loss"),
             )
         } else if loss >= SOME_LOSS && self.idle_rtt_ms.is_some_and(|ms| ms <= SHORT_RTT_MS) {
             (
                 BbrReason::ShortRtt,
                 format!(
-                    "{faster}: the path is short and loses {loss:.2} % of packets, and Linux defers small \
-                     bursts of {v3}, whose window is close to one BDP"
+                    "{faster}: the path has a short RTT and loses {loss:.2} % of packets, and Linux defers \
+                     small bursts of {v3}, whose window is close to one BDP"
                 ),
             )
         } else if loss >= SOME_LOSS {
@@ -250,7 +250,7 @@ impl Measured<'_> {
         }
         let mut words = "no relevant difference on this path".to_owned();
         if v1 == "bbr" && v3.starts_with("fp_") {
-            words += &format!(", and {v1} needs nothing but the kernel");
+            words += &format!(", and {v1} is part of the kernel");
         }
         Self::choose(self.v1, BbrReason::NoDifference, words)
     }
@@ -264,7 +264,7 @@ impl ControllerRounds {
 
     /// Whether it responds to ECN marks. Google's v3, which kernels call `bbr` or `bbr3`, does so only
     /// on routes with ECN_LOW.
-    fn answers_marks(&self) -> bool {
+    fn responds_to_marks(&self) -> bool {
         self.controller == "fp_bbr3"
     }
 }
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_decide_only_for_a_v3_that_answers_them() {
+    fn marks_decide_only_for_a_v3_that_responds_to_them() {
         let decided = |name: &str, marked, of_v1| {
             let mut v3 = rounds(name, 48.0, 0.0, 60.0, 0.5);
             v3.marked_percent = marked;
@@ -390,7 +390,7 @@ mod tests {
     fn the_kernel_is_named_only_where_v3_is_not_its_own() {
         let words =
             |v1, v3| choose(&rounds(v1, 48.0, 0.0, 60.0, 0.5), &rounds(v3, 48.0, 0.0, 60.0, 0.5)).words;
-        assert!(words("bbr", "fp_bbr3").ends_with("and bbr needs nothing but the kernel"));
+        assert!(words("bbr", "fp_bbr3").ends_with("and bbr is part of the kernel"));
         for (v1, v3) in [("bbr", "bbr3"), ("fp_bbr1", "fp_bbr3")] {
             assert_eq!(words(v1, v3), "no relevant difference on this path");
         }

@@ -182,8 +182,8 @@ impl Plan {
         }
     }
 
-    /// Measures the shares of the goodput beside a CUBIC flow. The rounds before are kept whatever
-    /// happens here; the error is for people.
+    /// Measures the shares of the goodput beside a CUBIC flow. The rounds before are kept even if
+    /// this fails; the error is text for the user.
     fn add_shares_beside_cubic(
         &self,
         comparison: &mut Comparison,
@@ -294,7 +294,7 @@ pub struct Comparison {
     pub no_shares_because: Option<String>,
 }
 
-/// Rounds beside a CUBIC flow: enough to tell taking nearly all from sharing.
+/// Rounds beside a CUBIC flow: enough to distinguish starvation from sharing.
 const ROUNDS_BESIDE_CUBIC: usize = 3;
 
 /// Adds the time of a test.

@@ -227,7 +227,7 @@ fn response_to_loss(sender: &PathSender<'_>, goodput: f64) -> [String; 2] {
     let bits = |rate: Rate| rate_text(rate.as_bytes_per_sec());
     let bounds = sender.bw_lo.zip(sender.bw_hi).filter(|(lo, hi)| lo < hi);
     let bounded = bounds.map_or_else(String::new, |(lo, hi)| {
-        format!(", and its short-term bandwidth bound is {} of a measured {}", bits(lo), bits(hi))
+        format!(", and its short-term bandwidth bound is {}, below the measured {}", bits(lo), bits(hi))
     });
     [
         format!(
@@ -237,7 +237,7 @@ fn response_to_loss(sender: &PathSender<'_>, goodput: f64) -> [String; 2] {
             sender.loss * 100.0,
             rate(goodput)
         ),
-        "BBR v1 does not slow down at such loss; measure both (`fullpipe advise HOST bbr bbr3`)".into(),
+        "BBR v1 does not slow down at this loss rate; measure both (`fullpipe advise HOST bbr bbr3`)".into(),
     ]
 }
 
@@ -420,7 +420,7 @@ mod tests {
         (e.socket.bbr_bw_hi, e.socket.bbr_bw_lo) = (Some(2_500_000), Some(875_000));
         let text = diagnose(&e).explanation.join("\n");
         assert!(
-            text.contains("short-term bandwidth bound is 7.00 Mbit/s of a measured 20.0 Mbit/s"),
+            text.contains("short-term bandwidth bound is 7.00 Mbit/s, below the measured 20.0 Mbit/s"),
             "{text}"
         );
         assert!(!text.contains("threshold"), "{text}");

@@ -22,11 +22,11 @@ pub(super) fn capture_notes(half: &Half, name: &str, place: Place) -> Vec<String
     let notes = [
         (duplicates > 0).then(|| {
             let were = were(duplicates, "packet");
-            format!("{were} captured twice: the copies are in no other figure")
+            format!("{were} captured twice: all other figures exclude the copies")
         }),
         (misordered > 0).then(|| {
             let were = were(misordered, "packet");
-            format!("{were} written out of order by the capture, and not lost")
+            format!("{were} reordered by the capture, not by the network")
         }),
         (acks > 0).then(|| {
             let acks = match acks {
@@ -34,8 +34,8 @@ pub(super) fn capture_notes(half: &Half, name: &str, place: Place) -> Vec<String
                 n => format!("{n} ACKs of data to the {name} were"),
             };
             format!(
-                "{acks} not believed: more than a window from what was sent, as of another connection with \
-                 the same ports"
+                "{acks} ignored: more than a window from the data sent, so probably from another \
+                 connection with the same ports"
             )
         }),
     ];

@@ -128,15 +128,15 @@ const HEAD_BYTES: usize = 8;
 fn other_format(head: Option<&[u8; HEAD_BYTES]>) -> &'static str {
     match head {
         Some([0xfd, b'7', b'z', b'X', b'Z', ..]) => {
-            " (it is compressed by xz: use `xz -dc FILE | fullpipe trace -`)"
+            " (it is compressed with xz: use `xz -dc FILE | fullpipe trace -`)"
         }
         Some([b'B', b'Z', b'h', ..]) => {
-            " (it is compressed by bzip2: use `bzip2 -dc FILE | fullpipe trace -`)"
+            " (it is compressed with bzip2: use `bzip2 -dc FILE | fullpipe trace -`)"
         }
         Some([0x04, 0x22, 0x4d, 0x18, ..]) => {
-            " (it is compressed by LZ4: use `lz4 -dc FILE | fullpipe trace -`)"
+            " (it is compressed with LZ4: use `lz4 -dc FILE | fullpipe trace -`)"
         }
-        Some(b"snoop\0\0\0") => " (it is a snoop capture: convert it by `editcap -F pcapng FILE OUT`)",
+        Some(b"snoop\0\0\0") => " (it is a snoop capture: convert it with `editcap -F pcapng FILE OUT`)",
         _ => " (Wireshark's `editcap -F pcapng FILE OUT` converts captures of other formats)",
     }
 }

@@ -86,7 +86,7 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
     for unread in capture_facts(name, counters, packets, damage).unread {
         let _ = writeln!(
             out,
-            "Not read: {}, {}. Instead {}.",
+            "Not read: {}, {}. To read them, {}.",
             unread.name,
             count(unread.packets, "packet"),
             unread.hint

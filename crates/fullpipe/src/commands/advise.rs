@@ -39,8 +39,8 @@ pub struct Args {
     /// Controller to measure. `bbr3` is the kernel's, or fp_bbr3 if only that is loaded
     #[arg(default_value = "bbr", value_name = "CC")]
     controller: String,
-    /// Controller to compare it with [default: the current default; if that is CC, cubic (cubic:
-    /// reno)]
+    /// Controller to compare it with [default: the current default controller; if that is CC: cubic, or
+    /// reno for cubic]
     #[arg(value_name = "OTHER")]
     other: Option<String>,
     /// Port of the peer's server
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_faster_controller_that_is_no_default_is_to_be_enabled() {
+    fn a_faster_controller_that_is_not_the_default_is_recommended() {
         let given = advice(Finding::Slower, vec![], "reno", 0.0);
         assert_eq!(
             given.text,
