@@ -31,12 +31,16 @@ mod receiver;
 mod recorder;
 mod segment;
 mod sender;
+mod transport;
 
 pub use capture::{CapturedPacket, End, PacketKind};
 pub use controllers::Controllers;
 pub use engine::{Simulation, SteppedRun};
 pub use error::SimError;
 pub use receiver::ReceiverBehaviour;
+pub use transport::{
+    DATAGRAM_HEADER_BYTES, Datagram, Opening, Telemetry, Transport, TransportEnd, TransportEvent, Transports,
+};
 
 use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_units::Time;
