@@ -5,6 +5,39 @@ use fullpipe_cc::{CongestionControl, Span, Time};
 use fullpipe_experiment::scenario::{App, AppWrite};
 use fullpipe_units::Bytes;
 
+/// What an application writes to: a connection's sending end.
+pub(crate) trait Stream {
+    /// Adds `bytes` to what is to be sent.
+    fn write(&mut self, bytes: u64);
+    /// The application writes no more; with `truncate`, data not yet in the send buffer is
+    /// discarded.
+    fn close(&mut self, truncate: bool);
+    /// Discards data that was written and not sent. Returns the bytes written that remain.
+    fn forget_unsent(&mut self) -> u64;
+    /// Whether everything written has been acknowledged.
+    fn is_idle(&self) -> bool;
+}
+
+impl<C: CongestionControl> Stream for Sender<C> {
+    #[inline]
+    fn write(&mut self, bytes: u64) {
+        self.write(bytes);
+    }
+
+    fn close(&mut self, truncate: bool) {
+        self.close(truncate);
+    }
+
+    fn forget_unsent(&mut self) -> u64 {
+        self.forget_unsent()
+    }
+
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.is_idle()
+    }
+}
+
 /// The application at the sending end.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -70,7 +103,7 @@ impl Source {
     }
 
     /// The connection is established.
-    pub fn start<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) {
+    pub fn start(&mut self, now: Time, sender: &mut impl Stream) {
         self.started = now;
         match self.app {
             App::Bulk => {
@@ -92,7 +125,7 @@ impl Source {
         }
     }
 
-    fn write<C: CongestionControl>(&mut self, bytes: u64, sender: &mut Sender<C>) {
+    fn write(&mut self, bytes: u64, sender: &mut impl Stream) {
         let bytes = bytes.min(self.left);
         if self.left != u64::MAX {
             self.left -= bytes;
@@ -105,7 +138,7 @@ impl Source {
     }
 
     /// Stops writing.
-    pub fn stop<C: CongestionControl>(&mut self, sender: &mut Sender<C>, truncate: bool) {
+    pub fn stop(&mut self, sender: &mut impl Stream, truncate: bool) {
         self.stopped = true;
         self.waiting = false;
         self.at = Time::NEVER;
@@ -113,7 +146,7 @@ impl Source {
     }
 
     /// Writes what is due at `now`.
-    pub fn on_time<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) {
+    pub fn on_time(&mut self, now: Time, sender: &mut impl Stream) {
         if let Some(app) = self.change.take() {
             self.app = app;
             self.chunks = 0;
@@ -153,7 +186,7 @@ impl Source {
         }
     }
 
-    fn burst<C: CongestionControl>(&mut self, now: Time, size: u64, every: Span, sender: &mut Sender<C>) {
+    fn burst(&mut self, now: Time, size: u64, every: Span, sender: &mut impl Stream) {
         self.waiting = false;
         self.at = now + every;
         self.write(size, sender);
@@ -162,7 +195,7 @@ impl Source {
 
     /// An ACK has been processed; returns whether the application wrote.
     #[inline]
-    pub fn on_ack<C: CongestionControl>(&mut self, now: Time, sender: &mut Sender<C>) -> bool {
+    pub fn on_ack(&mut self, now: Time, sender: &mut impl Stream) -> bool {
         if !self.waiting || !sender.is_idle() {
             return false;
         }
@@ -173,7 +206,7 @@ impl Source {
     }
 
     /// The peer's request, sent at `requested`, has arrived: writes the response.
-    pub fn respond<C: CongestionControl>(&mut self, requested: Time, sender: &mut Sender<C>) {
+    pub fn respond(&mut self, requested: Time, sender: &mut impl Stream) {
         if let (App::RequestResponse { response, .. }, false) = (&self.app, self.stopped) {
             self.write(response.0, sender);
             self.transfer = Some(Transfer { began: requested, end: self.written });

@@ -121,6 +121,13 @@ impl Controllers {
     }
 }
 
+impl AnyController {
+    /// For a flow whose transport has its own controller.
+    pub fn placeholder() -> Self {
+        AnyController::Known(Controller::Fixed(fullpipe_cc::fixed::Fixed::new(&Config::default(), 10)))
+    }
+}
+
 /// A controller of `fullpipe-cc`, dispatched without indirection, or one that the caller added.
 #[allow(clippy::large_enum_variant, reason = "nearly always the large one")]
 pub(crate) enum AnyController {

@@ -19,6 +19,18 @@ pub enum SimError {
         /// What is wrong, and the valid values.
         reason: String,
     },
+    /// A flow's transport closed the connection.
+    #[error("flow.{flow}: {cc} closed the connection at {at}: {reason}")]
+    Transport {
+        /// Index of the connection, from 0.
+        flow: usize,
+        /// The flow's controller.
+        cc: String,
+        /// Virtual time at which the run stopped.
+        at: Span,
+        /// The transport's reason, in its own words.
+        reason: String,
+    },
     /// The path cannot be built.
     #[error("path.{direction}.{0}.{1}: {2}", error.link, error.key, error.reason)]
     Path {

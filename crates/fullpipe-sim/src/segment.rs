@@ -24,6 +24,10 @@ pub(crate) enum Kind {
     Ack,
     /// Part of a request from the receiving application.
     Request,
+    /// A datagram of another transport, to the receiving end.
+    ToReceiver,
+    /// A datagram of another transport, to the sending end.
+    ToSender,
 }
 
 /// A segment on the path. It is small because thousands wait in queues. Segments are numbered by
@@ -32,14 +36,14 @@ pub(crate) enum Kind {
 pub(crate) struct Segment {
     /// Data: its number. Ack: first segment not received. Request: number of the request.
     pub seq: u64,
-    /// Data, handshake: when it was sent. Ack: when the acknowledged segment was sent (timestamp
+    /// Data, handshake, datagram: when it was sent. Ack: when the acknowledged segment was sent (timestamp
     /// echo).
     pub stamp: Time,
     /// Data: byte position of its end in the stream. Ack: right edge of the receive window in
     /// bytes. Request: its number of parts.
     pub edge: u64,
     /// Data: payload bytes. Ack: handle of its [`SackInfo`], or [`NO_SACK`]. Request: number of the
-    /// part.
+    /// part. Datagram: handle of its payload.
     pub detail: u32,
     /// Ack: packets with CE marks since the last ACK.
     pub ce: u16,

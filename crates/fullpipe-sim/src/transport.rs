@@ -35,6 +35,8 @@ pub struct Datagram {
 pub enum TransportEvent {
     /// The sending end may send the application's data.
     Established,
+    /// The receiving end may send requests ([`Transport::request`]).
+    Accepted,
     /// The sending end measured a round-trip time.
     Rtt(Span),
     /// A request of the receiving application ([`Transport::request`]) arrived in full at the
@@ -144,9 +146,15 @@ pub trait Transports: Sync {
     /// The names of controllers (`cc`) that these transports run.
     fn names(&self) -> Vec<String>;
 
+    /// Whether `name` is one of [`names`](Self::names).
+    fn knows(&self, name: &str) -> bool {
+        self.names().iter().any(|known| known == name)
+    }
+
     /// A connection for a flow whose controller is one of [`names`](Self::names).
     ///
     /// # Errors
     /// What the transport does not support: the key of the flow, the reason and what to do.
-    fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn Transport>, fullpipe_experiment::scenario::Fault>;
+    fn open(&self, opening: &Opening<'_>)
+    -> Result<Box<dyn Transport>, fullpipe_experiment::scenario::Fault>;
 }

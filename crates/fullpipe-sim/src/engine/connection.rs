@@ -1,5 +1,7 @@
 //! A connection: both ends, its application, its handshake and its timers.
 
+mod outside;
+
 use super::access::Access;
 use super::one_way::TimedPath;
 use crate::app::Source;
@@ -11,10 +13,12 @@ use crate::segment::{
     ACK_BYTES, Kind, NO_SACK, SACK_BLOCK_BYTES, SACK_OPTION_BYTES, SYN_BYTES, SackStore, Segment,
 };
 use crate::sender::Sender;
+use crate::transport::Telemetry;
 use fullpipe_cc::{CongestionControl, Span, Time};
 use fullpipe_experiment::recording::{Event, EventKind};
 use fullpipe_experiment::scenario::{App, FlowSpec, HEADER_BYTES};
 use fullpipe_path::{Ecn, Packet};
+use outside::Outside;
 use std::collections::VecDeque;
 
 /// Unanswered SYNs that are retransmitted every second before the timeout doubles
@@ -36,6 +40,8 @@ enum Phase {
     Connecting,
     /// Data may be sent.
     Open,
+    /// Another transport has its own state.
+    Outside,
 }
 
 /// The client of a request/response application, at the receiving end.
@@ -118,6 +124,8 @@ pub(crate) struct Connection<C> {
     exchange: Option<(u64, u64, Span)>,
     requester: Requester,
     request: Request,
+    /// Another transport, which replaces sender and receiver.
+    outside: Option<Box<Outside>>,
 }
 
 impl<C: CongestionControl> Connection<C> {
@@ -161,6 +169,7 @@ impl<C: CongestionControl> Connection<C> {
             exchange,
             requester: Requester::default(),
             request: Request::default(),
+            outside: None,
         }
     }
 
@@ -182,7 +191,46 @@ impl<C: CongestionControl> Connection<C> {
     /// Whether it will send and receive nothing more.
     #[inline]
     pub fn is_over(&self) -> bool {
-        self.completed != Time::NEVER && self.sender.is_idle()
+        self.completed != Time::NEVER && self.is_acknowledged()
+    }
+
+    /// Whether everything written has been acknowledged.
+    fn is_acknowledged(&self) -> bool {
+        match &self.outside {
+            None => self.sender.is_idle(),
+            Some(outside) => outside.is_idle(),
+        }
+    }
+
+    /// Payload bytes that arrived at the receiving end, each counted once.
+    pub fn arrived(&self) -> u64 {
+        self.outside.as_ref().map_or_else(|| self.receiver.arrived(), |outside| outside.delivered())
+    }
+
+    /// Payload bytes delivered to the receiving application, in order.
+    pub fn delivered(&self) -> u64 {
+        self.outside.as_ref().map_or_else(|| self.receiver.delivered(), |outside| outside.delivered())
+    }
+
+    /// State and counters of the sending end.
+    pub fn telemetry(&self) -> Telemetry {
+        if let Some(outside) = &self.outside {
+            return outside.telemetry();
+        }
+        let (rtt, srtt, _) = self.sender.rtts();
+        Telemetry {
+            snapshot: self.sender.controller().snapshot(),
+            rtt,
+            srtt,
+            inflight: self.sender.inflight(),
+            window: self.sender.window(),
+            pacing_rate: self.sender.pacing_rate(),
+            delivery_rate: Some(self.sender.delivery_rate()),
+            delivered: self.sender.delivered(),
+            sent: self.sender.counts.sent,
+            retransmitted: self.sender.counts.retransmitted,
+            lost: self.sender.counts.marked_lost,
+        }
     }
 
     /// Whether it is over and its end is in the time series.
@@ -222,6 +270,15 @@ impl<C: CongestionControl> Connection<C> {
         self.receiver.ack_due().min(self.syn_ack_at).min(self.request_at).min(handled)
     }
 
+    /// The path or the access link dropped a packet.
+    pub fn on_dropped(&mut self, packet: &Packet<Segment>) {
+        match packet.data.kind {
+            Kind::Data => self.recorder.on_dropped(packet.data.stamp),
+            Kind::ToReceiver | Kind::ToSender => self.drop_datagram(packet),
+            Kind::Syn | Kind::SynAck | Kind::Established | Kind::Request | Kind::Ack => {}
+        }
+    }
+
     /// Packets in the flow's extra delay.
     #[cfg(test)]
     pub fn in_extra_delay(&self) -> usize {
@@ -231,7 +288,10 @@ impl<C: CongestionControl> Connection<C> {
     /// The controller's state, if it is new.
     #[inline]
     pub fn new_state(&mut self) -> Option<&'static str> {
-        let state = self.sender.controller().state();
+        let state = match &self.outside {
+            Some(outside) if self.phase == Phase::Outside => outside.state(),
+            _ => self.sender.controller().state(),
+        };
         // An unchanged state is mostly the same static string.
         let is_old = self.state.is_some_and(|last| std::ptr::eq(last, state))
             || self.state.replace(state) == Some(state);
@@ -282,7 +342,8 @@ impl<C: CongestionControl> Connection<C> {
                 self.capture_handshake(now, End::Receiver, PacketKind::Established);
                 self.on_established(now);
             }
-            Kind::SynAck | Kind::Ack | Kind::Request => {}
+            Kind::ToReceiver => self.datagram_at_receiver(now, packet, net),
+            Kind::SynAck | Kind::Ack | Kind::Request | Kind::ToSender => {}
         }
     }
 
@@ -299,7 +360,13 @@ impl<C: CongestionControl> Connection<C> {
         let marked = packet.ecn == Ecn::Ce;
         let rtt = self.sender.srtt();
         let acknowledges = self.receiver.on_data(now, &packet.data, marked, rtt);
-        let delivered = self.receiver.delivered();
+        self.on_delivered(now, self.receiver.delivered());
+        acknowledges
+    }
+
+    /// The receiving application has read `delivered` bytes in all.
+    #[inline]
+    fn on_delivered(&mut self, now: Time, delivered: u64) {
         if let Some(transfer) = self.source.on_delivered(delivered) {
             let took = now.since(transfer.began).as_secs_f64();
             self.record_event(now, EventKind::TransferDelivered, Some(took));
@@ -310,7 +377,6 @@ impl<C: CongestionControl> Connection<C> {
             self.record_event(now, EventKind::Completed, None);
             self.request_at = Time::NEVER;
         }
-        acknowledges
     }
 
     #[inline]
@@ -418,6 +484,9 @@ impl<C: CongestionControl> Connection<C> {
         if self.receiver.ack_due() <= now {
             self.acknowledge(now, net);
         }
+        if self.phase == Phase::Outside {
+            return self.wake_outside_receiver(now, net);
+        }
         if self.syn_ack_at <= now {
             self.send_syn_ack(now, net);
         }
@@ -436,6 +505,9 @@ impl<C: CongestionControl> Connection<C> {
     /// Processes a packet from the receiving end: at once, or after the flow's extra delay.
     #[inline]
     pub fn at_sender(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+        if packet.data.kind == Kind::ToSender {
+            self.keep_mark(&packet);
+        }
         match &mut self.extra_delay {
             None => self.receive(now, packet.data, net),
             Some(extra) => extra.packets.push_back((now + extra.delay, packet)),
@@ -458,7 +530,8 @@ impl<C: CongestionControl> Connection<C> {
             }
             Kind::SynAck => self.open(now, net),
             Kind::Request => self.receive_request(now, &segment, net),
-            Kind::Syn | Kind::Established | Kind::Data => {}
+            Kind::ToSender => self.datagram_at_sender(now, segment, net),
+            Kind::Syn | Kind::Established | Kind::Data | Kind::ToReceiver => {}
         }
     }
 
@@ -510,6 +583,9 @@ impl<C: CongestionControl> Connection<C> {
             self.extra_delay.as_mut().and_then(|extra| extra.packets.pop_front_if(|(at, _)| *at <= now))
         {
             self.receive(now, packet.data, net);
+        }
+        if self.phase == Phase::Outside {
+            return self.wake_outside_sender(now, net);
         }
         if self.syn_at <= now {
             self.phase = Phase::Connecting;

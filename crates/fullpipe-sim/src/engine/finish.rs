@@ -32,7 +32,7 @@ impl World {
                 let label = spec.label.unwrap_or_else(|| spec.cc.clone());
                 links.extend(c.access.and_then(|access| access.finish(&label)));
                 // A flow whose start condition never came true starts at the end.
-                c.recorder.finish(&c.sender, label, spec.cc, c.start.min(ended), summary)
+                c.recorder.finish(&c.sender.events, label, spec.cc, c.start.min(ended), summary)
             })
             .collect();
         Recording {
@@ -69,7 +69,7 @@ impl World {
             .map(|c| {
                 let duration = c.end(self.end).since(c.start.max(warmup));
                 let completion = c.completed().map(|at| at.since(c.start));
-                let mut s = c.recorder.summary(&c.sender, c.receiver.arrived(), duration, completion);
+                let mut s = c.recorder.summary(&c.telemetry(), c.arrived(), duration, completion);
                 s.utilization = utilization(s.goodput_bps);
                 s
             })

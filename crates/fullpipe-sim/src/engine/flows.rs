@@ -9,9 +9,9 @@ use super::wakes::Wakes;
 use crate::controllers::AnyController;
 use crate::error::SimError;
 use crate::processor::{Incoming, Processor};
-use crate::recorder::FlowRecorder;
 use crate::segment::{Kind, SackStore, Segment};
 use crate::sender::Wheel;
+use crate::transport::{Opening, Transport};
 use fullpipe_cc::{Config, CongestionControl, Span, Time};
 use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Followers, Triggers};
 use fullpipe_path::{Outcome, Packet};
@@ -25,6 +25,8 @@ pub(super) struct Flows {
     pub triggers: Triggers,
     followers: Followers,
     pub unfinished: usize,
+    /// The first flow whose transport failed, and the transport's reason.
+    pub failure: Option<(usize, String)>,
 }
 
 impl Flows {
@@ -39,10 +41,18 @@ impl Flows {
         let followers = Followers::new(specs).map_err(|(_, fault)| SimError::Scenario(fault))?;
         let mut connections = Vec::with_capacity(specs.len());
         for (i, spec) in specs.iter().enumerate() {
-            let cc = controller(run, spec, i)?;
+            let transport = transport(run, spec, i)?;
+            // Another transport has its own controller.
+            let cc = match transport {
+                None => controller(run, spec, i)?,
+                Some(_) => AnyController::placeholder(),
+            };
             let lasts = end.since(Time::ZERO + spec.start.earliest());
             let rows = (lasts.as_nanos() / sampling.as_nanos().max(1)) as usize + 1;
             let mut connection = Connection::new(i as u32, spec, cc, scenario.smss(), rows);
+            if let Some(transport) = transport {
+                connection = connection.over(transport);
+            }
             if let Some(hz) = spec.timer_hz {
                 connection.sender.wheel = Some(Wheel::new(hz, run.seed));
             }
@@ -64,6 +74,7 @@ impl Flows {
             sacks: SackStore::default(),
             triggers: Triggers::new(&scenario.triggers),
             followers,
+            failure: None,
         })
     }
 
@@ -98,8 +109,8 @@ impl Flows {
         let c = &mut self.connections[flow];
         let mut net = Net { out: other, sacks: &mut self.sacks };
         match packet.data.kind {
-            Kind::Data | Kind::Syn | Kind::Established => {
-                if packet.data.kind == Kind::Data {
+            Kind::Data | Kind::Syn | Kind::Established | Kind::ToReceiver => {
+                if matches!(packet.data.kind, Kind::Data | Kind::ToReceiver) {
                     let waited = queueing.of_packet(packet.data.stamp, at, packet.bytes);
                     c.recorder.on_queued(waited - queueing.outside(c.access.as_deref(), packet.bytes));
                 }
@@ -108,7 +119,7 @@ impl Flows {
                 self.unfinished -= usize::from(!was_over && c.is_over());
                 wakes.no_later(flow, c.receiver_wake());
             }
-            Kind::Ack | Kind::SynAck | Kind::Request => {
+            Kind::Ack | Kind::SynAck | Kind::Request | Kind::ToSender => {
                 let was_over = c.is_over();
                 c.at_sender(at, packet, &mut net);
                 self.unfinished -= usize::from(!was_over && c.is_over());
@@ -116,8 +127,20 @@ impl Flows {
                 wakes.no_later(flow, c.sender_wake());
             }
         }
+        self.stop_on_failure(flow);
         if !self.followers.is_empty() {
             self.start_followers(at, flow, wakes);
+        }
+    }
+
+    /// Ends the run if the transport of `flow` has failed.
+    #[inline]
+    fn stop_on_failure(&mut self, flow: usize) {
+        if let Some(reason) = self.connections[flow].failure()
+            && self.failure.is_none()
+        {
+            self.failure = Some((flow, reason.to_owned()));
+            self.unfinished = 0;
         }
     }
 
@@ -125,7 +148,7 @@ impl Flows {
     #[cold]
     fn start_followers(&mut self, now: Time, flow: usize, wakes: &mut Wakes) {
         let c = &self.connections[flow];
-        for follower in self.followers.started_by(flow, c.receiver.delivered(), c.has_ended()) {
+        for follower in self.followers.started_by(flow, c.delivered(), c.has_ended()) {
             let c = &mut self.connections[follower.flow];
             c.begin(now + follower.delay);
             wakes.no_later(follower.flow, c.wake());
@@ -135,11 +158,10 @@ impl Flows {
     /// Records that the path dropped a packet.
     fn on_dropped(&mut self, packet: &Packet<Segment>) {
         match packet.data.kind {
-            Kind::Data => self.connections[packet.flow as usize].recorder.on_dropped(packet.data.stamp),
             Kind::Ack => {
                 self.sacks.remove(packet.data.detail);
             }
-            Kind::Syn | Kind::SynAck | Kind::Established | Kind::Request => {}
+            _ => self.connections[packet.flow as usize].on_dropped(packet),
         }
     }
 
@@ -158,22 +180,16 @@ impl Flows {
         c.wake_receiver(now, &mut Net { out: ack_way, sacks: &mut self.sacks });
         c.wake_sender(now, &mut Net { out: data_way, sacks: &mut self.sacks });
         if let Some(mut access) = c.access.take() {
-            access.pass_on(now, data_way, &mut |packet| record_drop(&mut c.recorder, packet));
+            access.pass_on(now, data_way, &mut |packet| c.on_dropped(packet));
             c.access = Some(access);
         }
         self.unfinished -= usize::from(!was_over && c.is_over());
         record_state(now, flow, c, &mut self.triggers);
         wakes.set(flow, c.wake().max(now + Span::from_nanos(1)));
+        self.stop_on_failure(flow);
         if !self.followers.is_empty() {
             self.start_followers(now, flow, wakes);
         }
-    }
-}
-
-/// Records that the flow's access link dropped a packet.
-fn record_drop(recorder: &mut FlowRecorder, packet: &Packet<Segment>) {
-    if packet.data.kind == Kind::Data {
-        recorder.on_dropped(packet.data.stamp);
     }
 }
 
@@ -193,14 +209,31 @@ fn record_state<C: CongestionControl>(
     }
 }
 
+/// The seed of the `i`-th flow: neighbouring flows and seeds must draw different numbers
+/// (SplitMix64's increment).
+fn seed_of(run: &Simulation<'_>, i: usize) -> u64 {
+    run.seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Opens the transport of the `i`-th flow, unless it is TCP.
+fn transport(
+    run: &Simulation<'_>,
+    spec: &FlowSpec,
+    i: usize,
+) -> Result<Option<Box<dyn Transport>>, SimError> {
+    let Some(transports) = run.transports.filter(|known| known.knows(&spec.cc)) else { return Ok(None) };
+    let opening = Opening { flow: spec, mtu: run.scenario.mtu, seed: seed_of(run, i) };
+    let opened = transports.open(&opening).map_err(|fault| fault.under(&format!("flow.{i}")))?;
+    Ok(Some(opened))
+}
+
 /// Creates the controller of the `i`-th flow, with its own seed derived from the run's.
 fn controller(run: &Simulation<'_>, spec: &FlowSpec, i: usize) -> Result<AnyController, SimError> {
     let smss = run.scenario.smss();
     let config = Config {
         smss,
         initial_cwnd: u64::from(spec.initial_window) * u64::from(smss),
-        // Neighbouring flows and seeds must draw different numbers (SplitMix64's increment).
-        seed: run.seed.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        seed: seed_of(run, i),
         paced: spec.paced,
         ..Config::default()
     };

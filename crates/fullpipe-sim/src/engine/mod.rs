@@ -16,6 +16,7 @@ use crate::capture::{Capture, CapturedPacket, End};
 use crate::controllers::Controllers;
 use crate::error::SimError;
 use crate::receiver::ReceiverBehaviour;
+use crate::transport::Transports;
 use fullpipe_cc::Time;
 use fullpipe_experiment::recording::Recording;
 use fullpipe_experiment::scenario::{Scenario, Vocabulary};
@@ -42,6 +43,7 @@ pub struct Simulation<'a> {
     max_events: Option<u64>,
     controllers: &'a Controllers,
     receiver_behaviour: &'a [ReceiverBehaviour],
+    transports: Option<&'a dyn Transports>,
 }
 
 /// The controllers of a simulation to which none are added.
@@ -56,6 +58,7 @@ impl<'a> Simulation<'a> {
             max_events: None,
             controllers: &DEFAULT_CONTROLLERS,
             receiver_behaviour: &[],
+            transports: None,
         }
     }
 
@@ -80,6 +83,20 @@ impl<'a> Simulation<'a> {
         self
     }
 
+    /// Lets flows run over other transports than the simulated TCP: a flow whose controller is one
+    /// of their [names](Transports::names) does.
+    pub fn transports(mut self, transports: &'a dyn Transports) -> Self {
+        self.transports = Some(transports);
+        self
+    }
+
+    /// Checks the scenario against what the simulation knows.
+    fn validate(&self) -> Result<(), SimError> {
+        let own = self.controllers.names().map(str::to_owned);
+        let vocabulary = Vocabulary::new(own.chain(self.transports.iter().flat_map(|known| known.names())));
+        Ok(self.scenario.validate(&vocabulary)?)
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -94,8 +111,7 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// See [`SimError`].
     pub fn run_with(self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, SimError> {
-        let vocabulary = Vocabulary::new(self.controllers.names());
-        self.scenario.validate(&vocabulary)?;
+        self.validate()?;
         let mut world = World::new(&self)?;
         world.run(progress)?;
         Ok(world.finish())
@@ -106,7 +122,7 @@ impl<'a> Simulation<'a> {
     /// # Errors
     /// See [`SimError`].
     pub fn start(self) -> Result<SteppedRun, SimError> {
-        self.scenario.validate(&Vocabulary::new(self.controllers.names()))?;
+        self.validate()?;
         Ok(SteppedRun::new(World::new(&self)?))
     }
 
@@ -134,8 +150,7 @@ impl<'a> Simulation<'a> {
         flows: usize,
         end: Option<End>,
     ) -> Result<(Recording, Vec<Vec<CapturedPacket>>), SimError> {
-        let vocabulary = Vocabulary::new(self.controllers.names());
-        self.scenario.validate(&vocabulary)?;
+        self.validate()?;
         let mut world = World::new(&self)?;
         for connection in world.flows.connections.iter_mut().take(flows) {
             connection.capture = Some(Box::new(Capture::new(end)));

@@ -113,6 +113,10 @@ impl World {
             }
             self.step(now);
             if self.flows.unfinished == 0 {
+                if let Some((flow, reason)) = self.flows.failure.take() {
+                    let cc = self.specs[flow].cc.clone();
+                    return Err(SimError::Transport { flow, cc, at: now.since(Time::ZERO), reason });
+                }
                 self.end = now;
                 self.sample(now);
                 return Ok(false);
@@ -171,8 +175,8 @@ impl World {
         if self.warmup <= now {
             self.warmup = Time::NEVER;
             for c in &mut self.flows.connections {
-                let arrived = c.receiver.arrived();
-                c.recorder.warmed_up(now, &c.sender, arrived);
+                let (telemetry, arrived) = (c.telemetry(), c.arrived());
+                c.recorder.warmed_up(now, &telemetry, arrived);
             }
         }
         if self.next_sample <= now {
@@ -184,8 +188,8 @@ impl World {
     fn sample(&mut self, now: Time) {
         for c in &mut self.flows.connections {
             if c.start < now && !c.is_recorded() {
-                let arrived = c.receiver.arrived();
-                c.recorder.sample(now, &c.sender, arrived);
+                let (telemetry, arrived) = (c.telemetry(), c.arrived());
+                c.recorder.sample(now, &telemetry, arrived);
             }
             if let Some(access) = &mut c.access {
                 access.sample(now);

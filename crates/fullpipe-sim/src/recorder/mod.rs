@@ -1,8 +1,9 @@
 //! The recorders of flows and links. Goodput counts bytes when they arrive at the receiver, each
 //! byte once, also beyond a hole. Completion counts bytes delivered to the application in order.
 
-use crate::sender::{Counts, Sender};
-use fullpipe_cc::{CongestionControl, Span, Time};
+use crate::sender::SenderEvent;
+use crate::transport::Telemetry;
+use fullpipe_cc::{Span, Time};
 use fullpipe_experiment::recording::{
     Column, Distributions, Event, FlowRecording, FlowRow, Histogram, LinkRecording, LinkRow, Series,
     StateChange, Summary, per_second,
@@ -21,7 +22,8 @@ const MAX_STATES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     arrived: u64,
-    counts: Counts,
+    sent: u64,
+    retransmitted: u64,
     dropped: u64,
 }
 
@@ -119,12 +121,12 @@ impl FlowRecorder {
         self.row_at
     }
 
-    fn totals<C: CongestionControl>(&self, sender: &Sender<C>, arrived: u64) -> Totals {
-        Totals { arrived, counts: sender.counts, dropped: self.dropped }
+    fn totals(&self, sender: &Telemetry, arrived: u64) -> Totals {
+        Totals { arrived, sent: sender.sent, retransmitted: sender.retransmitted, dropped: self.dropped }
     }
 
     /// The warm-up is over: resets the figures.
-    pub fn warmed_up<C: CongestionControl>(&mut self, now: Time, sender: &Sender<C>, arrived: u64) {
+    pub fn warmed_up(&mut self, now: Time, sender: &Telemetry, arrived: u64) {
         self.warmed_up_at = Some(now);
         self.at_warmup = self.totals(sender, arrived);
         self.rtt = Histogram::default();
@@ -132,9 +134,8 @@ impl FlowRecorder {
     }
 
     /// Adds a row to the series.
-    pub fn sample<C: CongestionControl>(&mut self, now: Time, sender: &Sender<C>, arrived: u64) {
-        let snapshot = sender.controller().snapshot();
-        let (rtt, srtt, _) = sender.rtts();
+    pub fn sample(&mut self, now: Time, sender: &Telemetry, arrived: u64) {
+        let snapshot = &sender.snapshot;
         let interval = now.since(self.row_at).as_secs_f64();
         let goodput = (arrived - self.row_arrived) as f64 * 8.0 / interval;
         self.row_arrived = arrived;
@@ -144,25 +145,25 @@ impl FlowRecorder {
         let bytes = |n: Option<u64>| or_nan(n.map(|n| n as f64));
         let row = FlowRow {
             goodput_bps: goodput,
-            rtt_ms: ms(rtt),
-            srtt_ms: ms(srtt),
+            rtt_ms: ms(sender.rtt),
+            srtt_ms: ms(sender.srtt),
             min_rtt_ms: ms(snapshot.min_rtt),
-            inflight_bytes: sender.inflight() as f64,
-            cwnd_bytes: sender.window() as f64,
+            inflight_bytes: sender.inflight as f64,
+            cwnd_bytes: sender.window as f64,
             ssthresh_bytes: bytes(snapshot.ssthresh),
-            pacing_bps: bps(snapshot.pacing_rate.or(sender.pacing_rate())),
+            pacing_bps: bps(snapshot.pacing_rate.or(sender.pacing_rate)),
             bw_bps: bps(snapshot.bw),
             max_bw_bps: bps(snapshot.max_bw),
             bw_shortterm_bps: bps(snapshot.bw_shortterm),
-            delivery_rate_bps: bps(Some(sender.delivery_rate())),
+            delivery_rate_bps: bps(sender.delivery_rate),
             pacing_gain: or_nan(snapshot.pacing_gain.map(|g| g.as_f64())),
             cwnd_gain: or_nan(snapshot.cwnd_gain.map(|g| g.as_f64())),
             inflight_longterm_bytes: bytes(snapshot.inflight_longterm),
             inflight_shortterm_bytes: bytes(snapshot.inflight_shortterm),
-            delivered_bytes: sender.delivered() as f64,
-            sent_packets: sender.counts.sent as f64,
-            retransmitted_packets: sender.counts.retransmitted as f64,
-            lost_packets: sender.counts.marked_lost as f64,
+            delivered_bytes: sender.delivered as f64,
+            sent_packets: sender.sent as f64,
+            retransmitted_packets: sender.retransmitted as f64,
+            lost_packets: sender.lost as f64,
             rounds: or_nan(snapshot.rounds.map(|n| n as f64)),
         };
         self.rows.push((now, row.values()));
@@ -170,9 +171,9 @@ impl FlowRecorder {
 
     /// The summary of the flow over `duration`; `completion` is how long it took, if it is
     /// complete.
-    pub fn summary<C: CongestionControl>(
+    pub fn summary(
         &self,
-        sender: &Sender<C>,
+        sender: &Telemetry,
         arrived: u64,
         duration: Span,
         completion: Option<Span>,
@@ -184,8 +185,8 @@ impl FlowRecorder {
             goodput_bps: per_second(bytes, duration.as_secs_f64()),
             utilization: None,
             bytes_delivered: bytes,
-            packets_sent: all.counts.sent - before.counts.sent,
-            packets_retransmitted: all.counts.retransmitted - before.counts.retransmitted,
+            packets_sent: all.sent - before.sent,
+            packets_retransmitted: all.retransmitted - before.retransmitted,
             packets_lost: all.dropped - before.dropped - self.sent_in_warmup,
             rtt_ms: self.rtt.rtt_ms(),
             queue_ms: self.queue.queue_ms(),
@@ -194,9 +195,9 @@ impl FlowRecorder {
     }
 
     /// The recording of the flow with its `summary`. Empty columns are left out.
-    pub fn finish<C: CongestionControl>(
+    pub fn finish(
         self,
-        sender: &Sender<C>,
+        sender_events: &[SenderEvent],
         label: String,
         cc: String,
         start: Time,
@@ -204,9 +205,12 @@ impl FlowRecorder {
     ) -> FlowRecording {
         let series = by_columns(&self.rows).without_empty_columns();
         let states = self.states.iter();
-        let sender_events = sender.events.iter();
         let mut events = self.events;
-        events.extend(sender_events.map(|&(at, kind, value)| Event { at_s: at.as_secs_f64(), kind, value }));
+        events.extend(sender_events.iter().map(|&(at, kind, value)| Event {
+            at_s: at.as_secs_f64(),
+            kind,
+            value,
+        }));
         events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         FlowRecording {
             label,
