@@ -3,7 +3,7 @@
 //! recordings, triggers and checks.
 
 use fullpipe_cc::{Rate, Snapshot, Span, Time};
-use fullpipe_experiment::recording::EventKind;
+use fullpipe_experiment::recording::{EventKind, TransportFacts};
 use fullpipe_experiment::scenario::FlowSpec;
 use fullpipe_path::Ecn;
 use std::fmt;
@@ -150,6 +150,10 @@ pub trait Transports: Sync {
     fn knows(&self, name: &str) -> bool {
         self.names().iter().any(|known| known == name)
     }
+
+    /// What the recording says about the transport of a flow whose controller is one of
+    /// [`names`](Self::names).
+    fn facts(&self, flow: &FlowSpec) -> TransportFacts;
 
     /// A connection for a flow whose controller is one of [`names`](Self::names).
     ///

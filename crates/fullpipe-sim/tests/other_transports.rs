@@ -5,7 +5,7 @@ mod common;
 
 use common::losing;
 use fullpipe_cc::{Snapshot, Span, Time};
-use fullpipe_experiment::recording::{EventKind, Recording};
+use fullpipe_experiment::recording::{EventKind, Recording, TransportFacts};
 use fullpipe_experiment::scenario::{App, Fault, FlowSpec, PathSpec, Scenario, Setting};
 use fullpipe_path::Ecn;
 use fullpipe_sim::{
@@ -193,6 +193,10 @@ impl Transports for Toys {
         vec!["toy".to_owned()]
     }
 
+    fn facts(&self, flow: &FlowSpec) -> TransportFacts {
+        TransportFacts { cc: flow.cc.clone(), name: "toy".to_owned(), ..TransportFacts::default() }
+    }
+
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn Transport>, Fault> {
         if !opening.flow.settings.is_empty() {
             return Err(Fault::new("settings", "a toy has no settings"));
@@ -238,6 +242,7 @@ fn its_window_bounds_its_goodput_and_the_recording_is_complete() {
 fn it_shares_the_path_with_tcp() {
     let both = recording_of(&scenario(vec![toy(), FlowSpec::bulk("cubic")])).unwrap();
     let [toy, cubic] = [0, 1].map(|i| both.flows[i].summary.goodput_bps);
+    assert_eq!(both.provenance.transports.iter().map(|facts| &facts.cc).collect::<Vec<_>>(), ["toy"]);
     assert!(toy > 2e6 && cubic > 2e6 && toy + cubic > 8.5e6, "{toy} {cubic}");
 }
 

@@ -313,6 +313,30 @@ pub struct Provenance {
     /// reviewed last. How closely is the setting `variant` in `scenario`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draft: Option<String>,
+    /// Transports other than the simulated TCP, one entry for each controller that ran over one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub transports: Vec<TransportFacts>,
+}
+
+/// A transport other than the simulated TCP.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct TransportFacts {
+    /// The controller as flows name it (`bbr3@noq`, `quinn/cubic`).
+    pub cc: String,
+    /// The program or library.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Whether the same seed gives the same bytes. A transport that draws from the system's entropy
+    /// gives other results each time.
+    pub repeatable: bool,
+    /// Receive window in bytes; the sender counts as limited by the application while the window
+    /// is full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receive_window: Option<u64>,
+    /// How packets are paced, and what else differs from what its users get.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// Several runs, as printed by `--json`.

@@ -126,6 +126,7 @@ fn provenance(scenario: &Scenario, seed: u64, started: u64) -> Provenance {
         bbr_versions: fullpipe_kernel::tcp_info::bbr_versions(),
         started: Some(fullpipe_experiment::calendar::rfc3339(started)),
         draft: None,
+        transports: Vec::new(),
     }
 }
 

@@ -23,6 +23,7 @@ impl World {
         });
         let mut links: Vec<LinkRecording> = links.collect();
         scenario.path.name_links(&mut links);
+        let transports = flows.transports;
         let flows: Vec<FlowRecording> = flows
             .connections
             .into_iter()
@@ -54,6 +55,7 @@ impl World {
             provenance: Provenance {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 scenario: Scenario { seed, repeats: 1, ..*scenario }.to_toml(),
+                transports,
                 ..Provenance::default()
             },
         }

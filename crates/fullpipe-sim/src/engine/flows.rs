@@ -13,6 +13,7 @@ use crate::segment::{Kind, SackStore, Segment};
 use crate::sender::Wheel;
 use crate::transport::{Opening, Transport};
 use fullpipe_cc::{Config, CongestionControl, Span, Time};
+use fullpipe_experiment::recording::TransportFacts;
 use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Followers, Triggers};
 use fullpipe_path::{Outcome, Packet};
 use fullpipe_policy::PolicyController;
@@ -27,6 +28,8 @@ pub(super) struct Flows {
     pub unfinished: usize,
     /// The first flow whose transport failed, and the transport's reason.
     pub failure: Option<(usize, String)>,
+    /// The transports other than TCP.
+    pub transports: Vec<TransportFacts>,
 }
 
 impl Flows {
@@ -75,6 +78,7 @@ impl Flows {
             triggers: Triggers::new(&scenario.triggers),
             followers,
             failure: None,
+            transports: transport_facts(run, specs),
         })
     }
 
@@ -225,6 +229,19 @@ fn transport(
     let opening = Opening { flow: spec, mtu: run.scenario.mtu, seed: seed_of(run, i) };
     let opened = transports.open(&opening).map_err(|fault| fault.under(&format!("flow.{i}")))?;
     Ok(Some(opened))
+}
+
+/// The transports other than TCP, one entry for each controller.
+fn transport_facts(run: &Simulation<'_>, specs: &[FlowSpec]) -> Vec<TransportFacts> {
+    let mut all: Vec<TransportFacts> = Vec::new();
+    let Some(transports) = run.transports else { return all };
+    for spec in specs.iter().filter(|spec| transports.knows(&spec.cc)) {
+        let facts = transports.facts(spec);
+        if !all.contains(&facts) {
+            all.push(facts);
+        }
+    }
+    all
 }
 
 /// Creates the controller of the `i`-th flow, with its own seed derived from the run's.
