@@ -4,7 +4,7 @@
 
 use fullpipe_cc::bbr::v1::{Bbr, KERNEL_SIZE, Params};
 use fullpipe_cc::{
-    Ack, CONTROLLERS, Config, CongestionControl, Controller, Lost, Rate, RateSample, Recovery,
+    Ack, CONTROLLERS, Config, CongestionControl, Controller, ControllerSpec, Lost, Rate, RateSample, Recovery,
     RecoveryContext, RecoveryState, Sent, Span, Time,
 };
 use libfuzzer_sys::fuzz_target;
@@ -140,7 +140,7 @@ fuzz_target!(|data: &[u8]| {
     let config =
         Config { smss, initial_cwnd, seed: 1, selective_acks: which & 0x80 == 0, paced: which & 0x40 != 0 };
     let name = CONTROLLERS[usize::from(which) % CONTROLLERS.len()].name;
-    let mut c = Controller::new(name, &config, &[]).expect("a registered name");
+    let mut c = ControllerSpec::new(name, &[]).expect("a registered name").build(&config);
     while input.call(&mut c, &mut smss).is_some() {
         assert!(c.cwnd() >= u64::from(smss.max(1)), "{name}: {}", c.cwnd());
         let _ = (c.pacing_rate(), c.ssthresh(), c.send_quantum(), c.snapshot());

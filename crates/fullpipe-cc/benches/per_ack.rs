@@ -7,8 +7,8 @@
 //! `cargo bench -p fullpipe-cc`.
 
 use fullpipe_cc::{
-    Ack, CONTROLLERS, Config, CongestionControl, Controller, Rate, RecoveryState, Sampler, Sent, Span, Stamp,
-    Time,
+    Ack, CONTROLLERS, Config, CongestionControl, Controller, ControllerSpec, Rate, RecoveryState, Sampler,
+    Sent, Span, Stamp, Time,
 };
 use nix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
@@ -141,7 +141,7 @@ macro_rules! with_flow {
             let mut $flow = Flow::<Controller>::new(None);
             $do
         } else {
-            match Controller::new($name, &config, &[]).expect("a registered name") {
+            match ControllerSpec::new($name, &[]).expect("a registered name").build(&config) {
                 Controller::BbrV1(c) => {
                     let mut $flow = Flow::new(Some(c));
                     $do

@@ -5,20 +5,25 @@ use crate::sampler::RateSample;
 use core::any::Any;
 use fullpipe_units::{Gain, Rate, Span, Time};
 
-/// Parameters of a new connection.
+/// Parameters of a new connection. Build it with struct update syntax from [`Config::default`]:
+/// later versions may add fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// Sender maximum segment size: payload bytes of a full packet, ≥ 1.
+    /// Sender maximum segment size: bytes of a full packet as the window counts them, ≥ 1. For TCP
+    /// the payload, for QUIC the UDP payload.
     pub smss: u32,
-    /// Initial congestion window in bytes (RFC 6928: ten segments).
+    /// Initial congestion window in bytes (RFC 6928, RFC 9002 §7.2: ten packets).
     pub initial_cwnd: u64,
-    /// Seed of the controller's random numbers.
+    /// Seed of the controller's random numbers, which spread the probes of BBR flows that share a
+    /// bottleneck. The crate has no source of randomness: pass a number that differs from connection
+    /// to connection, for example eight bytes of the connection ID or of the operating system's
+    /// generator. Under test, pass a constant.
     pub seed: u64,
     /// Whether the peer acknowledges selectively (RFC 2018; QUIC always does): without it, a
     /// transport can detect one loss per round trip.
     pub selective_acks: bool,
     /// Whether the transport paces controllers without a pacing rate
-    /// ([`Connection::paced_by_window`](crate::Connection::paced_by_window)): CUBIC's HyStart then
+    /// ([`SendController::paced_by_window`](crate::SendController::paced_by_window)): CUBIC's HyStart then
     /// allows longer ACK trains.
     pub paced: bool,
 }
@@ -29,26 +34,35 @@ impl Default for Config {
     }
 }
 
-/// A packet about to be sent.
+/// A packet about to be sent. Transports that call the controller directly build it with struct
+/// update syntax from [`Sent::at`], hence without `#[non_exhaustive]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
     /// Departure time (paced).
     pub now: Time,
-    /// Its payload in bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Payload bytes in flight before it.
+    /// Bytes in flight before it.
     pub inflight: u64,
     /// Whether the sampler's application-limited mark is set: with nothing in flight, the
     /// connection restarts from idle.
     pub app_limited: bool,
-    /// Payload bytes delivered so far on this connection.
+    /// Bytes delivered so far on this connection.
     pub delivered: u64,
     /// Whether it is a retransmission.
     pub retransmit: bool,
 }
 
+impl Sent {
+    /// A packet sent at `now` without information, to be completed with struct update syntax.
+    pub fn at(now: Time) -> Self {
+        Sent { now, bytes: 0, inflight: 0, app_limited: false, delivered: 0, retransmit: false }
+    }
+}
+
 /// A processed acknowledgement: all packets it acknowledges or reveals as lost have gone through
-/// the [`Sampler`](crate::Sampler). Passed once per ACK.
+/// the [`Sampler`](crate::Sampler). Passed once per ACK. Transports that call the controller
+/// directly build it with struct update syntax from [`Ack::at`], hence without `#[non_exhaustive]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ack {
     /// When it arrived.
@@ -59,19 +73,19 @@ pub struct Ack {
     pub rtt: Option<Span>,
     /// Smoothed round-trip time (RFC 6298), this ACK included.
     pub srtt: Option<Span>,
-    /// Payload bytes newly acknowledged, cumulatively or selectively.
+    /// Bytes newly acknowledged, cumulatively or selectively.
     pub newly_acked: u64,
-    /// Payload bytes newly marked lost.
+    /// Bytes newly marked lost.
     pub newly_lost: u64,
     /// Contiguous sequence ranges newly marked lost.
     pub lost_ranges: u32,
-    /// Payload bytes in flight before this ACK.
+    /// Bytes in flight before this ACK.
     pub inflight_before: u64,
-    /// Payload bytes in flight after it: without acknowledged and lost bytes.
+    /// Bytes in flight after it: without acknowledged and lost bytes.
     pub inflight: u64,
-    /// Payload bytes delivered so far on this connection, this ACK included.
+    /// Bytes delivered so far on this connection, this ACK included.
     pub delivered: u64,
-    /// Payload bytes marked lost so far on this connection, this ACK included.
+    /// Bytes marked lost so far on this connection, this ACK included.
     pub lost: u64,
     /// Whether the window (not the application, not the receiver) limited sending in the round
     /// trip before this ACK (RFC 7661, Linux `tcp_is_cwnd_limited`).
@@ -111,27 +125,46 @@ impl Ack {
 }
 
 /// A packet marked lost. Passed once per packet, before the [`Ack`] that revealed the loss.
+/// Transports that call the controller directly build it with struct update syntax from
+/// [`Lost::at`], hence without `#[non_exhaustive]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lost {
     /// When it was marked.
     pub now: Time,
-    /// Its payload in bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Payload bytes in flight when it was sent, itself included.
+    /// Bytes in flight when it was sent, itself included.
     pub tx_in_flight: u64,
-    /// Payload bytes delivered on the connection when it was sent.
+    /// Bytes delivered on the connection when it was sent.
     pub delivered_at_send: u64,
-    /// Payload bytes lost on the connection when it was sent.
+    /// Bytes lost on the connection when it was sent.
     pub lost_at_send: u64,
-    /// Payload bytes lost on the connection so far, this packet included.
+    /// Bytes lost on the connection so far, this packet included.
     pub lost: u64,
-    /// Payload bytes delivered on the connection so far, including the ACK that revealed the loss.
+    /// Bytes delivered on the connection so far, including the ACK that revealed the loss.
     pub delivered: u64,
     /// Whether the connection was application-limited when it was sent.
     pub app_limited: bool,
 }
 
-/// The sender's loss-recovery state (Linux's `tcp_ca_state`, with CWR as part of `Open`).
+impl Lost {
+    /// A packet marked lost at `now` without information, to be completed with struct update syntax.
+    pub fn at(now: Time) -> Self {
+        Lost {
+            now,
+            bytes: 0,
+            tx_in_flight: 0,
+            delivered_at_send: 0,
+            lost_at_send: 0,
+            lost: 0,
+            delivered: 0,
+            app_limited: false,
+        }
+    }
+}
+
+/// The sender's loss-recovery state (Linux's `tcp_ca_state`, with CWR as part of `Open`). Complete:
+/// transports match on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RecoveryState {
     /// No loss outstanding.
@@ -147,15 +180,18 @@ pub enum RecoveryState {
 
 /// A change of the sender's loss-recovery state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Recovery {
     /// Fast recovery begins: the first loss after a time without.
     EnterFast,
-    /// The retransmission timer fired: everything outstanding is presumed lost.
+    /// The retransmission timer fired: everything outstanding is presumed lost. For QUIC, persistent
+    /// congestion (RFC 9002 §7.6); a probe timeout is not a loss.
     EnterRto,
     /// Everything outstanding when recovery started has been acknowledged. A transport that exits
     /// recovery earlier (RFC 9002 §7.3.2: at the first packet sent since) restarts it with every
     /// loss; BBR v1 conserves packets in the first round of each recovery and then runs below
-    /// its rate from a few percent of loss on.
+    /// its rate from a few percent of loss on. [`RecoveryEpisode`](crate::RecoveryEpisode) finds the
+    /// end by packet number.
     Exit,
     /// The losses were spurious (DSACK, F-RTO, timestamps): undo their effects.
     Spurious,
@@ -166,17 +202,18 @@ pub enum Recovery {
 pub struct RecoveryContext {
     /// When it happened.
     pub now: Time,
-    /// Payload bytes in flight: for [`Recovery::EnterFast`] including the lost packets, for
+    /// Bytes in flight: for [`Recovery::EnterFast`] including the lost packets, for
     /// [`Recovery::EnterRto`] after everything outstanding is presumed lost.
     pub inflight: u64,
-    /// Payload bytes delivered so far on this connection.
+    /// Bytes delivered so far on this connection.
     pub delivered: u64,
-    /// Payload bytes marked lost so far on this connection.
+    /// Bytes marked lost so far on this connection.
     pub lost: u64,
 }
 
 /// A controller's state for plots, tables and logs. Values that an algorithm does not have are
-/// `None`.
+/// `None`. Controllers build it with struct update syntax from [`Snapshot::default`], which
+/// `#[non_exhaustive]` forbids.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Snapshot {
     /// The state of its state machine (`Startup`, `ProbeBW_UP`, `SlowStart`, …).
@@ -210,11 +247,11 @@ pub struct Snapshot {
 
 /// A congestion controller. The transport owns packets, clocks and loss detection; it calls one
 /// method per event and applies [`cwnd`](Self::cwnd), [`pacing_rate`](Self::pacing_rate) and
-/// [`send_quantum`](Self::send_quantum). [`Connection`](crate::Connection) makes the calls in the
+/// [`send_quantum`](Self::send_quantum). [`SendController`](crate::SendController) makes the calls in the
 /// right order. Object-safe; never allocates; cannot fail.
 pub trait CongestionControl: Send {
     /// The handshake measured a first round-trip time. Called at most once, before the first
-    /// packet.
+    /// packet; QUIC never calls it.
     fn on_handshake(&mut self, _now: Time, _rtt: Span) {}
 
     /// A packet is about to be sent.
@@ -230,11 +267,11 @@ pub trait CongestionControl: Send {
     /// `on_lost`…, `on_recovery`, `on_ack`.
     fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
 
-    /// The maximum segment size changed to `smss` payload bytes. A window in bytes stays what it
+    /// The maximum segment size changed to `smss` bytes. A window in bytes stays what it
     /// is.
     fn on_mtu(&mut self, _smss: u32) {}
 
-    /// Congestion window in payload bytes.
+    /// Congestion window in bytes.
     fn cwnd(&self) -> u64;
 
     /// Slow-start threshold in bytes; `u64::MAX` if not set.
@@ -293,36 +330,94 @@ pub trait CongestionControl: Send {
     }
 }
 
-macro_rules! forward {
-    (
-        events: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+
-        queries: $(fn $get:ident(&self) -> $out:ty;)+
-    ) => {
-        /// A mutable reference to a controller is a controller.
-        impl<C: CongestionControl + ?Sized> CongestionControl for &mut C {
-            $(#[inline] fn $name(&mut self $(, $argument: $type)*) { (**self).$name($($argument),*); })+
-            $(#[inline] fn $get(&self) -> $out { (**self).$get() })+
+/// Implements [`CongestionControl`](crate::CongestionControl) for a type that contains a
+/// controller, by forwarding *every* method: a wrapper that leaves one out silently gets its
+/// default.
+///
+/// After the type follow the arms of a `match self`, each with the place of a controller. This is
+/// how the crate implements the trait for references, for `Box` (feature `alloc`) and for
+/// [`Controller`](crate::Controller).
+///
+/// ```
+/// use fullpipe_cc::{Controller, CongestionControl, forward_congestion_control};
+///
+/// enum Either<C> {
+///     Known(Controller),
+///     Own(C),
+/// }
+///
+/// forward_congestion_control! {
+///     impl[C: CongestionControl] for Either<C> {
+///         Either::Known(c) => *c,
+///         Either::Own(c) => *c,
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! forward_congestion_control {
+    ($(#[$attribute:meta])* impl[$($generics:tt)*] for $type:ty { $($arms:tt)+ }) => {
+        $(#[$attribute])*
+        #[deny(clippy::missing_trait_methods)]
+        impl<$($generics)*> $crate::CongestionControl for $type {
+            $crate::forward_congestion_control! {
+                @methods { $($arms)+ }
+                fn on_handshake(&mut self, now: $crate::Time, rtt: $crate::Span);
+                fn on_send(&mut self, sent: &$crate::Sent);
+                fn on_lost(&mut self, lost: &$crate::Lost);
+                fn on_ack(&mut self, ack: &$crate::Ack);
+                fn on_recovery(&mut self, event: $crate::Recovery, context: &$crate::RecoveryContext);
+                fn on_mtu(&mut self, smss: u32);
+                fn cwnd(&self) -> u64;
+                fn ssthresh(&self) -> u64;
+                fn pacing_rate(&self) -> Option<$crate::Rate>;
+                fn send_quantum(&self) -> u64;
+                fn uses_prr(&self) -> bool;
+                fn claims_ecn(&self) -> bool;
+                fn in_cwr(&self) -> bool;
+                fn marks_app_limited(&self) -> bool;
+                fn snapshot(&self) -> $crate::Snapshot;
+                fn state(&self) -> &'static str;
+                fn as_any(&mut self) -> Option<&mut dyn ::core::any::Any>;
+            }
         }
+    };
+    (@methods $arms:tt) => {};
+    (@methods $arms:tt
+        fn $name:ident(&mut self $(, $argument:ident: $of:ty)*) $(-> $out:ty)?; $($rest:tt)*
+    ) => {
+        #[inline]
+        fn $name(&mut self $(, $argument: $of)*) $(-> $out)? {
+            $crate::forward_congestion_control!(@match self, $arms, mut, $name($($argument),*))
+        }
+        $crate::forward_congestion_control!(@methods $arms $($rest)*);
+    };
+    (@methods $arms:tt fn $name:ident(&self) -> $out:ty; $($rest:tt)*) => {
+        #[inline]
+        fn $name(&self) -> $out {
+            $crate::forward_congestion_control!(@match self, $arms, const, $name())
+        }
+        $crate::forward_congestion_control!(@methods $arms $($rest)*);
+    };
+    (@match $this:expr, { $($pattern:pat => $place:expr),+ $(,)? }, mut, $name:ident $arguments:tt) => {
+        match $this {
+            $($pattern => $crate::forward_congestion_control!(@call $name, &mut $place, $arguments),)+
+        }
+    };
+    (@match $this:expr, { $($pattern:pat => $place:expr),+ $(,)? }, const, $name:ident()) => {
+        match $this { $($pattern => $crate::CongestionControl::$name(&$place),)+ }
+    };
+    (@call $name:ident, $place:expr, ($($argument:ident),*)) => {
+        $crate::CongestionControl::$name($place $(, $argument)*)
     };
 }
 
-forward! {
-    events:
-    fn on_handshake(&mut self, now: Time, rtt: Span);
-    fn on_send(&mut self, sent: &Sent);
-    fn on_lost(&mut self, lost: &Lost);
-    fn on_ack(&mut self, ack: &Ack);
-    fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
-    fn on_mtu(&mut self, smss: u32);
-    queries:
-    fn cwnd(&self) -> u64;
-    fn ssthresh(&self) -> u64;
-    fn pacing_rate(&self) -> Option<Rate>;
-    fn send_quantum(&self) -> u64;
-    fn uses_prr(&self) -> bool;
-    fn claims_ecn(&self) -> bool;
-    fn in_cwr(&self) -> bool;
-    fn marks_app_limited(&self) -> bool;
-    fn snapshot(&self) -> Snapshot;
-    fn state(&self) -> &'static str;
+forward_congestion_control! {
+    /// A mutable reference to a controller is a controller.
+    impl[C: CongestionControl + ?Sized] for &mut C { c => **c }
+}
+
+#[cfg(feature = "alloc")]
+forward_congestion_control! {
+    /// A boxed controller is a controller, `Box<dyn CongestionControl>` included.
+    impl[C: CongestionControl + ?Sized] for alloc::boxed::Box<C> { c => **c }
 }

@@ -1,6 +1,6 @@
 //! A constant window without congestion control, to measure a path at a given inflight.
 
-use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use crate::{Ack, Config, CongestionControl, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot};
 
 /// Grows the window by the acknowledged data, as in slow start, up to the configured size, and
@@ -36,8 +36,19 @@ impl Build for Fixed {
         }],
     };
 
-    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(Fixed::new(config, settings.number("window", 10, 1, 10_000_000)?))
+    /// The window in packets.
+    type Params = u32;
+
+    fn parse<'a>(settings: Settings<'a>) -> Result<u32, BuildError<'a>> {
+        settings.number("window", 10, 1, 10_000_000)
+    }
+
+    fn build(config: &Config, packets: &u32) -> Self {
+        Fixed::new(config, *packets)
+    }
+
+    fn setting(packets: &u32, _: &str) -> Option<SettingValue> {
+        Some(SettingValue::number(*packets))
     }
 }
 

@@ -10,7 +10,7 @@
 
 use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
 use crate::loss_based::{Growth, LossBased, Window};
-use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use fullpipe_units::Span;
 
 /// One packet in the fixed-point unit of increments.
@@ -153,8 +153,19 @@ impl Build for Hybla {
         }],
     };
 
-    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(LossBased::new(config, HyblaGrowth::new(read_rtt0(&settings, 25)?)))
+    /// The reference round-trip time in milliseconds.
+    type Params = u32;
+
+    fn parse<'a>(settings: Settings<'a>) -> Result<u32, BuildError<'a>> {
+        read_rtt0(&settings, 25)
+    }
+
+    fn build(config: &Config, rtt0_ms: &u32) -> Self {
+        LossBased::new(config, HyblaGrowth::new(*rtt0_ms))
+    }
+
+    fn setting(rtt0_ms: &u32, _: &str) -> Option<SettingValue> {
+        Some(SettingValue::number(*rtt0_ms))
     }
 }
 

@@ -39,6 +39,11 @@ impl Prr {
         Prr { prior_cwnd: prior_cwnd.max(1), smss: u64::from(smss), delivered: 0, out: 0, cwnd: prior_cwnd }
     }
 
+    /// The largest packet is `smss` bytes from now on.
+    pub fn on_mtu(&mut self, smss: u32) {
+        self.smss = u64::from(smss);
+    }
+
     /// Records a packet of `bytes`, new or retransmitted, sent during recovery.
     pub fn on_sent(&mut self, bytes: u64) {
         self.out = self.out.saturating_add(bytes);

@@ -1,10 +1,10 @@
 //! The controllers by name.
 
-use crate::control::{Ack, Config, CongestionControl, Lost, Recovery, RecoveryContext, Sent, Snapshot};
+use crate::control::{Config, CongestionControl};
 use core::fmt;
-use fullpipe_units::{Rate, Span, Time};
 
-/// Description of a controller.
+/// Description of a controller. Authors of controllers write it as a constant, hence without
+/// `#[non_exhaustive]`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ControllerInfo {
     /// Its name on command lines, in scenarios and reports.
@@ -41,7 +41,10 @@ pub struct Setting {
 
 /// The value of a setting. Its text is valid input for the setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum SettingValue {
+    /// One of several words.
+    Word(&'static str),
     /// On or off.
     Switch(bool),
     /// A number.
@@ -53,9 +56,17 @@ pub enum SettingValue {
     },
 }
 
+impl SettingValue {
+    /// An integer.
+    pub fn number(count: u32) -> Self {
+        SettingValue::Parts { count, of: 1 }
+    }
+}
+
 impl fmt::Display for SettingValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, of) = match *self {
+            SettingValue::Word(word) => return f.write_str(word),
             SettingValue::Switch(on) => return f.write_str(if on { "on" } else { "off" }),
             SettingValue::Parts { count, of } => (u64::from(count), u64::from(of.max(1))),
         };
@@ -75,11 +86,32 @@ impl fmt::Display for SettingValue {
     }
 }
 
+/// Key and value of each setting, before they are checked.
+#[derive(Clone, Copy, Debug)]
+enum Pairs<'a> {
+    List(&'a [(&'a str, &'a str)]),
+    /// `key=value,key=value`.
+    Text(&'a str),
+}
+
+impl<'a> Pairs<'a> {
+    /// All of them; `Err` for text without `=`.
+    fn iter(self) -> impl DoubleEndedIterator<Item = Result<(&'a str, &'a str), &'a str>> {
+        let (list, text) = match self {
+            Pairs::List(list) => (list, ""),
+            Pairs::Text(text) => (&[][..], text),
+        };
+        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+        let split = |part: &'a str| part.split_once('=').map(|(k, v)| (k.trim(), v.trim())).ok_or(part);
+        list.iter().map(|&pair| Ok(pair)).chain(parts.map(split))
+    }
+}
+
 /// Settings of one controller, as text. The last value of a repeated key wins.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
     about: &'static ControllerInfo,
-    pairs: &'a [(&'a str, &'a str)],
+    pairs: Pairs<'a>,
 }
 
 impl<'a> Settings<'a> {
@@ -91,7 +123,12 @@ impl<'a> Settings<'a> {
         about: &'static ControllerInfo,
         pairs: &'a [(&'a str, &'a str)],
     ) -> Result<Self, BuildError<'a>> {
-        for &(key, _) in pairs {
+        Self::check(about, Pairs::List(pairs))
+    }
+
+    fn check(about: &'static ControllerInfo, pairs: Pairs<'a>) -> Result<Self, BuildError<'a>> {
+        for pair in pairs.iter() {
+            let (key, _) = pair.map_err(|setting| BuildError::NoValue { controller: about.name, setting })?;
             if !about.settings.iter().any(|s| s.key == key) {
                 let nearest = nearest_of(key, about.settings.iter().map(|s| (s.key, s.key)));
                 return Err(BuildError::UnknownSetting { controller: about.name, key, nearest });
@@ -102,7 +139,7 @@ impl<'a> Settings<'a> {
 
     /// The text given for `key`.
     pub fn get(&self, key: &str) -> Option<&'a str> {
-        self.pairs.iter().rev().find(|(k, _)| *k == key).map(|&(_, value)| value)
+        self.pairs.iter().rev().flatten().find(|(k, _)| *k == key).map(|(_, value)| value)
     }
 
     /// Parses a switch: `on`, `true`, `1` or `off`, `false`, `0`.
@@ -180,6 +217,7 @@ fn parse_decimal(text: &str, unit: u32) -> Option<u32> {
 
 /// Why a controller could not be built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum BuildError<'a> {
     /// Unknown controller.
     UnknownController {
@@ -194,6 +232,13 @@ pub enum BuildError<'a> {
         key: &'a str,
         /// The nearest known key.
         nearest: Option<&'static str>,
+    },
+    /// A setting without a value.
+    NoValue {
+        /// The controller.
+        controller: &'static str,
+        /// The text given.
+        setting: &'a str,
     },
     /// Invalid value.
     InvalidValue {
@@ -244,6 +289,9 @@ impl fmt::Display for BuildError<'_> {
                 }
                 Ok(())
             }
+            BuildError::NoValue { controller, setting } => {
+                write!(f, "{controller}: setting `{setting}` has no value; expected KEY=VALUE")
+            }
             BuildError::InvalidValue { controller, key, value, values } => {
                 write!(f, "{controller}: invalid value `{value}` for `{key}`; expected {values}")
             }
@@ -256,16 +304,51 @@ impl fmt::Display for BuildError<'_> {
 
 impl core::error::Error for BuildError<'_> {}
 
-/// A controller that can be built by name.
+/// A controller that can be built by name: its settings are parsed once into
+/// [`Params`](Self::Params), from which any number of controllers are built.
+///
+/// A controller without settings has `type Params = ()` and a [`parse`](Self::parse) that returns
+/// `Ok(())`.
 pub trait Build: CongestionControl + Sized {
     /// Its description.
     const INFO: ControllerInfo;
 
-    /// A controller for a new connection. Every key in `settings` is one of [`Self::INFO`].
+    /// Its settings as typed values.
+    type Params: Clone + fmt::Debug + PartialEq + Send + Sync + 'static;
+
+    /// Checks and parses settings. Every key in `settings` is one of [`Self::INFO`].
     ///
     /// # Errors
     /// [`BuildError::InvalidValue`] for an invalid value of a setting.
-    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>>;
+    fn parse<'a>(settings: Settings<'a>) -> Result<Self::Params, BuildError<'a>>;
+
+    /// A controller for a new connection.
+    fn build(config: &Config, params: &Self::Params) -> Self;
+
+    /// The value of the setting `key`, to write parameters as text. A setting without a value, or
+    /// with that of the default parameters, is not written. By default no setting is.
+    fn setting(_params: &Self::Params, _key: &str) -> Option<SettingValue> {
+        None
+    }
+}
+
+/// Writes `name:key=value,…` with the settings that differ from their defaults.
+fn write_spec<C: Build>(f: &mut fmt::Formatter<'_>, params: &C::Params) -> fmt::Result {
+    f.write_str(C::INFO.name)?;
+    let about = const { &C::INFO };
+    let defaults = C::parse(Settings { about, pairs: Pairs::List(&[]) }).ok();
+    let mut separator = ':';
+    for one in about.settings {
+        let default = defaults.as_ref().and_then(|defaults| C::setting(defaults, one.key));
+        match C::setting(params, one.key) {
+            Some(value) if default != Some(value) => {
+                write!(f, "{separator}{}={value}", one.key)?;
+                separator = ',';
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// The description of the controller called `name`, ignoring case.
@@ -313,9 +396,10 @@ fn edits(a: &str, b: &str) -> usize {
 }
 
 macro_rules! controllers {
-    ($($variant:ident($type:ty)),+ $(,)?) => {
-        /// Any of the controllers, with static dispatch.
+    ($($variant:ident($type:ty) $name:ident),+ $(,)?) => {
+        /// Any of the controllers, with static dispatch. Built by a [`ControllerSpec`].
         #[derive(Clone, Debug)]
+        #[non_exhaustive]
         #[allow(clippy::large_enum_variant, reason = "one per connection, and allocation is not available")]
         pub enum Controller {
             $(
@@ -327,127 +411,136 @@ macro_rules! controllers {
         /// All controllers.
         pub static CONTROLLERS: &[ControllerInfo] = &[$(<$type as Build>::INFO),+];
 
-        impl Controller {
-            /// Builds the controller `name` with `settings` as pairs of key and value.
-            ///
-            /// # Errors
-            /// An unknown name, an unknown setting or an invalid value; the error names it and what is
-            /// accepted.
-            pub fn new<'a>(
-                name: &'a str,
-                config: &Config,
-                settings: &'a [(&'a str, &'a str)],
-            ) -> Result<Self, BuildError<'a>> {
+        #[derive(Clone, Debug, PartialEq)]
+        #[allow(clippy::large_enum_variant, reason = "allocation is not available")]
+        enum Spec {
+            $($variant(<$type as Build>::Params),)+
+        }
+
+        impl ControllerSpec {
+            fn checked<'a>(name: &'a str, pairs: Pairs<'a>) -> Result<Self, BuildError<'a>> {
                 let about = find(name).ok_or(BuildError::UnknownController { name })?;
-                let settings = Settings::new(about, settings)?;
+                let settings = Settings::check(about, pairs)?;
                 $(
                     if about.name == <$type as Build>::INFO.name {
-                        return <$type as Build>::build(config, settings).map(Self::$variant);
+                        let params = <$type as Build>::parse(settings)?;
+                        return Ok(ControllerSpec(Spec::$variant(params)));
                     }
                 )+
                 Err(BuildError::UnknownController { name })
             }
 
-            /// Its description.
+            $(
+                #[doc = concat!("[`", stringify!($type), "`] with the parameters `params`, unchecked.")]
+                pub fn $name(params: <$type as Build>::Params) -> Self {
+                    ControllerSpec(Spec::$variant(params))
+                }
+            )+
+
+            /// A controller for a new connection.
+            pub fn build(&self, config: &Config) -> Controller {
+                match &self.0 {
+                    $(Spec::$variant(params) => {
+                        Controller::$variant(<$type as Build>::build(config, params))
+                    })+
+                }
+            }
+
+            /// The description of its controller.
             pub fn info(&self) -> &'static ControllerInfo {
-                let name = match self {
-                    $(Self::$variant(_) => <$type as Build>::INFO.name,)+
-                };
-                find(name).unwrap_or(&CONTROLLERS[0])
+                match &self.0 {
+                    $(Spec::$variant(_) => const { &<$type as Build>::INFO },)+
+                }
             }
         }
 
-        impl CongestionControl for Controller {
-            #[inline]
-            fn on_handshake(&mut self, now: Time, rtt: Span) {
-                match self { $(Self::$variant(c) => c.on_handshake(now, rtt),)+ }
+        /// The text that [`parse`](ControllerSpec::parse) accepts: the name, and settings that differ
+        /// from their defaults.
+        impl fmt::Display for ControllerSpec {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match &self.0 {
+                    $(Spec::$variant(params) => write_spec::<$type>(f, params),)+
+                }
             }
-            #[inline]
-            fn on_send(&mut self, sent: &Sent) {
-                match self { $(Self::$variant(c) => c.on_send(sent),)+ }
-            }
-            #[inline]
-            fn on_lost(&mut self, lost: &Lost) {
-                match self { $(Self::$variant(c) => c.on_lost(lost),)+ }
-            }
-            #[inline]
-            fn on_ack(&mut self, ack: &Ack) {
-                match self { $(Self::$variant(c) => c.on_ack(ack),)+ }
-            }
-            #[inline]
-            fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext) {
-                match self { $(Self::$variant(c) => c.on_recovery(event, context),)+ }
-            }
-            #[inline]
-            fn on_mtu(&mut self, smss: u32) {
-                match self { $(Self::$variant(c) => c.on_mtu(smss),)+ }
-            }
-            #[inline]
-            fn cwnd(&self) -> u64 {
-                match self { $(Self::$variant(c) => c.cwnd(),)+ }
-            }
-            #[inline]
-            fn ssthresh(&self) -> u64 {
-                match self { $(Self::$variant(c) => c.ssthresh(),)+ }
-            }
-            #[inline]
-            fn pacing_rate(&self) -> Option<Rate> {
-                match self { $(Self::$variant(c) => c.pacing_rate(),)+ }
-            }
-            #[inline]
-            fn send_quantum(&self) -> u64 {
-                match self { $(Self::$variant(c) => c.send_quantum(),)+ }
-            }
-            #[inline]
-            fn uses_prr(&self) -> bool {
-                match self { $(Self::$variant(c) => c.uses_prr(),)+ }
-            }
-            #[inline]
-            fn claims_ecn(&self) -> bool {
-                match self { $(Self::$variant(c) => c.claims_ecn(),)+ }
-            }
+        }
 
-            fn in_cwr(&self) -> bool {
-                match self { $(Self::$variant(c) => c.in_cwr(),)+ }
+        impl Controller {
+            /// Its description.
+            pub fn info(&self) -> &'static ControllerInfo {
+                match self {
+                    $(Self::$variant(_) => const { &<$type as Build>::INFO },)+
+                }
             }
-            #[inline]
-            fn marks_app_limited(&self) -> bool {
-                match self { $(Self::$variant(c) => c.marks_app_limited(),)+ }
-            }
-            fn snapshot(&self) -> Snapshot {
-                match self { $(Self::$variant(c) => c.snapshot(),)+ }
-            }
-            #[inline]
-            fn state(&self) -> &'static str {
-                match self { $(Self::$variant(c) => CongestionControl::state(c),)+ }
+        }
+
+        crate::forward_congestion_control! {
+            impl[] for Controller {
+                $(Self::$variant(c) => *c,)+
             }
         }
     };
 }
 
+/// A controller and its settings, checked: what a transport keeps to build a [`Controller`] for
+/// each connection, which cannot fail.
+///
+/// ```
+/// use fullpipe_cc::{Config, CongestionControl, ControllerSpec};
+///
+/// let spec = ControllerSpec::parse("bbr3:beta_percent=50")?;
+/// let controller = spec.build(&Config::default());
+/// assert_eq!(controller.state(), "Startup");
+/// assert_eq!(spec.to_string(), "bbr3:beta_percent=50");
+/// # Ok::<(), fullpipe_cc::BuildError<'static>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControllerSpec(Spec);
+
+impl ControllerSpec {
+    /// Parses `name` or `name:key=value,key=value`.
+    ///
+    /// # Errors
+    /// An unknown name, an unknown setting or an invalid value; the error names it and what is
+    /// accepted.
+    pub fn parse(text: &str) -> Result<Self, BuildError<'_>> {
+        let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+        Self::checked(name.trim(), Pairs::Text(settings))
+    }
+
+    /// The controller `name` with `settings` as pairs of key and value.
+    ///
+    /// # Errors
+    /// As for [`parse`](Self::parse).
+    pub fn new<'a>(name: &'a str, settings: &'a [(&'a str, &'a str)]) -> Result<Self, BuildError<'a>> {
+        Self::checked(name, Pairs::List(settings))
+    }
+}
+
 controllers! {
-    BbrV1(crate::bbr::v1::BbrV1),
-    Bbr3(crate::bbr::v3::Bbr3),
-    Cubic(crate::cubic::Cubic),
-    Reno(crate::reno::Reno),
-    Hybla(crate::hybla::Hybla),
-    Fixed(crate::fixed::Fixed),
+    BbrV1(crate::bbr::v1::BbrV1) bbr,
+    Bbr3(crate::bbr::v3::Bbr3) bbr3,
+    Cubic(crate::cubic::Cubic) cubic,
+    Reno(crate::reno::Reno) reno,
+    Hybla(crate::hybla::Hybla) hybla,
+    Fixed(crate::fixed::Fixed) fixed,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::{Ack, Recovery, RecoveryContext, Snapshot};
+    use std::string::ToString;
 
     #[test]
     fn every_controller_is_found_by_its_names() {
         for about in CONTROLLERS {
             for name in core::iter::once(&about.name).chain(about.aliases) {
-                let controller = Controller::new(name, &Config::default(), &[]).unwrap();
+                let controller = ControllerSpec::new(name, &[]).unwrap().build(&Config::default());
                 assert_eq!(controller.info(), about);
                 assert_eq!(controller.cwnd(), Config::default().initial_cwnd);
             }
         }
-        assert!(Controller::new("CUBIC", &Config::default(), &[]).is_ok());
+        assert!(ControllerSpec::parse("CUBIC").is_ok());
     }
 
     #[test]
@@ -468,7 +561,7 @@ mod tests {
         }
         assert!(!Silent.claims_ecn(), "the default of the interface");
         for about in CONTROLLERS {
-            let controller = Controller::new(about.name, &Config::default(), &[]).unwrap();
+            let controller = ControllerSpec::new(about.name, &[]).unwrap().build(&Config::default());
             assert_eq!(controller.claims_ecn(), about.name != "fixed", "{}", about.name);
         }
     }
@@ -489,15 +582,14 @@ mod tests {
         for about in CONTROLLERS {
             for s in about.settings {
                 let pair = [(s.key, s.default)];
-                let made = Controller::new(about.name, &Config::default(), &pair);
-                assert!(made.is_ok(), "{} {} = {}", about.name, s.key, s.default);
+                let spec = ControllerSpec::new(about.name, &pair);
+                assert!(spec.is_ok(), "{} {} = {}", about.name, s.key, s.default);
             }
         }
     }
 
     fn error(name: &str, settings: &[(&str, &str)]) -> std::string::String {
-        use std::string::ToString;
-        Controller::new(name, &Config::default(), settings).unwrap_err().to_string()
+        ControllerSpec::new(name, settings).unwrap_err().to_string()
     }
 
     #[test]
@@ -513,6 +605,57 @@ mod tests {
             error("cubic", &[("hystart", "maybe")]),
             "cubic: invalid value `maybe` for `hystart`; expected linux, plus or off"
         );
+    }
+
+    #[test]
+    fn text_is_parsed_as_pairs_are() {
+        let text = ControllerSpec::parse(" bbr3 : beta_percent = 50 , ecn=off,").unwrap();
+        assert_eq!(text, ControllerSpec::new("bbr3", &[("beta_percent", "50"), ("ecn", "off")]).unwrap());
+        assert_eq!(ControllerSpec::parse("reno:").unwrap(), ControllerSpec::parse("newreno").unwrap());
+        let error = ControllerSpec::parse("cubic:hystart").unwrap_err();
+        assert_eq!(error.to_string(), "cubic: setting `hystart` has no value; expected KEY=VALUE");
+        assert_eq!(ControllerSpec::parse("cubic:beta=1,beta=2").unwrap().to_string(), "cubic:beta=2");
+    }
+
+    #[test]
+    fn every_setting_of_a_spec_is_written_and_parsed_back() {
+        let check = |text: &str, expected: &str| {
+            let spec = ControllerSpec::parse(text).unwrap();
+            assert_eq!(spec.to_string(), expected);
+            assert_eq!(ControllerSpec::parse(expected).unwrap(), spec, "{text}");
+        };
+        for about in CONTROLLERS {
+            check(about.name, about.name);
+            for one in about.settings {
+                // A valid value besides the default.
+                let values =
+                    ["on", "off", "linux", "letter", "plus", "empty_acks", "0.3", "1.5", "2", "1", "30"];
+                let mut accepted = 0;
+                for value in values.into_iter().filter(|value| *value != one.default) {
+                    let text = std::format!("{}:{}={value}", about.name, one.key);
+                    let Ok(spec) = ControllerSpec::parse(&text) else { continue };
+                    let written = spec.to_string();
+                    assert_eq!(ControllerSpec::parse(&written).unwrap(), spec, "{text}: {written}");
+                    accepted += u32::from(written != about.name);
+                }
+                assert!(accepted > 0, "{}: no value of `{}` is written", about.name, one.key);
+            }
+        }
+        check("bbr:high_gain=2.5", "bbr:startup_pacing_gain=2.5,startup_cwnd_gain=2.5");
+        check("cubic:hystart=off,hz=250", "cubic:hystart=off,hz=250");
+        check("fixed:window=25", "fixed:window=25");
+        // The default of an unpaced transport only.
+        check("cubic:paced=off", "cubic:paced=off");
+        // The draft's default, but not that of the variant.
+        check("bbr3:variant=linux,startup_pacing_gain=2.77", "bbr3:variant=linux,startup_pacing_gain=2.77");
+    }
+
+    #[test]
+    fn specs_are_shared_between_threads() {
+        fn shared<T: Clone + Send + Sync + core::fmt::Debug + PartialEq + 'static>(_: &T) {}
+        shared(&ControllerSpec::bbr3(Default::default()));
+        assert_eq!(ControllerSpec::cubic(Default::default()), ControllerSpec::parse("cubic").unwrap());
+        assert_eq!(ControllerSpec::bbr(crate::bbr::v1::Params::LINUX), ControllerSpec::parse("bbr").unwrap());
     }
 
     #[test]

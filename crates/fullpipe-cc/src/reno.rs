@@ -36,8 +36,14 @@ impl Build for Reno {
         settings: &[],
     };
 
-    fn build<'a>(config: &Config, _settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(LossBased::new(config, RenoGrowth))
+    type Params = ();
+
+    fn parse<'a>(_: Settings<'a>) -> Result<(), BuildError<'a>> {
+        Ok(())
+    }
+
+    fn build(config: &Config, (): &()) -> Self {
+        LossBased::new(config, RenoGrowth)
     }
 }
 

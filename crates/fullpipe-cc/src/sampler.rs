@@ -62,6 +62,8 @@ pub struct Sampler {
     /// End of the application-limited phase as a value of `delivered`; 0 if there is none.
     app_limited: u64,
     next_id: u64,
+    /// Packets with smaller numbers were sent on an earlier path.
+    path_start: u64,
     newest: Option<Stamp>,
 }
 
@@ -170,6 +172,32 @@ impl Sampler {
             app_limited: stamp.app_limited,
             has_packet: true,
         }
+    }
+
+    /// A packet of `bytes` in flight will be neither acknowledged nor lost: the application-limited
+    /// mark does not wait for it.
+    pub fn on_discarded(&mut self, bytes: u64) {
+        if self.app_limited != 0 {
+            self.app_limited = self.app_limited.saturating_sub(bytes).max(self.delivered).max(1);
+        }
+    }
+
+    /// Starts anew at `now` on another path. The counts start at zero; do not report packets sent
+    /// earlier ([`is_of_path`](Self::is_of_path)).
+    pub fn start_path(&mut self, now: Time) {
+        *self = Sampler {
+            delivered_at: now,
+            first_sent_at: now,
+            next_id: self.next_id,
+            path_start: self.next_id.saturating_add(1),
+            ..Sampler::default()
+        };
+    }
+
+    /// Whether the packet with this stamp was sent on the current path.
+    #[inline]
+    pub fn is_of_path(&self, stamp: &Stamp) -> bool {
+        stamp.id >= self.path_start
     }
 
     /// Marks the connection application-limited until `inflight` more bytes are delivered: samples

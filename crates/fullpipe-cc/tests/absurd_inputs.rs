@@ -1,7 +1,7 @@
 //! Whatever a transport says, a controller neither panics nor closes its window for good.
 
 use fullpipe_cc::{
-    Ack, CONTROLLERS, Config, CongestionControl, Controller, Lost, Pacer, Rate, RateSample, Recovery,
+    Ack, CONTROLLERS, Config, CongestionControl, ControllerSpec, Lost, Pacer, Rate, RateSample, Recovery,
     RecoveryContext, RecoveryState, Sampler, Sent, Span, Stamp, Time,
 };
 use proptest::prelude::*;
@@ -156,7 +156,7 @@ proptest! {
             let config = Config { smss, initial_cwnd, ..Config::default() };
             let settings = [("hystart", hystart)];
             let settings = &settings[..usize::from(about.name == "cubic")];
-            let mut c = Controller::new(about.name, &config, settings).unwrap();
+            let mut c = ControllerSpec::new(about.name, settings).unwrap().build(&config);
             let mut smss = smss;
             for call in &calls {
                 match call {

@@ -175,7 +175,7 @@ fn both_hystarts_spare_the_overflow_that_ends_a_plain_slow_start() {
     let losses_with = |hystart| {
         let mut flow = Flow::new("cubic", &[("hystart", hystart)], path);
         flow.run_for(seconds(5));
-        flow.connection.lost() / SMSS
+        flow.control.lost() / SMSS
     };
     let (linux, plus, off) = (losses_with("linux"), losses_with("plus"), losses_with("off"));
     assert!(linux == 0 && plus * 10 < off && off > 100, "lost: linux {linux}, plus {plus}, off {off}");

@@ -17,7 +17,7 @@ fn front_page(documentation: &str) -> String {
 fn the_front_pages_sender_runs_with_this_crate_alone() -> Result<(), Box<dyn Error>> {
     let krate = Path::new(env!("CARGO_MANIFEST_DIR"));
     let code = front_page(&fs::read_to_string(krate.join("src/lib.rs"))?);
-    assert!(code.contains("Connection::new"), "{code}");
+    assert!(code.contains("SendController::new"), "{code}");
     let downstream = Path::new(env!("CARGO_TARGET_TMPDIR")).join("downstream");
     fs::create_dir_all(downstream.join("src"))?;
     fs::write(

@@ -194,11 +194,17 @@ impl Build for Scripted {
         settings: &[],
     };
 
-    fn build<'a>(config: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
+    type Params = ();
+
+    fn parse<'a>(_: Settings<'a>) -> Result<(), BuildError<'a>> {
+        Ok(())
+    }
+
+    fn build(config: &Config, (): &()) -> Self {
         let id = CREATED.with(|created| created.replace_with(|n| n.wrapping_add(1)));
         let mut made = Scripted { id, smss: f64::from(config.smss), cwnd: config.initial_cwnd };
         let cwnd = made.call(Call::Start, [made.smss, config.initial_cwnd as f64, 0.0, 0.0, 0.0, 0.0]);
         made.set(cwnd);
-        Ok(made)
+        made
     }
 }

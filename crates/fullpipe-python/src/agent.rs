@@ -43,8 +43,14 @@ impl Build for Agent {
         settings: &[],
     };
 
-    fn build<'a>(config: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(Agent {
+    type Params = ();
+
+    fn parse<'a>(_: Settings<'a>) -> Result<(), BuildError<'a>> {
+        Ok(())
+    }
+
+    fn build(config: &Config, (): &()) -> Self {
+        Agent {
             cwnd: config.initial_cwnd,
             pacing: None,
             smss: config.smss,
@@ -52,7 +58,7 @@ impl Build for Agent {
             srtt: None,
             min_rtt: None,
             inflight: 0,
-        })
+        }
     }
 }
 

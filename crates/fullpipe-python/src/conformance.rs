@@ -2,7 +2,7 @@
 
 use crate::cases::Cases;
 use crate::error::{RunError, option_error};
-use fullpipe_cc::{Config, Controller};
+use fullpipe_cc::ControllerSpec;
 use fullpipe_conformance::{CASES, Report, Trial, select};
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub fn conformance(
     threads: usize,
 ) -> PyResult<String> {
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (&**key, &**value)).collect();
-    Controller::new(cc, &Config::default(), &settings).map_err(|e| option_error(py, &e.to_string(), None))?;
+    ControllerSpec::new(cc, &settings).map_err(|e| option_error(py, &e.to_string(), None))?;
     let selected = select(&names).map_err(|name| {
         let names: Vec<&str> = CASES.iter().map(|case| case.name).collect();
         let help = format!("the cases are {}", names.join(", "));

@@ -108,11 +108,17 @@ impl Build for PythonController {
         }],
     };
 
-    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        let number = settings.number("factory", 0, 1, u32::MAX)?;
-        Ok(Python::attach(|py| {
+    /// The number of its factory.
+    type Params = u32;
+
+    fn parse<'a>(settings: Settings<'a>) -> Result<u32, BuildError<'a>> {
+        settings.number("factory", 0, 1, u32::MAX)
+    }
+
+    fn build(config: &Config, number: &u32) -> Self {
+        Python::attach(|py| {
             let found =
-                factories().get(&number).map(|(factory, raised)| (factory.clone_ref(py), Arc::clone(raised)));
+                factories().get(number).map(|(factory, raised)| (factory.clone_ref(py), Arc::clone(raised)));
             let (cwnd, pacing, state) = (config.initial_cwnd, None, "Python");
             let Some((factory, raised)) = found else {
                 return PythonController { object: None, raised: Arc::default(), cwnd, pacing, state };
@@ -130,7 +136,7 @@ impl Build for PythonController {
                     PythonController { object: None, raised, cwnd, pacing, state }
                 }
             }
-        }))
+        })
     }
 }
 

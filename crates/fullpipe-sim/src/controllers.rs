@@ -2,11 +2,7 @@
 
 use crate::SimError;
 use fullpipe_cc::registry::{Build, BuildError, CONTROLLERS, ControllerInfo, Settings};
-use fullpipe_cc::{
-    Ack, Config, CongestionControl, Controller, Lost, Rate, Recovery, RecoveryContext, Sent, Snapshot, Span,
-    Time,
-};
-use std::any::Any;
+use fullpipe_cc::{Config, CongestionControl, Controller, ControllerSpec, forward_congestion_control};
 
 /// Creates a caller's controller, with its settings as pairs of key and value.
 type Make =
@@ -57,8 +53,14 @@ struct Outside {
 ///         settings: &[],
 ///     };
 ///
-///     fn build<'a>(config: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
-///         Ok(Stubborn(config.initial_cwnd))
+///     type Params = ();
+///
+///     fn parse<'a>(_: Settings<'a>) -> Result<(), BuildError<'a>> {
+///         Ok(())
+///     }
+///
+///     fn build(config: &Config, _: &()) -> Self {
+///         Stubborn(config.initial_cwnd)
 ///     }
 /// }
 ///
@@ -88,8 +90,8 @@ impl Controllers {
         self.outside.push(Outside {
             about: const { &C::INFO },
             make: |config, pairs| {
-                let cc = C::build(config, Settings::new(const { &C::INFO }, pairs)?)?;
-                Ok(Box::new(cc))
+                let params = C::parse(Settings::new(const { &C::INFO }, pairs)?)?;
+                Ok(Box::new(C::build(config, &params)))
             },
         });
         self
@@ -115,7 +117,7 @@ impl Controllers {
     ) -> Result<AnyController, SimError> {
         let made = match self.outside.iter().rev().find(|o| o.about.is_named(name)) {
             Some(outside) => (outside.make)(config, settings).map(AnyController::Outside),
-            None => Controller::new(name, config, settings).map(AnyController::Known),
+            None => ControllerSpec::new(name, settings).map(|spec| AnyController::Known(spec.build(config))),
         };
         made.map_err(|e| SimError::Controller { flow, reason: e.to_string() })
     }
@@ -135,58 +137,9 @@ pub(crate) enum AnyController {
     Outside(Box<dyn CongestionControl>),
 }
 
-macro_rules! dispatch {
-    (
-        notify: $(fn $name:ident(&mut self $(, $argument:ident: $type:ty)*);)+
-        query: $(fn $get:ident(&self) -> $out:ty;)+
-    ) => {
-        impl CongestionControl for AnyController {
-            $(
-                #[inline]
-                fn $name(&mut self $(, $argument: $type)*) {
-                    match self {
-                        Self::Known(c) => c.$name($($argument),*),
-                        Self::Outside(c) => c.$name($($argument),*),
-                    }
-                }
-            )+
-            $(
-                #[inline]
-                fn $get(&self) -> $out {
-                    match self {
-                        Self::Known(c) => c.$get(),
-                        Self::Outside(c) => c.$get(),
-                    }
-                }
-            )+
-
-            fn as_any(&mut self) -> Option<&mut dyn Any> {
-                match self {
-                    Self::Known(c) => c.as_any(),
-                    Self::Outside(c) => c.as_any(),
-                }
-            }
-        }
-    };
-}
-
-dispatch! {
-    notify:
-    fn on_handshake(&mut self, now: Time, rtt: Span);
-    fn on_send(&mut self, sent: &Sent);
-    fn on_lost(&mut self, lost: &Lost);
-    fn on_ack(&mut self, ack: &Ack);
-    fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext);
-    fn on_mtu(&mut self, smss: u32);
-    query:
-    fn cwnd(&self) -> u64;
-    fn ssthresh(&self) -> u64;
-    fn pacing_rate(&self) -> Option<Rate>;
-    fn send_quantum(&self) -> u64;
-    fn uses_prr(&self) -> bool;
-    fn claims_ecn(&self) -> bool;
-    fn in_cwr(&self) -> bool;
-    fn marks_app_limited(&self) -> bool;
-    fn snapshot(&self) -> Snapshot;
-    fn state(&self) -> &'static str;
+forward_congestion_control! {
+    impl[] for AnyController {
+        Self::Known(c) => *c,
+        Self::Outside(c) => **c,
+    }
 }

@@ -78,8 +78,12 @@ impl CongestionControl for Scalable {
 impl Build for Scalable {
     const INFO: ControllerInfo =
         ControllerInfo { name: "scalable", aliases: &[], kernel: None, about: "Scalable TCP", settings: &[] };
-    fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(Scalable { smss: c.smss.into(), cwnd: c.initial_cwnd, slow_start: true })
+    type Params = ();
+    fn parse<'a>(_: Settings<'a>) -> Result<(), BuildError<'a>> {
+        Ok(())
+    }
+    fn build(c: &Config, (): &()) -> Self {
+        Scalable { smss: c.smss.into(), cwnd: c.initial_cwnd, slow_start: true }
     }
 }
 
@@ -122,8 +126,12 @@ impl CongestionControl for Delay {
 impl Build for Delay {
     const INFO: ControllerInfo =
         ControllerInfo { name: "delay", aliases: &[], kernel: None, about: "delay-based", settings: &[] };
-    fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(Delay { smss: c.smss.into(), cwnd: c.initial_cwnd, base: Span::MAX, hold_until: Time::ZERO })
+    type Params = ();
+    fn parse<'a>(_: Settings<'a>) -> Result<(), BuildError<'a>> {
+        Ok(())
+    }
+    fn build(c: &Config, (): &()) -> Self {
+        Delay { smss: c.smss.into(), cwnd: c.initial_cwnd, base: Span::MAX, hold_until: Time::ZERO }
     }
 }
 

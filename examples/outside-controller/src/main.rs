@@ -41,8 +41,12 @@ impl CongestionControl for Toy {
 impl Build for Toy {
     const INFO: ControllerInfo =
         ControllerInfo { name: "toy", aliases: &[], kernel: None, about: "a toy", settings: &[] };
-    fn build<'a>(c: &Config, _: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        Ok(Toy { smss: c.smss.into(), cwnd: c.initial_cwnd, base_rtt: Span::MAX, hold_until: Time::ZERO })
+    type Params = (); // no settings
+    fn parse<'a>(_: Settings<'a>) -> Result<(), BuildError<'a>> {
+        Ok(())
+    }
+    fn build(c: &Config, (): &()) -> Self {
+        Toy { smss: c.smss.into(), cwnd: c.initial_cwnd, base_rtt: Span::MAX, hold_until: Time::ZERO }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
 use crate::jiffies::{HZ, HZ_RANGE, Ticks};
 use crate::loss_based::{Growth, LossBased, Window, rescaled};
 use crate::packets::saturate;
-use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use fullpipe_units::{Span, Time};
 use hystart::HyStart;
 pub use hystart::HyStartConfig;
@@ -421,41 +421,123 @@ impl Build for Cubic {
         ],
     };
 
-    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
-        let defaults = HyStartConfig::default();
+    type Params = Spec;
+
+    fn parse<'a>(settings: Settings<'a>) -> Result<Spec, BuildError<'a>> {
+        let d = Spec::default();
         let detect = settings.number("hystart_detect", 3, 1, 3)?;
-        let hystart = HyStartConfig {
-            ack_train: detect & 1 != 0,
-            delay: detect & 2 != 0,
-            low_window: settings.number("hystart_low_window", defaults.low_window, 0, 1_000_000)?,
-            ack_delta_us: settings.number("hystart_ack_delta_us", defaults.ack_delta_us, 0, 1_000_000)?,
-            paced: settings.switch("paced", config.paced)?,
-        };
-        let defaults = CubicConfig::default();
-        let cubic = CubicConfig {
-            fast_convergence: settings.switch("fast_convergence", defaults.fast_convergence)?,
-            tcp_friendliness: settings.switch("tcp_friendliness", defaults.tcp_friendliness)?,
-            beta: settings.number("beta", defaults.beta, 1, BETA_SCALE - 1)?,
-            hz: settings.number("hz", defaults.hz, *HZ_RANGE.start(), *HZ_RANGE.end())?,
-            slow_start: settings.choice(
-                "hystart",
-                SlowStartExit::HyStart(hystart),
-                &[
-                    ("linux", SlowStartExit::HyStart(hystart)),
-                    ("plus", SlowStartExit::HyStartPlus { paced: hystart.paced }),
-                    ("off", SlowStartExit::Loss),
-                ],
-            )?,
-        };
-        Ok(LossBased::new(config, CubicGrowth::new(cubic)))
+        Ok(Spec {
+            hystart: settings.choice("hystart", d.hystart, Detector::CHOICES)?,
+            linux: HyStartConfig {
+                ack_train: detect & 1 != 0,
+                delay: detect & 2 != 0,
+                low_window: settings.number("hystart_low_window", d.linux.low_window, 0, 1_000_000)?,
+                ack_delta_us: settings.number("hystart_ack_delta_us", d.linux.ack_delta_us, 0, 1_000_000)?,
+                ..d.linux
+            },
+            paced: match settings.get("paced") {
+                Some(_) => Some(settings.switch("paced", false)?),
+                None => None,
+            },
+            fast_convergence: settings.switch("fast_convergence", d.fast_convergence)?,
+            tcp_friendliness: settings.switch("tcp_friendliness", d.tcp_friendliness)?,
+            beta: settings.number("beta", d.beta, 1, BETA_SCALE - 1)?,
+            hz: settings.number("hz", d.hz, *HZ_RANGE.start(), *HZ_RANGE.end())?,
+        })
+    }
+
+    fn build(config: &Config, spec: &Spec) -> Self {
+        let paced = spec.paced.unwrap_or(config.paced);
+        let growth = CubicGrowth::new(CubicConfig {
+            fast_convergence: spec.fast_convergence,
+            tcp_friendliness: spec.tcp_friendliness,
+            beta: spec.beta,
+            hz: spec.hz,
+            slow_start: match spec.hystart {
+                Detector::Linux => SlowStartExit::HyStart(HyStartConfig { paced, ..spec.linux }),
+                Detector::Plus => SlowStartExit::HyStartPlus { paced },
+                Detector::Off => SlowStartExit::Loss,
+            },
+        });
+        LossBased::new(config, growth)
+    }
+
+    fn setting(spec: &Spec, key: &str) -> Option<SettingValue> {
+        Some(match key {
+            "hystart" => {
+                let found = Detector::CHOICES.iter().find(|(_, one)| *one == spec.hystart)?;
+                SettingValue::Word(found.0)
+            }
+            "hystart_detect" => {
+                SettingValue::number(u32::from(spec.linux.ack_train) | u32::from(spec.linux.delay) << 1)
+            }
+            "hystart_low_window" => SettingValue::number(spec.linux.low_window),
+            "hystart_ack_delta_us" => SettingValue::number(spec.linux.ack_delta_us),
+            "paced" => SettingValue::Switch(spec.paced?),
+            "fast_convergence" => SettingValue::Switch(spec.fast_convergence),
+            "tcp_friendliness" => SettingValue::Switch(spec.tcp_friendliness),
+            "beta" => SettingValue::number(spec.beta),
+            "hz" => SettingValue::number(spec.hz),
+            _ => return None,
+        })
+    }
+}
+
+/// How slow start ends before the first loss, by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Detector {
+    /// HyStart, as in Linux.
+    Linux,
+    /// HyStart++ (RFC 9406).
+    Plus,
+    /// None: only a loss ends it.
+    Off,
+}
+
+impl Detector {
+    const CHOICES: &[(&'static str, Detector)] =
+        &[("linux", Detector::Linux), ("plus", Detector::Plus), ("off", Detector::Off)];
+}
+
+/// The settings that a CUBIC controller is built from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Spec {
+    /// How slow start ends before the first loss.
+    pub hystart: Detector,
+    /// Parameters of [`Detector::Linux`]; its `paced` is ignored.
+    pub linux: HyStartConfig,
+    /// Whether the transport paces; `None`: as [`Config::paced`].
+    pub paced: Option<bool>,
+    /// [`CubicConfig::fast_convergence`].
+    pub fast_convergence: bool,
+    /// [`CubicConfig::tcp_friendliness`].
+    pub tcp_friendliness: bool,
+    /// [`CubicConfig::beta`].
+    pub beta: u32,
+    /// [`CubicConfig::hz`].
+    pub hz: u32,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        let CubicConfig { fast_convergence, tcp_friendliness, beta, hz, .. } = CubicConfig::default();
+        Spec {
+            hystart: Detector::Linux,
+            linux: HyStartConfig::default(),
+            paced: None,
+            fast_convergence,
+            tcp_friendliness,
+            beta,
+            hz,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Controller;
     use crate::control::{CongestionControl, Recovery};
+    use crate::{Controller, ControllerSpec};
 
     const RTT: Span = Span::from_millis(100);
 
@@ -468,7 +550,9 @@ mod tests {
     impl Test {
         fn new(settings: &[(&str, &str)]) -> Self {
             let config = Config { smss: 1000, initial_cwnd: 10_000, seed: 0, ..Config::default() };
-            let Ok(Controller::Cubic(c)) = Controller::new("cubic", &config, settings) else { panic!() };
+            let Controller::Cubic(c) = ControllerSpec::new("cubic", settings).unwrap().build(&config) else {
+                panic!()
+            };
             Test { c, now: Time::ZERO + Span::from_secs(1), delivered: 0 }
         }
 

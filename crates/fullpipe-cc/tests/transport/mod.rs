@@ -3,7 +3,8 @@
 //! detection by three later packets, Proportional Rate Reduction, a retransmission time-out.
 
 use fullpipe_cc::{
-    AckReport, Config, CongestionControl, Connection, Controller, Rate, RecoveryState, Span, Stamp, Time,
+    AckReport, Config, CongestionControl, Controller, ControllerSpec, Event, Rate, RecoveryState,
+    SendController, Span, Stamp, Time,
 };
 use std::collections::{BTreeSet, VecDeque};
 
@@ -39,7 +40,7 @@ struct Packet {
 }
 
 pub struct Flow {
-    pub connection: Connection<Controller>,
+    pub control: SendController<Controller>,
     pub now: Time,
     pub sent: u64,
     pub recoveries: u64,
@@ -66,11 +67,11 @@ pub struct Flow {
 impl Flow {
     pub fn new(name: &str, settings: &[(&str, &str)], path: Path) -> Self {
         let config = Config { seed: path.seed, ..Config::default() };
-        let cc = Controller::new(name, &config, settings).expect("a controller and its settings");
-        let mut connection = Connection::new(cc, SMSS as u32);
-        connection.on_handshake(Time::ZERO, path.rtt);
+        let cc = ControllerSpec::new(name, settings).expect("a controller and its settings").build(&config);
+        let mut control = SendController::new(cc, SMSS as u32);
+        control.on_handshake(Time::ZERO, path.rtt);
         Flow {
-            connection,
+            control,
             now: Time::ZERO,
             sent: 0,
             recoveries: 0,
@@ -105,11 +106,11 @@ impl Flow {
     }
 
     pub fn cc(&self) -> &Controller {
-        self.connection.controller()
+        self.control.controller()
     }
 
     pub fn window(&self) -> u64 {
-        self.connection.window()
+        self.control.window()
     }
 
     fn lost_in_network(&mut self) -> bool {
@@ -137,8 +138,8 @@ impl Flow {
             self.unacked.insert(self.next_seq);
             self.next_seq
         });
-        let stamp = self.connection.on_sent(now, SMSS, inflight, retransmit);
-        self.connection.on_batch_sent(now, SMSS, 1);
+        let stamp = self.control.on_sent(now, SMSS, inflight, retransmit);
+        self.control.on_batch_sent(now, SMSS, 1);
         self.sent += 1;
         let queued = self.path.rate.bytes_in(self.link_free - now) / SMSS;
         let acked_at = if queued >= self.path.buffer || self.lost_in_network() {
@@ -150,58 +151,65 @@ impl Flow {
         self.flight.push_back(Packet { seq, stamp, acked_at });
     }
 
-    fn lose(&mut self, packet: &Packet) {
-        self.connection.on_lost(self.now, packet.seq, SMSS, &packet.stamp);
+    fn lose(&mut self, event: &mut impl Event, packet: &Packet, new_range: bool) {
+        self.control.on_lost(event, self.now, SMSS, &packet.stamp, new_range);
         self.lost.push_back(packet.seq);
     }
 
     fn on_ack(&mut self, index: usize) {
         let inflight_before = self.inflight();
         let cwnd_limited = inflight_before + SMSS > self.window();
-        self.connection.begin_ack(inflight_before);
+        let mut event = self.control.begin_ack(inflight_before);
         let acked = self.flight.remove(index).expect("an index into the flight");
         let advanced = self.unacked.first() == Some(&acked.seq);
         self.unacked.remove(&acked.seq);
         let rtt = self.now - acked.stamp.sent_at;
         self.min_rtt = Some(self.min_rtt.map_or(rtt, |m| m.min(rtt)));
         self.srtt = Some(self.srtt.map_or(rtt, |s| (s * 7 + rtt) / 8));
-        self.connection.on_acked(self.now, SMSS, &acked.stamp);
+        self.control.on_acked(&mut event, self.now, SMSS, &acked.stamp);
         // The network does not reorder: a packet dropped before three later ones arrived is lost.
-        let mut lost = 0;
+        let (mut lost, mut next) = (0, None);
         while let Some(first) = self.flight.front()
             && first.acked_at.is_none()
             && first.stamp.id + 3 <= acked.stamp.id
         {
             let packet = self.flight.pop_front().expect("the front just seen");
-            self.lose(&packet);
+            self.lose(&mut event, &packet, next != Some(packet.seq));
+            next = Some(packet.seq + 1);
             lost += 1;
         }
         let repaired = self.unacked.first().is_none_or(|&una| una > self.high_seq);
-        if self.connection.recovery() != RecoveryState::Open && repaired {
-            self.connection.exit_recovery(self.now, self.inflight());
+        if self.control.recovery() != RecoveryState::Open && repaired {
+            self.control.exit_recovery(self.now, self.inflight());
         }
-        if lost > 0 && self.connection.recovery() == RecoveryState::Open {
+        if lost > 0 && self.control.recovery() == RecoveryState::Open {
             self.high_seq = self.next_seq;
             self.recoveries += 1;
-            self.connection.enter_recovery(self.now, self.inflight() + lost * SMSS);
+            self.control.enter_recovery(&mut event, self.now);
         }
-        self.connection.finish_ack(&AckReport {
-            rtt: Some(rtt),
-            srtt: self.srtt,
-            min_rtt: self.min_rtt,
-            advanced,
-            cwnd_limited,
-            ..AckReport::at(self.now, self.inflight())
-        });
+        self.control.finish_ack(
+            event,
+            &AckReport {
+                rtt: Some(rtt),
+                srtt: self.srtt,
+                min_rtt: self.min_rtt,
+                advanced,
+                cwnd_limited,
+                ..AckReport::at(self.now, self.inflight())
+            },
+        );
     }
 
     fn on_timeout(&mut self) {
         self.timeouts += 1;
+        let mut event = self.control.begin_losses(self.inflight());
+        let mut next = None;
         while let Some(packet) = self.flight.pop_front() {
-            self.lose(&packet);
+            self.lose(&mut event, &packet, next != Some(packet.seq));
+            next = Some(packet.seq + 1);
         }
         self.high_seq = self.next_seq;
-        self.connection.enter_loss(self.now, 0);
+        self.control.enter_loss(event, self.now, 0);
     }
 
     /// Runs until `end`.
@@ -209,12 +217,12 @@ impl Flow {
         while self.now < end {
             let open = self.inflight() + SMSS <= self.window() || self.flight.is_empty();
             let has_data = self.has_data();
-            if open && has_data && self.connection.ready(self.now) {
+            if open && has_data && self.control.ready(self.now) {
                 self.send();
                 continue;
             }
             if open && !has_data {
-                self.connection.mark_app_limited(self.inflight());
+                self.control.mark_app_limited(self.inflight());
             }
             let next = self.flight.iter().position(|p| p.acked_at.is_some());
             let ack_at = next.and_then(|i| self.flight[i].acked_at);
@@ -223,7 +231,7 @@ impl Flow {
                 (None, Some(first)) => first.stamp.sent_at + self.path.rtt * 2 + Span::from_secs(1),
                 (None, None) => end,
             };
-            let wake = if open && has_data { event.min(self.connection.next_departure()) } else { event };
+            let wake = if open && has_data { event.min(self.control.next_departure()) } else { event };
             if wake > end {
                 self.now = end;
                 break;
@@ -250,8 +258,8 @@ impl Flow {
 
     /// Goodput in Mbit/s over the next `span`.
     pub fn goodput_over(&mut self, span: Span) -> f64 {
-        let before = self.connection.delivered();
+        let before = self.control.delivered();
         self.run_for(span);
-        Rate::from_bytes_in(self.connection.delivered() - before, span).as_bits_per_sec_f64() / 1e6
+        Rate::from_bytes_in(self.control.delivered() - before, span).as_bits_per_sec_f64() / 1e6
     }
 }

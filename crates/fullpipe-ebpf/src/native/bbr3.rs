@@ -275,6 +275,8 @@ impl CongestionControl for Bbr3 {
                 self.call(Call::Spurious);
                 self.state.recovery = OPEN;
             }
+            // The draft knows no other.
+            _ => {}
         }
     }
 

@@ -4,7 +4,7 @@
 use super::Sender;
 use super::scoreboard::Entry;
 use crate::segment::{SackInfo, Segment};
-use fullpipe_cc::{AckReport, CongestionControl, RecoveryState, Span, Time};
+use fullpipe_cc::{AckEvent, AckReport, CongestionControl, RecoveryState, Span, Time};
 
 /// Transmission times of the first and the last of several segments that were transmitted once.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,8 @@ impl<C: CongestionControl> Sender<C> {
         }
         self.check_app_limited();
         self.edge = self.edge.max(ack.edge);
-        let arrivals = self.update_scoreboard(now, ack, sack);
+        let mut event = self.control.begin_ack(self.board.inflight());
+        let arrivals = self.update_scoreboard(&mut event, now, ack, sack);
         let rtt = self.update_rtt(&arrivals);
 
         let mut rearm = arrivals.advanced;
@@ -84,8 +85,8 @@ impl<C: CongestionControl> Sender<C> {
             rearm = now.since(sacked.last) > now.since(head);
         }
         self.process_probe_answer(&arrivals);
-        rearm &= !self.alert(&arrivals);
-        self.notify_controller(&arrivals, rtt, ack.ce);
+        rearm &= !self.alert(&mut event, &arrivals);
+        self.notify_controller(event, &arrivals, rtt, ack.ce);
         if rearm {
             self.set_timer(now, true);
         }
@@ -95,7 +96,13 @@ impl<C: CongestionControl> Sender<C> {
     /// Removes delivered segments from the scoreboard, and passes each to the rate sampler and
     /// RACK.
     #[inline]
-    fn update_scoreboard(&mut self, now: Time, ack: &Segment, sack: &SackInfo) -> Arrivals {
+    fn update_scoreboard(
+        &mut self,
+        event: &mut AckEvent,
+        now: Time,
+        ack: &Segment,
+        sack: &SackInfo,
+    ) -> Arrivals {
         let mut arrivals = Arrivals {
             now,
             echo: ack.stamp,
@@ -121,11 +128,10 @@ impl<C: CongestionControl> Sender<C> {
 
         let high = self.recovering.high;
         let min_rtt = self.rtt.min();
-        let Self { board, connection, rack, .. } = self;
-        connection.begin_ack(arrivals.inflight_before);
+        let Self { board, control, rack, .. } = self;
         board.sack(sack.blocks(), |seq, e| {
             arrivals.count(e);
-            connection.on_acked(now, u64::from(e.len), &e.stamp());
+            control.on_acked(event, now, u64::from(e.len), &e.stamp());
             rack.on_delivered(now, e, min_rtt);
             if !e.was_retransmitted() {
                 arrivals.sacked = SentOnce::and(arrivals.sacked, e.sent_at());
@@ -135,7 +141,7 @@ impl<C: CongestionControl> Sender<C> {
         arrivals.sacked_more = arrivals.arrived > 0;
         board.ack(ack.seq, |seq, e| {
             arrivals.count(e);
-            connection.on_acked(now, u64::from(e.len), &e.stamp());
+            control.on_acked(event, now, u64::from(e.len), &e.stamp());
             // An older echo shows that the original arrived, not the retransmission (RFC 8985 §6.2 step 2).
             if !e.was_retransmitted() || arrivals.echo >= e.sent_at() {
                 rack.on_delivered(now, e, min_rtt);
@@ -183,9 +189,9 @@ impl<C: CongestionControl> Sender<C> {
 
     /// Passes the processed ACK to the controller.
     #[inline]
-    fn notify_controller(&mut self, arrivals: &Arrivals, rtt: Option<Span>, ce: u16) {
-        let newly_acked = self.connection.newly_acked();
-        let sample = self.connection.finish_ack(&AckReport {
+    fn notify_controller(&mut self, event: AckEvent, arrivals: &Arrivals, rtt: Option<Span>, ce: u16) {
+        let newly_acked = event.newly_acked();
+        let report = AckReport {
             now: arrivals.now,
             rtt,
             srtt: self.rtt.srtt(),
@@ -200,7 +206,8 @@ impl<C: CongestionControl> Sender<C> {
                 && arrivals.prior_sacked == 0
                 && newly_acked < self.smss
                 && self.board.una() == self.board.nxt(),
-        });
+        };
+        let sample = self.control.finish_ack(event, &report);
         if let Some(rate) = sample.rate {
             self.delivery_rate = rate;
         }

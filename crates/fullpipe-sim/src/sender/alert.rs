@@ -6,7 +6,7 @@ use super::recovery::{Evidence, Verdict};
 use super::scoreboard::Entry;
 use super::timer::Timer;
 use super::{Counts, Sender};
-use fullpipe_cc::{CongestionControl, Connection, RecoveryState, Time};
+use fullpipe_cc::{AckEvent, CongestionControl, Event, RecoveryState, SendController, Time};
 use fullpipe_experiment::recording::EventKind;
 
 impl<C: CongestionControl> Sender<C> {
@@ -23,7 +23,7 @@ impl<C: CongestionControl> Sender<C> {
         } else if self.board.una() > probe.high || arrivals.advanced {
             self.probe = None;
             if !self.recovering.is_recovering() {
-                self.connection.reduce_for_repaired_loss(arrivals.now, self.board.inflight());
+                self.control.reduce_for_repaired_loss(arrivals.now, self.board.inflight());
             }
         } else if !arrivals.sacked_more {
             self.probe = None;
@@ -33,11 +33,11 @@ impl<C: CongestionControl> Sender<C> {
     /// `tcp_fastretrans_alert`: ends, undoes or starts recovery. Returns whether it set the
     /// reordering timer.
     #[inline]
-    pub(super) fn alert(&mut self, arrivals: &Arrivals) -> bool {
+    pub(super) fn alert(&mut self, event: &mut AckEvent, arrivals: &Arrivals) -> bool {
         let now = arrivals.now;
         self.judge_recovery(arrivals);
         let delivered = self.rack.take_advanced();
-        let doubt = if delivered { self.detect_losses(now) } else { None };
+        let doubt = if delivered { self.detect_losses(event, now) } else { None };
         if let Some(at) = doubt {
             self.timer = Some(Timer::Reordering);
             self.set_reordering_timer(now, at);
@@ -45,7 +45,7 @@ impl<C: CongestionControl> Sender<C> {
         // A segment that was sent during the last recovery and lost starts the next one at once, even if it
         // was retransmitted already (`tcp_time_to_recover`).
         if self.board.deemed_lost() > 0 && !self.recovering.is_recovering() {
-            self.connection.enter_recovery(now, arrivals.inflight_before);
+            self.control.enter_recovery(event, now);
             self.recovery_entered(now, arrivals.inflight_before);
         }
         if delivered && !self.recovering.is_recovering() {
@@ -85,7 +85,7 @@ impl<C: CongestionControl> Sender<C> {
     /// Marks segments that RACK considers lost and notifies the controller. Returns when to check
     /// again, if some segments may be reordered.
     #[inline]
-    fn detect_losses(&mut self, now: Time) -> Option<Time> {
+    fn detect_losses(&mut self, event: &mut impl Event, now: Time) -> Option<Time> {
         let window = self.rack.reordering_window(
             self.rtt.min(),
             self.rtt.srtt(),
@@ -93,8 +93,9 @@ impl<C: CongestionControl> Sender<C> {
             self.board.sacked(),
         );
         let (newest, window) = (self.rack.newest(), self.rack.rtt() + window);
-        let Self { board, connection, counts, .. } = self;
-        board.detect(now, newest, window, |seq, e| notify_lost(connection, counts, now, seq, e))
+        let Self { board, control, counts, .. } = self;
+        let mut losses = Losses { control, event, counts, now, next: None };
+        board.detect(now, newest, window, |seq, e| losses.notify(seq, e))
     }
 
     fn recovery_entered(&mut self, now: Time, inflight_before: u64) {
@@ -113,7 +114,7 @@ impl<C: CongestionControl> Sender<C> {
         self.rack.on_recovered();
         self.recovering.exit();
         self.clean_up_retransmissions();
-        self.connection.exit_recovery(now, self.board.inflight());
+        self.control.exit_recovery(now, self.board.inflight());
         self.record_event(now, EventKind::RecoveryExited, None);
     }
 
@@ -122,7 +123,7 @@ impl<C: CongestionControl> Sender<C> {
             self.counts.unmarked += self.board.unmark_lost();
         }
         let was_recovering = self.recovering.is_recovering();
-        self.connection.undo(now, self.board.inflight());
+        self.control.undo(now, self.board.inflight());
         self.recovering.forget();
         self.record_event(now, EventKind::SpuriousLoss, None);
         if was_recovering {
@@ -133,11 +134,13 @@ impl<C: CongestionControl> Sender<C> {
     /// `tcp_rack_reo_timeout`.
     pub(super) fn reordering_timeout(&mut self, now: Time) {
         let inflight_before = self.board.inflight();
-        self.connection.begin_losses();
-        let doubt = self.detect_losses(now);
+        let mut event = self.control.begin_losses(inflight_before);
+        let doubt = self.detect_losses(&mut event, now);
         if self.board.deemed_lost() > 0 && !self.recovering.is_recovering() {
-            self.connection.enter_recovery_on_timer(now, inflight_before, self.board.inflight());
+            self.control.enter_recovery_on_timer(event, now, self.board.inflight());
             self.recovery_entered(now, inflight_before);
+        } else {
+            self.control.finish_losses(event);
         }
         match doubt {
             Some(at) => self.set_reordering_timer(now, at),
@@ -148,26 +151,34 @@ impl<C: CongestionControl> Sender<C> {
     /// `tcp_enter_loss`: the retransmission timer expired.
     pub(super) fn enter_loss(&mut self, now: Time) {
         let rtt = self.rack.rtt();
-        self.connection.begin_losses();
-        let Self { board, connection, counts, .. } = self;
-        board.mark_timed_out(now, rtt, |seq, e| notify_lost(connection, counts, now, seq, e));
+        let Self { board, control, counts, .. } = self;
+        let mut event = control.begin_losses(board.inflight());
+        let mut losses = Losses { control, event: &mut event, counts, now, next: None };
+        board.mark_timed_out(now, rtt, |seq, e| losses.notify(seq, e));
         self.clean_up_retransmissions();
         self.recovering.enter_loss(self.board.una(), self.board.nxt(), self.board.resent());
-        self.connection.enter_loss(now, self.board.inflight());
+        self.control.enter_loss(event, now, self.board.inflight());
         self.probe = None;
         self.new_first = false;
     }
 }
 
-/// Notifies the controller of a segment marked lost.
-#[inline]
-fn notify_lost<C: CongestionControl>(
-    connection: &mut Connection<C>,
-    counts: &mut Counts,
+/// Notifies the controller of the segments that an event marks lost.
+struct Losses<'a, C, E> {
+    control: &'a mut SendController<C>,
+    event: &'a mut E,
+    counts: &'a mut Counts,
     now: Time,
-    seq: u64,
-    e: &Entry,
-) {
-    counts.marked_lost += 1;
-    connection.on_lost(now, seq, u64::from(e.len), &e.stamp());
+    /// The segment after the last one.
+    next: Option<u64>,
+}
+
+impl<C: CongestionControl, E: Event> Losses<'_, C, E> {
+    #[inline]
+    fn notify(&mut self, seq: u64, e: &Entry) {
+        self.counts.marked_lost += 1;
+        let new_range = self.next != Some(seq);
+        self.next = Some(seq.wrapping_add(1));
+        self.control.on_lost(self.event, self.now, u64::from(e.len), &e.stamp(), new_range);
+    }
 }

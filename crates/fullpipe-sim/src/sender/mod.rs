@@ -17,7 +17,7 @@ mod transmit;
 mod wheel;
 
 use crate::processor::Processor;
-use fullpipe_cc::{CongestionControl, Connection, Rate, Span, Time};
+use fullpipe_cc::{CongestionControl, Rate, SendController, Span, Time};
 use fullpipe_experiment::recording::EventKind;
 use limited::CwndLimited;
 use memory::SendBuffer;
@@ -60,7 +60,7 @@ struct Probe {
 /// The sending end of a connection.
 #[derive(Debug)]
 pub(crate) struct Sender<C> {
-    connection: Connection<C>,
+    control: SendController<C>,
     smss: u64,
     board: Scoreboard,
     rtt: RttEstimator,
@@ -102,7 +102,7 @@ impl<C: CongestionControl> Sender<C> {
     /// A sender of segments of `smss` payload bytes.
     pub fn new(cc: C, smss: u32, send_buffer: Option<u64>) -> Self {
         Sender {
-            connection: Connection::new(cc, smss),
+            control: SendController::new(cc, smss),
             smss: u64::from(smss),
             board: Scoreboard::new(),
             rtt: RttEstimator::default(),
@@ -150,7 +150,7 @@ impl<C: CongestionControl> Sender<C> {
         if !paced {
             return self;
         }
-        Sender { connection: self.connection.paced_by_window(), ..self }
+        Sender { control: self.control.paced_by_window(), ..self }
     }
 
     /// The handshake is complete; `rtt` if it was not retransmitted.
@@ -159,7 +159,7 @@ impl<C: CongestionControl> Sender<C> {
         if let Some(rtt) = rtt {
             self.rtt.sample(rtt, 0, 0);
             self.rtt.sample_min(now, rtt);
-            self.connection.on_handshake(now, rtt);
+            self.control.on_handshake(now, rtt);
         }
     }
 
@@ -202,12 +202,12 @@ impl<C: CongestionControl> Sender<C> {
     /// The controller.
     #[inline]
     pub fn controller(&self) -> &C {
-        self.connection.controller()
+        self.control.controller()
     }
 
     /// The controller, for a caller that drives it from outside.
     pub fn controller_mut(&mut self) -> &mut C {
-        self.connection.controller_mut()
+        self.control.controller_mut()
     }
 
     /// Payload bytes in flight.
@@ -217,7 +217,7 @@ impl<C: CongestionControl> Sender<C> {
 
     /// Payload bytes known to have arrived.
     pub fn delivered(&self) -> u64 {
-        self.connection.delivered()
+        self.control.delivered()
     }
 
     /// Latest, smoothed and minimum round-trip time.
@@ -227,7 +227,7 @@ impl<C: CongestionControl> Sender<C> {
 
     /// The pacing rate, if packets are paced.
     pub fn pacing_rate(&self) -> Option<Rate> {
-        self.connection.pacing_rate()
+        self.control.pacing_rate()
     }
 
     /// The latest delivery-rate sample.
@@ -249,7 +249,7 @@ impl<C: CongestionControl> Sender<C> {
     /// The congestion window: the controller's, or the one that proportional rate reduction allows.
     #[inline]
     pub fn window(&self) -> u64 {
-        self.connection.window()
+        self.control.window()
     }
 
     fn record_event(&mut self, now: Time, kind: EventKind, value: Option<f64>) {
@@ -267,7 +267,7 @@ impl<C: CongestionControl> Sender<C> {
     #[inline]
     fn check_app_limited(&mut self) {
         if self.unsent() < self.smss && self.board.lost() == 0 && self.board.inflight() < self.window() {
-            self.connection.mark_app_limited(self.board.inflight());
+            self.control.mark_app_limited(self.board.inflight());
         }
     }
 }
@@ -286,7 +286,7 @@ impl<C: CongestionControl> Sender<C> {
         let c = &self.counts;
         let gone = (c.arrived - c.found) + (c.marked_lost - c.unmarked) + c.superseded;
         assert_eq!(c.sent, gone + self.board.out(), "{c:?}");
-        assert_eq!(self.connection.delivered() - self.board.una_bytes(), self.board.sacked_bytes());
+        assert_eq!(self.control.delivered() - self.board.una_bytes(), self.board.sacked_bytes());
     }
 
     /// Panics if data could wait for longer than the retransmission timeout: outstanding data needs

@@ -44,16 +44,15 @@ impl<C: CongestionControl> Sender<C> {
     /// The largest burst now, in bytes: a millisecond at the pacing rate, or at the rate that an
     /// unpaced controller would be paced at; more for short RTTs.
     pub(super) fn largest_burst(&self) -> u64 {
-        let connection = &self.connection;
+        let control = &self.control;
         let unpaced = || {
             let srtt = self.rtt.srtt()?;
-            let (ssthresh, outstanding) =
-                (connection.controller().ssthresh(), self.board.outstanding_bytes());
+            let (ssthresh, outstanding) = (control.controller().ssthresh(), self.board.outstanding_bytes());
             Some(rate_for_window(self.window(), ssthresh, outstanding, srtt))
         };
-        let rate = connection.pacing_rate().or_else(unpaced).unwrap_or(Rate::MAX);
+        let rate = control.pacing_rate().or_else(unpaced).unwrap_or(Rate::MAX);
         // Only BBR v1 asks for single packets, on slow paths.
-        let fewest = if connection.send_quantum() < 2 * self.smss { 1 } else { 2 };
+        let fewest = if control.send_quantum() < 2 * self.smss { 1 } else { 2 };
         autosize(rate, self.rtt.min(), self.smss as u32, fewest)
     }
 
@@ -75,7 +74,7 @@ impl<C: CongestionControl> Sender<C> {
             window: window.min(self.edge.saturating_sub(una)),
             ready: ready.min(rest),
             is_last: ready <= rest,
-            idle: now.since(self.connection.next_departure()),
+            idle: now.since(self.control.next_departure()),
             head: self.board.head_sent_at().map(|sent_at| now.since(sent_at)),
             srtt: self.rtt.srtt(),
         };

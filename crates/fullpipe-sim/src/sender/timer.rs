@@ -134,12 +134,12 @@ impl<C: CongestionControl> Sender<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fullpipe_cc::{Config, Controller};
+    use fullpipe_cc::{Config, ControllerSpec};
 
     /// Two round trips of 138 s, after which a probe would be sent.
     #[test]
     fn timers_expire_within_the_longest_rto() {
-        let cubic = Controller::new("cubic", &Config::default(), &[]).unwrap();
+        let cubic = ControllerSpec::parse("cubic").unwrap().build(&Config::default());
         let mut sender = Sender::new(cubic, 1448, None);
         let now = Time::ZERO + Span::from_secs(300);
         sender.arm(now, now + Span::from_secs(276));

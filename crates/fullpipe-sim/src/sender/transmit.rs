@@ -33,16 +33,16 @@ impl<C: CongestionControl> Sender<C> {
         let outstanding_before = self.board.outstanding();
         let sent_before = self.counts.sent;
         let mut by_window = false;
-        let paced = self.connection.pacing_rate().is_some();
+        let paced = self.control.pacing_rate().is_some();
         loop {
             let busy_until = self.cpu.map_or(now, |cpu| cpu.free());
-            if busy_until > now || !self.connection.ready(now) {
+            if busy_until > now || !self.control.ready(now) {
                 if self.has_something(&mut by_window) {
-                    self.paced_until = busy_until.max(self.connection.next_departure());
+                    self.paced_until = busy_until.max(self.control.next_departure());
                 }
                 break;
             }
-            let quantum = if self.offloads { self.largest_burst() } else { self.connection.send_quantum() };
+            let quantum = if self.offloads { self.largest_burst() } else { self.control.send_quantum() };
             if self.offloads && self.defers_new(now, quantum, &mut by_window) {
                 break;
             }
@@ -50,7 +50,7 @@ impl<C: CongestionControl> Sender<C> {
             if segments == 0 {
                 break;
             }
-            self.connection.on_batch_sent(now, bytes, segments);
+            self.control.on_batch_sent(now, bytes, segments);
             if let Some(cpu) = &mut self.cpu {
                 // With offload the processor handles a burst as one segment.
                 cpu.handle(now, if self.offloads { 1 } else { segments }, bytes);
@@ -174,7 +174,7 @@ impl<C: CongestionControl> Sender<C> {
         }
         self.last_sent = now;
         self.counts.sent += 1;
-        self.connection.on_sent(now, bytes, inflight, retransmit)
+        self.control.on_sent(now, bytes, inflight, retransmit)
     }
 
     pub(super) fn send_new(&mut self, now: Time, out: &mut impl FnMut(Segment, bool)) -> u64 {

@@ -62,8 +62,7 @@ impl Args {
                 s.split_once('=').ok_or_else(|| Failure::usage(format!("setting `{s}`: expected KEY=VALUE")))
             })
             .collect::<Result<_, _>>()?;
-        fullpipe_cc::Controller::new(cc, &fullpipe_cc::Config::default(), &settings)
-            .map_err(|e| Failure::usage(e.to_string()))?;
+        fullpipe_cc::ControllerSpec::new(cc, &settings).map_err(|e| Failure::usage(e.to_string()))?;
         let mut checked = Vec::new();
         for case in &cases {
             checked.extend(check(case, cc, &settings)?);

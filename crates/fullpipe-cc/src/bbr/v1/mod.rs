@@ -41,7 +41,7 @@ use crate::minmax::MinMax;
 use crate::pacer::autosize;
 use crate::packets::{PacketScale, saturate};
 use crate::random::Random;
-use crate::registry::{Build, BuildError, ControllerInfo, Setting, Settings};
+use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use fullpipe_units::{Gain, Rate, Span, Time};
 pub use model::Info;
 pub use params::{BW_SCALE, BW_UNIT, CYCLE_RAND, GAIN_SCALE, GAIN_UNIT, Params};
@@ -438,12 +438,14 @@ impl Build for BbrV1 {
         ],
     };
 
-    fn build<'a>(config: &Config, settings: Settings<'a>) -> Result<Self, BuildError<'a>> {
+    type Params = Params;
+
+    fn parse<'a>(settings: Settings<'a>) -> Result<Params, BuildError<'a>> {
         let d = Params::LINUX;
         let gain = |key, default, least| settings.decimal(key, default, GAIN_UNIT, least, MAX_GAIN);
         let high_gain = gain("high_gain", d.startup_pacing_gain, GAIN_UNIT)?;
         let probe = settings.decimal("probe_gain", d.probe_gains[0], GAIN_UNIT, GAIN_UNIT, 2 * GAIN_UNIT)?;
-        let params = Params {
+        Ok(Params {
             startup_pacing_gain: gain("startup_pacing_gain", high_gain, GAIN_UNIT)?,
             startup_cwnd_gain: gain("startup_cwnd_gain", high_gain, GAIN_UNIT)?,
             drain_gain: settings.decimal("drain_gain", d.drain_gain, GAIN_UNIT, GAIN_UNIT / 10, GAIN_UNIT)?,
@@ -462,7 +464,30 @@ impl Build for BbrV1 {
             long_term: settings.switch("long_term", d.long_term)?,
             hz: settings.number("hz", d.hz, *HZ_RANGE.start(), *HZ_RANGE.end())?,
             ..d
-        };
-        Ok(BbrV1::new(config, params))
+        })
+    }
+
+    fn build(config: &Config, params: &Params) -> Self {
+        BbrV1::new(config, *params)
+    }
+
+    fn setting(p: &Params, key: &str) -> Option<SettingValue> {
+        let gain = |count| SettingValue::Parts { count, of: GAIN_UNIT };
+        Some(match key {
+            "startup_pacing_gain" => gain(p.startup_pacing_gain),
+            "startup_cwnd_gain" => gain(p.startup_cwnd_gain),
+            "drain_gain" => gain(p.drain_gain),
+            "cwnd_gain" => gain(p.cwnd_gain),
+            "probe_gain" => gain(p.probe_gains[0]),
+            "pacing_margin_percent" => SettingValue::number(p.pacing_margin_percent),
+            "bw_rounds" => SettingValue::number(p.bw_rounds),
+            "min_rtt_window_s" => SettingValue::number(p.min_rtt_window_s),
+            "probe_rtt_ms" => SettingValue::number(p.probe_rtt_ms),
+            "extra_acked_gain" => gain(p.extra_acked_gain),
+            "long_term" => SettingValue::Switch(p.long_term),
+            "hz" => SettingValue::number(p.hz),
+            // `high_gain` is the default of two others.
+            _ => return None,
+        })
     }
 }

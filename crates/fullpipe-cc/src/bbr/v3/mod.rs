@@ -61,7 +61,7 @@ use variant::Departure;
 pub use variant::Variant;
 
 use crate::random::Random;
-use crate::registry::{Build, BuildError, ControllerInfo};
+use crate::registry::{Build, BuildError, ControllerInfo, SettingValue, Settings};
 use crate::{
     Ack, Config, CongestionControl, Lost, Rate, RateSample, Recovery, RecoveryContext, RecoveryState, Sent,
     Snapshot, Span, Time,
@@ -234,12 +234,61 @@ const INFO: ControllerInfo = ControllerInfo {
 impl Build for Bbr3 {
     const INFO: ControllerInfo = INFO;
 
-    fn build<'a>(config: &Config, settings: crate::registry::Settings<'a>) -> Result<Self, BuildError<'a>> {
+    type Params = Spec;
+
+    fn parse<'a>(settings: Settings<'a>) -> Result<Spec, BuildError<'a>> {
         let variant = settings.choice("variant", Variant::Draft, Variant::CHOICES)?;
-        let as_drafted = settings.choice("as_drafted", None, Departure::CHOICES)?;
-        let mut bbr = Bbr3::with_variant(config, Params::build(variant, &settings)?, variant);
-        bbr.as_drafted = as_drafted;
-        Ok(bbr)
+        Ok(Spec {
+            variant,
+            as_drafted: settings.choice("as_drafted", None, Departure::CHOICES)?,
+            params: Params::build(variant, &settings)?,
+        })
+    }
+
+    fn build(config: &Config, spec: &Spec) -> Self {
+        Bbr3 { as_drafted: spec.as_drafted, ..Bbr3::with_variant(config, spec.params, spec.variant) }
+    }
+
+    fn setting(spec: &Spec, key: &str) -> Option<SettingValue> {
+        fn word<T: PartialEq>(choices: &[(&'static str, T)], choice: &T) -> Option<SettingValue> {
+            let found = choices.iter().find(|(_, one)| one == choice);
+            found.map(|&(word, _)| SettingValue::Word(word))
+        }
+        match key {
+            "variant" => word(Variant::CHOICES, &spec.variant),
+            "as_drafted" => word(Departure::CHOICES, &spec.as_drafted),
+            _ if !spec.variant.uses(key) => None,
+            // A variant brings its own defaults.
+            _ => {
+                let values = spec.params.setting_values();
+                let defaults = spec.variant.defaults().setting_values();
+                let changed = values.into_iter().zip(defaults).find(|((one, _), _)| *one == key);
+                changed.filter(|((_, value), (_, default))| value != default).map(|((_, value), _)| value)
+            }
+        }
+    }
+}
+
+/// What a BBR v3 controller is built from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Spec {
+    /// The variant.
+    pub variant: Variant,
+    /// Its parameters.
+    pub params: Params,
+    as_drafted: Option<Departure>,
+}
+
+impl Spec {
+    /// The draft with `params`.
+    pub fn new(params: Params) -> Self {
+        Spec { params, ..Spec::default() }
+    }
+}
+
+impl From<Params> for Spec {
+    fn from(params: Params) -> Self {
+        Spec::new(params)
     }
 }
 

@@ -174,10 +174,7 @@ impl Params {
     /// The parameters of `variant` with `settings` applied.
     pub(super) fn build<'a>(variant: Variant, settings: &Settings<'a>) -> Result<Self, BuildError<'a>> {
         variant.check(settings)?;
-        match variant {
-            Variant::Draft | Variant::Letter => Params::DRAFT.read(settings),
-            Variant::Linux => Params::LINUX.read(settings),
-        }
+        variant.defaults().read(settings)
     }
 
     pub(super) fn min_rtt_filter(&self) -> Span {

@@ -1,7 +1,7 @@
 //! Variants of BBR v3: this crate's reading of the draft, the draft to the letter, and Google's
 //! implementation for Linux.
 
-use super::Bbr3;
+use super::{Bbr3, Params};
 use crate::registry::{BuildError, Setting, Settings};
 
 /// A variant of BBR v3.
@@ -55,7 +55,7 @@ pub(super) const AS_DRAFTED: Setting = Setting {
 };
 
 impl Departure {
-    pub(super) const CHOICES: &[(&str, Option<Departure>)] = &[
+    pub(super) const CHOICES: &[(&'static str, Option<Departure>)] = &[
         ("none", None),
         ("max_bw_filter", Some(Departure::MaxBwFilter)),
         ("idle_restart", Some(Departure::IdleRestart)),
@@ -69,11 +69,19 @@ impl Departure {
 }
 
 impl Variant {
-    pub(super) const CHOICES: &[(&str, Variant)] =
+    pub(super) const CHOICES: &[(&'static str, Variant)] =
         &[("draft", Variant::Draft), ("letter", Variant::Letter), ("linux", Variant::Linux)];
 
     /// Largest `startup_full_loss_count` of [`Variant::Linux`], which counts in four bits.
     pub const LINUX_MAX_FULL_LOSS_COUNT: u32 = 15;
+
+    /// The parameters it has by default.
+    pub fn defaults(self) -> Params {
+        match self {
+            Variant::Draft | Variant::Letter => Params::DRAFT,
+            Variant::Linux => Params::LINUX,
+        }
+    }
 
     /// Whether the parameter `key` has an effect: [`Variant::Linux`] ignores marks, has a fixed loss
     /// threshold, ends Drain by inflight alone, and keeps `extra_acked` for five to ten rounds.
@@ -89,7 +97,7 @@ impl Variant {
     pub fn check<'a>(self, settings: &Settings<'a>) -> Result<(), BuildError<'a>> {
         const COUNT: &str = "startup_full_loss_count";
         let controller = settings.controller();
-        for one in super::Params::SETTINGS {
+        for one in Params::SETTINGS {
             if !self.uses(one.key) && settings.get(one.key).is_some() {
                 return Err(BuildError::NoEffect { controller, key: one.key, with: "variant=linux" });
             }

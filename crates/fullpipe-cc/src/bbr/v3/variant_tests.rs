@@ -7,8 +7,8 @@ use super::variant::Departure;
 use super::volume::Bytes;
 use super::{Bbr3, Now, Params, State, Variant};
 use crate::{
-    Ack, Config, CongestionControl, Controller, Lost, Rate, RateSample, RecoveryContext, RecoveryState, Span,
-    Time,
+    Ack, Config, CongestionControl, Controller, ControllerSpec, Lost, Rate, RateSample, RecoveryContext,
+    RecoveryState, Span, Time,
 };
 
 const VARIANTS: [Variant; 3] = [Variant::Draft, Variant::Letter, Variant::Linux];
@@ -85,18 +85,28 @@ fn setting_selects_the_variant_and_its_parameters() {
         ("linux", Variant::Linux, Params::LINUX),
     ] {
         let pairs = [("variant", name)];
-        let Ok(Controller::Bbr3(bbr)) = Controller::new("bbr3", &Config::default(), &pairs) else { panic!() };
+        let Controller::Bbr3(bbr) = ControllerSpec::new("bbr3", &pairs).unwrap().build(&Config::default())
+        else {
+            panic!()
+        };
         assert_eq!((bbr.variant, bbr.params), (variant, params), "{name}");
     }
-    let Ok(Controller::Bbr3(bbr)) = Controller::new("bbr3", &Config::default(), &[]) else { panic!() };
+    let Controller::Bbr3(bbr) = ControllerSpec::new("bbr3", &[]).unwrap().build(&Config::default()) else {
+        panic!()
+    };
     assert_eq!((bbr.variant, bbr.params), (Variant::Draft, Params::DRAFT));
     let pairs = [("variant", "linux"), ("drain_pacing_gain", "0.5")];
-    let Ok(Controller::Bbr3(bbr)) = Controller::new("bbr3", &Config::default(), &pairs) else { panic!() };
+    let Controller::Bbr3(bbr) = ControllerSpec::new("bbr3", &pairs).unwrap().build(&Config::default()) else {
+        panic!()
+    };
     assert_eq!(bbr.params, Params { drain_pacing_gain: 128, ..Params::LINUX });
-    assert!(Controller::new("bbr3", &Config::default(), &[("variant", "google")]).is_err());
+    assert!(ControllerSpec::new("bbr3", &[("variant", "google")]).is_err());
     for &(name, undone) in Departure::CHOICES {
         let pairs = [("as_drafted", name)];
-        let Ok(Controller::Bbr3(bbr)) = Controller::new("bbr3", &Config::default(), &pairs) else { panic!() };
+        let Controller::Bbr3(bbr) = ControllerSpec::new("bbr3", &pairs).unwrap().build(&Config::default())
+        else {
+            panic!()
+        };
         assert_eq!((bbr.variant, bbr.as_drafted), (Variant::Draft, undone));
         assert!(super::variant::AS_DRAFTED.values.contains(name), "{name}");
     }
@@ -117,7 +127,7 @@ fn linux_rejects_settings_without_effect_and_keeps_the_others() {
     for &pair in &varied {
         let build = |variant| {
             let pairs = [pair, ("variant", variant)];
-            Controller::new("bbr3", &Config::default(), &pairs).map(drop).map_err(|e| std::format!("{e}"))
+            ControllerSpec::new("bbr3", &pairs).map(drop).map_err(|e| std::format!("{e}"))
         };
         assert_eq!((build("draft"), build("letter")), (Ok(()), Ok(())), "{pair:?}");
         if let Err(error) = build("linux") {
@@ -130,7 +140,7 @@ fn linux_rejects_settings_without_effect_and_keeps_the_others() {
     // Its counter has four bits: a larger limit is never reached.
     let build = |count| {
         let pairs = [("variant", "linux"), ("startup_full_loss_count", count)];
-        Controller::new("bbr3", &Config::default(), &pairs).map(drop).map_err(|e| std::format!("{e}"))
+        ControllerSpec::new("bbr3", &pairs).map(drop).map_err(|e| std::format!("{e}"))
     };
     assert_eq!(build("15"), Ok(()));
     assert!(build("16").is_err_and(|error| error.contains("from 1 to 15 with variant=linux")));

@@ -6,23 +6,27 @@ use crate::pacer::{Pacer, autosize, rate_for_window};
 use crate::prr::Prr;
 use crate::sampler::{RateSample, Sampler, Stamp};
 use fullpipe_units::{Rate, Span, Time};
+use sealed::Counts;
 
 /// What a transport reports at the end of an ACK, beyond acknowledged and lost packets.
+///
+/// Build it with struct update syntax from [`AckReport::at`]: later versions may add fields. (This
+/// is why it is not `#[non_exhaustive]`, which forbids that syntax.)
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AckReport {
     /// When the ACK arrived.
     pub now: Time,
     /// Round-trip time of the newest acknowledged packet that was not retransmitted.
     pub rtt: Option<Span>,
-    /// Smoothed round-trip time (RFC 6298), this ACK included.
+    /// Smoothed round-trip time (RFC 6298, or RFC 9002 §5.3), this ACK included.
     pub srtt: Option<Span>,
     /// Minimum round-trip time, including this ACK.
     pub min_rtt: Option<Span>,
-    /// Payload bytes in flight: without acknowledged and lost bytes.
+    /// Bytes in flight: without acknowledged and lost bytes.
     pub inflight: u64,
-    /// Payload bytes sent and not acknowledged cumulatively, including lost and
+    /// Bytes sent and not acknowledged cumulatively, including lost and
     /// selectively acknowledged ones (`packets_out`). Only used if
-    /// [paced by window](Connection::paced_by_window).
+    /// [paced by window](SendController::paced_by_window).
     pub outstanding: u64,
     /// Whether the ACK advanced the cumulative acknowledgement.
     pub advanced: bool,
@@ -59,13 +63,81 @@ impl AckReport {
     }
 }
 
-/// State at the start of the current ACK.
-#[derive(Clone, Copy, Debug, Default)]
-struct Before {
-    inflight: u64,
-    delivered: u64,
-    lost: u64,
+/// An ACK that is being processed: from [`SendController::begin_ack`] to
+/// [`SendController::finish_ack`].
+///
+/// A transport whose callbacks report the losses of an ACK after its acknowledged packets stores
+/// the event (for example in an `Option`) until the last of them. Dropping it without finishing it
+/// withholds the ACK from the controller.
+#[derive(Debug)]
+#[must_use = "pass it to `finish_ack`, or the controller does not learn of the ACK"]
+pub struct AckEvent(Counts);
+
+/// Losses that a timer found: from [`SendController::begin_losses`] to
+/// [`enter_recovery_on_timer`](SendController::enter_recovery_on_timer),
+/// [`enter_loss`](SendController::enter_loss) or
+/// [`finish_losses`](SendController::finish_losses).
+#[derive(Debug)]
+#[must_use = "pass it to `enter_recovery_on_timer`, `enter_loss` or `finish_losses`"]
+pub struct LossEvent(Counts);
+
+impl AckEvent {
+    /// Bytes newly acknowledged by this ACK so far.
+    #[inline]
+    pub fn newly_acked(&self) -> u64 {
+        self.0.acked
+    }
 }
+
+mod sealed {
+    /// Counts since an event began. `inflight` is the number of bytes in flight before it.
+    #[derive(Debug)]
+    pub struct Counts {
+        pub inflight: u64,
+        pub acked: u64,
+        pub lost: u64,
+        pub lost_ranges: u32,
+    }
+
+    impl Counts {
+        #[inline]
+        pub fn new(inflight: u64) -> Self {
+            Counts { inflight, acked: 0, lost: 0, lost_ranges: 0 }
+        }
+    }
+
+    pub trait Event {
+        fn counts(&self) -> &Counts;
+        fn counts_mut(&mut self) -> &mut Counts;
+    }
+}
+
+/// An event in which packets can be reported lost: an [`AckEvent`] or a [`LossEvent`].
+pub trait Event: sealed::Event {
+    /// Bytes marked lost in this event so far.
+    #[inline]
+    fn newly_lost(&self) -> u64 {
+        self.counts().lost
+    }
+}
+
+macro_rules! event {
+    ($($type:ident)+) => {$(
+        impl sealed::Event for $type {
+            #[inline]
+            fn counts(&self) -> &Counts {
+                &self.0
+            }
+            #[inline]
+            fn counts_mut(&mut self) -> &mut Counts {
+                &mut self.0
+            }
+        }
+        impl Event for $type {}
+    )+};
+}
+
+event!(AckEvent LossEvent);
 
 /// Pacing of a controller without its own rate; none until a round-trip time is known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,24 +146,42 @@ struct ByWindow {
     quantum: u64,
 }
 
-/// The congestion control of one connection. The transport keeps its packets, clocks, round-trip
-/// times and loss detection.
+/// The congestion control of one connection's sending side: a controller with a delivery-rate
+/// [`Sampler`], a [`Pacer`] and Proportional Rate Reduction ([`Prr`]). The transport keeps its
+/// packets, clocks, round-trip times and loss detection.
 ///
 /// - Sending: while [`ready`](Self::ready) and the bytes in flight are below
 ///   [`window`](Self::window), up to [`send_quantum`](Self::send_quantum) bytes leave together:
 ///   [`on_sent`](Self::on_sent) for each packet, whose [`Stamp`] is kept with it, then
 ///   [`on_batch_sent`](Self::on_batch_sent) once.
-/// - An ACK: [`begin_ack`](Self::begin_ack); [`on_acked`](Self::on_acked) for each packet newly
-///   acknowledged; [`exit_recovery`](Self::exit_recovery) or [`undo`](Self::undo) if it ends
-///   recovery; [`on_lost`](Self::on_lost) for each packet that it shows to be lost;
-///   [`enter_recovery`](Self::enter_recovery) if these are the first;
-///   [`finish_ack`](Self::finish_ack).
-/// - A retransmission timeout: `on_lost` for each packet presumed lost, then
-///   [`enter_loss`](Self::enter_loss).
+/// - An ACK: [`begin_ack`](Self::begin_ack) opens an [`AckEvent`]. Until
+///   [`finish_ack`](Self::finish_ack) consumes it, in any order: [`on_acked`](Self::on_acked) for
+///   each packet newly acknowledged, [`on_lost`](Self::on_lost) for each packet that it shows to be
+///   lost, [`exit_recovery`](Self::exit_recovery) or [`undo`](Self::undo) if it ends recovery, and
+///   [`enter_recovery`](Self::enter_recovery) if its losses are the first.
+/// - A loss timer: [`begin_losses`](Self::begin_losses) opens a [`LossEvent`]; `on_lost` for each
+///   packet; then [`enter_recovery_on_timer`](Self::enter_recovery_on_timer) if the losses start
+///   recovery, [`enter_loss`](Self::enter_loss) for a retransmission timeout, or
+///   [`finish_losses`](Self::finish_losses).
+/// - The path: [`on_mtu`](Self::on_mtu), [`on_path_change`](Self::on_path_change).
+///
+/// # Bytes
+/// Bytes are whatever the window counts, the same everywhere: TCP's payload, or QUIC's UDP payload
+/// with headers and authentication tag. [`Config::smss`](crate::Config::smss) is then the largest
+/// UDP payload.
+///
+/// # QUIC
+/// - [`on_handshake`](Self::on_handshake) cannot be called, because QUIC sends before it knows a
+///   round-trip time. Every controller works without it.
+/// - A probe timeout is not a loss (RFC 9002 §6.2): report nothing. Only persistent congestion is
+///   reported as a timeout would be ([`on_persistent_congestion`](Self::on_persistent_congestion)).
+/// - [`RttEstimator`](crate::RttEstimator), [`RecoveryEpisode`](crate::RecoveryEpisode),
+///   [`WindowLimited`](crate::WindowLimited) and `Flight` (feature `alloc`) supply what a stack's
+///   callbacks do not report.
 ///
 /// The crate documentation has a complete sender.
 #[derive(Clone, Debug)]
-pub struct Connection<C> {
+pub struct SendController<C> {
     cc: C,
     sampler: Sampler,
     pacer: Pacer,
@@ -99,15 +189,13 @@ pub struct Connection<C> {
     prr: Option<Prr>,
     smss: u32,
     recovery: RecoveryState,
-    before: Before,
-    lost_ranges: u32,
-    next_lost: Option<u64>,
 }
 
-impl<C: CongestionControl> Connection<C> {
-    /// A connection of segments of `smss` payload bytes, controlled by `cc`.
+impl<C: CongestionControl> SendController<C> {
+    /// The sending side of a new connection with packets of at most `smss` bytes, controlled by
+    /// `cc`.
     pub fn new(cc: C, smss: u32) -> Self {
-        Connection {
+        SendController {
             cc,
             sampler: Sampler::new(),
             pacer: Pacer::new(),
@@ -115,9 +203,6 @@ impl<C: CongestionControl> Connection<C> {
             prr: None,
             smss: smss.max(1),
             recovery: RecoveryState::Open,
-            before: Before::default(),
-            lost_ranges: 0,
-            next_lost: None,
         }
     }
 
@@ -126,7 +211,7 @@ impl<C: CongestionControl> Connection<C> {
     /// [`Config::paced`](crate::Config::paced).
     #[must_use]
     pub fn paced_by_window(self) -> Self {
-        Connection { by_window: Some(ByWindow::default()), ..self }
+        SendController { by_window: Some(ByWindow::default()), ..self }
     }
 
     /// The controller.
@@ -135,19 +220,21 @@ impl<C: CongestionControl> Connection<C> {
         &self.cc
     }
 
-    /// The controller, mutable, for events that the connection does not report.
+    /// The controller, mutable, for external control. Report events to the facade instead: it keeps
+    /// state of its own.
     #[inline]
     pub fn controller_mut(&mut self) -> &mut C {
         &mut self.cc
     }
 
-    /// Payload bytes delivered so far.
+    /// Bytes delivered on this path so far: since the start or the last
+    /// [path change](Self::on_path_change).
     #[inline]
     pub fn delivered(&self) -> u64 {
         self.sampler.delivered()
     }
 
-    /// Payload bytes marked lost so far.
+    /// Bytes marked lost on this path so far.
     #[inline]
     pub fn lost(&self) -> u64 {
         self.sampler.lost()
@@ -195,17 +282,42 @@ impl<C: CongestionControl> Connection<C> {
         self.pacer.next_departure()
     }
 
-    /// The handshake measured a first round-trip time. Call at most once, before the first packet.
+    /// The handshake measured a first round-trip time. Call at most once, before the first packet,
+    /// or not at all.
     pub fn on_handshake(&mut self, now: Time, rtt: Span) {
         self.cc.on_handshake(now, rtt);
         self.pace_by_window(0, Some(rtt), Some(rtt));
     }
 
+    /// The largest packet is `smss` bytes from now on: path MTU discovery found more, or less.
+    pub fn on_mtu(&mut self, smss: u32) {
+        self.smss = smss.max(1);
+        self.cc.on_mtu(self.smss);
+        if let Some(prr) = &mut self.prr {
+            prr.on_mtu(self.smss);
+        }
+    }
+
+    /// The connection moved to another path: `cc`, a new controller (from the same
+    /// [`ControllerSpec`](crate::ControllerSpec) and a [`Config`](crate::Config) for the new path),
+    /// replaces the old one, and sampler, pacer and recovery start anew (RFC 9000 §9.4). Packets in
+    /// flight were sent on the old path: acknowledged or lost, they are ignored from now on. Finish
+    /// an open event first, and report as in flight only what is sent on the new path.
+    ///
+    /// A mere change of the peer's port may keep the state (RFC 9000 §9.4): then call nothing.
+    pub fn on_path_change(&mut self, now: Time, cc: C, smss: u32) {
+        self.cc = cc;
+        self.smss = smss.max(1);
+        self.sampler.start_path(now);
+        self.pacer = Pacer::new();
+        self.by_window = self.by_window.map(|_| ByWindow::default());
+        self.prr = None;
+        self.recovery = RecoveryState::Open;
+    }
+
     #[inline]
     fn pace_by_window(&mut self, outstanding: u64, srtt: Option<Span>, min_rtt: Option<Span>) {
-        if self.by_window.is_some()
-            && let Some(srtt) = srtt
-        {
+        if let (Some(_), Some(srtt)) = (self.by_window, srtt) {
             let rate = rate_for_window(self.window(), self.cc.ssthresh(), outstanding, srtt);
             let quantum = autosize(rate, min_rtt, self.smss, 2);
             self.by_window = Some(ByWindow { rate: Some(rate), quantum });
@@ -244,43 +356,47 @@ impl<C: CongestionControl> Connection<C> {
         self.pacer.on_sent(now, bytes, segments, self.pacing_rate());
     }
 
-    /// Starts processing an ACK, with `inflight` bytes in flight before it.
-    #[inline]
-    pub fn begin_ack(&mut self, inflight: u64) {
-        self.before = Before { inflight, delivered: self.sampler.delivered(), lost: self.sampler.lost() };
-        self.sampler.begin_ack();
-        self.reset_lost_ranges();
+    /// A packet of `bytes` left the flight neither acknowledged nor lost: its keys were discarded,
+    /// or it probed the MTU. It counts as neither; without this call an application-limited mark
+    /// lasts until as many further bytes are delivered. Later events report the smaller flight.
+    pub fn on_packet_discarded(&mut self, bytes: u64) {
+        self.sampler.on_discarded(bytes);
     }
 
-    fn reset_lost_ranges(&mut self) {
-        self.lost_ranges = 0;
-        self.next_lost = None;
+    /// Starts processing an ACK, with `inflight` bytes in flight before it.
+    #[inline]
+    pub fn begin_ack(&mut self, inflight: u64) -> AckEvent {
+        self.sampler.begin_ack();
+        AckEvent(Counts::new(inflight))
     }
 
     /// The packet of `bytes` sent with `stamp` is newly acknowledged, cumulatively or selectively.
     #[inline]
-    pub fn on_acked(&mut self, now: Time, bytes: u64, stamp: &Stamp) {
-        self.sampler.on_acked(now, bytes, stamp);
+    pub fn on_acked(&mut self, event: &mut AckEvent, now: Time, bytes: u64, stamp: &Stamp) {
+        if self.sampler.is_of_path(stamp) {
+            event.0.acked = event.0.acked.saturating_add(bytes);
+            self.sampler.on_acked(now, bytes, stamp);
+        }
     }
 
-    /// Payload bytes newly acknowledged by the current ACK.
-    #[inline]
-    pub fn newly_acked(&self) -> u64 {
-        self.sampler.delivered() - self.before.delivered
+    /// Starts reporting losses found by a timer instead of an ACK, with `inflight` bytes in flight
+    /// before them.
+    pub fn begin_losses(&mut self, inflight: u64) -> LossEvent {
+        LossEvent(Counts::new(inflight))
     }
 
-    /// Payload bytes marked lost since the current ACK started.
+    /// A packet of `bytes` sent with `stamp` is newly marked lost. `new_range` is whether it starts
+    /// a range of lost packets: false if the packet sent before it is marked lost in the same event.
+    /// A transport that does not know passes true for the first packet of an event only.
     #[inline]
-    pub fn newly_lost(&self) -> u64 {
-        self.sampler.lost() - self.before.lost
-    }
-
-    /// The packet `number` of the stream, of `bytes` sent with `stamp`, is newly marked lost.
-    #[inline]
-    pub fn on_lost(&mut self, now: Time, number: u64, bytes: u64, stamp: &Stamp) {
+    pub fn on_lost(&mut self, event: &mut impl Event, now: Time, bytes: u64, stamp: &Stamp, new_range: bool) {
+        if !self.sampler.is_of_path(stamp) {
+            return;
+        }
+        let counts = event.counts_mut();
+        counts.lost = counts.lost.saturating_add(bytes);
+        counts.lost_ranges += u32::from(new_range);
         self.sampler.on_lost(bytes);
-        self.lost_ranges += u32::from(self.next_lost != Some(number));
-        self.next_lost = Some(number.wrapping_add(1));
         self.cc.on_lost(&Lost {
             now,
             bytes,
@@ -300,8 +416,7 @@ impl<C: CongestionControl> Connection<C> {
         self.cc.on_recovery(event, &context);
     }
 
-    /// Enters fast recovery; `inflight_before` bytes were in flight including the lost packets.
-    pub fn enter_recovery(&mut self, now: Time, inflight_before: u64) {
+    fn start_recovery(&mut self, now: Time, inflight_before: u64) {
         let prior_cwnd = self.cc.cwnd();
         let reducing = self.prr.take().filter(|_| self.cc.in_cwr());
         self.change_recovery(Recovery::EnterFast, RecoveryState::Recovery, now, inflight_before);
@@ -309,26 +424,44 @@ impl<C: CongestionControl> Connection<C> {
         self.prr = reducing.or_else(|| self.cc.uses_prr().then(|| Prr::new(prior_cwnd, self.smss)));
     }
 
-    /// Enters fast recovery on a timer, without an ACK: the losses reported since
-    /// [`begin_losses`](Self::begin_losses) leave `inflight` bytes, and one packet may be sent
-    /// immediately (`tcp_rack_reo_timeout`).
-    pub fn enter_recovery_on_timer(&mut self, now: Time, inflight_before: u64, inflight: u64) {
-        self.enter_recovery(now, inflight_before);
-        let newly_lost = self.newly_lost();
-        if let Some(prr) = &mut self.prr {
-            prr.on_ack(u64::from(self.smss), newly_lost, inflight, self.cc.ssthresh(), false);
-        }
+    /// Enters fast recovery for losses that this ACK shows.
+    pub fn enter_recovery(&mut self, event: &mut AckEvent, now: Time) {
+        self.start_recovery(now, event.0.inflight);
     }
 
-    /// Starts reporting losses found by a timer instead of an ACK.
-    pub fn begin_losses(&mut self) {
-        self.before = Before { inflight: 0, delivered: self.sampler.delivered(), lost: self.sampler.lost() };
-        self.reset_lost_ranges();
+    /// Enters fast recovery on a timer, without an ACK: the losses of `event` leave `inflight`
+    /// bytes, and one packet may be sent immediately (`tcp_rack_reo_timeout`).
+    pub fn enter_recovery_on_timer(&mut self, event: LossEvent, now: Time, inflight: u64) {
+        self.start_recovery(now, event.0.inflight);
+        if let Some(prr) = &mut self.prr {
+            prr.on_ack(u64::from(self.smss), event.0.lost, inflight, self.cc.ssthresh(), false);
+        }
     }
 
     /// The retransmission timer fired; `inflight` bytes remain after reporting everything presumed
     /// lost.
-    pub fn enter_loss(&mut self, now: Time, inflight: u64) {
+    pub fn enter_loss(&mut self, event: LossEvent, now: Time, inflight: u64) {
+        let LossEvent(_) = event;
+        self.presume_all_lost(now, inflight);
+    }
+
+    /// Closes losses found by a timer that change no state: the connection recovers already.
+    pub fn finish_losses(&mut self, event: LossEvent) {
+        let LossEvent(_) = event;
+    }
+
+    /// The losses of `event` establish persistent congestion (RFC 9002 §7.6): `inflight` bytes
+    /// remain. The controller starts over, as after a retransmission timeout. QUIC's probe timeout
+    /// is not a loss and must not be reported here.
+    ///
+    /// NewReno, CUBIC, Hybla and BBR v1 fall to a window of one packet, as in Linux; RFC 9002 falls
+    /// to two.
+    pub fn on_persistent_congestion(&mut self, event: &mut impl Event, now: Time, inflight: u64) {
+        let _ = event.counts();
+        self.presume_all_lost(now, inflight);
+    }
+
+    fn presume_all_lost(&mut self, now: Time, inflight: u64) {
         self.prr = None;
         self.change_recovery(Recovery::EnterRto, RecoveryState::Loss, now, inflight);
     }
@@ -349,8 +482,12 @@ impl<C: CongestionControl> Connection<C> {
         self.change_recovery(Recovery::Exit, RecoveryState::Open, now, inflight);
     }
 
-    /// The losses were spurious: undoes their effects and ends a recovery in progress.
+    /// The losses were spurious: undoes their effects and ends a recovery in progress. A stack that
+    /// reports this without a time passes that of its last event.
     pub fn undo(&mut self, now: Time, inflight: u64) {
+        if self.recovery != RecoveryState::Open {
+            self.prr = None;
+        }
         self.change_recovery(Recovery::Spurious, RecoveryState::Open, now, inflight);
     }
 
@@ -364,11 +501,12 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    /// Finishes processing an ACK. Returns its delivery-rate sample.
+    /// Finishes processing an ACK: the controller learns of it. Returns its delivery-rate sample.
     #[inline]
-    pub fn finish_ack(&mut self, report: &AckReport) -> RateSample {
+    pub fn finish_ack(&mut self, event: AckEvent, report: &AckReport) -> RateSample {
         let sample = self.sampler.finish_ack(report.now, report.min_rtt);
-        let (newly_acked, newly_lost) = (self.newly_acked(), self.newly_lost());
+        let AckEvent(Counts { inflight: inflight_before, acked: newly_acked, lost: newly_lost, lost_ranges }) =
+            event;
         let disorder = report.disorder && self.recovery == RecoveryState::Open;
         let prior_cwnd = self.cc.cwnd();
         self.cc.on_ack(&Ack {
@@ -378,8 +516,8 @@ impl<C: CongestionControl> Connection<C> {
             srtt: report.srtt,
             newly_acked,
             newly_lost,
-            lost_ranges: self.lost_ranges,
-            inflight_before: self.before.inflight,
+            lost_ranges,
+            inflight_before,
             inflight: report.inflight,
             delivered: self.sampler.delivered(),
             lost: self.sampler.lost(),
@@ -407,7 +545,7 @@ impl<C: CongestionControl> Connection<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Controller, Snapshot};
+    use crate::{Config, ControllerSpec, Snapshot};
     use std::vec::Vec;
 
     const SMSS: u64 = 1000;
@@ -462,42 +600,44 @@ mod tests {
         }
     }
 
-    fn ten_sent<C: CongestionControl>(connection: &mut Connection<C>) -> Vec<Stamp> {
-        let stamps = (0..10).map(|i| connection.on_sent(at(0), SMSS, i * SMSS, false)).collect();
-        connection.on_batch_sent(at(0), 10 * SMSS, 10);
+    fn ten_sent<C: CongestionControl>(control: &mut SendController<C>) -> Vec<Stamp> {
+        let stamps = (0..10).map(|i| control.on_sent(at(0), SMSS, i * SMSS, false)).collect();
+        control.on_batch_sent(at(0), 10 * SMSS, 10);
         stamps
     }
 
     #[test]
     fn controller_without_a_rate_is_paced_by_its_window_if_enabled() {
-        let unpaced = Connection::new(CallRecorder::default(), SMSS as u32);
+        let unpaced = SendController::new(CallRecorder::default(), SMSS as u32);
         assert_eq!((unpaced.pacing_rate(), unpaced.send_quantum()), (None, u64::MAX));
         let mut paced = unpaced.paced_by_window();
         assert_eq!(paced.pacing_rate(), None, "no round-trip time is known");
-        let ack = |connection: &mut Connection<CallRecorder>, srtt| {
-            connection.begin_ack(0);
+        let ack = |control: &mut SendController<CallRecorder>, srtt| {
+            let event = control.begin_ack(0);
             let srtt = Some(Span::from_millis(srtt));
-            connection.finish_ack(&AckReport { srtt, min_rtt: srtt, ..AckReport::at(at(100), 0) });
-            (connection.pacing_rate().unwrap().as_bytes_per_sec(), connection.send_quantum())
+            control.finish_ack(event, &AckReport { srtt, min_rtt: srtt, ..AckReport::at(at(100), 0) });
+            (control.pacing_rate().unwrap().as_bytes_per_sec(), control.send_quantum())
         };
         // Past half of the threshold: 1.2 windows of ten packets a round trip, in bursts of two packets at
         // least.
         assert_eq!(ack(&mut paced, 100), (120_000, 2 * SMSS));
         // What is outstanding, if that is more than the window: in a recovery.
-        paced.begin_ack(0);
+        let event = paced.begin_ack(0);
         let srtt = Some(Span::from_millis(100));
         let recovering =
             AckReport { srtt, min_rtt: srtt, outstanding: 25 * SMSS, ..AckReport::at(at(100), 0) };
-        paced.finish_ack(&recovering);
+        paced.finish_ack(event, &recovering);
         assert_eq!(paced.pacing_rate().unwrap().as_bytes_per_sec(), 300_000);
         // A nearby peer gets larger bursts.
         let (rate, quantum) = ack(&mut paced, 1);
         assert!(rate == 12_000_000 && quantum > 10 * SMSS, "{rate} {quantum}");
         ten_sent(&mut paced);
         assert!(!paced.ready(at(0)));
-        let mut own =
-            Connection::new(Controller::new("bbr", &Config::default(), &[]).unwrap(), Config::default().smss)
-                .paced_by_window();
+        let mut own = SendController::new(
+            ControllerSpec::parse("bbr").unwrap().build(&Config::default()),
+            Config::default().smss,
+        )
+        .paced_by_window();
         own.on_handshake(at(0), Span::from_millis(100));
         assert_eq!(
             own.pacing_rate(),
@@ -508,18 +648,19 @@ mod tests {
 
     #[test]
     fn losses_are_reported_before_their_ack_and_summed_in_it() {
-        let mut connection = Connection::new(CallRecorder::default(), SMSS as u32);
-        let stamps = ten_sent(&mut connection);
-        connection.begin_ack(10 * SMSS);
+        let mut control = SendController::new(CallRecorder::default(), SMSS as u32);
+        let stamps = ten_sent(&mut control);
+        let mut event = control.begin_ack(10 * SMSS);
         for i in [3, 4, 9] {
-            connection.on_acked(at(50), SMSS, &stamps[i]);
+            control.on_acked(&mut event, at(50), SMSS, &stamps[i]);
         }
-        for i in [0, 1, 5] {
-            connection.on_lost(at(50), i, SMSS, &stamps[i as usize]);
+        for (i, new_range) in [(0, true), (1, false), (5, true)] {
+            control.on_lost(&mut event, at(50), SMSS, &stamps[i], new_range);
         }
-        connection.enter_recovery(at(50), 10 * SMSS);
-        connection.finish_ack(&AckReport { advanced: false, ..AckReport::at(at(50), 4 * SMSS) });
-        let recorder = connection.controller();
+        assert_eq!((event.newly_acked(), event.newly_lost()), (3000, 3000));
+        control.enter_recovery(&mut event, at(50));
+        control.finish_ack(event, &AckReport { advanced: false, ..AckReport::at(at(50), 4 * SMSS) });
+        let recorder = control.controller();
         assert_eq!(recorder.calls[10..], ["lost", "lost", "lost", "recovery", "ack"]);
         let ack = recorder.acks[0];
         assert_eq!((ack.newly_acked, ack.newly_lost, ack.lost_ranges), (3000, 3000, 2));
@@ -532,24 +673,24 @@ mod tests {
 
     #[test]
     fn prr_reduces_the_window_until_recovery_ends() {
-        let mut connection = Connection::new(CallRecorder::default(), SMSS as u32);
-        let stamps = ten_sent(&mut connection);
-        connection.begin_ack(10 * SMSS);
-        connection.on_acked(at(50), SMSS, &stamps[1]);
-        connection.on_lost(at(50), 0, SMSS, &stamps[0]);
-        connection.enter_recovery(at(50), 10 * SMSS);
-        connection.finish_ack(&AckReport { advanced: false, ..AckReport::at(at(50), 8 * SMSS) });
+        let mut control = SendController::new(CallRecorder::default(), SMSS as u32);
+        let stamps = ten_sent(&mut control);
+        let mut event = control.begin_ack(10 * SMSS);
+        control.on_acked(&mut event, at(50), SMSS, &stamps[1]);
+        control.on_lost(&mut event, at(50), SMSS, &stamps[0], true);
+        control.enter_recovery(&mut event, at(50));
+        control.finish_ack(event, &AckReport { advanced: false, ..AckReport::at(at(50), 8 * SMSS) });
         // The retransmission that recovery starts with may leave, no more.
-        assert_eq!(connection.window(), 9 * SMSS);
-        connection.on_sent(at(50), SMSS, 8 * SMSS, true);
+        assert_eq!(control.window(), 9 * SMSS);
+        control.on_sent(at(50), SMSS, 8 * SMSS, true);
         for (i, stamp) in stamps.iter().enumerate().skip(2) {
-            connection.begin_ack((11 - i as u64) * SMSS);
-            connection.on_acked(at(50 + i as u64), SMSS, stamp);
-            connection.finish_ack(&AckReport::at(at(50 + i as u64), (10 - i as u64) * SMSS));
+            let mut event = control.begin_ack((11 - i as u64) * SMSS);
+            control.on_acked(&mut event, at(50 + i as u64), SMSS, stamp);
+            control.finish_ack(event, &AckReport::at(at(50 + i as u64), (10 - i as u64) * SMSS));
         }
-        assert!(connection.window() < 10 * SMSS);
-        connection.exit_recovery(at(90), 0);
-        assert_eq!((connection.window(), connection.recovery()), (10 * SMSS, RecoveryState::Open));
+        assert!(control.window() < 10 * SMSS);
+        control.exit_recovery(at(90), 0);
+        assert_eq!((control.window(), control.recovery()), (10 * SMSS, RecoveryState::Open));
     }
 
     /// Linux's CWR: the window falls with what is delivered, not at once, and ends where the
@@ -557,62 +698,61 @@ mod tests {
     #[test]
     fn ecn_mark_reduces_the_window_by_one_packet_per_two_delivered() {
         let config = Config { smss: SMSS as u32, initial_cwnd: 20 * SMSS, ..Config::default() };
-        let mut connection = Connection::new(Controller::new("reno", &config, &[]).unwrap(), SMSS as u32);
-        let stamps: Vec<Stamp> = (0..20).map(|i| connection.on_sent(at(0), SMSS, i * SMSS, false)).collect();
+        let mut control =
+            SendController::new(ControllerSpec::parse("reno").unwrap().build(&config), SMSS as u32);
+        let stamps: Vec<Stamp> = (0..20).map(|i| control.on_sent(at(0), SMSS, i * SMSS, false)).collect();
         let mut inflight = 20 * SMSS;
         let mut sent = 0;
         for (i, stamp) in stamps.iter().enumerate() {
-            connection.begin_ack(inflight);
-            connection.on_acked(at(50), SMSS, stamp);
+            let mut event = control.begin_ack(inflight);
+            control.on_acked(&mut event, at(50), SMSS, stamp);
             inflight -= SMSS;
-            connection
-                .finish_ack(&AckReport { ce_count: u32::from(i == 0), ..AckReport::at(at(50), inflight) });
-            while inflight + SMSS <= connection.window() {
-                connection.on_sent(at(50), SMSS, inflight, false);
+            control.finish_ack(
+                event,
+                &AckReport { ce_count: u32::from(i == 0), ..AckReport::at(at(50), inflight) },
+            );
+            while inflight + SMSS <= control.window() {
+                control.on_sent(at(50), SMSS, inflight, false);
                 inflight += SMSS;
                 sent += 1;
             }
             if i == 9 {
-                assert_eq!(
-                    (sent, connection.recovery()),
-                    (5, RecoveryState::Open),
-                    "after half of the flight"
-                );
+                assert_eq!((sent, control.recovery()), (5, RecoveryState::Open), "after half of the flight");
             }
         }
-        assert_eq!((connection.controller().cwnd(), sent), (10 * SMSS, 10));
+        assert_eq!((control.controller().cwnd(), sent), (10 * SMSS, 10));
     }
 
     #[test]
     fn losses_between_acks_are_not_counted_in_the_next_ack() {
-        let mut connection = Connection::new(CallRecorder::default(), SMSS as u32);
-        let stamps = ten_sent(&mut connection);
-        connection.begin_losses();
-        connection.on_lost(at(300), 0, SMSS, &stamps[0]);
-        connection.enter_recovery_on_timer(at(300), 10 * SMSS, 9 * SMSS);
-        assert_eq!(connection.window(), 10 * SMSS, "one packet may leave");
-        connection.begin_ack(9 * SMSS);
-        connection.on_acked(at(301), SMSS, &stamps[1]);
-        connection.finish_ack(&AckReport::at(at(301), 8 * SMSS));
-        let ack = connection.controller().acks[0];
+        let mut control = SendController::new(CallRecorder::default(), SMSS as u32);
+        let stamps = ten_sent(&mut control);
+        let mut losses = control.begin_losses(10 * SMSS);
+        control.on_lost(&mut losses, at(300), SMSS, &stamps[0], true);
+        control.enter_recovery_on_timer(losses, at(300), 9 * SMSS);
+        assert_eq!(control.window(), 10 * SMSS, "one packet may leave");
+        let mut event = control.begin_ack(9 * SMSS);
+        control.on_acked(&mut event, at(301), SMSS, &stamps[1]);
+        control.finish_ack(event, &AckReport::at(at(301), 8 * SMSS));
+        let ack = control.controller().acks[0];
         assert_eq!((ack.newly_lost, ack.lost_ranges, ack.lost), (0, 0, 1000));
     }
 
     #[test]
     fn lone_runt_counts_as_delayed_only_if_nothing_else_was_delivered() {
         let delayed = |others: bool| {
-            let mut connection = Connection::new(CallRecorder::default(), SMSS as u32);
-            let first = connection.on_sent(at(0), SMSS, 0, false);
-            let runt = connection.on_sent(at(0), 10, SMSS, false);
-            connection.begin_ack(SMSS + 10);
-            connection.on_acked(at(40), SMSS, &first);
+            let mut control = SendController::new(CallRecorder::default(), SMSS as u32);
+            let first = control.on_sent(at(0), SMSS, 0, false);
+            let runt = control.on_sent(at(0), 10, SMSS, false);
+            let mut event = control.begin_ack(SMSS + 10);
+            control.on_acked(&mut event, at(40), SMSS, &first);
             if others {
-                connection.finish_ack(&AckReport::at(at(40), 10));
-                connection.begin_ack(10);
+                control.finish_ack(event, &AckReport::at(at(40), 10));
+                event = control.begin_ack(10);
             }
-            connection.on_acked(at(80), 10, &runt);
-            connection.finish_ack(&AckReport { lone_runt: true, ..AckReport::at(at(80), 0) });
-            connection.controller().acks.last().is_some_and(|ack| ack.delayed)
+            control.on_acked(&mut event, at(80), 10, &runt);
+            control.finish_ack(event, &AckReport { lone_runt: true, ..AckReport::at(at(80), 0) });
+            control.controller().acks.last().is_some_and(|ack| ack.delayed)
         };
         assert!(delayed(false) && !delayed(true));
     }
@@ -620,13 +760,13 @@ mod tests {
     #[test]
     fn controllers_work_as_trait_objects_and_across_threads() {
         fn is_send<T: Send>(_: &T) {}
-        let mut bbr = Controller::new("bbr", &Config::default(), &[]).unwrap();
+        let mut bbr = ControllerSpec::parse("bbr").unwrap().build(&Config::default());
         let mut recorder = CallRecorder::default();
         for cc in [&mut bbr as &mut dyn CongestionControl, &mut recorder] {
-            let mut connection = Connection::new(cc, SMSS as u32);
-            ten_sent(&mut connection);
-            is_send(&connection);
-            assert!(connection.ready(at(1000)) && connection.window() > 0);
+            let mut control = SendController::new(cc, SMSS as u32);
+            ten_sent(&mut control);
+            is_send(&control);
+            assert!(control.ready(at(1000)) && control.window() > 0);
         }
     }
 }
