@@ -56,7 +56,7 @@ impl Flow {
         self.recovery = match event {
             Recovery::EnterFast => RecoveryState::Recovery,
             Recovery::EnterRto => RecoveryState::Loss,
-            Recovery::Exit | Recovery::Spurious => RecoveryState::Open,
+            _ => RecoveryState::Open,
         };
     }
 
