@@ -70,6 +70,10 @@ pub(crate) struct Sender<C> {
     /// The running timer, and when it expires.
     timer: Option<Timer>,
     timer_at: Time,
+    /// The retransmission timeout when the timer was set: a sample from a selective ACK shortens the
+    /// timeout, but not the running timer (`tcp_ack`: no `FLAG_SET_XMIT_TIMER`).
+    #[cfg(test)]
+    rto_when_armed: Span,
     /// The kernel's timer wheel; without it, timers are exact to the nanosecond.
     pub wheel: Option<Wheel>,
     /// Processing costs of the sending end, if any.
@@ -111,6 +115,8 @@ impl<C: CongestionControl> Sender<C> {
             limited: CwndLimited::default(),
             timer: None,
             timer_at: Time::NEVER,
+            #[cfg(test)]
+            rto_when_armed: Span::ZERO,
             wheel: None,
             cpu: None,
             paced_until: Time::NEVER,
@@ -295,7 +301,7 @@ impl<C: CongestionControl> Sender<C> {
         if self.board.outstanding() > 0 {
             // A probe waits for two round trips, and the timeout may have been longer, or unknown, when the
             // timer was set.
-            let most = self.rto().max(rto::RTO_INITIAL) * 2;
+            let most = self.rto().max(self.rto_when_armed).max(rto::RTO_INITIAL) * 2;
             let by = self.wheel.map_or(now + most, |wheel| wheel.expiry(now, now + most) + most / 8);
             assert!(self.timer.is_some(), "outstanding without a timer at {now:?}");
             assert!(self.timer_at <= by, "{:?} at {:?}, {by:?} at the latest", self.timer, self.timer_at);

@@ -49,6 +49,10 @@ impl<C: CongestionControl> Sender<C> {
     #[inline]
     fn arm(&mut self, now: Time, at: Time) {
         let at = at.min(now + RTO_MAX);
+        #[cfg(test)]
+        {
+            self.rto_when_armed = self.rto();
+        }
         self.timer_at = self.wheel.map_or(at, |wheel| wheel.expiry(now, at));
     }
 
