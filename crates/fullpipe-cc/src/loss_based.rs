@@ -273,9 +273,7 @@ impl<G: Growth> CongestionControl for LossBased<G> {
 
     #[inline]
     fn on_send(&mut self, sent: &Sent) {
-        if sent.inflight == 0
-            && let Some(last) = self.window.last_sent
-        {
+        if let (0, Some(last)) = (sent.inflight, self.window.last_sent) {
             if !sent.retransmit {
                 self.window.restart_after(sent.now - last);
             }

@@ -64,11 +64,8 @@ impl Pacer {
         let late = departure - self.next;
         self.next = departure;
         self.segments = self.segments.saturating_add(segments);
-        if let Some(rate) = rate
-            && rate != Rate::MAX
-            && rate != Rate::ZERO
-            && self.segments >= UNPACED_SEGMENTS
-        {
+        let is_paced = |rate: &Rate| *rate != Rate::MAX && *rate != Rate::ZERO;
+        if let Some(rate) = rate.filter(|rate| is_paced(rate) && self.segments >= UNPACED_SEGMENTS) {
             let gap = Self::gap(bytes, rate);
             self.next += gap - late.min(gap / 2);
         }

@@ -39,7 +39,7 @@ impl Prr {
         Prr { prior_cwnd: prior_cwnd.max(1), smss: u64::from(smss), delivered: 0, out: 0, cwnd: prior_cwnd }
     }
 
-    /// The largest packet is `smss` bytes from now on.
+    /// Sets the size of the largest packet to `smss` bytes.
     pub fn on_mtu(&mut self, smss: u32) {
         self.smss = u64::from(smss);
     }

@@ -70,7 +70,7 @@ impl AckReport {
 /// the event (for example in an `Option`) until the last of them. Dropping it without finishing it
 /// withholds the ACK from the controller.
 #[derive(Debug)]
-#[must_use = "pass it to `finish_ack`, or the controller does not learn of the ACK"]
+#[must_use = "pass it to `finish_ack`, or the controller is not notified"]
 pub struct AckEvent(Counts);
 
 /// Losses that a timer found: from [`SendController::begin_losses`] to
@@ -289,7 +289,7 @@ impl<C: CongestionControl> SendController<C> {
         self.pace_by_window(0, Some(rtt), Some(rtt));
     }
 
-    /// The largest packet is `smss` bytes from now on: path MTU discovery found more, or less.
+    /// The size of the largest packet changed to `smss` bytes: path MTU discovery found more, or less.
     pub fn on_mtu(&mut self, smss: u32) {
         self.smss = smss.max(1);
         self.cc.on_mtu(self.smss);
@@ -301,7 +301,7 @@ impl<C: CongestionControl> SendController<C> {
     /// The connection moved to another path: `cc`, a new controller (from the same
     /// [`ControllerSpec`](crate::ControllerSpec) and a [`Config`](crate::Config) for the new path),
     /// replaces the old one, and sampler, pacer and recovery start anew (RFC 9000 §9.4). Packets in
-    /// flight were sent on the old path: acknowledged or lost, they are ignored from now on. Finish
+    /// flight were sent on the old path: their acknowledgements and losses are ignored. Finish
     /// an open event first, and report as in flight only what is sent on the new path.
     ///
     /// A mere change of the peer's port may keep the state (RFC 9000 §9.4): then call nothing.
@@ -501,12 +501,11 @@ impl<C: CongestionControl> SendController<C> {
         }
     }
 
-    /// Finishes processing an ACK: the controller learns of it. Returns its delivery-rate sample.
+    /// Finishes processing an ACK and notifies the controller. Returns its delivery-rate sample.
     #[inline]
     pub fn finish_ack(&mut self, event: AckEvent, report: &AckReport) -> RateSample {
         let sample = self.sampler.finish_ack(report.now, report.min_rtt);
-        let AckEvent(Counts { inflight: inflight_before, acked: newly_acked, lost: newly_lost, lost_ranges }) =
-            event;
+        let Counts { inflight: inflight_before, acked: newly_acked, lost: newly_lost, lost_ranges } = event.0;
         let disorder = report.disorder && self.recovery == RecoveryState::Open;
         let prior_cwnd = self.cc.cwnd();
         self.cc.on_ack(&Ack {
@@ -669,6 +668,134 @@ mod tests {
             (10_000, 4000, RecoveryState::Recovery)
         );
         assert_eq!(recorder.losses[2].lost, 3000);
+    }
+
+    /// The order of quinn and noq: acknowledgements, their end, and then the losses.
+    #[test]
+    fn losses_may_follow_acknowledgements_in_an_event() {
+        fn storable<T: Send + Sync + core::fmt::Debug + 'static>(_: &T) {}
+        let mut control = SendController::new(CallRecorder::default(), SMSS as u32);
+        let stamps = ten_sent(&mut control);
+        let mut between_callbacks = Some(control.begin_ack(10 * SMSS));
+        storable(&between_callbacks);
+        assert!(size_of_val(&between_callbacks) <= 40);
+        control.on_acked(between_callbacks.as_mut().unwrap(), at(50), SMSS, &stamps[4]);
+        let mut event = between_callbacks.take().unwrap();
+        control.on_lost(&mut event, at(50), 2 * SMSS, &stamps[0], true);
+        control.enter_recovery(&mut event, at(50));
+        control.finish_ack(event, &AckReport::at(at(50), 7 * SMSS));
+        let recorder = control.controller();
+        assert_eq!(recorder.calls[10..], ["lost", "recovery", "ack"]);
+        let ack = recorder.acks[0];
+        assert_eq!((ack.newly_acked, ack.newly_lost, ack.inflight_before), (1000, 2000, 10_000));
+        assert_eq!(ack.recovery, RecoveryState::Recovery);
+    }
+
+    #[test]
+    fn persistent_congestion_starts_over_like_a_timeout() {
+        let config = Config { smss: SMSS as u32, ..Config::default() };
+        let reno = ControllerSpec::parse("reno").unwrap().build(&config);
+        let mut control = SendController::new(reno, config.smss);
+        let stamps = ten_sent(&mut control);
+        let mut event = control.begin_ack(10 * SMSS);
+        control.on_acked(&mut event, at(500), SMSS, &stamps[9]);
+        for (i, stamp) in stamps[..9].iter().enumerate() {
+            control.on_lost(&mut event, at(500), SMSS, stamp, i == 0);
+        }
+        control.enter_recovery(&mut event, at(500));
+        control.on_persistent_congestion(&mut event, at(500), 0);
+        assert_eq!((control.window(), control.recovery()), (SMSS, RecoveryState::Loss));
+        control.finish_ack(event, &AckReport::at(at(500), 0));
+        assert_eq!(control.window(), 2 * SMSS, "slow start with what this ACK acknowledges");
+    }
+
+    #[test]
+    fn new_packet_size_reaches_controller_and_prr() {
+        let config = Config { smss: SMSS as u32, initial_cwnd: 10 * SMSS, ..Config::default() };
+        let reno = ControllerSpec::parse("reno").unwrap().build(&config);
+        let recovering = |mtu: Option<u32>| {
+            let mut control = SendController::new(reno.clone(), config.smss);
+            let stamps = ten_sent(&mut control);
+            let mut event = control.begin_ack(10 * SMSS);
+            control.on_lost(&mut event, at(50), 9 * SMSS, &stamps[0], true);
+            control.enter_recovery(&mut event, at(50));
+            if let Some(mtu) = mtu {
+                control.on_mtu(mtu);
+            }
+            control.on_acked(&mut event, at(50), 100, &stamps[9]);
+            control.finish_ack(event, &AckReport::at(at(50), 900));
+            (control.window(), control.controller().cwnd())
+        };
+        // One packet may leave at the start of a recovery: of the new size.
+        assert_eq!(recovering(None), (900 + SMSS, 5 * SMSS));
+        // The window in bytes stays, in whole packets.
+        assert_eq!(recovering(Some(1400)), (900 + 1400, 3 * 1400));
+    }
+
+    #[test]
+    fn packets_of_an_old_path_do_not_count_on_the_new_one() {
+        let spec = ControllerSpec::parse("bbr3").unwrap();
+        let config = Config { smss: SMSS as u32, ..Config::default() };
+        let mut control = SendController::new(spec.build(&config), config.smss);
+        let old = ten_sent(&mut control);
+        control.mark_app_limited(10 * SMSS);
+        let mut event = control.begin_ack(10 * SMSS);
+        control.on_acked(&mut event, at(50), SMSS, &old[0]);
+        control.on_lost(&mut event, at(50), SMSS, &old[1], true);
+        control.enter_recovery(&mut event, at(50));
+        control.finish_ack(event, &AckReport::at(at(50), 8 * SMSS));
+
+        let new_config = Config { smss: 500, initial_cwnd: 5000, ..config };
+        control.on_path_change(at(60), spec.build(&new_config), new_config.smss);
+        assert_eq!((control.delivered(), control.lost(), control.window()), (0, 0, 5000));
+        assert_eq!((control.recovery(), control.ready(at(60))), (RecoveryState::Open, true));
+        let new = control.on_sent(at(60), 500, 0, false);
+        assert!(!new.app_limited);
+
+        let mut event = control.begin_ack(500);
+        control.on_acked(&mut event, at(61), SMSS, &old[9]);
+        control.on_lost(&mut event, at(61), SMSS, &old[2], true);
+        assert_eq!((event.newly_acked(), event.newly_lost()), (0, 0));
+        let sample = control.finish_ack(event, &AckReport::at(at(61), 500));
+        assert!(!sample.has_packet && sample.rate.is_none(), "{sample:?}");
+
+        let mut event = control.begin_ack(500);
+        control.on_acked(&mut event, at(160), 500, &new);
+        let sample = control.finish_ack(event, &AckReport::at(at(160), 0));
+        assert_eq!(sample.rate, Some(Rate::from_bytes_in(500, Span::from_millis(100))));
+        assert_eq!((control.delivered(), control.lost()), (500, 0));
+    }
+
+    #[test]
+    fn discarded_packets_do_not_prolong_an_application_limited_phase() {
+        let limited = |discarded: u64| {
+            let mut control = SendController::new(CallRecorder::default(), SMSS as u32);
+            let stamps = ten_sent(&mut control);
+            control.mark_app_limited(10 * SMSS);
+            control.on_packet_discarded(discarded);
+            let mut event = control.begin_ack(10 * SMSS);
+            for stamp in &stamps[..6] {
+                control.on_acked(&mut event, at(50), SMSS, stamp);
+            }
+            control.finish_ack(event, &AckReport::at(at(50), 4 * SMSS - discarded.min(4 * SMSS)));
+            control.on_sent(at(51), SMSS, SMSS, false).app_limited
+        };
+        assert!(limited(0) && limited(4 * SMSS));
+        assert!(!limited(5 * SMSS) && !limited(u64::MAX));
+    }
+
+    #[test]
+    fn spurious_losses_end_recovery_and_its_window() {
+        let mut control = SendController::new(CallRecorder::default(), SMSS as u32);
+        let stamps = ten_sent(&mut control);
+        let mut event = control.begin_ack(10 * SMSS);
+        control.on_acked(&mut event, at(50), SMSS, &stamps[1]);
+        control.on_lost(&mut event, at(50), SMSS, &stamps[0], true);
+        control.enter_recovery(&mut event, at(50));
+        control.finish_ack(event, &AckReport::at(at(50), 8 * SMSS));
+        assert_eq!(control.window(), 9 * SMSS);
+        control.undo(at(51), 8 * SMSS);
+        assert_eq!((control.window(), control.recovery()), (10 * SMSS, RecoveryState::Open));
     }
 
     #[test]

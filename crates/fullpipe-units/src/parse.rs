@@ -200,14 +200,12 @@ impl FromStr for Fraction {
 fn write_in(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
     let (name, size) = units
         .iter()
-        .find(|&&(_, size)| {
-            value >= size && (value.is_multiple_of(size) || (value * 1_000).is_multiple_of(size))
-        })
+        .find(|&&(_, size)| value >= size && (value % size == 0 || (value * 1_000) % size == 0))
         .or_else(|| units.iter().find(|&&(_, size)| value >= size))
         .copied()
         .unwrap_or(units[units.len() - 1]);
     let number = value as f64 / size as f64;
-    if value.is_multiple_of(size) {
+    if value % size == 0 {
         write!(f, "{}{name}", value / size)
     } else {
         let text = format!("{number:.6}");
@@ -244,12 +242,12 @@ impl fmt::Display for Rate {
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, size) in [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)] {
-            if self.0 >= size && self.0.is_multiple_of(size) {
+            if self.0 >= size && self.0 % size == 0 {
                 return write!(f, "{}{unit}", self.0 / size);
             }
         }
         for (unit, size) in [("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1_000)] {
-            if self.0 >= size && self.0.is_multiple_of(size) {
+            if self.0 >= size && self.0 % size == 0 {
                 return write!(f, "{}{unit}", self.0 / size);
             }
         }

@@ -31,6 +31,34 @@ impl Time {
         self.0 / 1_000
     }
 
+    /// The time of `now` on a clock whose origin is `base`; the origin if `now` is earlier.
+    ///
+    /// A transport keeps one `base` for the life of a connection:
+    ///
+    /// ```
+    /// use fullpipe_units::{Span, Time};
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let base = Instant::now();
+    /// let now = Time::from_instant(base, base + Duration::from_millis(5));
+    /// assert_eq!(now, Time::ZERO + Span::from_millis(5));
+    /// assert_eq!(now.to_instant(base), Some(base + Duration::from_millis(5)));
+    /// ```
+    #[cfg(feature = "std")]
+    pub fn from_instant(base: std::time::Instant, now: std::time::Instant) -> Self {
+        Time::ZERO + Span::from(now.saturating_duration_since(base))
+    }
+
+    /// The instant of this time on a clock whose origin is `base`; `None` for [`Time::NEVER`], or if
+    /// the platform cannot represent it.
+    #[cfg(feature = "std")]
+    pub fn to_instant(self, base: std::time::Instant) -> Option<std::time::Instant> {
+        if self == Time::NEVER {
+            return None;
+        }
+        base.checked_add(core::time::Duration::from_nanos(self.0))
+    }
+
     /// Seconds since the origin, for plots and tables.
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
@@ -106,6 +134,13 @@ impl Span {
         }
         let v = self.0 as u128 * numerator as u128 / denominator as u128;
         Span(if v > u64::MAX as u128 { u64::MAX } else { v as u64 })
+    }
+}
+
+/// Saturates at [`Span::MAX`].
+impl From<core::time::Duration> for Span {
+    fn from(duration: core::time::Duration) -> Self {
+        Span(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
     }
 }
 
@@ -193,6 +228,23 @@ mod tests {
         assert_eq!(Time::from_nanos(3) - Time::from_nanos(5), Span::ZERO);
         assert_eq!(Span::MAX * 2, Span::MAX);
         assert_eq!(Span::MAX.mul_div(u64::MAX, 1), Span::MAX);
+    }
+
+    #[test]
+    fn durations_convert_and_saturate() {
+        use core::time::Duration;
+        assert_eq!(Span::from(Duration::from_micros(1500)), Span::from_micros(1500));
+        assert_eq!(Span::from(Duration::MAX), Span::MAX);
+        assert_eq!(Duration::from(Span::from_millis(3)), Duration::from_millis(3));
+    }
+
+    #[cfg(feature = "std")]
+    #[test]
+    fn instants_before_the_origin_are_the_origin() {
+        let base = std::time::Instant::now();
+        let later = base + core::time::Duration::from_secs(1);
+        assert_eq!(Time::from_instant(later, base), Time::ZERO);
+        assert_eq!(Time::NEVER.to_instant(base), None);
     }
 
     #[test]

@@ -72,9 +72,7 @@ impl HyStartPlus {
             self.current_round_min = Some(self.current_round_min.map_or(rtt, |min| min.min(rtt)));
             self.samples += 1;
         }
-        if self.samples >= N_RTT_SAMPLE
-            && let Some(current) = self.current_round_min
-        {
+        if let Some(current) = self.current_round_min.filter(|_| self.samples >= N_RTT_SAMPLE) {
             match self.phase {
                 Phase::SlowStart => {
                     if let Some(last) = self.last_round_min {

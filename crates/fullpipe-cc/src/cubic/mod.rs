@@ -259,9 +259,7 @@ impl Growth for CubicGrowth {
 
     #[inline]
     fn on_acked(&mut self, window: &mut Window, ack: &Ack) {
-        if let SlowStart::HyStartPlus(h) = &mut self.slow_start
-            && window.in_slow_start()
-        {
+        if let (SlowStart::HyStartPlus(h), true) = (&mut self.slow_start, window.in_slow_start()) {
             h.on_ack(window, ack);
         }
         let Some(rtt) = ack.rtt else { return };
@@ -276,9 +274,7 @@ impl Growth for CubicGrowth {
         if self.delay_min == 0 || rtt < self.delay_min {
             self.delay_min = rtt;
         }
-        if let SlowStart::HyStart(h) = &mut self.slow_start
-            && window.in_slow_start()
-        {
+        if let (SlowStart::HyStart(h), true) = (&mut self.slow_start, window.in_slow_start()) {
             h.on_rtt(window, ack, rtt, self.delay_min);
         }
     }

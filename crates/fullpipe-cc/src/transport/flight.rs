@@ -33,8 +33,8 @@ pub struct Packet {
 /// for number in 0..10 {
 ///     flight.push(Packet { number, bytes: 1200, stamp: Stamp::default() });
 /// }
-/// assert_eq!(flight.take(4).unwrap().bytes, 1200);
-/// assert_eq!(flight.take(4), None);
+/// assert_eq!(flight.remove(4).unwrap().bytes, 1200);
+/// assert_eq!(flight.remove(4), None);
 /// assert_eq!(flight.discard_below(3), 3 * 1200);
 /// assert_eq!((flight.oldest(), flight.len(), flight.bytes()), (Some(3), 6, 6 * 1200));
 /// ```
@@ -66,22 +66,22 @@ impl Flight {
 
     /// Removes packet `number`. Numbers must increase from packet to packet: one list for each
     /// packet number space. `None` if it is not in flight.
-    pub fn take(&mut self, number: u64) -> Option<Packet> {
+    pub fn remove(&mut self, number: u64) -> Option<Packet> {
         let i = self.entries.partition_point(|e| e.packet.number < number);
         self.entries.get(i).filter(|e| e.packet.number == number && !e.gone)?;
-        self.remove(i)
+        self.remove_at(i)
     }
 
     /// Removes the packet `number` sent at `sent_at`, for stacks whose packet number spaces start
-    /// at zero each and are not told apart.
-    pub fn take_sent(&mut self, number: u64, sent_at: Time) -> Option<Packet> {
+    /// at zero each and are not reported.
+    pub fn remove_sent(&mut self, number: u64, sent_at: Time) -> Option<Packet> {
         let first = self.entries.partition_point(|e| e.packet.stamp.sent_at < sent_at);
         let same = self.entries.range(first..).take_while(|e| e.packet.stamp.sent_at == sent_at);
         let (i, _) = (first..).zip(same).find(|(_, e)| e.packet.number == number && !e.gone)?;
-        self.remove(i)
+        self.remove_at(i)
     }
 
-    fn remove(&mut self, i: usize) -> Option<Packet> {
+    fn remove_at(&mut self, i: usize) -> Option<Packet> {
         let entry = self.entries.get_mut(i)?;
         entry.gone = true;
         let packet = entry.packet;
@@ -163,16 +163,16 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_several_spaces_are_told_apart_by_time() {
+    fn time_distinguishes_equal_numbers_of_several_spaces() {
         let mut flight = Flight::new();
         for (number, ms) in [(0, 1), (0, 2), (1, 2), (0, 3), (1, 3)] {
             flight.push(packet(number, ms));
         }
         let at = |ms| Time::ZERO + Span::from_millis(ms);
-        assert_eq!(flight.take_sent(1, at(2)), Some(packet(1, 2)));
-        assert_eq!(flight.take_sent(1, at(2)), None);
-        assert_eq!(flight.take_sent(0, at(3)), Some(packet(0, 3)));
-        assert_eq!(flight.take_sent(1, at(1)), None);
+        assert_eq!(flight.remove_sent(1, at(2)), Some(packet(1, 2)));
+        assert_eq!(flight.remove_sent(1, at(2)), None);
+        assert_eq!(flight.remove_sent(0, at(3)), Some(packet(0, 3)));
+        assert_eq!(flight.remove_sent(1, at(1)), None);
         assert_eq!(flight.discard_sent_before(at(3)), 2000);
         assert_eq!(flight.iter().copied().collect::<Vec<_>>(), [packet(1, 3)]);
         flight.clear();
@@ -193,7 +193,7 @@ mod tests {
                     4..7 => {
                         let number = next.saturating_sub(n);
                         let found = list.iter().position(|p| p.number == number);
-                        prop_assert_eq!(flight.take(number), found.map(|i| list.remove(i)));
+                        prop_assert_eq!(flight.remove(number), found.map(|i| list.remove(i)));
                     }
                     _ => {
                         let below = next.saturating_sub(n);

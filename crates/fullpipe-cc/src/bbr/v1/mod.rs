@@ -196,9 +196,7 @@ impl CongestionControl for BbrV1 {
         sk.tcp_wstamp_ns = ack.next_departure.as_nanos();
         sk.packets_in_flight = count(ack.inflight);
         // Only whether there is one matters once the first was seen.
-        if !model.has_seen_rtt
-            && let Some(srtt) = ack.srtt
-        {
+        if let (false, Some(srtt)) = (model.has_seen_rtt, ack.srtt) {
             sk.srtt_us = srtt_8us(srtt);
         }
         if sk.ca_state < CA_CWR {

@@ -43,9 +43,9 @@ impl Bbr3 {
         let may_replace = !(self.is_linux() && now.delayed);
         let probe = &mut self.probe_rtt;
         probe.expired = now.time > probe.min_stamp + self.params.probe_rtt_interval();
-        if let Some(rtt) = rtt
-            && (probe.expired && may_replace || probe.min_delay.is_none_or(|least| rtt < least))
-        {
+        let replaces =
+            |rtt: &Span| probe.expired && may_replace || probe.min_delay.is_none_or(|least| *rtt < least);
+        if let Some(rtt) = rtt.filter(replaces) {
             probe.min_delay = Some(rtt);
             probe.min_stamp = now.time;
         }
