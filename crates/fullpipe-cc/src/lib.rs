@@ -92,7 +92,7 @@
 //! differently, [`loss_based::Growth`]) and [`registry::Build`], and one line in [`registry`]. In a
 //! separate crate it needs no registration: pass it to the simulator with
 //! `fullpipe_sim::Controllers::with`; `examples/outside-controller` in the repository races one in
-//! sixty lines.
+//! under seventy lines.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -27,19 +27,24 @@ impl CongestionControl for Probe {
         self.record("on_handshake", ());
     }
     fn on_send(&mut self, sent: &Sent) {
-        self.record("on_send", assert_eq!(sent.bytes, 3));
+        assert_eq!(sent.bytes, 3);
+        self.record("on_send", ());
     }
     fn on_lost(&mut self, lost: &Lost) {
-        self.record("on_lost", assert_eq!(lost.bytes, 4));
+        assert_eq!(lost.bytes, 4);
+        self.record("on_lost", ());
     }
     fn on_ack(&mut self, ack: &Ack) {
-        self.record("on_ack", assert_eq!(ack.newly_acked, 5));
+        assert_eq!(ack.newly_acked, 5);
+        self.record("on_ack", ());
     }
     fn on_recovery(&mut self, event: Recovery, _: &RecoveryContext) {
-        self.record("on_recovery", assert_eq!(event, Recovery::Exit));
+        assert_eq!(event, Recovery::Exit);
+        self.record("on_recovery", ());
     }
     fn on_mtu(&mut self, smss: u32) {
-        self.record("on_mtu", assert_eq!(smss, 6));
+        assert_eq!(smss, 6);
+        self.record("on_mtu", ());
     }
     fn cwnd(&self) -> u64 {
         self.record("cwnd", 7)

@@ -23,11 +23,11 @@ fn copied(example: &Path, workspace: &Path) -> Result<PathBuf, Box<dyn Error>> {
 
 #[test]
 #[ignore = "compiles several crates: ./x test nightly"]
-fn the_example_races_a_toy_from_outside_in_under_sixty_lines() -> Result<(), Box<dyn Error>> {
+fn the_example_races_a_toy_from_outside_in_under_seventy_lines() -> Result<(), Box<dyn Error>> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).ok_or("no workspace")?;
     let example = workspace.join("examples/outside-controller");
     let lines = fs::read_to_string(example.join("src/main.rs"))?.lines().count();
-    assert!(lines < 60, "{lines} lines");
+    assert!(lines < 70, "{lines} lines");
 
     let copy = copied(&example, workspace)?;
     let output = Command::new(env!("CARGO"))

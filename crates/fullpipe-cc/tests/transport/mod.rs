@@ -118,8 +118,8 @@ impl Flow {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         let p = &self.path;
-        p.lose_every != 0 && self.sent.is_multiple_of(p.lose_every)
-            || p.lose_one_in != 0 && (self.random >> 32).is_multiple_of(p.lose_one_in)
+        p.lose_every != 0 && self.sent % p.lose_every == 0
+            || p.lose_one_in != 0 && (self.random >> 32) % p.lose_one_in == 0
     }
 
     fn has_data(&self) -> bool {
