@@ -40,6 +40,8 @@ pub struct Report {
     pub sent: u64,
     /// Its packets that the queue dropped.
     pub overflowed: u64,
+    /// Its packets that the queue marked instead.
+    pub marked: u64,
     /// Its bytes declared lost, as the controller counts them.
     pub lost: u64,
     /// Hash of all arrivals.
@@ -48,8 +50,6 @@ pub struct Report {
     pub closed: bool,
     /// Longest time between two packets of the sender.
     pub silence: Span,
-    /// The controller's states in order, without repeats.
-    pub states: Vec<&'static str>,
 }
 
 /// What the tasks of a run share.
@@ -58,7 +58,6 @@ struct Tally {
     received: AtomicU64,
     closed: AtomicBool,
     lost: AtomicU64,
-    states: Mutex<Vec<&'static str>>,
 }
 
 /// Largest window of a receiver here: more than any path's.
@@ -109,11 +108,11 @@ impl Transfer {
             median_queue: queue[queue.len() / 2],
             sent: wire.sent,
             overflowed: wire.overflowed,
+            marked: wire.marked(),
             lost: tally.lost.load(Ordering::Relaxed),
             hash: wire.hash,
             closed: tally.closed.load(Ordering::Relaxed),
             silence: wire.silence.max(end.since(wire.last_sent)),
-            states: tally.states.lock().expect("nothing panicked").clone(),
         }
     }
 
@@ -121,10 +120,6 @@ impl Transfer {
         let tally = tally.clone();
         Endpoint::new(spec(self.controller)).with_seed(self.seed).with_observer(move |_, observation| {
             tally.lost.store(observation.lost, Ordering::Relaxed);
-            let mut states = tally.states.lock().expect("nothing panicked");
-            if states.last() != Some(&observation.snapshot.state) {
-                states.push(observation.snapshot.state);
-            }
         })
     }
 

@@ -84,7 +84,9 @@ impl Wire {
         let packet = Packet { ecn, ..Packet::new(0, bytes, packet) };
         if forward {
             self.sent += 1;
-            self.silence = self.silence.max(now.since(self.last_sent));
+            if self.sent > 1 {
+                self.silence = self.silence.max(now.since(self.last_sent));
+            }
             self.last_sent = now;
             self.forward.push(now, packet);
         } else {
@@ -123,6 +125,11 @@ impl Wire {
         self.forward.advance(now, &mut |at, outcome| forward(hash, overflowed, &mut arrived, at, outcome));
         self.reverse.advance(now, &mut |at, outcome| reverse(hash, overflowed, &mut arrived, at, outcome));
         arrived
+    }
+
+    /// Packets of the sender that the queue marked.
+    pub fn marked(&self) -> u64 {
+        self.forward.stats().map(|link| link.marked_packets).sum()
     }
 
     fn sample_queue(&mut self, now: Time) {
