@@ -22,7 +22,7 @@
 //!
 //! | not reported | reconstructed from | cost |
 //! |---|---|---|
-//! | end of recovery | transmission numbers in [`PacketInfo`] and the fixed packet threshold of 3 (RFC 9002 §6.1.1), as our TCP ends it | recovery ends at most three packets late |
+//! | end of recovery | transmission numbers in [`PacketInfo`] and the fixed packet threshold of 3 (RFC 9002 §6.1.1), as fullpipe's simulated TCP ends it | recovery ends at most three packets late |
 //! | acknowledged packets one by one | the newest packet and the sum of bytes | none: delivery-rate samples use the newest packet |
 //! | the ACK that revealed losses, at the time of the losses | losses wait for an ACK with the same timestamp | after a loss timer, the window falls with the next packet: one packet, as RFC 9002 §7.3.2 allows |
 //! | whether the window limited sending | whether the window had room after each packet | none |
