@@ -1,0 +1,4 @@
+//! Connections of QUIC stacks in virtual time.
+
+mod connections;
+mod world;
