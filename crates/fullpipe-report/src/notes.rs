@@ -1,9 +1,9 @@
 //! Explanations of figures that seem to contradict each other.
 
-use crate::figures::{millis, percent};
+use crate::figures::{millis, percent, significant, size_unit};
 use crate::reduce::distinct;
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{Recording, Source, Summary};
+use fullpipe_experiment::recording::{Recording, Source, Summary, TransportFacts};
 
 /// An RTT is explained if it exceeds the queueing delay by this many milliseconds and by this
 /// factor.
@@ -17,7 +17,38 @@ const MAX_UTILIZATION: f64 = 1.002;
 /// One sentence for each kind of surprising figure.
 pub(crate) fn notes(results: &Results) -> Vec<String> {
     let valid: Vec<&Recording> = results.runs.iter().filter(|r| r.valid).collect();
-    [rtt_beyond_queue(&valid), above_the_rate(&valid)].into_iter().flatten().collect()
+    let mut notes: Vec<String> =
+        [rtt_beyond_queue(&valid), above_the_rate(&valid)].into_iter().flatten().collect();
+    notes.extend(transports(&valid));
+    notes
+}
+
+/// The transports other than the simulated TCP, with what limits the comparison.
+fn transports(runs: &[&Recording]) -> Vec<String> {
+    let mut all: Vec<&TransportFacts> = Vec::new();
+    for facts in runs.iter().flat_map(|run| &run.provenance.transports) {
+        if !all.contains(&facts) {
+            all.push(facts);
+        }
+    }
+    all.into_iter().map(transport).collect()
+}
+
+fn size(bytes: u64) -> String {
+    let (unit, size) = size_unit(bytes as f64);
+    format!("{} {unit}", significant(bytes as f64 / size, 3))
+}
+
+fn transport(facts: &TransportFacts) -> String {
+    let mut parts = facts.notes.clone();
+    if let Some(window) = facts.receive_window {
+        parts.insert(0, format!("receive window {}", size(window)));
+    }
+    if !facts.repeatable {
+        parts.push("not repeatable: it draws random numbers from the system".to_owned());
+    }
+    let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join("; ")) };
+    format!("{} runs over {} {}{parts}.", facts.cc, facts.name, facts.version)
 }
 
 /// Explains an RTT tail that exceeds the tail of the queueing delay.
@@ -120,6 +151,29 @@ mod tests {
         );
         race.runs.iter_mut().for_each(|run| run.valid = false);
         assert_eq!(notes(&race), Vec::<String>::new());
+    }
+
+    #[test]
+    fn other_transports_are_described_once() {
+        let mut race = race();
+        let facts = TransportFacts {
+            cc: "quinn/bbr".to_owned(),
+            name: "quinn-proto".to_owned(),
+            version: "0.11.19".to_owned(),
+            receive_window: Some(1_250_000),
+            notes: vec!["its pacer takes no rate".to_owned()],
+            ..TransportFacts::default()
+        };
+        for run in &mut race.runs {
+            run.provenance.transports = vec![facts.clone()];
+        }
+        assert_eq!(
+            notes(&race),
+            [
+                "quinn/bbr runs over quinn-proto 0.11.19: receive window 1.25 MB; its pacer takes no rate; not \
+              repeatable: it draws random numbers from the system."
+            ]
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::RunError;
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Source;
 use fullpipe_experiment::scenario::Case;
-use fullpipe_sim::SimError;
+use fullpipe_sim::{SimError, Simulation};
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
 
@@ -51,7 +51,10 @@ pub(crate) fn simulate(
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, RunError> {
     let scenario = &case.scenario;
-    let recording = fullpipe_sim::run(scenario, scenario.seed, progress).map_err(|error| match error {
+    let simulation = Simulation::new(scenario, scenario.seed);
+    #[cfg(feature = "quic")]
+    let simulation = simulation.transports(&fullpipe_quic::harness::Stacks);
+    let recording = simulation.run_with(progress).map_err(|error| match error {
         SimError::Interrupted { .. } => RunError::Interrupted,
         error => RunError::Sim { run: case.label(), error },
     })?;

@@ -47,6 +47,7 @@ mod monitor;
 mod parallel;
 mod part;
 pub mod race;
+mod stacks;
 mod vocabulary;
 
 #[cfg(feature = "lab")]
@@ -62,4 +63,5 @@ pub use loader::{ControllerLoader, NoLoader, kernel_offers};
 pub use monitor::{Monitor, Repeat};
 pub use parallel::in_parallel;
 pub use part::{MergeError, Shard, merge};
+pub use stacks::{is_quic, quic_controllers};
 pub use vocabulary::vocabulary;

@@ -1,6 +1,6 @@
 //! Races: controllers on one path, one after another or sharing it, turned into scenario files.
 
-use crate::{Engine, vocabulary};
+use crate::{Engine, stacks, vocabulary};
 use fullpipe_experiment::scenario::{Case, ScenarioError, parse, range};
 use fullpipe_path::Limit;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
@@ -8,6 +8,9 @@ use toml::{Table, Value};
 
 /// The controllers of a race that names none.
 pub const DEFAULT_CONTROLLERS: [&str; 5] = ["bbr", "bbr3", "cubic", "hybla", "reno"];
+
+/// Runs of each case with a controller that is not repeatable.
+pub const MIN_UNREPEATABLE_RUNS: u32 = 3;
 
 /// The path and the options of a race. [`Race::default`] is the case that BBR was designed for:
 /// 100 Mbit/s, 100 ms, a buffer of one bandwidth-delay product, 1 % random loss, 30 seconds.
@@ -307,7 +310,7 @@ impl Race {
         }
         file.insert("sample".into(), self.sample.to_string().into());
         file.insert("seed".into(), i64::from(self.seed).into());
-        file.insert("repeats".into(), i64::from(self.repeats).into());
+        file.insert("repeats".into(), i64::from(self.repeats_of(contestants)).into());
         file.insert("mtu".into(), i64::from(self.mtu).into());
         file.insert("path".into(), path.into());
         file.insert("flow".into(), Value::Array(flows.collect()));
@@ -317,6 +320,15 @@ impl Race {
         }
         file
     }
+
+    /// Runs of each case: several where one alone would say little, because another attempt with
+    /// the same seed gives other results.
+    fn repeats_of(&self, contestants: &[Contestant]) -> u32 {
+        if contestants.iter().all(|c| stacks::is_repeatable(&c.cc)) {
+            return self.repeats;
+        }
+        self.repeats.max(MIN_UNREPEATABLE_RUNS)
+    }
 }
 
 #[cfg(test)]
@@ -325,6 +337,14 @@ mod tests {
 
     fn contestants(names: &[&str]) -> Vec<Contestant> {
         names.iter().map(|name| Contestant::parse(name, &[Engine::Sim]).unwrap()).collect()
+    }
+
+    #[cfg(feature = "quic")]
+    #[test]
+    fn unrepeatable_contenders_run_several_times() {
+        let cases = Race::default().cases(&contestants(&["noq/cubic", "noq/bbr3"]), &[Engine::Sim]).unwrap();
+        let labels: Vec<_> = cases.iter().map(Case::label).collect();
+        assert_eq!(labels, ["noq/cubic", "noq/bbr3, seed 1", "noq/bbr3, seed 2", "noq/bbr3, seed 3"]);
     }
 
     #[test]

@@ -1,23 +1,37 @@
 //! The names that a scenario may use with given engines.
 
 use crate::Engine;
-use fullpipe_experiment::scenario::Vocabulary;
+use fullpipe_experiment::scenario::{UnavailableController, Vocabulary};
 
 /// The names that a scenario may use if every one of `engines` is to run it. In the lab these
 /// include the kernel's controllers, some of which are loaded only when a run asks for them.
 pub fn vocabulary(engines: &[Engine]) -> Vocabulary {
     let simulated = fullpipe_cc::CONTROLLERS.iter().map(|c| c.name.to_owned());
-    let vocabulary = Vocabulary::new(simulated);
+    let mut vocabulary = Vocabulary::new(simulated);
+    add_quic(&mut vocabulary, engines);
     #[cfg(feature = "lab")]
     let vocabulary = with_kernel_controllers(vocabulary, engines);
-    #[cfg(not(feature = "lab"))]
-    let _ = engines;
     vocabulary
+}
+
+/// Adds the controllers of QUIC flows, which only the simulator runs.
+fn add_quic(vocabulary: &mut Vocabulary, engines: &[Engine]) {
+    if engines.iter().any(|&engine| engine != Engine::Sim) {
+        let refused = crate::quic_controllers().map(|name| UnavailableController {
+            reason: format!("`{name}` runs over QUIC, but the lab measures the kernel's TCP"),
+            help: "use the simulator: omit `--engine`".to_owned(),
+            name,
+        });
+        return vocabulary.unavailable.extend(refused);
+    }
+    #[cfg(feature = "quic")]
+    vocabulary.controllers.extend(crate::quic_controllers());
+    #[cfg(not(feature = "quic"))]
+    vocabulary.unavailable.extend(crate::stacks::not_built());
 }
 
 #[cfg(feature = "lab")]
 fn with_kernel_controllers(mut vocabulary: Vocabulary, engines: &[Engine]) -> Vocabulary {
-    use fullpipe_experiment::scenario::UnavailableController;
     use fullpipe_kernel::tcp_info::{EBPF_CONTROLLERS, LINUX_CONTROLLERS};
 
     vocabulary.whole_run_loss_only = engines.contains(&Engine::Lab);
@@ -52,6 +66,24 @@ mod tests {
         let vocabulary = vocabulary(&[Engine::Sim]);
         assert!(fullpipe_cc::CONTROLLERS.iter().all(|c| vocabulary.check_controller(c.name).is_ok()));
         assert!(!vocabulary.whole_run_loss_only);
+    }
+
+    #[test]
+    fn quic_flows_are_accepted_where_they_are_built_in() {
+        let checked = vocabulary(&[Engine::Sim]).check_controller("noq/bbr3");
+        #[cfg(feature = "quic")]
+        assert_eq!(checked, Ok(()));
+        #[cfg(not(feature = "quic"))]
+        assert!(checked.unwrap_err().help.unwrap().contains("--features quic"));
+        let mistyped = vocabulary(&[Engine::Sim]).check_controller("nok/bbr3").unwrap_err();
+        assert_eq!(mistyped.help.as_deref(), Some("did you mean `noq/bbr3`?"));
+    }
+
+    #[cfg(feature = "lab")]
+    #[test]
+    fn the_lab_refuses_quic_flows_with_the_reason() {
+        let fault = vocabulary(&[Engine::Lab]).check_controller("noq/bbr3").unwrap_err();
+        assert_eq!(fault.reason, "`noq/bbr3` runs over QUIC, but the lab measures the kernel's TCP");
     }
 
     #[cfg(feature = "lab")]

@@ -55,7 +55,8 @@ impl Vocabulary {
         if name.trim_end_matches(':') == "policy" {
             return Err(Fault::new("cc", "`policy` needs a file").help("write `cc = \"policy:FILE.json\"`"));
         }
-        let known = self.controllers.iter().map(String::as_str);
+        let unavailable = self.unavailable.iter().map(|refused| refused.name.as_str());
+        let known = self.controllers.iter().map(String::as_str).chain(unavailable);
         let fault = Fault::new("cc", format!("unknown controller `{name}`"));
         Err(match nearest(name, known) {
             Some(close) => fault.help(format!("did you mean `{close}`?")),

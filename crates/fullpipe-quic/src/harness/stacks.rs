@@ -10,6 +10,10 @@ use fullpipe_sim::{DATAGRAM_HEADER_BYTES, Opening, Transport, TransportEnd, Tran
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Versions of the stacks; a test compares them with the lock file.
+const NOQ_VERSION: &str = "1.4.0";
+const QUINN_VERSION: &str = "0.11.19";
+
 /// The QUIC stacks as [`Transports`] of a simulation.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stacks;
@@ -43,7 +47,19 @@ impl Transports for Stacks {
     }
 
     fn facts(&self, flow: &FlowSpec) -> TransportFacts {
-        TransportFacts { cc: flow.cc.clone(), ..TransportFacts::default() }
+        let (name, version) = match flow.cc.split('/').next() {
+            Some("noq") => ("noq-proto", NOQ_VERSION),
+            _ => ("quinn-proto", QUINN_VERSION),
+        };
+        TransportFacts {
+            cc: flow.cc.clone(),
+            name: name.to_owned(),
+            version: version.to_owned(),
+            // Their BBRs draw from the system's entropy.
+            repeatable: !matches!(flow.cc.as_str(), "noq/bbr3" | "quinn/bbr"),
+            receive_window: flow.receive_buffer.map(|bytes| bytes.0),
+            notes: Vec::new(),
+        }
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn Transport>, Fault> {
@@ -80,5 +96,21 @@ impl Transports for Stacks {
             "quinn" => pair!(quinn),
             _ => return Err(Fault::new("cc", format!("unknown stack `{stack}`"))),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_those_of_the_lock_file() {
+        let lock = include_str!("../../../../Cargo.lock").replace("\r\n", "\n");
+        for (name, version) in [("noq-proto", NOQ_VERSION), ("quinn-proto", QUINN_VERSION)] {
+            assert!(
+                lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")),
+                "{name} {version}"
+            );
+        }
     }
 }

@@ -102,16 +102,6 @@ impl World {
         self.poll(TransportEnd::Sender);
     }
 
-    pub fn finish(&mut self, truncate: bool) {
-        self.transport.finish(self.now, truncate);
-        self.poll(TransportEnd::Sender);
-    }
-
-    pub fn request(&mut self, bytes: u64) {
-        self.transport.request(self.now, bytes);
-        self.poll(TransportEnd::Receiver);
-    }
-
     fn deliver(&mut self, end: TransportEnd, arrivals: Vec<Packet<Vec<u8>>>) {
         for packet in arrivals {
             self.hash(self.now.as_nanos());
@@ -137,7 +127,7 @@ impl World {
             }
             while self.next_sample <= next {
                 self.queue.push(self.forward.stats().map(|link| link.queue_bytes).max().unwrap_or(0));
-                self.next_sample = self.next_sample + Span::from_millis(10);
+                self.next_sample += Span::from_millis(10);
             }
             self.now = next;
             let mut arrivals = (Vec::new(), Vec::new());
