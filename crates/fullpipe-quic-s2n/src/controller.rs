@@ -213,7 +213,8 @@ impl CongestionController for Controller {
         self.finish_timer_losses();
         let bytes = sent_bytes as u64;
         if bytes == 0 {
-            // A packet with nothing but an ACK can be the newest packet of a later ACK, whose bytes then belong
+            // A packet with nothing but an ACK can be the newest packet of a later ACK, whose
+            // bytes then belong
             // to the packets before it.
             return PacketInfo { stamp: self.last };
         }

@@ -20,17 +20,25 @@
 //! s2n-quic does not report all that a controller uses. This crate reconstructs the rest outside the
 //! controller:
 //!
-//! | not reported | reconstructed from | cost |
-//! |---|---|---|
-//! | end of recovery | transmission numbers in [`PacketInfo`] and the fixed packet threshold of 3 (RFC 9002 §6.1.1), as fullpipe's simulated TCP ends it | recovery ends at most three packets late |
-//! | acknowledged packets one by one | the newest packet and the sum of bytes | none: delivery-rate samples use the newest packet |
-//! | the ACK that revealed losses, at the time of the losses | losses wait for an ACK with the same timestamp | after a loss timer, the window falls with the next packet: one packet, as RFC 9002 §7.3.2 allows |
-//! | whether the window limited sending | whether the window had room after each packet | none |
-//! | spurious losses | nothing | an unnecessary reduction is not undone; reordering beyond 3 packets or 9/8 of the round-trip time costs throughput |
-//! | probe timeouts | nothing | a timeout has no effect until packets are declared lost (RFC 9002 §6.2) |
-//! | limits by flow control | counted as application-limited | BBR does not raise its estimate: set receive windows above 3 BDP |
-//! | MTU probes, retransmissions | counted as new data | none that was measurable |
-//! | packet sent time below 1 ms | s2n-quic sends up to 1 ms before the departure time | bursts of 1 ms at the pacing rate |
+//! - not reported: reconstructed from; cost
+//! - end of recovery: transmission numbers in [`PacketInfo`] and the fixed packet threshold of
+//!   3 (RFC 9002 §6.1.1), as fullpipe's simulated TCP ends it; recovery ends at most three
+//!   packets late
+//! - acknowledged packets one by one: the newest packet and the sum of bytes; none: delivery-
+//!   rate samples use the newest packet
+//! - the ACK that revealed losses, at the time of the losses: losses wait for an ACK with the
+//!   same timestamp; after a loss timer, the window falls with the next packet: one packet, as
+//!   RFC 9002 §7.3.2 allows
+//! - whether the window limited sending: whether the window had room after each packet; none
+//! - spurious losses: nothing; an unnecessary reduction is not undone; reordering beyond 3
+//!   packets or 9/8 of the round-trip time costs throughput
+//! - probe timeouts: nothing; a timeout has no effect until packets are declared lost (RFC 9002
+//!   §6.2)
+//! - limits by flow control: counted as application-limited; BBR does not raise its estimate:
+//!   set receive windows above 3 BDP
+//! - MTU probes, retransmissions: counted as new data; none that was measurable
+//! - packet sent time below 1 ms: s2n-quic sends up to 1 ms before the departure time; bursts
+//!   of 1 ms at the pacing rate
 //!
 //! Controllers without a pacing rate (CUBIC, NewReno, Hybla) are paced by their window, as RFC 9002 §7.7
 //! requires.

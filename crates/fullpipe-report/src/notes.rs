@@ -170,7 +170,8 @@ mod tests {
         assert_eq!(
             notes(&race),
             [
-                "quinn/bbr runs over quinn-proto 0.11.19: receive window 1.25 MB; its pacer takes no rate; not \
+                "quinn/bbr runs over quinn-proto 0.11.19: \
+              receive window 1.25 MB; its pacer takes no rate; not \
               repeatable: it draws random numbers from the system."
             ]
         );

@@ -1,6 +1,7 @@
 //! 10 s over 100 Mbit/s and 40 ms with a queue of one BDP, goodput in Mbit/s with the handshake.
 //!
-//! The bounds are a few percent below what this crate measured on 2026-11-29 with `cargo test -- --nocapture`, which
+//! The bounds are a few percent below what this crate measured on 2026-11-29 with `cargo test --
+//! --nocapture`, which
 //! prints the figures.
 
 use crate::transfer::{Report, Transfer};
@@ -13,7 +14,8 @@ fn measure(controller: &'static str, loss: &str, seeds: u64) -> (f64, Vec<Report
     let mean = reports.iter().map(|report| report.goodput).sum::<f64>() / seeds as f64;
     for report in &reports {
         println!(
-            "{controller}, loss {loss}: {:.2} Mbit/s (mean {mean:.2}), median queue {} B, {} of {} packets dropped by the queue",
+            "{controller}, loss {loss}: {:.2} Mbit/s (mean {mean:.2}), \
+             median queue {} B, {} of {} packets dropped by the queue",
             report.goodput, report.median_queue, report.overflowed, report.sent,
         );
         assert!(!report.closed);

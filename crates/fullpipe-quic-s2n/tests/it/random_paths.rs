@@ -29,7 +29,8 @@ impl Random {
     }
 }
 
-/// Between 0.25 and 8 Mbit/s, 1 and 400 ms of round-trip time; half of the paths lose up to 20 %, a third reorder, a
+/// Between 0.25 and 8 Mbit/s, 1 and 400 ms of round-trip time; half of the paths lose up to 20 %,
+/// a third reorder, a
 /// third have jitter, a third have blackouts of up to 2 s.
 fn random_path(controller: &'static str, seed: u64) -> Transfer {
     let mut random = Random(seed);

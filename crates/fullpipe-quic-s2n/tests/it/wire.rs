@@ -180,7 +180,8 @@ impl Network for SharedWire {
             let wire = self.0.clone();
             testing::spawn(async move {
                 testing::time::delay(delay).await;
-                // The clock reads 1 µs at 0 as well as at 1 µs: this may be a microsecond early, and another timer due.
+                // The clock reads 1 µs at 0 as well as at 1 µs: this may be a microsecond early,
+                // and another timer due.
                 wire.lock().expect("nothing panicked").armed = Time::NEVER;
             });
         }

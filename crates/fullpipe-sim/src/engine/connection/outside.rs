@@ -47,7 +47,7 @@ impl Outside {
         self.transport.telemetry()
     }
 
-    /// Stores a payload until it is [taken](Self::take).
+    /// Stores a payload until it is [taken](Self::remove).
     fn put(&mut self, datagram: Datagram) -> u32 {
         match self.free.pop() {
             Some(handle) => {
@@ -61,7 +61,7 @@ impl Outside {
         }
     }
 
-    fn take(&mut self, handle: u32) -> Datagram {
+    fn remove(&mut self, handle: u32) -> Datagram {
         self.free.push(handle);
         std::mem::take(&mut self.payloads[handle as usize])
     }
@@ -125,13 +125,13 @@ impl<C: CongestionControl> Connection<C> {
             self.recorder.on_dropped(packet.data.stamp);
         }
         if let Some(outside) = &mut self.outside {
-            outside.take(packet.data.detail);
+            outside.remove(packet.data.detail);
         }
     }
 
     pub(super) fn datagram_at_receiver(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
         let Some(outside) = &mut self.outside else { return };
-        let mut datagram = outside.take(packet.data.detail);
+        let mut datagram = outside.remove(packet.data.detail);
         datagram.ecn = packet.ecn;
         outside.transport.on_datagram(now, TransportEnd::Receiver, datagram);
         self.run_receiver(now, net);
@@ -139,7 +139,7 @@ impl<C: CongestionControl> Connection<C> {
 
     pub(super) fn datagram_at_sender(&mut self, now: Time, segment: Segment, net: &mut Net<'_>) {
         let Some(outside) = &mut self.outside else { return };
-        let datagram = outside.take(segment.detail);
+        let datagram = outside.remove(segment.detail);
         outside.transport.on_datagram(now, TransportEnd::Sender, datagram);
         self.run_sender(now, net);
     }
