@@ -169,11 +169,9 @@ mod tests {
         }
         assert_eq!(
             notes(&race),
-            [
-                "quinn/bbr runs over quinn-proto 0.11.19: \
+            ["quinn/bbr runs over quinn-proto 0.11.19: \
               receive window 1.25 MB; its pacer takes no rate; not \
-              repeatable: it draws random numbers from the system."
-            ]
+              repeatable: it draws random numbers from the system."]
         );
     }
 
