@@ -1,23 +1,14 @@
 //! The events of the sending end's congestion control, recorded beside the stack: stacks publish
 //! smoothed values and sums only.
 
-use fullpipe_cc::{Span, Time};
+use fullpipe_cc::{RecoveryState, Span, Time};
 use fullpipe_experiment::recording::EventKind;
 use fullpipe_sim::TransportEvent;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// A log that the stack's controller writes and the harness reads.
-pub(crate) type SharedLog = Arc<Mutex<Log>>;
 
 /// What a retransmission timeout is above the round-trip time at least, in Linux: after a longer
 /// pause, sending restarts.
 const MIN_TIMEOUT: Span = Span::from_millis(200);
-
-/// Locks `log`; after a panic in a controller the run has failed anyway.
-pub(crate) fn lock<T>(log: &Mutex<T>) -> MutexGuard<'_, T> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -33,11 +24,32 @@ pub(crate) struct Log {
     /// When the newest packet of the current ACK was sent.
     newest: Option<Time>,
     last_sent: Option<Time>,
+    /// Whether recovery is derived from losses, as RFC 9002 §7.3.2 defines it; otherwise it is
+    /// reported ([`Log::on_recovery_state`]).
+    derives_recovery: bool,
     /// When the current recovery began.
     recovery: Option<Time>,
 }
 
 impl Log {
+    /// An empty log.
+    pub fn new(derives_recovery: bool) -> Self {
+        Log { derives_recovery, ..Log::default() }
+    }
+
+    /// The controller's recovery state, after an event.
+    pub fn on_recovery_state(&mut self, state: RecoveryState) {
+        let recovering = state != RecoveryState::Open;
+        if recovering != self.recovery.is_some() {
+            self.recovery = recovering.then_some(Time::ZERO);
+            if recovering {
+                self.record(EventKind::RecoveryEntered, Some(self.inflight as f64));
+            } else {
+                self.record(EventKind::RecoveryExited, None);
+            }
+        }
+    }
+
     fn record(&mut self, kind: EventKind, value: Option<f64>) {
         self.events.push_back(TransportEvent::Recorded(kind, value));
     }
@@ -58,7 +70,7 @@ impl Log {
         self.inflight = self.inflight.saturating_sub(bytes);
         self.newest = self.newest.max(Some(sent));
         // RFC 9002 §7.3.2.
-        if self.recovery.is_some_and(|began| sent > began) {
+        if self.derives_recovery && self.recovery.is_some_and(|began| sent > began) {
             self.recovery = None;
             self.record(EventKind::RecoveryExited, None);
         }
@@ -78,7 +90,7 @@ impl Log {
     pub fn on_lost(&mut self, now: Time, sent: Time, bytes: u64, persistent: bool) {
         let before = self.inflight;
         self.inflight = self.inflight.saturating_sub(bytes);
-        if self.recovery.is_none_or(|began| sent > began) {
+        if self.derives_recovery && self.recovery.is_none_or(|began| sent > began) {
             self.recovery = Some(now);
             self.record(EventKind::RecoveryEntered, Some(before as f64));
         }
@@ -89,7 +101,9 @@ impl Log {
 
     /// Losses turned out to be late packets.
     pub fn on_spurious(&mut self) {
-        self.recovery = None;
+        if self.derives_recovery {
+            self.recovery = None;
+        }
         self.record(EventKind::SpuriousLoss, None);
     }
 }

@@ -8,17 +8,23 @@ mod session;
 #[path = "end.rs"]
 mod end;
 
+#[path = "observer.rs"]
+mod observer;
+
+use crate::noq as adapter;
+
 pub(crate) use end::{End, Factory};
-pub(crate) use observer::Observing;
+pub(crate) use observer::{Observing, Source};
 
 use std::sync::Arc;
 
-/// The factory of the stack's own controller `name`, with an initial window in bytes.
-pub(crate) fn own_controller(name: &str, initial_window: u64) -> Option<Factory> {
+/// The factory of the stack's own controller `name`, with an initial window in bytes. The stack's
+/// default, CUBIC, under other names.
+pub(crate) fn own_controller(name: &str, initial_window: u64) -> Factory {
     use proto::congestion::{Bbr3Config, CubicConfig, NewRenoConfig};
-    Some(match name {
-        "cubic" => {
-            let mut config = CubicConfig::default();
+    match name {
+        "bbr3" => {
+            let mut config = Bbr3Config::default();
             config.initial_window(initial_window);
             Arc::new(config)
         }
@@ -27,13 +33,17 @@ pub(crate) fn own_controller(name: &str, initial_window: u64) -> Option<Factory>
             config.initial_window(initial_window);
             Arc::new(config)
         }
-        "bbr3" => {
-            let mut config = Bbr3Config::default();
+        _ => {
+            let mut config = CubicConfig::default();
             config.initial_window(initial_window);
             Arc::new(config)
         }
-        _ => return None,
-    })
+    }
+}
+
+/// The state of a stack's own controller, where it can be read.
+fn own_state(_: &dyn proto::congestion::Controller) -> Option<&'static str> {
+    None
 }
 
 /// Keys and configurations: the traits of the two stacks take different arguments.
@@ -206,52 +216,27 @@ mod calls {
     }
 }
 
-/// A controller around the stack's, which records the calls.
-mod observer {
-    use super::end::Factory;
+/// Records the calls and passes them on.
+mod observed_calls {
+    use super::observer::Observer;
     use super::proto::RttEstimator;
-    use super::proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
-    use crate::harness::log::{SharedLog, lock};
-    use crate::harness::pair::time;
+    use super::proto::congestion::{Controller, ControllerMetrics};
     use std::any::Any;
-    use std::sync::Arc;
     use std::time::{Duration, Instant};
-
-    /// Builds observed controllers.
-    pub(crate) struct Observing {
-        pub(crate) inner: Factory,
-        pub(crate) log: SharedLog,
-        pub(crate) base: Instant,
-    }
-
-    impl ControllerFactory for Observing {
-        fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
-            let inner = self.inner.clone().build(now, mtu);
-            Box::new(Observer { inner, log: self.log.clone(), base: self.base })
-        }
-    }
-
-    /// An observed controller.
-    #[derive(Debug)]
-    struct Observer {
-        inner: Box<dyn Controller>,
-        log: SharedLog,
-        base: Instant,
-    }
 
     impl Controller for Observer {
         fn on_packet_sent(&mut self, now: Instant, bytes: u16, pn: u64) {
-            let at = time(self.base, now);
-            lock(&self.log).on_sent(at, bytes.into());
-            self.inner.on_packet_sent(now, bytes, pn);
+            let mut observed = self.lock();
+            observed.log.on_sent(self.time(now), bytes.into());
+            observed.inner.get_mut().on_packet_sent(now, bytes, pn);
         }
 
         fn on_sent(&mut self, now: Instant, bytes: u64, largest_pn: u64) {
-            self.inner.on_sent(now, bytes, largest_pn);
+            self.lock().inner.get_mut().on_sent(now, bytes, largest_pn);
         }
 
         fn on_cwnd_limited(&mut self) {
-            self.inner.on_cwnd_limited();
+            self.lock().inner.get_mut().on_cwnd_limited();
         }
 
         fn on_ack(
@@ -263,13 +248,15 @@ mod observer {
             app_limited: bool,
             rtt: &RttEstimator,
         ) {
-            lock(&self.log).on_acked(time(self.base, sent), bytes);
-            self.inner.on_ack(now, sent, bytes, pn, app_limited, rtt);
+            let mut observed = self.lock();
+            observed.log.on_acked(self.time(sent), bytes);
+            observed.inner.get_mut().on_ack(now, sent, bytes, pn, app_limited, rtt);
         }
 
         fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
-            lock(&self.log).on_end_acks(time(self.base, now), in_flight);
-            self.inner.on_end_acks(now, in_flight, app_limited, largest);
+            let mut observed = self.lock();
+            observed.log.on_end_acks(self.time(now), in_flight);
+            observed.inner.get_mut().on_end_acks(now, in_flight, app_limited, largest);
         }
 
         fn on_congestion_event(
@@ -281,48 +268,50 @@ mod observer {
             lost_bytes: u64,
             largest_lost_pn: u64,
         ) {
+            let mut observed = self.lock();
             if !ecn {
-                let (now, sent) = (time(self.base, now), time(self.base, sent));
-                lock(&self.log).on_lost(now, sent, lost_bytes, persistent);
+                observed.log.on_lost(self.time(now), self.time(sent), lost_bytes, persistent);
             }
-            self.inner.on_congestion_event(now, sent, persistent, ecn, lost_bytes, largest_lost_pn);
+            let inner = observed.inner.get_mut();
+            inner.on_congestion_event(now, sent, persistent, ecn, lost_bytes, largest_lost_pn);
         }
 
         fn on_packet_lost(&mut self, lost_bytes: u16, pn: u64, now: Instant) {
-            self.inner.on_packet_lost(lost_bytes, pn, now);
+            self.lock().inner.get_mut().on_packet_lost(lost_bytes, pn, now);
         }
 
         fn on_spurious_congestion_event(&mut self) {
-            lock(&self.log).on_spurious();
-            self.inner.on_spurious_congestion_event();
+            let mut observed = self.lock();
+            observed.log.on_spurious();
+            observed.inner.get_mut().on_spurious_congestion_event();
         }
 
         fn on_mtu_update(&mut self, new_mtu: u16) {
-            self.inner.on_mtu_update(new_mtu);
+            self.lock().inner.get_mut().on_mtu_update(new_mtu);
         }
 
         fn on_ack_frequency_update(&mut self, threshold: u64, max_ack_delay: Duration) {
-            self.inner.on_ack_frequency_update(threshold, max_ack_delay);
+            self.lock().inner.get_mut().on_ack_frequency_update(threshold, max_ack_delay);
         }
 
         fn window(&self) -> u64 {
-            self.inner.window()
+            self.lock().inner.get().window()
         }
 
         fn metrics(&self) -> ControllerMetrics {
-            self.inner.metrics()
+            self.lock().inner.get().metrics()
         }
 
         fn clone_box(&self) -> Box<dyn Controller> {
-            Box::new(Observer { inner: self.inner.clone_box(), log: self.log.clone(), base: self.base })
+            self.unobserved()
         }
 
         fn initial_window(&self) -> u64 {
-            self.inner.initial_window()
+            self.lock().inner.get().initial_window()
         }
 
         fn into_any(self: Box<Self>) -> Box<dyn Any> {
-            self.inner.into_any()
+            self
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Both ends of a connection as a [`Transport`], whichever the stack.
 
 use super::crypto::Progress;
-use super::log::{SharedLog, lock};
+use super::log::Log;
 use fullpipe_cc::{Rate, Snapshot, Span, Time};
 use fullpipe_path::Ecn;
 use fullpipe_sim::{Datagram, Telemetry, Transport, TransportEnd, TransportEvent};
@@ -130,6 +130,16 @@ pub(crate) trait Inspect: Send {
     fn delivery_rate(&self) -> Option<Rate>;
     /// When its pacer releases the next burst, and how many bytes.
     fn departure(&self) -> (Time, u64);
+    /// Calls `read` with the log of its events, once there is a controller.
+    fn with_log(&self, read: &mut dyn FnMut(&mut Log));
+}
+
+/// Bytes in flight and delivered, and the latest round-trip time.
+#[derive(Clone, Copy, Default)]
+struct FlightState {
+    inflight: u64,
+    delivered: u64,
+    rtt: Option<Span>,
 }
 
 /// A request of the receiving application: a stream of its own.
@@ -184,7 +194,6 @@ pub(crate) struct Pair<E> {
     base: Instant,
     sender: Side<E>,
     receiver: Side<E>,
-    log: SharedLog,
     controller: Box<dyn Inspect>,
     progress: Arc<Progress>,
     options: PairOptions,
@@ -221,7 +230,6 @@ impl<E: StackEnd> Pair<E> {
         base: Instant,
         sender: E,
         receiver: E,
-        log: SharedLog,
         controller: Box<dyn Inspect>,
         progress: Arc<Progress>,
         options: PairOptions,
@@ -230,7 +238,6 @@ impl<E: StackEnd> Pair<E> {
             base,
             sender: Side::new(sender),
             receiver: Side::new(receiver),
-            log,
             controller,
             progress,
             options,
@@ -263,7 +270,7 @@ impl<E: StackEnd> Pair<E> {
     fn update_timer(&mut self, end: TransportEnd) {
         let base = self.base;
         let side = self.side(end);
-        side.timer = side.end.get_mut().next_timer().map_or(Time::NEVER, |at| time(base, at));
+        side.timer = side.end.get_mut().next_timer().map_or(Time::NEVER, |at| Time::from_instant(base, at));
     }
 
     /// Processes the events of `end`.
@@ -282,8 +289,8 @@ impl<E: StackEnd> Pair<E> {
             }
         }
         if end == TransportEnd::Sender {
-            let mut log = lock(&self.log);
-            self.events.extend(log.events.drain(..));
+            let events = &mut self.events;
+            self.controller.with_log(&mut |log| events.extend(log.events.drain(..)));
         }
     }
 
@@ -344,6 +351,15 @@ impl<E: StackEnd> Pair<E> {
         }
     }
 
+    /// What the log counts.
+    fn flight(&self) -> FlightState {
+        let mut state = FlightState::default();
+        self.controller.with_log(&mut |log| {
+            state = FlightState { inflight: log.inflight, delivered: log.delivered, rtt: log.rtt };
+        });
+        state
+    }
+
     /// How many datagrams the pacer lets the sending end send at `now`, 0 until later.
     fn allowance(&mut self, now: Time) -> usize {
         if !self.options.held || !self.established {
@@ -358,12 +374,6 @@ impl<E: StackEnd> Pair<E> {
         let datagrams = quantum / self.options.datagram.max(1);
         datagrams.clamp(1, MAX_DATAGRAMS as u64) as usize
     }
-}
-
-/// The virtual time of `at`.
-pub(crate) fn time(base: Instant, at: Instant) -> Time {
-    let since = at.saturating_duration_since(base).as_nanos();
-    Time::from_nanos(u64::try_from(since).unwrap_or(u64::MAX))
 }
 
 impl<E: StackEnd> Transport for Pair<E> {
@@ -462,7 +472,7 @@ impl<E: StackEnd> Transport for Pair<E> {
     }
 
     fn is_idle(&self) -> bool {
-        self.delivered == self.written && lock(&self.log).inflight == 0
+        self.delivered == self.written && self.flight().inflight == 0
     }
 
     fn state(&self) -> &'static str {
@@ -480,16 +490,16 @@ impl<E: StackEnd> Transport for Pair<E> {
             ..Snapshot::default()
         });
         let counters = self.sender.end.borrow_mut().counters();
-        let log = lock(&self.log);
+        let flight = self.flight();
         Telemetry {
             snapshot,
-            rtt: log.rtt,
+            rtt: flight.rtt,
             srtt: counters.srtt.map(|srtt| Span::from_nanos(srtt.as_nanos() as u64)),
-            inflight: log.inflight,
+            inflight: flight.inflight,
             window: metrics.window,
             pacing_rate: snapshot.pacing_rate.or(rate),
             delivery_rate: self.controller.delivery_rate(),
-            delivered: log.delivered,
+            delivered: flight.delivered,
             sent: counters.sent,
             retransmitted: self.progress.resent(),
             lost: counters.lost,

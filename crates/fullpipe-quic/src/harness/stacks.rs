@@ -1,9 +1,8 @@
 //! The stacks by name.
 
 use super::crypto::Progress;
-use super::log::SharedLog;
-use super::pair::{EndOptions, Inspect, Pair, PairOptions};
-use fullpipe_cc::{Rate, Snapshot, Time};
+use super::pair::{EndOptions, Pair, PairOptions};
+use fullpipe_cc::{ControllerSpec, registry};
 use fullpipe_experiment::recording::TransportFacts;
 use fullpipe_experiment::scenario::{Fault, FlowSpec};
 use fullpipe_sim::{DATAGRAM_HEADER_BYTES, Opening, Transport, TransportEnd, Transports};
@@ -14,90 +13,221 @@ use std::time::Instant;
 const NOQ_VERSION: &str = "1.4.0";
 const QUINN_VERSION: &str = "0.11.19";
 
+/// Receive window in bytes of a stream by default, in both stacks: 100 ms at 100 Mbit/s.
+const DEFAULT_RECEIVE_WINDOW: u64 = 1_250_000;
+/// The UDP payload that every path of QUIC must carry (RFC 9000 §14).
+const MIN_PAYLOAD: u32 = 1200;
+/// The longest UDP payload that the stacks accept.
+const MAX_PAYLOAD: u32 = 65_527;
+
 /// The QUIC stacks as [`Transports`] of a simulation.
+///
+/// `noq/bbr3` is a stack's own controller, `bbr3@noq` fullpipe's in that stack.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stacks;
 
-/// A stack's own controller: only its metrics are known.
-struct Own;
+/// A stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stack {
+    Noq,
+    Quinn,
+}
 
-impl Inspect for Own {
-    fn snapshot(&self) -> Option<Snapshot> {
-        None
+impl Stack {
+    const ALL: [Stack; 2] = [Stack::Noq, Stack::Quinn];
+
+    fn name(self) -> &'static str {
+        match self {
+            Stack::Noq => "noq",
+            Stack::Quinn => "quinn",
+        }
     }
 
-    fn state(&self) -> Option<&'static str> {
-        None
+    /// The crate and its version.
+    fn library(self) -> (&'static str, &'static str) {
+        match self {
+            Stack::Noq => ("noq-proto", NOQ_VERSION),
+            Stack::Quinn => ("quinn-proto", QUINN_VERSION),
+        }
     }
 
-    fn delivery_rate(&self) -> Option<Rate> {
-        None
+    /// Its own controllers, and whether the same seed gives the same bytes: the BBRs draw from the
+    /// system's entropy.
+    fn own_controllers(self) -> &'static [(&'static str, bool)] {
+        match self {
+            Stack::Noq => &[("bbr3", false), ("cubic", true), ("reno", true)],
+            Stack::Quinn => &[("bbr", false), ("cubic", true), ("reno", true)],
+        }
     }
+}
 
-    fn departure(&self) -> (Time, u64) {
-        (Time::ZERO, u64::MAX)
+/// The controller of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Contender<'a> {
+    stack: Stack,
+    /// Its name in fullpipe or in the stack.
+    name: &'a str,
+    ours: bool,
+    repeatable: bool,
+}
+
+/// The controller that `cc` names.
+fn contender(cc: &str) -> Option<Contender<'_>> {
+    let stack = |wanted: &str| Stack::ALL.into_iter().find(|stack| stack.name() == wanted);
+    if let Some((name, wanted)) = cc.split_once('@') {
+        registry::find(name)?;
+        return Some(Contender { stack: stack(wanted)?, name, ours: true, repeatable: true });
     }
+    let (wanted, name) = cc.split_once('/')?;
+    let stack = stack(wanted)?;
+    let &(_, repeatable) = stack.own_controllers().iter().find(|(own, _)| *own == name)?;
+    Some(Contender { stack, name, ours: false, repeatable })
 }
 
 impl Transports for Stacks {
     fn names(&self) -> Vec<String> {
-        ["noq/cubic", "noq/reno", "noq/bbr3", "quinn/cubic", "quinn/reno", "quinn/bbr"]
-            .map(str::to_owned)
-            .into()
+        let ours = |stack: Stack| {
+            fullpipe_cc::CONTROLLERS.iter().map(move |about| format!("{}@{}", about.name, stack.name()))
+        };
+        let own = |stack: Stack| {
+            stack.own_controllers().iter().map(move |(name, _)| format!("{}/{name}", stack.name()))
+        };
+        Stack::ALL.into_iter().flat_map(|stack| ours(stack).chain(own(stack))).collect()
     }
 
     fn facts(&self, flow: &FlowSpec) -> TransportFacts {
-        let (name, version) = match flow.cc.split('/').next() {
-            Some("noq") => ("noq-proto", NOQ_VERSION),
-            _ => ("quinn-proto", QUINN_VERSION),
+        let Some(contender) = contender(&flow.cc) else {
+            return TransportFacts { cc: flow.cc.clone(), ..TransportFacts::default() };
         };
+        let (name, version) = contender.stack.library();
         TransportFacts {
             cc: flow.cc.clone(),
             name: name.to_owned(),
             version: version.to_owned(),
-            // Their BBRs draw from the system's entropy.
-            repeatable: !matches!(flow.cc.as_str(), "noq/bbr3" | "quinn/bbr"),
-            receive_window: flow.receive_buffer.map(|bytes| bytes.0),
-            notes: Vec::new(),
+            repeatable: contender.repeatable,
+            receive_window: Some(flow.receive_buffer.map_or(DEFAULT_RECEIVE_WINDOW, |bytes| bytes.0)),
+            notes: notes(contender).map(str::to_owned).into(),
         }
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn Transport>, Fault> {
         let flow = opening.flow;
-        let payload = (opening.mtu - DATAGRAM_HEADER_BYTES) as u16;
-        let window = flow.receive_buffer.map(|b| b.0);
-        let options = EndOptions {
-            payload,
-            min_payload: payload,
-            mtu_discovery: false,
-            receive_window: window,
-            send_window: flow.send_buffer.map_or(64 << 20, |b| b.0),
-            seed: opening.seed,
-        };
-        let pair_options = PairOptions { ecn: flow.ecn, held: false, datagram: payload.into() };
-        let initial_window = u64::from(flow.initial_window) * u64::from(payload);
-        let base = Instant::now();
-        let log = SharedLog::default();
-        let progress = Arc::new(Progress::default());
-        let (stack, name) = flow.cc.split_once('/').unwrap_or_default();
-        macro_rules! pair {
-            ($stack:ident) => {{
-                use super::$stack::{End, Observing, own_controller};
-                let inner = own_controller(name, initial_window)
-                    .ok_or_else(|| Fault::new("cc", format!("unknown controller `{}`", flow.cc)))?;
-                let factory = Arc::new(Observing { inner, log: log.clone(), base });
-                let sender = End::new(TransportEnd::Sender, &options, Some(factory), Some(progress.clone()));
-                let receiver = End::new(TransportEnd::Receiver, &options, None, None);
-                Box::new(Pair::new(base, sender, receiver, log, Box::new(Own), progress, pair_options))
-            }};
-        }
-        Ok(match stack {
-            "noq" => pair!(noq),
-            "quinn" => pair!(quinn),
-            _ => return Err(Fault::new("cc", format!("unknown stack `{stack}`"))),
+        let contender = contender(&flow.cc).ok_or_else(|| {
+            Fault::new("cc", format!("unknown controller `{}`", flow.cc))
+                .help(format!("known over QUIC: {}", self.names().join(", ")))
+        })?;
+        check(flow, contender)?;
+        let options = end_options(opening)?;
+        let spec = contender.ours.then(|| spec(flow, contender.name)).transpose()?;
+        Ok(match contender.stack {
+            Stack::Noq => noq(opening, contender, spec, options),
+            Stack::Quinn => quinn(opening, contender, spec, options),
         })
     }
 }
+
+/// How the flow is paced, and what differs from what users of the stack get.
+fn notes(contender: Contender<'_>) -> [&'static str; 2] {
+    let pacing = match (contender.ours, contender.stack) {
+        (true, Stack::Noq) => "paced by noq at the controller's rate",
+        (true, Stack::Quinn) => "paced by the harness: quinn takes no rate, and paces by the window alone",
+        (false, Stack::Noq) => "paced by noq",
+        (false, Stack::Quinn) => "paced by quinn at 1.25 windows per round trip",
+    };
+    [pacing, "without encryption, MTU discovery and idle timeout"]
+}
+
+/// The specification of one of fullpipe's controllers with the flow's settings.
+fn spec(flow: &FlowSpec, name: &str) -> Result<ControllerSpec, Fault> {
+    let values: Vec<String> = flow.settings.values().map(ToString::to_string).collect();
+    let keys = flow.settings.keys().map(String::as_str);
+    let settings: Vec<(&str, &str)> = keys.zip(values.iter().map(String::as_str)).collect();
+    ControllerSpec::new(name, &settings).map_err(|error| Fault::new("settings", error.to_string()))
+}
+
+/// Checks that the flow asks for nothing that QUIC does not support.
+fn check(flow: &FlowSpec, contender: Contender<'_>) -> Result<(), Fault> {
+    let stack = contender.stack.name();
+    if !contender.ours && !flow.settings.is_empty() {
+        let reason = format!("`{}` is {stack}'s own controller and has no settings", flow.cc);
+        return Err(Fault::new("settings", reason)
+            .help(format!("use one of fullpipe's controllers in the stack, such as `bbr3@{stack}`")));
+    }
+    let unsupported = [
+        ("auto_tuning", flow.auto_tuning, "its receive windows are fixed"),
+        ("first_receive_buffer", flow.first_receive_buffer.is_some(), "its receive windows are fixed"),
+        ("tso", flow.tso.is_some(), "the stack decides how much is sent at once"),
+        ("paced", flow.paced, "the stack paces every controller"),
+        ("timer_hz", flow.timer_hz.is_some(), "its timers are exact"),
+        ("cpu", flow.cpu.is_some(), "its endpoints have no CPU model"),
+        ("ack_frequency", flow.ack_frequency.is_some(), "the stack's receiver acknowledges as it does"),
+    ];
+    match unsupported.into_iter().find(|(_, asked, _)| *asked) {
+        Some((key, _, why)) => {
+            Err(Fault::new(key, format!("not supported over QUIC: {why}")).help("omit it"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn end_options(opening: &Opening<'_>) -> Result<EndOptions, Fault> {
+    let flow = opening.flow;
+    let payload = opening.mtu.saturating_sub(DATAGRAM_HEADER_BYTES);
+    if !(MIN_PAYLOAD..=MAX_PAYLOAD).contains(&payload) {
+        let (min, max) = (MIN_PAYLOAD + DATAGRAM_HEADER_BYTES, MAX_PAYLOAD + DATAGRAM_HEADER_BYTES);
+        let reason = format!("QUIC needs an MTU of {min} to {max} bytes, but it is {}", opening.mtu);
+        return Err(Fault::new("cc", reason).help("change `mtu`"));
+    }
+    let payload = payload as u16;
+    let receive_window = flow.receive_buffer.map(|bytes| bytes.0);
+    // By default it never limits, as TCP's: what the receive window allows fits twice.
+    let send_window = 2 * receive_window.unwrap_or(DEFAULT_RECEIVE_WINDOW);
+    Ok(EndOptions {
+        payload,
+        min_payload: payload,
+        mtu_discovery: false,
+        receive_window,
+        send_window: flow.send_buffer.map_or(send_window, |bytes| bytes.0),
+        seed: opening.seed,
+    })
+}
+
+macro_rules! open {
+    ($stack:ident) => {
+        /// A connection of this stack.
+        fn $stack(
+            opening: &Opening<'_>,
+            contender: Contender<'_>,
+            spec: Option<ControllerSpec>,
+            options: EndOptions,
+        ) -> Box<dyn Transport> {
+            use super::$stack::{End, Observing, Source, own_controller};
+            use crate::$stack::Factory;
+
+            let flow = opening.flow;
+            let initial_window = u64::from(flow.initial_window) * u64::from(options.payload);
+            let ours = spec
+                .map(|spec| Factory::new(spec).with_seed(opening.seed).with_initial_window(initial_window));
+            let ecn = flow.ecn && ours.as_ref().is_none_or(|factory| factory.claims_ecn(options.payload));
+            let held = contender.ours && contender.stack == Stack::Quinn;
+            let source = match ours {
+                Some(factory) if held => Source::Ours(factory.paced_by_caller()),
+                Some(factory) => Source::Ours(factory),
+                None => Source::Own(own_controller(contender.name, initial_window)),
+            };
+            let base = Instant::now();
+            let progress = Arc::new(Progress::default());
+            let (factory, controller) = Observing::new(source, base);
+            let sender = End::new(TransportEnd::Sender, &options, Some(factory), Some(progress.clone()));
+            let receiver = End::new(TransportEnd::Receiver, &options, None, None);
+            let options = PairOptions { ecn, held, datagram: options.payload.into() };
+            Box::new(Pair::new(base, sender, receiver, controller, progress, options))
+        }
+    };
+}
+
+open!(noq);
+open!(quinn);
 
 #[cfg(test)]
 mod tests {

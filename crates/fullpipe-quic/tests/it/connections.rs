@@ -1,22 +1,19 @@
 use crate::world::{World, flow, link};
 
 #[test]
-fn own_controllers_fill_a_path() {
-    for cc in ["noq/cubic", "quinn/cubic", "noq/reno", "quinn/reno", "noq/bbr3", "quinn/bbr"] {
-        let started = std::time::Instant::now();
-        let forward = [link("rate = '100mbit'\ndelay = '20ms'\nqueue = '1bdp'")];
-        let mut world = World::new(&flow(cc), &forward, &[link("delay = '20ms'")], 1);
-        let goodput = world.bulk(std::env::var("SECS").ok().and_then(|s| s.parse().ok()).unwrap_or(10.0));
-        eprintln!(
-            "{cc}: {:.2} Mbit/s, sent {} dropped {} queue {} failure {:?} cpu {:?} {:?} {:#?}",
-            goodput / 1e6,
-            world.sent,
-            world.dropped,
-            world.median_queue(),
-            world.failure(),
-            started.elapsed(),
-            world.transport,
-            world.transport.telemetry(),
-        );
+fn every_controller_fills_a_path_and_recovers_from_loss() {
+    let names = fullpipe_sim::Transports::names(&fullpipe_quic::harness::Stacks);
+    assert_eq!(names.len(), 2 * (fullpipe_cc::CONTROLLERS.len() + 3));
+    for cc in names.iter().filter(|cc| !cc.starts_with("fixed")) {
+        for (loss, least) in [("0%", 18e6), ("1%", 3e6)] {
+            let forward =
+                [link(&format!("rate = '25mbit'\ndelay = '10ms'\nqueue = '1bdp'\nloss = '{loss}'"))];
+            let mut world = World::new(&flow(cc), &forward, &[link("delay = '10ms'")], 1);
+            let goodput = world.bulk(5.0);
+            assert!(world.failure().is_none() && goodput > least, "{cc}, loss {loss}: {goodput:.0} bit/s");
+            let telemetry = world.transport.telemetry();
+            assert!(telemetry.sent.abs_diff(world.sent) <= 3, "{cc}: {telemetry:?}");
+            assert!(telemetry.srtt > telemetry.rtt.map(|rtt| rtt / 2) && telemetry.window > 0);
+        }
     }
 }
