@@ -33,8 +33,8 @@
 //! Threads: at most one thread at a time uses an object. Different objects are independent. A spec
 //! is only read after it is parsed, so that threads may share it.
 //!
-//! Errors: a call that returns an error changes nothing, except the error text of
-//! fullpipe_cc_spec_parse. No number passed is invalid unless the function says so; wrong numbers
+//! Errors: a call that returns an error changes nothing, except texts: that of
+//! fullpipe_cc_spec_parse explains the error, that of fullpipe_cc_spec_text is cut. No number passed is invalid unless the function says so; wrong numbers
 //! make the controller's results wrong, not its memory.
 #![no_std]
 #![allow(non_camel_case_types, reason = "the names of the C interface")]
