@@ -34,8 +34,9 @@
 // is only read after it is parsed, so that threads may share it.
 //
 // Errors: a call that returns an error changes nothing, except texts: that of
-// fullpipe_cc_spec_parse explains the error, that of fullpipe_cc_spec_text is cut. No number passed is invalid unless the function says so; wrong numbers
-// make the controller's results wrong, not its memory.
+// fullpipe_cc_spec_parse explains the error, that of fullpipe_cc_spec_text is cut. No number passed
+// is invalid unless the function says so; wrong numbers make the controller's results wrong, not its
+// memory.
 
 #ifndef FULLPIPE_CC_H
 #define FULLPIPE_CC_H
