@@ -52,7 +52,7 @@ impl congestion::Controller for Controller {
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, _rtt: &RttEstimator) {
         let adapter = self.adapter();
         let (now, sent) = (adapter.time(now), adapter.time(sent));
-        let stamp = adapter.packets.take(sent, bytes);
+        let stamp = adapter.packets.remove(sent, bytes);
         adapter.on_acked(now, sent, bytes, stamp.as_ref(), app_limited);
     }
 

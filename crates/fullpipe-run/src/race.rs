@@ -162,6 +162,8 @@ impl Contestant {
     /// A controller that they do not have, a setting without a value.
     pub fn parse(text: &str, engines: &[Engine]) -> Result<Contestant, RaceError> {
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+        let canonical = stacks::canonical(name);
+        let name = canonical.as_deref().unwrap_or(name);
         let name = fullpipe_cc::registry::find(name).map_or(name, |about| about.name);
         let unknown = vocabulary(engines).check_controller(name);
         unknown.map_err(|fault| RaceError { message: fault.reason, help: fault.help })?;
@@ -342,9 +344,10 @@ mod tests {
     #[cfg(feature = "quic")]
     #[test]
     fn unrepeatable_contenders_run_several_times() {
-        let cases = Race::default().cases(&contestants(&["noq/cubic", "noq/bbr3"]), &[Engine::Sim]).unwrap();
+        let cases =
+            Race::default().cases(&contestants(&["newreno@Noq", "noq/bbr3"]), &[Engine::Sim]).unwrap();
         let labels: Vec<_> = cases.iter().map(Case::label).collect();
-        assert_eq!(labels, ["noq/cubic", "noq/bbr3, seed 1", "noq/bbr3, seed 2", "noq/bbr3, seed 3"]);
+        assert_eq!(labels, ["reno@noq", "noq/bbr3, seed 1", "noq/bbr3, seed 2", "noq/bbr3, seed 3"]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The names of flows over QUIC stacks, also where those are not built in: `noq/bbr3` is the stack
-//! noq with its own controller.
+//! The names of flows over QUIC stacks, also where those are not built in: `bbr3@noq` is a
+//! controller of fullpipe in the stack noq, `noq/bbr3` the stack's own.
 
 #[cfg(not(feature = "quic"))]
 use fullpipe_experiment::scenario::UnavailableController;
@@ -17,12 +17,21 @@ const BUILD: &str = "build it with `cargo build --release -p fullpipe --features
 
 /// The controllers of flows over QUIC stacks.
 pub fn quic_controllers() -> impl Iterator<Item = String> {
-    STACKS.iter().flat_map(|&(stack, own)| own.iter().map(move |cc| format!("{stack}/{cc}")))
+    let ours = |stack| fullpipe_cc::CONTROLLERS.iter().map(move |c| format!("{}@{stack}", c.name));
+    let own = |stack, own: &'static [&str]| own.iter().map(move |cc| format!("{stack}/{cc}"));
+    STACKS.iter().flat_map(move |&(stack, names)| ours(stack).chain(own(stack, names)))
 }
 
 /// Whether a flow of `cc` runs over a QUIC stack.
 pub fn is_quic(cc: &str) -> bool {
-    cc.contains('/')
+    cc.contains(['@', '/'])
+}
+
+/// `name` with the controller before `@` under its own name instead of an alias.
+pub(crate) fn canonical(name: &str) -> Option<String> {
+    let (cc, stack) = name.split_once('@')?;
+    let about = fullpipe_cc::registry::find(cc)?;
+    Some(format!("{}@{}", about.name, stack.to_ascii_lowercase()))
 }
 
 /// Whether the same seed gives the same bytes.
@@ -47,7 +56,11 @@ mod tests {
     #[test]
     fn names_of_quic_flows_differ_from_those_of_tcp() {
         let names: Vec<String> = quic_controllers().collect();
-        assert!(names.contains(&"noq/bbr3".to_owned()) && names.contains(&"quinn/bbr".to_owned()));
+        assert!(
+            names.contains(&"hybla@quinn".to_owned())
+                && names.contains(&"noq/bbr3".to_owned())
+                && names.contains(&"quinn/bbr".to_owned())
+        );
         assert!(names.iter().all(|name| is_quic(name)));
         assert!(NOT_REPEATABLE.iter().all(|name| names.iter().any(|known| known == name)));
         assert!(fullpipe_cc::CONTROLLERS.iter().all(|c| !is_quic(c.name)));

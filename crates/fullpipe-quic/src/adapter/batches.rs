@@ -32,7 +32,7 @@ impl Batches {
     }
 
     /// Takes a packet of `bytes` sent at `sent` off.
-    pub fn take(&mut self, sent: Time, bytes: u64) -> Option<Stamp> {
+    pub fn remove(&mut self, sent: Time, bytes: u64) -> Option<Stamp> {
         let first = self.list.partition_point(|batch| batch.stamp.sent_at < sent);
         let same = self.list.range_mut(first..).take_while(|batch| batch.stamp.sent_at == sent);
         let mut same = same.filter(|batch| batch.bytes > 0);
@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn packets_are_taken_off_the_transmits_of_their_time() {
         let mut batches = batches();
-        let ids: Vec<_> = (0..6).map(|_| batches.take(at(2), 1000).map(|stamp| stamp.id)).collect();
+        let ids: Vec<_> = (0..6).map(|_| batches.remove(at(2), 1000).map(|stamp| stamp.id)).collect();
         assert_eq!(ids, [Some(1), Some(1), Some(1), Some(2), Some(2), None]);
-        assert_eq!(batches.take(at(3), 1000), None);
+        assert_eq!(batches.remove(at(3), 1000), None);
         assert_eq!(batches.oldest(), Some(0));
         assert_eq!(batches.discard_sent_before(at(5)), 30, "an ACK, which is not acknowledged");
         assert_eq!(batches.oldest(), Some(3));

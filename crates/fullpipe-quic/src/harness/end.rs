@@ -65,6 +65,8 @@ pub(crate) struct End {
     /// Of the end that opens the connection.
     client: Option<ClientConfig>,
     peer: SocketAddr,
+    /// How often the peer's port changes, and when next.
+    rebinding: Option<(Duration, Option<Instant>)>,
     /// Datagrams that the endpoint sends without a connection.
     responses: VecDeque<Vec<u8>>,
     failure: Option<String>,
@@ -86,7 +88,7 @@ fn transport(options: &EndOptions, factory: Option<Factory>) -> Arc<TransportCon
     let mut transport = TransportConfig::default();
     transport
         .max_idle_timeout(None)
-        .initial_mtu(options.payload)
+        .initial_mtu(options.min_payload)
         .min_mtu(options.min_payload)
         .mtu_discovery_config(options.mtu_discovery.then(|| {
             let mut discovery = MtuDiscoveryConfig::default();
@@ -144,7 +146,16 @@ impl End {
             TransportEnd::Receiver => TransportEnd::Sender,
         });
         let endpoint = super::calls::endpoint(config, server, options.mtu_discovery);
-        End { endpoint, connection: None, client, peer, responses: VecDeque::new(), failure: None }
+        let rebinding = options.rebinding.filter(|_| end == TransportEnd::Receiver);
+        End {
+            endpoint,
+            connection: None,
+            client,
+            peer,
+            rebinding: rebinding.map(|every| (every, None)),
+            responses: VecDeque::new(),
+            failure: None,
+        }
     }
 
     fn accept(&mut self, now: Instant, incoming: Incoming) {
@@ -159,6 +170,18 @@ impl End {
                 }
             }
         }
+    }
+
+    /// The peer's address, which changes now and then if that is wanted.
+    fn peer_address(&mut self, now: Instant) -> SocketAddr {
+        if let Some((every, next)) = &mut self.rebinding {
+            let due = *next.get_or_insert(now + *every);
+            if due <= now {
+                *next = Some(now + *every);
+                self.peer.set_port(self.peer.port().wrapping_add(1).max(1024));
+            }
+        }
+        self.peer
     }
 
     /// Passes what connection and endpoint have for each other.
@@ -198,7 +221,8 @@ impl StackEnd for End {
         };
         let payload = BytesMut::from(Bytes::from(payload));
         let mut response = Vec::new();
-        match super::calls::handle(&mut self.endpoint, now, self.peer, ecn, payload, &mut response) {
+        let peer = self.peer_address(now);
+        match super::calls::handle(&mut self.endpoint, now, peer, ecn, payload, &mut response) {
             Some(DatagramEvent::ConnectionEvent(_, event)) => {
                 if let Some(connection) = self.connection() {
                     connection.handle_event(event);

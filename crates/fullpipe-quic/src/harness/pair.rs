@@ -22,12 +22,14 @@ const DATAGRAMS_AHEAD: u64 = 16;
 /// Options of both ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndOptions {
-    /// Largest UDP payload in bytes, which packets have from the start.
+    /// Largest UDP payload in bytes.
     pub payload: u16,
-    /// UDP payload in bytes that passes any path: the size after a black hole was detected.
+    /// UDP payload in bytes of packets at the start, and after a black hole was detected.
     pub min_payload: u16,
     /// Whether the path's MTU is probed, up to `payload`.
     pub mtu_discovery: bool,
+    /// How often the receiving end sees the sending end at another port.
+    pub rebinding: Option<Duration>,
     /// Receive window in bytes, of the connection and of each stream; `None` for the stack's
     /// default.
     pub receive_window: Option<u64>,

@@ -2,12 +2,12 @@
 
 use super::crypto::Progress;
 use super::pair::{EndOptions, Pair, PairOptions};
-use fullpipe_cc::{ControllerSpec, registry};
+use fullpipe_cc::{ControllerSpec, Span, registry};
 use fullpipe_experiment::recording::TransportFacts;
 use fullpipe_experiment::scenario::{Fault, FlowSpec};
 use fullpipe_sim::{DATAGRAM_HEADER_BYTES, Opening, Transport, TransportEnd, Transports};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Versions of the stacks; a test compares them with the lock file.
 const NOQ_VERSION: &str = "1.4.0";
@@ -25,6 +25,16 @@ const MAX_PAYLOAD: u32 = 65_527;
 /// `noq/bbr3` is a stack's own controller, `bbr3@noq` fullpipe's in that stack.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Stacks;
+
+/// What a connection does or meets that a scenario does not describe.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Options {
+    /// Whether packets start at 1200 bytes, the stack probes for the MTU, and falls back when large
+    /// packets no longer pass. Otherwise packets have the path's MTU from the start.
+    pub mtu_discovery: bool,
+    /// How often the receiving end sees the sending end at another port (NAT rebinding).
+    pub rebinding: Option<Span>,
+}
 
 /// A stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,13 +121,23 @@ impl Transports for Stacks {
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn Transport>, Fault> {
+        self.open_with(opening, Options::default())
+    }
+}
+
+impl Stacks {
+    /// [`Transports::open`] with more options.
+    ///
+    /// # Errors
+    /// As of [`Transports::open`].
+    pub fn open_with(&self, opening: &Opening<'_>, extra: Options) -> Result<Box<dyn Transport>, Fault> {
         let flow = opening.flow;
         let contender = contender(&flow.cc).ok_or_else(|| {
             Fault::new("cc", format!("unknown controller `{}`", flow.cc))
                 .help(format!("known over QUIC: {}", self.names().join(", ")))
         })?;
         check(flow, contender)?;
-        let options = end_options(opening)?;
+        let options = end_options(opening, extra)?;
         let spec = contender.ours.then(|| spec(flow, contender.name)).transpose()?;
         Ok(match contender.stack {
             Stack::Noq => noq(opening, contender, spec, options),
@@ -170,7 +190,7 @@ fn check(flow: &FlowSpec, contender: Contender<'_>) -> Result<(), Fault> {
     }
 }
 
-fn end_options(opening: &Opening<'_>) -> Result<EndOptions, Fault> {
+fn end_options(opening: &Opening<'_>, extra: Options) -> Result<EndOptions, Fault> {
     let flow = opening.flow;
     let payload = opening.mtu.saturating_sub(DATAGRAM_HEADER_BYTES);
     if !(MIN_PAYLOAD..=MAX_PAYLOAD).contains(&payload) {
@@ -184,8 +204,9 @@ fn end_options(opening: &Opening<'_>) -> Result<EndOptions, Fault> {
     let send_window = 2 * receive_window.unwrap_or(DEFAULT_RECEIVE_WINDOW);
     Ok(EndOptions {
         payload,
-        min_payload: payload,
-        mtu_discovery: false,
+        min_payload: if extra.mtu_discovery { MIN_PAYLOAD as u16 } else { payload },
+        mtu_discovery: extra.mtu_discovery,
+        rebinding: extra.rebinding.map(|span| Duration::from_nanos(span.as_nanos())),
         receive_window,
         send_window: flow.send_buffer.map_or(send_window, |bytes| bytes.0),
         seed: opening.seed,

@@ -1,4 +1,6 @@
 //! Connections of QUIC stacks in virtual time.
 
+mod bounds;
 mod connections;
+mod determinism;
 mod world;

@@ -22,9 +22,8 @@ pub struct World {
     pub dropped: u64,
     /// When the sender sent the last packet.
     pub last_sent: Time,
-    /// Bytes in the forward bottleneck's queue, sampled every 10 ms.
-    pub queue: Vec<u64>,
-    next_sample: Time,
+    /// Larger packets do not pass, in bytes.
+    pub mtu: u32,
 }
 
 /// One link from `text`, in the syntax of a scenario.
@@ -64,8 +63,7 @@ impl World {
             sent: 0,
             dropped: 0,
             last_sent: Time::ZERO,
-            queue: Vec::new(),
-            next_sample: Time::ZERO,
+            mtu: u32::MAX,
         }
     }
 
@@ -80,12 +78,22 @@ impl World {
         }
         while let Some(datagram) = self.transport.poll_transmit(self.now, end) {
             let bytes = datagram.payload.len() as u32 + DATAGRAM_HEADER_BYTES;
+            if std::env::var("TRACE").is_ok() {
+                println!(
+                    "{} {end:?} {bytes} {:?} {}",
+                    self.now.since(Time::ZERO),
+                    self.transport.next_timer(end),
+                    self.transport.delivered()
+                );
+            }
             let packet = Packet { ecn: datagram.ecn, ..Packet::new(0, bytes, datagram.payload) };
             match end {
                 TransportEnd::Sender => {
                     self.sent += 1;
                     self.last_sent = self.now;
-                    self.forward.push(self.now, packet);
+                    if bytes <= self.mtu {
+                        self.forward.push(self.now, packet);
+                    }
                 }
                 TransportEnd::Receiver => self.reverse.push(self.now, packet),
             }
@@ -124,10 +132,6 @@ impl World {
             if next > end || stop(self) {
                 self.now = self.now.max(end.min(next));
                 return;
-            }
-            while self.next_sample <= next {
-                self.queue.push(self.forward.stats().map(|link| link.queue_bytes).max().unwrap_or(0));
-                self.next_sample += Span::from_millis(10);
             }
             self.now = next;
             let mut arrivals = (Vec::new(), Vec::new());
@@ -173,11 +177,5 @@ impl World {
             TransportEvent::Failed(reason) => Some(reason.as_str()),
             _ => None,
         })
-    }
-
-    pub fn median_queue(&self) -> u64 {
-        let mut queue = self.queue.clone();
-        queue.sort_unstable();
-        queue.get(queue.len() / 2).copied().unwrap_or(0)
     }
 }

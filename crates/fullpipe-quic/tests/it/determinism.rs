@@ -1,0 +1,48 @@
+//! The same seed gives the same bytes.
+
+use crate::world::{World, flow, link};
+use fullpipe_quic::harness::Stacks;
+use fullpipe_sim::Transports;
+use std::process::Command;
+
+/// One line for each repeatable contender and seed: a hash of the time and size of every packet
+/// that arrived.
+fn digests() -> Vec<String> {
+    let mut lines = Vec::new();
+    for cc in Stacks.names().iter().filter(|cc| Stacks.facts(&flow(cc)).repeatable) {
+        for seed in [1, 2] {
+            let forward = [link(
+                "rate = '20mbit'\ndelay = '10ms'\nqueue = '1bdp'\nloss = '0.5%'\nreorder = { share = '0.5%', by = '3ms' }",
+            )];
+            let mut world = World::new(&flow(cc), &forward, &[link("delay = '10ms'\nloss = '0.5%'")], seed);
+            world.bulk(3.0);
+            assert_eq!(world.failure(), None, "{cc}");
+            lines.push(format!("{cc} {seed} {:016x}", world.digest));
+        }
+    }
+    lines
+}
+
+/// For the other process of `same_seed_gives_the_same_bytes_in_two_processes`.
+#[test]
+#[ignore = "prints for another test"]
+fn print_digests() {
+    for line in digests() {
+        println!("digest {line}");
+    }
+}
+
+#[test]
+fn same_seed_gives_the_same_bytes_in_two_processes() {
+    let own = digests();
+    let seeds_differ =
+        own.chunks(2).all(|pair| pair[0].split(' ').next_back() != pair[1].split(' ').next_back());
+    assert!(own.len() > 20 && seeds_differ, "{own:?}");
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "determinism::print_digests", "--ignored", "--nocapture"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let other: Vec<&str> = text.lines().filter_map(|line| line.split("digest ").nth(1)).collect();
+    assert_eq!(own, other);
+}
