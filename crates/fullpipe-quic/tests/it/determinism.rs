@@ -12,7 +12,8 @@ fn digests() -> Vec<String> {
     for cc in Stacks.names().iter().filter(|cc| Stacks.facts(&flow(cc)).repeatable) {
         for seed in [1, 2] {
             let forward = [link(
-                "rate = '20mbit'\ndelay = '10ms'\nqueue = '1bdp'\nloss = '0.5%'\nreorder = { share = '0.5%', by = '3ms' }",
+                "rate = '20mbit'\ndelay = '10ms'\nqueue = '1bdp'\nloss = '0.5%'\n\
+                 reorder = { share = '0.5%', by = '3ms' }",
             )];
             let mut world = World::new(&flow(cc), &forward, &[link("delay = '10ms'\nloss = '0.5%'")], seed);
             world.bulk(3.0);
