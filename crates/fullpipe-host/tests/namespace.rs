@@ -371,7 +371,7 @@ fn a_route_in_use_keeps_all_else_and_has_its_own_controller_again() {
     // The time that a route has left runs on; what devices get by themselves may come late.
     let routes = || {
         let text = ip("route show table all");
-        let given = |line: &&str| ["fe80", "multicast", "anycast"].iter().all(|own| !line.contains(own));
+        let given = |line: &&str| ["fe80", "multicast", "table local"].iter().all(|own| !line.contains(own));
         let text = text.lines().filter(given).collect::<Vec<_>>().join("\n");
         let parts = text.split(" expires ").map(|part| part.trim_start_matches(|c: char| c.is_ascii_digit()));
         parts.collect::<String>()

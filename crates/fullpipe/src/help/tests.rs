@@ -50,7 +50,7 @@ const IMPERATIVES: &[&str] = &[
 const OTHER_PROGRAMS: &[(&str, &[&str])] = &[
     ("apt-get and dpkg", &["--configure", "--force-confold", "--no-install-recommends", "--no-remove"]),
     ("bootctl, grub and grubby", &["--clear-once", "--id", "--target"]),
-    ("cargo", &["--features"]),
+    ("cargo", &["--features", "--release"]),
     (
         "chromium",
         &[
