@@ -151,7 +151,8 @@ impl CongestionControl for Scripted {
         let call = match event {
             Recovery::EnterFast => Call::Loss,
             Recovery::EnterRto => Call::Timeout,
-            Recovery::Exit | Recovery::Spurious => return,
+            // The ends of an episode, and whatever kinds of event are added later.
+            _ => return,
         };
         let cwnd =
             self.call(call, [context.now.as_secs_f64() * 1e3, context.inflight as f64, 0.0, 0.0, 0.0, 0.0]);

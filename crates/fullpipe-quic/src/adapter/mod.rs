@@ -145,8 +145,8 @@ impl<F: InFlight> Adapter<F> {
 
     /// Whether the window has no room for another packet.
     #[cfg(feature = "quinn")]
-    pub fn is_window_full(&self) -> bool {
-        self.inflight.saturating_add(u64::from(self.mss)) >= self.sender.window()
+    pub fn is_window_full(&mut self) -> bool {
+        self.inflight.saturating_add(u64::from(self.mss)) >= self.window()
     }
 
     /// A packet of `bytes`, sent at `sent`, is acknowledged. Its stamp is known unless the packet
@@ -317,11 +317,13 @@ impl<F: InFlight> Adapter<F> {
         }
     }
 
-    /// The window in bytes.
+    /// The window in bytes, at least two packets (RFC 9002 §7.2). The controllers' own minimum is
+    /// one, as in Linux; quinn sends only while the window exceeds what is in flight, and would
+    /// never send again.
     pub fn window(&mut self) -> u64 {
         self.settle();
         self.undo_spurious(self.now);
-        self.sender.window().max(u64::from(self.mss))
+        self.sender.window().max(2 * u64::from(self.mss))
     }
 
     /// Slow-start threshold in bytes, if set.

@@ -11,6 +11,7 @@ use super::proto::{
 use super::session::PlainHmac;
 use crate::harness::crypto::Progress;
 use crate::harness::pair::{Batch, Counters, EndEvent, EndOptions, Metrics, Read, StackEnd};
+use crate::harness::stacks::Rebinding;
 use bytes::{Bytes, BytesMut};
 use fullpipe_path::Ecn;
 use fullpipe_sim::TransportEnd;
@@ -65,8 +66,8 @@ pub(crate) struct End {
     /// Of the end that opens the connection.
     client: Option<ClientConfig>,
     peer: SocketAddr,
-    /// How often the peer's port changes, and when next.
-    rebinding: Option<(Duration, Option<Instant>)>,
+    /// The changes of the peer's port to come, and when the next is due.
+    rebinding: Option<(Rebinding, Option<Instant>)>,
     /// Datagrams that the endpoint sends without a connection.
     responses: VecDeque<Vec<u8>>,
     failure: Option<String>,
@@ -152,7 +153,7 @@ impl End {
             connection: None,
             client,
             peer,
-            rebinding: rebinding.map(|every| (every, None)),
+            rebinding: rebinding.map(|rebinding| (rebinding, None)),
             responses: VecDeque::new(),
             failure: None,
         }
@@ -172,12 +173,18 @@ impl End {
         }
     }
 
-    /// The peer's address, which changes now and then if that is wanted.
+    /// The peer's address, which changes now and then if that is wanted, though not before the
+    /// handshake is complete (RFC 9000 §9).
     fn peer_address(&mut self, now: Instant) -> SocketAddr {
-        if let Some((every, next)) = &mut self.rebinding {
-            let due = *next.get_or_insert(now + *every);
-            if due <= now {
-                *next = Some(now + *every);
+        let is_open = self.connection.as_ref().is_some_and(|(_, connection)| !connection.is_handshaking());
+        if let Some((rebinding, next)) = &mut self.rebinding
+            && is_open
+        {
+            let every = Duration::from_nanos(rebinding.every.as_nanos());
+            let due = *next.get_or_insert(now + every);
+            if due <= now && rebinding.times > 0 {
+                *next = Some(now + every);
+                rebinding.times -= 1;
                 self.peer.set_port(self.peer.port().wrapping_add(1).max(1024));
             }
         }

@@ -11,4 +11,4 @@ mod pair;
 mod quinn;
 mod stacks;
 
-pub use stacks::{Options, Stacks};
+pub use stacks::{Options, Rebinding, Stacks};

@@ -2,6 +2,7 @@
 
 use super::crypto::Progress;
 use super::log::Log;
+use super::stacks::Rebinding;
 use fullpipe_cc::{Rate, Snapshot, Span, Time};
 use fullpipe_path::Ecn;
 use fullpipe_sim::{Datagram, Telemetry, Transport, TransportEnd, TransportEvent};
@@ -19,6 +20,9 @@ const MAX_DATAGRAMS: usize = 10;
 /// stopped.
 const DATAGRAMS_AHEAD: u64 = 16;
 
+/// The time between two calls of a stack that has nothing to wait for.
+const CLOCK_STEP: Span = Span::from_micros(1);
+
 /// Options of both ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EndOptions {
@@ -28,8 +32,8 @@ pub(crate) struct EndOptions {
     pub min_payload: u16,
     /// Whether the path's MTU is probed, up to `payload`.
     pub mtu_discovery: bool,
-    /// How often the receiving end sees the sending end at another port.
-    pub rebinding: Option<Duration>,
+    /// When the receiving end sees the sending end at another port.
+    pub rebinding: Option<Rebinding>,
     /// Receive window in bytes, of the connection and of each stream; `None` for the stack's
     /// default.
     pub receive_window: Option<u64>,
@@ -183,11 +187,13 @@ struct Side<E> {
     end: RefCell<E>,
     outbox: Outbox,
     timer: Time,
+    /// When due timers were last processed.
+    processed: Option<Time>,
 }
 
 impl<E> Side<E> {
     fn new(end: E) -> Self {
-        Side { end: RefCell::new(end), outbox: Outbox::default(), timer: Time::NEVER }
+        Side { end: RefCell::new(end), outbox: Outbox::default(), timer: Time::NEVER, processed: None }
     }
 }
 
@@ -268,11 +274,17 @@ impl<E: StackEnd> Pair<E> {
         }
     }
 
-    /// Reads the stack's timer after a call that can change it.
+    /// Reads the stack's timer after a call that can change it. Where a timer is due again at the
+    /// moment at which it was processed (noq's pacer rounds a wait to nothing), it fires
+    /// [`CLOCK_STEP`] later, as a real clock moves on; otherwise virtual time would stand still.
     fn update_timer(&mut self, end: TransportEnd) {
         let base = self.base;
         let side = self.side(end);
-        side.timer = side.end.get_mut().next_timer().map_or(Time::NEVER, |at| Time::from_instant(base, at));
+        let at = side.end.get_mut().next_timer().map_or(Time::NEVER, |at| Time::from_instant(base, at));
+        side.timer = match side.processed {
+            Some(processed) if at <= processed => processed + CLOCK_STEP,
+            _ => at,
+        };
     }
 
     /// Processes the events of `end`.
@@ -434,7 +446,9 @@ impl<E: StackEnd> Transport for Pair<E> {
     fn on_timer(&mut self, now: Time, end: TransportEnd) {
         if self.side(end).timer <= now {
             let at = self.instant(now);
-            self.side(end).end.get_mut().on_timer(at);
+            let side = self.side(end);
+            side.processed = Some(now);
+            side.end.get_mut().on_timer(at);
             self.process_events(end);
             self.update_timer(end);
         }

@@ -7,7 +7,7 @@ use fullpipe_experiment::recording::TransportFacts;
 use fullpipe_experiment::scenario::{Fault, FlowSpec};
 use fullpipe_sim::{DATAGRAM_HEADER_BYTES, Opening, Transport, TransportEnd, Transports};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Versions of the stacks; a test compares them with the lock file.
 const NOQ_VERSION: &str = "1.4.0";
@@ -32,8 +32,17 @@ pub struct Options {
     /// Whether packets start at 1200 bytes, the stack probes for the MTU, and falls back when large
     /// packets no longer pass. Otherwise packets have the path's MTU from the start.
     pub mtu_discovery: bool,
-    /// How often the receiving end sees the sending end at another port (NAT rebinding).
-    pub rebinding: Option<Span>,
+    /// When the receiving end sees the sending end at another port.
+    pub rebinding: Option<Rebinding>,
+}
+
+/// Changes of the sending end's port, as by a NAT that forgot the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rebinding {
+    /// From one change to the next, and from the end of the handshake to the first.
+    pub every: Span,
+    /// How many changes there are.
+    pub times: u32,
 }
 
 /// A stack.
@@ -206,7 +215,7 @@ fn end_options(opening: &Opening<'_>, extra: Options) -> Result<EndOptions, Faul
         payload,
         min_payload: if extra.mtu_discovery { MIN_PAYLOAD as u16 } else { payload },
         mtu_discovery: extra.mtu_discovery,
-        rebinding: extra.rebinding.map(|span| Duration::from_nanos(span.as_nanos())),
+        rebinding: extra.rebinding,
         receive_window,
         send_window: flow.send_buffer.map_or(send_window, |bytes| bytes.0),
         seed: opening.seed,

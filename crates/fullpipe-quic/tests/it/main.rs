@@ -3,4 +3,5 @@
 mod bounds;
 mod connections;
 mod determinism;
+mod random_paths;
 mod world;

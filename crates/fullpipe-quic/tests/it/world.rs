@@ -1,5 +1,6 @@
 //! A connection over a path, without the simulator.
 
+use fullpipe_experiment::recording::EventKind;
 use fullpipe_experiment::scenario::FlowSpec;
 use fullpipe_path::{BuildContext, Direction, LinkSpec, Outcome, Packet, Path};
 use fullpipe_quic::harness::Stacks;
@@ -78,14 +79,6 @@ impl World {
         }
         while let Some(datagram) = self.transport.poll_transmit(self.now, end) {
             let bytes = datagram.payload.len() as u32 + DATAGRAM_HEADER_BYTES;
-            if std::env::var("TRACE").is_ok() {
-                println!(
-                    "{} {end:?} {bytes} {:?} {}",
-                    self.now.since(Time::ZERO),
-                    self.transport.next_timer(end),
-                    self.transport.delivered()
-                );
-            }
             let packet = Packet { ecn: datagram.ecn, ..Packet::new(0, bytes, datagram.payload) };
             match end {
                 TransportEnd::Sender => {
@@ -108,6 +101,16 @@ impl World {
     pub fn write(&mut self, bytes: u64) {
         self.transport.write(self.now, bytes);
         self.poll(TransportEnd::Sender);
+    }
+
+    pub fn finish(&mut self, truncate: bool) {
+        self.transport.finish(self.now, truncate);
+        self.poll(TransportEnd::Sender);
+    }
+
+    pub fn request(&mut self, bytes: u64) {
+        self.transport.request(self.now, bytes);
+        self.poll(TransportEnd::Receiver);
     }
 
     fn deliver(&mut self, end: TransportEnd, arrivals: Vec<Packet<Vec<u8>>>) {
@@ -169,6 +172,12 @@ impl World {
         self.write(1 << 40);
         self.run(seconds);
         self.transport.delivered() as f64 * 8.0 / seconds
+    }
+
+    /// How many events of `kind` were recorded.
+    pub fn recorded(&self, kind: EventKind) -> u64 {
+        let of_kind = |event: &TransportEvent| matches!(event, TransportEvent::Recorded(k, _) if *k == kind);
+        self.events.iter().filter(|(_, event)| of_kind(event)).count() as u64
     }
 
     /// Why the connection failed, if it did.
