@@ -2,6 +2,7 @@
 
 mod bounds;
 mod connections;
+mod costs;
 mod determinism;
 mod random_paths;
 mod world;
