@@ -7,6 +7,7 @@ use clap::builder::PossibleValuesParser;
 use fullpipe_conformance::CASES;
 use fullpipe_figures::FIGURES;
 use fullpipe_kernel::tcp_info::EBPF_CONTROLLERS;
+use fullpipe_run::quic_controllers;
 
 /// Print a shell completion script
 ///
@@ -34,11 +35,13 @@ fn with_values(command: Command) -> Command {
     let ours = || EBPF_CONTROLLERS.iter().map(|(name, _)| *name);
     let kernel: Vec<&str> = ["bbr", "cubic", "reno", "hybla"].into_iter().chain(ours()).collect();
     let all: Vec<&str> = simulated().chain(ours()).collect();
+    let over_quic: Vec<String> = quic_controllers().filter(|_| cfg!(feature = "quic")).collect();
+    let contestants: Vec<&str> = all.iter().copied().chain(over_quic.iter().map(String::as_str)).collect();
     let short: Vec<&str> = ours().map(|name| name.trim_start_matches("fp_")).collect();
     let figures: Vec<&str> = FIGURES.iter().map(|figure| figure.id).chain(["all"]).collect();
     let cases: Vec<&str> = CASES.iter().map(|case| case.name).collect();
     let values: [(&[&str], &str, &[&str]); 18] = [
-        (&["race"], "cc", &all),
+        (&["race"], "cc", &contestants),
         (&["figure"], "ids", &figures),
         (&["conformance"], "cases", &cases),
         (&["conformance"], "cc", &simulated().collect::<Vec<_>>()),

@@ -102,12 +102,16 @@ fn examples() -> String {
         text += &format!("  {:<8} {}\n", c.name, c.about);
     }
     text += "With --engine lab: every controller of the kernel, such as vegas, and fullpipe's eBPF \
-        controllers fp_bbr3, fp_bbr1 and fp_hybla.\n";
+        controllers fp_bbr3, fp_bbr1 and fp_hybla.\n\
+        Over QUIC, in the simulator: CC@noq and CC@quinn are these controllers in the stacks noq and \
+        quinn; noq/bbr3, noq/cubic, noq/reno, quinn/bbr, quinn/cubic and quinn/reno are the stacks' \
+        own.\n";
     text + "\nExamples:\n  \
         fullpipe race --out report.html\n  \
         fullpipe race bbr cubic --rate 1gbit --rtt 20ms --buffer 0.5bdp --loss 0\n  \
         fullpipe race bbr cubic --together --loss 0 --duration 60s\n  \
         fullpipe race bbr fp_bbr3 vegas --engine lab\n  \
+        fullpipe race bbr3 bbr3@noq noq/bbr3 --rtt 40ms --loss 0\n  \
         fullpipe race bbr cubic --sweep 'loss=0.01%..10% log 8' --repeats 5"
 }
 
