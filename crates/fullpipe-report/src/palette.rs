@@ -66,6 +66,11 @@ const KNOWN: &[(&str, Colour)] = &[
     ("fixed", GREY),
 ];
 
+/// Flows over QUIC stacks by the ends of their names: fullpipe's controllers in a stack, and the
+/// stack's own.
+const OVER_QUIC: &[(&str, Colour)] =
+    &[("@noq", ORANGE), ("@quinn", SKY), ("noq/", BROWN), ("quinn/", PURPLE)];
+
 /// For controllers without a colour of their own.
 const OTHERS: [Colour; 3] = [ORANGE, BROWN, SKY];
 
@@ -77,15 +82,19 @@ pub fn controller_colour(cc: &str) -> Colour {
     if cc.contains('+') {
         return GREY;
     }
+    let over_quic = |(end, _): &&(&str, Colour)| cc.ends_with(end) || cc.starts_with(end);
+    if let Some((_, colour)) = OVER_QUIC.iter().find(over_quic) {
+        return *colour;
+    }
     // FNV-1a; any fixed function of the name would do.
     let hash = cc.bytes().fold(0x811c_9dc5_u32, |h, b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
     OTHERS[hash as usize % OTHERS.len()]
 }
 
-/// Maximum number of lines of a controller that differ in their dashes.
+/// Maximum number of lines of one colour that differ in their dashes.
 pub(crate) const DASHES: usize = 4;
 
-/// Colour and dash pattern of line number `nth` of `of` lines of `cc`. Up to [`DASHES`] lines
+/// Colour and dash pattern of line number `nth` of `of` lines with the colour of `cc`. Up to [`DASHES`] lines
 /// differ in their dashes; more have shades from dark to light.
 pub(crate) fn style(cc: &str, nth: usize, of: usize) -> (Colour, usize) {
     let colour = controller_colour(cc);
@@ -137,6 +146,15 @@ mod tests {
             for (i, a) in race.iter().enumerate() {
                 assert!(race[i + 1..].iter().all(|b| b != a));
             }
+        }
+    }
+
+    #[test]
+    fn the_transports_of_a_controller_have_colours_of_their_own() {
+        let race = ["bbr3", "bbr3@noq", "bbr3@quinn", "noq/bbr3", "quinn/cubic", "cubic"];
+        let race = race.map(|cc| controller_colour(cc).light);
+        for (i, a) in race.iter().enumerate() {
+            assert!(race[i + 1..].iter().all(|b| b != a), "{i}");
         }
     }
 

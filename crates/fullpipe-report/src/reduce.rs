@@ -245,7 +245,8 @@ pub(crate) fn lines(results: &Results) -> Vec<Line<'_>> {
 /// All lines without their values.
 pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
     let single = results.runs.iter().map(|r| r.flows.len()).sum::<usize>() <= MAX_LINES;
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    // By colour: controllers that share one differ in their dashes, too.
+    let mut counts: BTreeMap<[u8; 3], usize> = BTreeMap::new();
     let mut all = Vec::new();
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     for (index, run) in results.runs.iter().enumerate() {
@@ -263,7 +264,8 @@ pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
         let several = groups.len() > 1;
         for group in groups {
             let cc = group[0].cc.as_str();
-            let nth = counts.entry(cc).or_default();
+            let colour = controller_colour(cc);
+            let nth = counts.entry(colour.light).or_default();
             let label = match (group.len(), several) {
                 (1, false) => name.clone(),
                 (1, true) if results.runs.len() > 1 => format!("{name}: {}", group[0].label),
@@ -271,12 +273,13 @@ pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
                 (n, _) if results.runs.len() > 1 => format!("{name}: {n} × {cc}"),
                 (n, _) => format!("{n} × {cc}"),
             };
-            all.push(Group { run: index, label, cc, look: (controller_colour(cc), *nth), flows: group });
+            all.push(Group { run: index, label, cc, look: (colour, *nth), flows: group });
             *nth += 1;
         }
     }
     for group in &mut all {
-        group.look = style(group.cc, group.look.1, counts[group.cc]);
+        let (colour, nth) = group.look;
+        group.look = style(group.cc, nth, counts[&colour.light]);
     }
     all
 }

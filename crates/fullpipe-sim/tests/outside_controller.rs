@@ -22,7 +22,6 @@ fn copied(example: &Path, workspace: &Path) -> Result<PathBuf, Box<dyn Error>> {
 }
 
 #[test]
-#[ignore = "compiles several crates: ./x test nightly"]
 fn the_example_races_a_toy_from_outside_in_under_seventy_lines() -> Result<(), Box<dyn Error>> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).ok_or("no workspace")?;
     let example = workspace.join("examples/outside-controller");

@@ -3,7 +3,7 @@
 use crate::figures::{rate_unit, significant, size_unit};
 use crate::reduce::{self, Grid, Line, lines, smoothed, smoothing_s, varied_path};
 use fullpipe_experiment::Results;
-use fullpipe_experiment::recording::{PathFacts, Recording, Series, Source, column};
+use fullpipe_experiment::recording::{FlowRecording, PathFacts, Recording, Series, Source, column};
 use serde::Serialize;
 #[cfg(feature = "files")]
 use serde_json::ser::{CompactFormatter, Formatter};
@@ -301,7 +301,9 @@ fn panel(
 fn states(lines: &[Line]) -> Vec<States> {
     let mut all = Vec::new();
     for (index, line) in lines.iter().enumerate() {
-        let Some(flow) = line.flow.filter(|f| !f.states.is_empty()) else { continue };
+        // A QUIC stack's own controller reports none.
+        let reported = |flow: &&FlowRecording| flow.states.iter().any(|change| !change.state.is_empty());
+        let Some(flow) = line.flow.filter(reported) else { continue };
         let mut changes: Vec<(f64, &str)> = Vec::new();
         for change in &flow.states {
             if changes.last().is_none_or(|(_, state)| *state != change.state) {

@@ -221,9 +221,11 @@ fn subtitle(results: &Results, path: &str) -> String {
     let length = results.runs.iter().map(|r| r.summary.duration_s).fold(0.0, f64::max);
     let mut sources = distinct(results.runs.iter().map(|r| r.source));
     sources.sort_unstable_by_key(|s| s.name());
+    let over_quic = results.runs.iter().any(|run| !run.provenance.transports.is_empty());
     let sources: Vec<&str> = sources
         .into_iter()
         .map(|source| match source {
+            Source::Sim if over_quic => "simulated TCP and QUIC",
             Source::Sim => "simulated TCP",
             Source::Lab => "kernel TCP over an emulated path",
             Source::Net => "real network",
@@ -282,7 +284,7 @@ fn table(results: &Results) -> String {
     out += "</tr></thead><tbody>";
     let scale = Scale { top, size, completion, jain };
     let groups = groups(results);
-    let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed);
+    let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed && w[0].label == w[1].label);
     let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
     for (run, half) in results.runs.iter().zip(&condensed.half) {
         let mut label = run.label.clone();

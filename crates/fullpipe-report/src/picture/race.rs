@@ -153,10 +153,11 @@ fn over_time(title: &str, end: f64, unit: &str, curves: Vec<Curve>) -> Panel {
 
 /// The queue of the fullest link of each run.
 fn queue(results: &Results, scale: f64, unit: &str, end: f64) -> Panel {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    let of = |cc: &str| results.runs.iter().filter(|run| run.cc == cc).count();
+    let mut counts: BTreeMap<[u8; 3], usize> = BTreeMap::new();
+    let colour = |run: &Recording| controller_colour(&run.cc).light;
+    let of = |this: &Recording| results.runs.iter().filter(|run| colour(run) == colour(this)).count();
     let curves = results.runs.iter().filter_map(|run| {
-        let count = counts.entry(&run.cc).or_default();
+        let count = counts.entry(colour(run)).or_default();
         let nth = std::mem::replace(count, *count + 1);
         let series = reduce::fullest_queue(run)?;
         let values = series.get(column::QUEUE_BYTES)?;
@@ -164,7 +165,7 @@ fn queue(results: &Results, scale: f64, unit: &str, end: f64) -> Panel {
         let (label, look) = match by_controller {
             true => (&run.cc, (controller_colour(&run.cc), 0)),
             // A queue belongs to all flows of the run, so it has the controller's plain colour.
-            false => (&run.label, style(&run.cc, nth, of(&run.cc))),
+            false => (&run.label, style(&run.cc, nth, of(run))),
         };
         Some(curve(label, look, &series.t_s, values, scale))
     });
