@@ -76,7 +76,8 @@
 //!
 //! # Features
 //!
-//! None is enabled by default. `alloc`: `Flight`, and the trait for `Box<dyn CongestionControl>`.
+//! None is enabled by default. `alloc`: `Flight`, `ControllerSpec` from a text with an error that
+//! owns its message, and the trait for `Box<dyn CongestionControl>`.
 //! `std`: also conversions between [`Time`] and `std::time::Instant`.
 //!
 //! # Numbers
@@ -126,6 +127,8 @@ pub use fullpipe_units::{Gain, Rate, Span, Time};
 pub use minmax::MinMax;
 pub use pacer::Pacer;
 pub use prr::Prr;
+#[cfg(feature = "alloc")]
+pub use registry::ParseSpecError;
 pub use registry::{BuildError, CONTROLLERS, Controller, ControllerSpec};
 pub use sampler::{RateSample, Sampler, Stamp};
 pub use send_controller::{AckEvent, AckReport, Event, LossEvent, SendController};

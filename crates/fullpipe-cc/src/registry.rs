@@ -516,6 +516,49 @@ impl ControllerSpec {
     }
 }
 
+/// Why a text is no [`ControllerSpec`]: a [`BuildError`] that owns its message, so that it outlives
+/// the text.
+#[cfg(feature = "alloc")]
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseSpecError(alloc::string::String);
+
+#[cfg(feature = "alloc")]
+impl From<BuildError<'_>> for ParseSpecError {
+    fn from(error: BuildError<'_>) -> Self {
+        ParseSpecError(alloc::string::ToString::to_string(&error))
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl fmt::Display for ParseSpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(feature = "alloc")]
+impl core::error::Error for ParseSpecError {}
+
+/// As [`ControllerSpec::parse`], with an error that can be returned from where the text ends.
+///
+/// ```
+/// use fullpipe_cc::ControllerSpec;
+///
+/// fn spec(argument: String) -> Result<ControllerSpec, Box<dyn std::error::Error>> {
+///     Ok(argument.parse()?)
+/// }
+/// assert_eq!(spec("bbr3".to_owned()).unwrap().to_string(), "bbr3");
+/// assert!(spec("bbr3:beta=1".to_owned()).unwrap_err().to_string().contains("beta"));
+/// ```
+#[cfg(feature = "alloc")]
+impl core::str::FromStr for ControllerSpec {
+    type Err = ParseSpecError;
+
+    fn from_str(text: &str) -> Result<Self, ParseSpecError> {
+        Ok(Self::parse(text)?)
+    }
+}
+
 controllers! {
     BbrV1(crate::bbr::v1::BbrV1) bbr,
     Bbr3(crate::bbr::v3::Bbr3) bbr3,

@@ -25,7 +25,7 @@ const DEFAULT_BYTES: u64 = 256 << 20;
 async fn main() -> Result<(), Failure> {
     let mut args = std::env::args().skip(1);
     let text = args.next().unwrap_or_else(|| "bbr3".to_owned());
-    let spec = ControllerSpec::parse(&text).map_err(|error| error.to_string())?;
+    let spec: ControllerSpec = text.parse()?;
     let file = args.next();
 
     let key = rcgen::generate_simple_self_signed(["localhost".to_owned()])?;

@@ -29,7 +29,7 @@ async fn main() -> Result<(), Failure> {
     let name = args.next().unwrap_or_else(|| "bbr3".to_owned());
     let file = args.next().map(PathBuf::from);
     let copy = args.next().map(PathBuf::from);
-    let controller = ControllerSpec::parse(&name).map_err(|error| error.to_string())?;
+    let controller = name.parse()?;
     let start = Instant::now();
     let received = transfer(controller, file, copy).await?;
     let seconds = start.elapsed().as_secs_f64();
