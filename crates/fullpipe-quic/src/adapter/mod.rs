@@ -319,7 +319,7 @@ impl<F: InFlight> Adapter<F> {
 
     /// The window in bytes, at least two packets (RFC 9002 §7.2). The controllers' own minimum is
     /// one, as in Linux; quinn sends only while the window exceeds what is in flight, and would
-    /// stop for ever.
+    /// stop forever.
     pub fn window(&mut self) -> u64 {
         self.settle();
         self.undo_spurious(self.now);

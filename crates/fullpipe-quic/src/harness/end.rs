@@ -10,8 +10,7 @@ use super::proto::{
 };
 use super::session::PlainHmac;
 use crate::harness::crypto::Progress;
-use crate::harness::pair::{Batch, Counters, EndEvent, EndOptions, Metrics, Read, StackEnd};
-use crate::harness::stacks::Rebinding;
+use crate::harness::pair::{Batch, Counters, EndEvent, EndOptions, Metrics, Read, Rebinding, StackEnd};
 use bytes::{Bytes, BytesMut};
 use fullpipe_path::Ecn;
 use fullpipe_sim::TransportEnd;

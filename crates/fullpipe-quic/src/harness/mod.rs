@@ -11,4 +11,5 @@ mod pair;
 mod quinn;
 mod stacks;
 
-pub use stacks::{Options, Rebinding, Stacks};
+pub use pair::Rebinding;
+pub use stacks::{Options, Stacks};

@@ -2,7 +2,6 @@
 
 use super::crypto::Progress;
 use super::log::Log;
-use super::stacks::Rebinding;
 use fullpipe_cc::{Rate, Snapshot, Span, Time};
 use fullpipe_path::Ecn;
 use fullpipe_sim::{Datagram, Telemetry, Transport, TransportEnd, TransportEvent};
@@ -22,6 +21,15 @@ const DATAGRAMS_AHEAD: u64 = 16;
 
 /// The time between two calls of a stack that has nothing to wait for.
 const CLOCK_STEP: Span = Span::from_micros(1);
+
+/// Changes of the sending end's port, as by a NAT that forgot the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rebinding {
+    /// From one change to the next, and from the end of the handshake to the first.
+    pub every: Span,
+    /// How many changes there are.
+    pub times: u32,
+}
 
 /// Options of both ends.
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
 //! The stacks by name.
 
 use super::crypto::Progress;
-use super::pair::{EndOptions, Pair, PairOptions};
-use fullpipe_cc::{ControllerSpec, Span, registry};
+use super::pair::{EndOptions, Pair, PairOptions, Rebinding};
+use fullpipe_cc::{ControllerSpec, registry};
 use fullpipe_experiment::recording::TransportFacts;
 use fullpipe_experiment::scenario::{Fault, FlowSpec};
 use fullpipe_sim::{DATAGRAM_HEADER_BYTES, Opening, Transport, TransportEnd, Transports};
@@ -34,15 +34,6 @@ pub struct Options {
     pub mtu_discovery: bool,
     /// When the receiving end sees the sending end at another port.
     pub rebinding: Option<Rebinding>,
-}
-
-/// Changes of the sending end's port, as by a NAT that forgot the connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rebinding {
-    /// From one change to the next, and from the end of the handshake to the first.
-    pub every: Span,
-    /// How many changes there are.
-    pub times: u32,
 }
 
 /// A stack.
