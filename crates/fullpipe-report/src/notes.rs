@@ -14,6 +14,9 @@ const MAX_NAMED: usize = 4;
 /// Utilisation above which goodput beyond the path's rate is explained; less is rounding.
 const MAX_UTILIZATION: f64 = 1.002;
 
+/// Receive window in bandwidth-delay products that Startup of BBR v1 fills: its cwnd gain is 2.89.
+const NEEDED_BDPS: u64 = 3;
+
 /// One sentence for each kind of surprising figure.
 pub(crate) fn notes(results: &Results) -> Vec<String> {
     let valid: Vec<&Recording> = results.runs.iter().filter(|r| r.valid).collect();
@@ -23,15 +26,19 @@ pub(crate) fn notes(results: &Results) -> Vec<String> {
     notes
 }
 
-/// The transports other than the simulated TCP, with what limits the comparison.
+/// The transports other than the simulated TCP, each with the largest BDP of its runs in bytes, and
+/// what limits the comparison.
 fn transports(runs: &[&Recording]) -> Vec<String> {
-    let mut all: Vec<&TransportFacts> = Vec::new();
-    for facts in runs.iter().flat_map(|run| &run.provenance.transports) {
-        if !all.contains(&facts) {
-            all.push(facts);
+    let mut all: Vec<(&TransportFacts, Option<u64>)> = Vec::new();
+    for run in runs {
+        for facts in &run.provenance.transports {
+            match all.iter_mut().find(|(known, _)| *known == facts) {
+                Some((_, bdp)) => *bdp = (*bdp).max(run.path.bdp_bytes),
+                None => all.push((facts, run.path.bdp_bytes)),
+            }
         }
     }
-    all.into_iter().map(transport).collect()
+    all.into_iter().map(|(facts, bdp)| transport(facts, bdp)).collect()
 }
 
 fn size(bytes: u64) -> String {
@@ -39,10 +46,14 @@ fn size(bytes: u64) -> String {
     format!("{} {unit}", significant(bytes as f64 / size, 3))
 }
 
-fn transport(facts: &TransportFacts) -> String {
+fn transport(facts: &TransportFacts, bdp: Option<u64>) -> String {
     let mut parts = facts.notes.clone();
     if let Some(window) = facts.receive_window {
-        parts.insert(0, format!("receive window {}", size(window)));
+        let needed = bdp.map(|bdp| bdp.saturating_mul(NEEDED_BDPS)).filter(|&needed| window < needed);
+        let limit = needed.map_or(String::new(), |needed| {
+            format!(", less than {NEEDED_BDPS} BDP ({}), so it may limit the flow", size(needed))
+        });
+        parts.insert(0, format!("receive window {}{limit}", size(window)));
     }
     if !facts.repeatable {
         parts.push("not repeatable: it draws random numbers from the system".to_owned());
@@ -166,6 +177,7 @@ mod tests {
         };
         for run in &mut race.runs {
             run.provenance.transports = vec![facts.clone()];
+            run.path.bdp_bytes = None;
         }
         assert_eq!(
             notes(&race),
@@ -173,6 +185,31 @@ mod tests {
               receive window 1.25 MB; its pacer takes no rate; not \
               repeatable: it draws random numbers from the system."]
         );
+    }
+
+    #[test]
+    fn a_receive_window_that_may_limit_is_named_with_the_largest_need() {
+        let mut race = race();
+        for (i, run) in race.runs.iter_mut().enumerate() {
+            run.path.bdp_bytes = Some(500_000 * (i as u64 + 1));
+            let facts = TransportFacts {
+                receive_window: Some(2_000_000),
+                repeatable: true,
+                ..TransportFacts::default()
+            };
+            run.provenance.transports = vec![facts];
+        }
+        let largest = size(1_500_000 * race.runs.len() as u64);
+        let found = notes(&race);
+        assert!(found.len() == 1 && found[0].contains("so it may limit the flow"));
+        assert!(
+            found[0].contains(&format!("receive window 2.00 MB, less than 3 BDP ({largest})")),
+            "{found:?}"
+        );
+        for run in &mut race.runs {
+            run.path.bdp_bytes = Some(600_000);
+        }
+        assert!(!notes(&race)[0].contains("may limit"));
     }
 
     #[test]

@@ -94,8 +94,8 @@ pub fn controller_colour(cc: &str) -> Colour {
 /// Maximum number of lines of one colour that differ in their dashes.
 pub(crate) const DASHES: usize = 4;
 
-/// Colour and dash pattern of line number `nth` of `of` lines with the colour of `cc`. Up to [`DASHES`] lines
-/// differ in their dashes; more have shades from dark to light.
+/// Colour and dash pattern of line number `nth` of `of` lines with the colour of `cc`. Up to
+/// [`DASHES`] lines differ in their dashes; more have shades from dark to light.
 pub(crate) fn style(cc: &str, nth: usize, of: usize) -> (Colour, usize) {
     let colour = controller_colour(cc);
     if of <= DASHES {
@@ -150,11 +150,11 @@ mod tests {
     }
 
     #[test]
-    fn the_transports_of_a_controller_have_colours_of_their_own() {
+    fn a_controller_has_another_colour_over_each_transport() {
         let race = ["bbr3", "bbr3@noq", "bbr3@quinn", "noq/bbr3", "quinn/cubic", "cubic"];
         let race = race.map(|cc| controller_colour(cc).light);
         for (i, a) in race.iter().enumerate() {
-            assert!(race[i + 1..].iter().all(|b| b != a), "{i}");
+            assert!(race[i + 1..].iter().all(|b| b != a), "{a:?} twice");
         }
     }
 

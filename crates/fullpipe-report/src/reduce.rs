@@ -27,6 +27,36 @@ pub(crate) fn columns(results: &Results) -> Vec<&str> {
     names
 }
 
+/// Names of runs, which tell apart runs of one label.
+pub(crate) struct RunNames {
+    engines: bool,
+    seeds: bool,
+}
+
+impl RunNames {
+    pub(crate) fn new(results: &Results) -> Self {
+        let pairs = || results.runs.windows(2);
+        RunNames {
+            engines: pairs().any(|w| w[0].source != w[1].source),
+            seeds: pairs().any(|w| w[0].seed != w[1].seed && w[0].label == w[1].label),
+        }
+    }
+
+    /// Label and engine.
+    pub(crate) fn with_engine(&self, run: &Recording) -> String {
+        match self.engines {
+            true => format!("{} ({})", run.label, run.source.name()),
+            false => run.label.clone(),
+        }
+    }
+
+    /// Label, engine and seed.
+    pub(crate) fn with_seed(&self, run: &Recording) -> String {
+        let name = self.with_engine(run);
+        if self.seeds { format!("{name} #{}", run.seed) } else { name }
+    }
+}
+
 /// Time of the last sample, or the duration of a run without samples.
 pub(crate) fn end_s(run: &Recording) -> f64 {
     let flows = run.flows.iter().filter_map(|f| f.series.t_s.last());
@@ -248,12 +278,9 @@ pub(crate) fn groups(results: &Results) -> Vec<Group<'_>> {
     // By colour: controllers that share one differ in their dashes, too.
     let mut counts: BTreeMap<[u8; 3], usize> = BTreeMap::new();
     let mut all = Vec::new();
-    let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
+    let names = RunNames::new(results);
     for (index, run) in results.runs.iter().enumerate() {
-        let name = match several_engines {
-            true => format!("{} ({})", run.label, run.source.name()),
-            false => run.label.clone(),
-        };
+        let name = names.with_engine(run);
         let mut groups: Vec<Vec<&FlowRecording>> = Vec::new();
         for flow in &run.flows {
             match groups.iter_mut().find(|g| !single && g[0].cc == flow.cc) {

@@ -13,7 +13,7 @@ use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share,
 use crate::notes::notes;
 use crate::palette::{Colour, controller_colour};
 use crate::picture::{self, escape_html};
-use crate::reduce::{INTERVALS, condense, distinct, groups};
+use crate::reduce::{INTERVALS, RunNames, condense, distinct, groups};
 use crate::verdict::{problems, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary};
@@ -284,16 +284,9 @@ fn table(results: &Results) -> String {
     out += "</tr></thead><tbody>";
     let scale = Scale { top, size, completion, jain };
     let groups = groups(results);
-    let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed && w[0].label == w[1].label);
-    let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
+    let names = RunNames::new(results);
     for (run, half) in results.runs.iter().zip(&condensed.half) {
-        let mut label = run.label.clone();
-        if several_engines {
-            let _ = write!(label, " ({})", run.source.name());
-        }
-        if several_seeds {
-            let _ = write!(label, " #{}", run.seed);
-        }
+        let label = names.with_seed(run);
         let class = if run.valid { "" } else { "invalid" };
         row(
             &mut out,

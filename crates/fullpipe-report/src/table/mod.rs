@@ -6,7 +6,7 @@ use crate::comparison_text;
 use crate::figures::{percent_figure, rate_unit, seconds, share, significant, wrap_text};
 use crate::notes::notes;
 use crate::palette::controller_colour;
-use crate::reduce::{self, Condensed};
+use crate::reduce::{self, Condensed, RunNames};
 use crate::verdict::{problems, verdict};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use fullpipe_experiment::Results;
@@ -159,17 +159,10 @@ impl Columns {
 /// the last.
 fn collect<'a>(condensed: &'a Condensed<'_>, columns: &Columns) -> Vec<Row<'a>> {
     let results = &*condensed.results;
-    let several_engines = results.runs.windows(2).any(|w| w[0].source != w[1].source);
-    let several_seeds = results.runs.windows(2).any(|w| w[0].seed != w[1].seed && w[0].label == w[1].label);
+    let names = RunNames::new(results);
     let mut rows = Vec::new();
     for (index, run) in results.runs.iter().enumerate() {
-        let mut label = run.label.clone();
-        if several_engines {
-            let _ = write!(label, " ({})", run.source.name());
-        }
-        if several_seeds {
-            let _ = write!(label, " #{}", run.seed);
-        }
+        let mut label = names.with_seed(run);
         if !run.valid {
             label.push_str(" ✗");
         }
