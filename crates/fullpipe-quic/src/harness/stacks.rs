@@ -17,8 +17,8 @@ const QUINN_VERSION: &str = "0.11.19";
 const DEFAULT_RECEIVE_WINDOW: u64 = 1_250_000;
 /// The UDP payload that every path of QUIC must carry (RFC 9000 §14).
 const MIN_PAYLOAD: u32 = 1200;
-/// The longest UDP payload that the stacks accept.
-const MAX_PAYLOAD: u32 = 65_527;
+/// The longest UDP payload over IPv4.
+const MAX_PAYLOAD: u32 = 65_507;
 
 /// The QUIC stacks as [`Transports`] of a simulation.
 ///
@@ -150,7 +150,7 @@ impl Stacks {
 fn notes(contender: Contender<'_>) -> [&'static str; 2] {
     let pacing = match (contender.ours, contender.stack) {
         (true, Stack::Noq) => "paced by noq at the controller's rate",
-        (true, Stack::Quinn) => "paced by the harness: quinn takes no rate, and paces by the window alone",
+        (true, Stack::Quinn) => "paced by fullpipe: quinn takes no rate, and paces by the window alone",
         (false, Stack::Noq) => "paced by noq",
         (false, Stack::Quinn) => "paced by quinn at 1.25 windows per round trip",
     };
@@ -172,6 +172,10 @@ fn check(flow: &FlowSpec, contender: Contender<'_>) -> Result<(), Fault> {
         let reason = format!("`{}` is {stack}'s own controller and has no settings", flow.cc);
         return Err(Fault::new("settings", reason)
             .help(format!("use one of fullpipe's controllers in the stack, such as `bbr3@{stack}`")));
+    }
+    if !contender.ours && contender.stack == Stack::Quinn && flow.initial_window < 2 {
+        let reason = "quinn sends only while its window exceeds a packet, and would never start";
+        return Err(Fault::new("initial_window", reason.to_owned()).help("use at least 2"));
     }
     let unsupported = [
         ("auto_tuning", flow.auto_tuning, "its receive windows are fixed"),
@@ -240,7 +244,10 @@ macro_rules! open {
             let progress = Arc::new(Progress::default());
             let (factory, controller) = Observing::new(source, base);
             let sender = End::new(TransportEnd::Sender, &options, Some(factory), Some(progress.clone()));
-            let receiver = End::new(TransportEnd::Receiver, &options, None, None);
+            // The stacks' default, though ten packets whatever their size: quinn's receiving end sends
+            // no ACKs while a packet of the handshake fills its window.
+            let answering = own_controller("cubic", 10 * u64::from(options.payload));
+            let receiver = End::new(TransportEnd::Receiver, &options, Some(answering), None);
             let options = PairOptions { ecn, held, datagram: options.payload.into() };
             Box::new(Pair::new(base, sender, receiver, controller, progress, options))
         }
@@ -253,6 +260,15 @@ open!(quinn);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_first_window_that_would_never_open_is_refused() {
+        for (cc, accepted) in [("quinn/cubic", false), ("noq/cubic", true), ("cubic@quinn", true)] {
+            let flow = FlowSpec { initial_window: 1, ..FlowSpec::bulk(cc) };
+            let opened = Stacks.open(&Opening { flow: &flow, mtu: 1500, seed: 1 });
+            assert_eq!(opened.is_ok(), accepted, "{cc}");
+        }
+    }
 
     #[test]
     fn versions_are_those_of_the_lock_file() {
