@@ -1,5 +1,5 @@
 //! Timing claims for tests on busy machines, memory of a test program, pages in a real browser, an
-//! access list, and the state of a kernel's BBR v3.
+//! access list, random numbers, and the state of a kernel's BBR v3.
 //!
 //! A test that fails because the machine stalled says nothing about the program, and one that is
 //! repeated until it passes says little. So each attempt records its disturbances: findings of its
@@ -11,6 +11,7 @@ mod browser;
 mod claims;
 mod machine;
 mod memory;
+mod random;
 mod visit;
 
 pub use bbr_info::bbr_v3_of_each_phase;
@@ -18,6 +19,7 @@ pub use browser::{BrowserOutput, browse};
 pub use claims::{Attempt, check_claim, check_repeatedly, failed_checks, invalid_reasons};
 pub use machine::Machine;
 pub use memory::{CountingAllocator, MemoryUse, alone};
+pub use random::Random;
 pub use visit::{View, Visit, visit};
 
 /// An access list in the kernel's form (uapi/linux/posix_acl_xattr.h): the owner and user 12345 read

@@ -8,28 +8,12 @@ use fullpipe_experiment::scenario::{self, Case, FlowSpec, Scenario};
 use fullpipe_run::{Engine, in_parallel, vocabulary};
 use fullpipe_split::stats::Design;
 use fullpipe_split::{Arms, Assigner, Guard, Ledger, Metric, Outcome, Plan, Statistic, cuts, pick};
+use fullpipe_testing::Random;
 use fullpipe_units::{Bytes, Span};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
 const SIZE: Bytes = Bytes(150_000);
-
-/// Random numbers from a seed (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to 1.
-    fn uniform(&mut self) -> f64 {
-        (self.draw() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
 
 fn plan(by: &str, seed: u64) -> Plan {
     Plan {
@@ -106,15 +90,15 @@ const METRICS: [Metric; 3] = [Metric::Goodput, Metric::Rtt, Metric::Retransmitte
 /// Half an hour of transfers of a hundred clients at different distances that share a bottleneck:
 /// the metrics that an A/A split reports as different, checked every minute.
 fn half_an_hour(seed: u64, by: &[&str]) -> Vec<[bool; 3]> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let far: Vec<Span> = (0..100).map(|_| Span::from_micros(1000 + random.draw() % 60_000)).collect();
     let mut scenario = path("20mbit", "20ms", "0.5%");
     scenario.flows.clear();
     let mut remotes = Vec::new();
     for n in 0..480_u16 {
         // A few clients make much of the traffic.
-        let client = (random.uniform().powf(1.5) * 100.0) as usize % 100;
-        let start = Span::from_millis((random.uniform() * 1_780_000.0) as u64);
+        let client = (random.share().powf(1.5) * 100.0) as usize % 100;
+        let start = Span::from_millis((random.share() * 1_780_000.0) as u64);
         scenario.flows.push(transfer(start, far[client]));
         remotes.push(SocketAddr::new([10, 1, client as u8, 1].into(), 2000 + n));
     }
@@ -171,8 +155,8 @@ fn two_hundred_a_a_runs_with_interim_looks_every_minute() {
 fn on_many_paths(shorter: f64) -> Vec<f64> {
     let numbers: Vec<u64> = (0..1500).collect();
     let one = |_: usize, number: &u64| {
-        let mut random = Random(*number);
-        let rtt_us = (20_000.0 * (1.2 * random.uniform()).exp() * shorter) as u64;
+        let mut random = Random::new(*number);
+        let rtt_us = (20_000.0 * (1.2 * random.share()).exp() * shorter) as u64;
         let rate = 10_000 + random.draw() % 40_000;
         let mut scenario = path(&format!("{rate}kbit"), &format!("{rtt_us}us"), "0.3%");
         scenario.duration = Span::from_secs(20);
@@ -212,7 +196,7 @@ fn simulated_effects_are_detected_at_the_planned_power() {
         let plan = plan("connection", 0);
         let found = (0..200_u64)
             .filter(|seed| {
-                let (mut random, mut ledger) = (Random(*seed), Ledger::new(&plan));
+                let (mut random, mut ledger) = (Random::new(*seed), Ledger::new(&plan));
                 let template = template();
                 let (assigner, cuts) = (Assigner::new(*seed, plan.by), cuts(&plan.arms.shares()));
                 (0..needed).any(|n| {

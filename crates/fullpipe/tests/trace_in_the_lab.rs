@@ -7,7 +7,7 @@ mod program;
 #[cfg(feature = "ebpf")]
 mod space;
 
-use fullpipe_testing::{Attempt, check_claim, invalid_reasons};
+use fullpipe_testing::{Attempt, Random, check_claim, invalid_reasons};
 use program::{fullpipe, output_within};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -165,26 +165,17 @@ fn an_unknown_kernel_controller_is_identified_as_unknown() {
     space::in_a_space("odd");
 }
 
-/// Numbers from a seed (splitmix64).
-struct Draw(u64);
+/// What a scenario is drawn from.
+struct Draw(Random);
 
 impl Draw {
-    /// 0 to 1.
-    fn share(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
     /// Log-uniform between `from` and `to`.
     fn between(&mut self, from: f64, to: f64) -> f64 {
-        from * (to / from).powf(self.share())
+        from * (to / from).powf(self.0.share())
     }
 
     fn pick<T: Copy>(&mut self, all: &[T]) -> T {
-        all[(self.share() * all.len() as f64) as usize]
+        all[(self.0.share() * all.len() as f64) as usize]
     }
 }
 
@@ -293,7 +284,7 @@ fn trace_matches_the_truth_of_two_hundred_runs() {
     let mut right = Right::default();
     let (mut valid, mut all) = (0, 0);
     for n in 0..44_u64 {
-        let mut draw = Draw(seed << 32 | n);
+        let mut draw = Draw(Random::new(seed << 32 | n));
         let prefix = dir.join(format!("{n}"));
         let (file, out) = (prefix.with_extension("toml"), prefix.with_extension("json"));
         std::fs::write(&file, scenario(&mut draw)).unwrap();

@@ -7,31 +7,8 @@ use fullpipe_experiment::recording::EventKind;
 use fullpipe_path::LinkSpec;
 use fullpipe_quic::harness::{Options, Rebinding, Stacks};
 use fullpipe_sim::Opening;
+use fullpipe_testing::Random;
 use fullpipe_units::{Span, Time};
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.below(high - low + 1)
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// A link and the end of its last outage.
 fn random_link(random: &mut Random, bottleneck: bool) -> (LinkSpec, Time) {
@@ -103,7 +80,7 @@ struct Case {
 
 impl Case {
     fn new(number: u64) -> Self {
-        let mut random = Random(number);
+        let mut random = Random::new(number);
         let about = &CONTROLLERS[random.below(CONTROLLERS.len() as u64) as usize];
         let stack = ["noq", "quinn"][random.below(2) as usize];
         let (forward, forward_up) = random_link(&mut random, true);
