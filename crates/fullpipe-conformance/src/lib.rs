@@ -23,9 +23,11 @@
 mod cases;
 mod experiment;
 mod observed;
+mod outcomes;
 mod trial;
 
 pub use cases::CASES;
+pub use outcomes::{OUTCOMES, bound};
 
 pub use trial::{CaseResult, Report, Trial};
 

@@ -6,6 +6,8 @@ use fullpipe_experiment::recording::{EventKind, FlowRecording, column};
 
 /// The single flow of a run and what its path allows.
 pub(crate) struct Observed<'a> {
+    /// The whole run, with its other flows and its links.
+    pub run: &'a Recording,
     pub flow: &'a FlowRecording,
     /// Payload rate of the link at the start, bit/s.
     pub limit: f64,
@@ -38,7 +40,7 @@ impl<'a> Observed<'a> {
     pub fn new(run: &'a Recording, path: &TestPath, smss: u32, end: f64) -> Self {
         let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN);
         let rtt = path.rtt.as_secs_f64();
-        Observed { flow: &run.flows[0], limit, rtt, bdp: limit / 8.0 * rtt, smss: f64::from(smss), end }
+        Observed { run, flow: &run.flows[0], limit, rtt, bdp: limit / 8.0 * rtt, smss: f64::from(smss), end }
     }
 
     /// The intervals the flow spent in `state`.

@@ -1,0 +1,88 @@
+//! Paths that lose packets at random, deliver them unevenly, or hold back their ACKs.
+
+use super::{Measured, ramp};
+use crate::Case;
+use crate::experiment::Experiment;
+use crate::observed::{Failures, Observed};
+
+pub(super) const RANDOM_LOSS_BOUND: &str = "At least half of what TCP's throughput equation gives at 1 % loss (RFC 5348 §3.1; a \
+    factor of two counts as reasonably fair, §1), and at most 2 % of the packets lost beyond that 1 %.";
+
+pub(super) const RANDOM_LOSS: Case = Case {
+    name: "carries-data-despite-random-loss",
+    heading: "Carries Data Despite Random Loss",
+    path_texts: &[("10mbit", "40ms"), ("50mbit", "20ms")],
+    experiments: |s| {
+        let link = "loss = \"1%\"".to_owned();
+        vec![Experiment { link, ..Experiment::new(s, 45.0, 0.01, "1bdp", random_loss) }]
+    },
+};
+
+fn random_loss(o: &Observed<'_>, c: &mut Failures) {
+    let equation = tcp_rate(o.smss, o.rtt, 0.01).min(o.link_limit());
+    o.receives(c, "what TCP's throughput equation gives", equation, 0.5, o.end - 40.0, o.end);
+    o.loses_at_most(c, 0.03, o.end - 40.0, o.end);
+}
+
+/// The sending rate of a TCP in bit/s with packets of `size` bytes, a round-trip time of `rtt`
+/// seconds and a share `p` of loss events (RFC 5348 §3.1, with its `t_RTO` of four round trips and a
+/// `b` of 1).
+fn tcp_rate(size: f64, rtt: f64, p: f64) -> f64 {
+    let rto = 4.0 * rtt;
+    let timeouts = rto * (3.0 * (3.0 * p / 8.0).sqrt()) * p * (1.0 + 32.0 * p * p);
+    8.0 * size / (rtt * (2.0 * p / 3.0).sqrt() + timeouts)
+}
+
+pub(super) const JITTER_BOUND: &str = "At least 80 % of the link's rate and at most 2 % of the packets lost, with delays that \
+    differ by 1 ms and by an eighth of the round-trip time and no reordering: a buffer of two BDPs is larger \
+    than the variation, whatever the window does on loss; RFC 9743 §7.3.";
+
+pub(super) const JITTER: Case = Case {
+    name: "carries-data-despite-jitter",
+    heading: "Carries Data Despite Jitter",
+    path_texts: &[("20mbit", "40ms"), ("100mbit", "20ms")],
+    experiments: |s| {
+        let run = |spread: f64| Experiment {
+            link: format!("jitter = \"{spread:.6}s\""),
+            ..Experiment::new(s, 2.0 + ramp(s) + 10.0, 0.01, "2bdp", nearly_fills)
+        };
+        vec![run(0.001), run(s.rtt.as_secs_f64() / 8.0)]
+    },
+};
+
+pub(super) const AGGREGATION_BOUND: &str = "At least 80 % of the link's rate and at most 2 % of the packets lost, with ACKs held \
+    back for 5 ms and for half the round-trip time: the buffer of one BDP takes the burst that they release; \
+    RFC 9743 §6.4.";
+
+pub(super) const AGGREGATION: Case = Case {
+    name: "carries-data-despite-ack-aggregation",
+    heading: "Carries Data Despite ACK Aggregation",
+    path_texts: &[("20mbit", "40ms"), ("100mbit", "20ms")],
+    experiments: |s| {
+        let run = |hold: f64| Experiment {
+            reverse: format!("aggregate = {{ hold = \"{hold:.6}s\" }}"),
+            ..Experiment::new(s, 2.0 + ramp(s) + 10.0, 0.01, "1bdp", nearly_fills)
+        };
+        vec![run(0.005), run(s.rtt.as_secs_f64() / 2.0)]
+    },
+};
+
+fn nearly_fills(o: &Observed<'_>, c: &mut Failures) {
+    o.receives(c, "the link", o.link_limit(), 0.8, o.end - 10.0, o.end);
+    o.loses_at_most(c, 0.02, o.end - 10.0, o.end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without timeouts the equation is that of Mathis and others, 1.22 packets over the root of the
+    /// loss rate per round trip.
+    #[test]
+    fn little_loss_gives_what_mathis_gives_and_much_loss_less() {
+        let mathis = |p: f64| 8.0 * 1448.0 / 0.04 * (1.5 / p).sqrt();
+        assert!((tcp_rate(1448.0, 0.04, 1e-6) / mathis(1e-6) - 1.0).abs() < 0.01);
+        let share = tcp_rate(1448.0, 0.04, 0.01) / mathis(0.01);
+        assert!((0.9..0.95).contains(&share), "{share}");
+    }
+}
