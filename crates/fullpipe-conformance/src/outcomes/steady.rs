@@ -12,8 +12,9 @@ fn settled(path: &TestPath) -> f64 {
     2.0 + ramp(path)
 }
 
-pub(super) const FILLS_THE_LINK_BOUND: &str = "At least 90 % of the link's payload rate, once growth by one packet per round trip \
-    (RFC 5681 §3.1) has reached its BDP: a buffer of one BDP keeps the link busy even if the window is halved.";
+pub(super) const FILLS_THE_LINK_BOUND: &str = "At least 92 % of the link's payload rate, once growth by one packet per round trip \
+    (RFC 5681 §3.1) has reached its BDP: a buffer of one BDP keeps the link busy even if the window is halved. BBR v3 \
+    leaves 3 % by design (pacing at 99 %, ProbeRTT), QUIC's framing 1 %, and as much again is tolerance.";
 
 pub(super) const FILLS_THE_LINK: Case = Case {
     name: "fills-the-link",
@@ -23,7 +24,7 @@ pub(super) const FILLS_THE_LINK: Case = Case {
 };
 
 fn fills(o: &Observed<'_>, c: &mut Failures) {
-    o.receives(c, "the link", o.link_limit(), 0.9, o.end - 10.0, o.end);
+    o.receives(c, "the link", o.link_limit(), 0.92, o.end - 10.0, o.end);
 }
 
 pub(super) const DRAINS_ITS_QUEUE_BOUND: &str = "The queue is below 60 % of a buffer of one BDP for a tenth of the time: the \
