@@ -7,9 +7,10 @@ use crate::{Case, TestPath};
 use fullpipe_experiment::recording::column;
 use fullpipe_units::Rate;
 
-pub(super) const TENFOLD_UP_BOUND: &str = "70 % of ten times the rate, once growth by one packet per round trip (RFC 5681 §3.1) has \
-    reached the new BDP and BBR's longest wait between probes, 3 s, is over: a halved window behind a buffer of \
-    a fifth of the BDP carries 87 %; RFC 9743 §7.9.";
+pub(super) const TENFOLD_UP_BOUND: &str = "\
+    70 % of ten times the rate, once growth by one packet per round trip (RFC 5681 §3.1) has reached \
+    the new BDP and BBR's longest wait between probes, 3 s, is over: a halved window behind a buffer \
+    of a fifth of the BDP carries 87 %; RFC 9743 §7.9.";
 
 pub(super) const TENFOLD_UP: Case = Case {
     name: "finds-ten-times-the-bandwidth",
@@ -31,9 +32,10 @@ fn tenfold_up(o: &Observed<'_>, c: &mut Failures) {
     o.receives(c, "ten times the rate", 10.0 * o.link_limit(), 0.7, o.end - 10.0, o.end);
 }
 
-pub(super) const TENFOLD_DOWN_BOUND: &str = "From 150 round trips after the change on, 80 % of the new rate and at most 2 % of the \
-    packets lost: ten round trips over a buffer that is full at the new rate, which BBR remembers the old rate for, \
-    take 110; RFC 9743 §7.9.";
+pub(super) const TENFOLD_DOWN_BOUND: &str = "\
+    From 150 round trips after the change on, 80 % of the new rate and at most 2 % of the packets \
+    lost: ten round trips over a buffer that is full at the new rate, which BBR remembers the old \
+    rate for, take 110; RFC 9743 §7.9.";
 
 pub(super) const TENFOLD_DOWN: Case = Case {
     name: "gives-up-nine-tenths-of-the-bandwidth",
@@ -53,9 +55,11 @@ fn tenfold_down(o: &Observed<'_>, c: &mut Failures) {
     o.loses_at_most(c, 0.02, o.end - 15.0, o.end);
 }
 
-pub(super) const APP_LIMITED_BOUND: &str = "An application that writes a quarter of the link's rate in bursts of 16 ms at that rate \
-    gets 95 % of it, with at most 2 % of the packets lost in a buffer of 15 ms, and a pacing rate, if the \
-    controller has one, of at most three times the link's (RFC 9002 §7.7 and §7.8; Startup's gain is 2.89).";
+pub(super) const APP_LIMITED_BOUND: &str = "\
+    An application that writes a quarter of the link's rate in bursts of 16 ms at that rate gets 95 \
+    % of it, with at most 2 % of the packets lost in a buffer of 15 ms, and a pacing rate, if the \
+    controller has one, of at most three times the link's (RFC 9002 §7.7 and §7.8; Startup's gain is \
+    2.89).";
 
 pub(super) const APP_LIMITED: Case = Case {
     name: "paces-an-application-that-pauses",
@@ -79,8 +83,10 @@ fn app_limited(o: &Observed<'_>, c: &mut Failures) {
     c.expect(fastest <= 3.0, || format!("paced at {fastest:.1} times the link's rate, above 3"));
 }
 
-pub(super) const BLACKOUT_BOUND: &str = "80 % of the link's rate after an interruption of 5 s, once the longest wait of a timer \
-    that doubles (RFC 6298 §5.5, RFC 9002 §6.2.1), another 5 s, and growth by one packet per round trip are over.";
+pub(super) const BLACKOUT_BOUND: &str = "\
+    80 % of the link's rate after an interruption of 5 s, once the longest wait of a timer that \
+    doubles (RFC 6298 §5.5, RFC 9002 §6.2.1), another 5 s, and growth by one packet per round trip \
+    are over.";
 
 pub(super) const BLACKOUT: Case = Case {
     name: "returns-after-a-blackout",

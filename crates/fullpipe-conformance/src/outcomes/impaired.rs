@@ -5,8 +5,9 @@ use crate::Case;
 use crate::experiment::Experiment;
 use crate::observed::{Failures, Observed};
 
-pub(super) const RANDOM_LOSS_BOUND: &str = "At least half of what TCP's throughput equation gives at 1 % loss (RFC 5348 §3.1; a \
-    factor of two counts as reasonably fair, §1), and at most 2 % of the packets lost beyond that 1 %.";
+pub(super) const RANDOM_LOSS_BOUND: &str = "\
+    At least half of what TCP's throughput equation gives at 1 % loss (RFC 5348 §3.1; a factor of \
+    two counts as reasonably fair, §1), and at most 2 % of the packets lost beyond that 1 %.";
 
 pub(super) const RANDOM_LOSS: Case = Case {
     name: "carries-data-despite-random-loss",
@@ -33,8 +34,9 @@ fn tcp_rate(size: f64, rtt: f64, p: f64) -> f64 {
     8.0 * size / (rtt * (2.0 * p / 3.0).sqrt() + timeouts)
 }
 
-pub(super) const JITTER_BOUND: &str = "At least 80 % of the link's rate and at most 2 % of the packets lost, with delays that \
-    differ by 1 ms and by an eighth of the round-trip time and no reordering: a buffer of two BDPs is larger \
+pub(super) const JITTER_BOUND: &str = "\
+    At least 80 % of the link's rate and at most 2 % of the packets lost, with delays that differ by \
+    1 ms and by an eighth of the round-trip time and no reordering: a buffer of two BDPs is larger \
     than the variation, whatever the window does on loss; RFC 9743 §7.3.";
 
 pub(super) const JITTER: Case = Case {
@@ -50,8 +52,9 @@ pub(super) const JITTER: Case = Case {
     },
 };
 
-pub(super) const AGGREGATION_BOUND: &str = "At least 80 % of the link's rate and at most 2 % of the packets lost, with ACKs held \
-    back for 5 ms and for half the round-trip time: the buffer of one BDP takes the burst that they release; \
+pub(super) const AGGREGATION_BOUND: &str = "\
+    At least 80 % of the link's rate and at most 2 % of the packets lost, with ACKs held back for 5 \
+    ms and for half the round-trip time: the buffer of one BDP takes the burst that they release; \
     RFC 9743 §6.4.";
 
 pub(super) const AGGREGATION: Case = Case {

@@ -12,9 +12,11 @@ fn settled(path: &TestPath) -> f64 {
     2.0 + ramp(path)
 }
 
-pub(super) const FILLS_THE_LINK_BOUND: &str = "At least 92 % of the link's payload rate, once growth by one packet per round trip \
-    (RFC 5681 §3.1) has reached its BDP: a buffer of one BDP keeps the link busy even if the window is halved. BBR v3 \
-    leaves 3 % by design (pacing at 99 %, ProbeRTT), QUIC's framing 1 %, and as much again is tolerance.";
+pub(super) const FILLS_THE_LINK_BOUND: &str = "\
+    At least 92 % of the link's payload rate, once growth by one packet per round trip (RFC 5681 \
+    §3.1) has reached its BDP: a buffer of one BDP keeps the link busy even if the window is halved. \
+    BBR v3 leaves 3 % by design (pacing at 99 %, ProbeRTT), QUIC's framing 1 %, and as much again is \
+    tolerance.";
 
 pub(super) const FILLS_THE_LINK: Case = Case {
     name: "fills-the-link",
@@ -27,8 +29,9 @@ fn fills(o: &Observed<'_>, c: &mut Failures) {
     o.receives(c, "the link", o.link_limit(), 0.92, o.end - 10.0, o.end);
 }
 
-pub(super) const DRAINS_ITS_QUEUE_BOUND: &str = "The queue is below 60 % of a buffer of one BDP for a tenth of the time: the \
-    mildest standard response to loss, a factor of 0.7 (RFC 9438 §4.6), leaves 40 %.";
+pub(super) const DRAINS_ITS_QUEUE_BOUND: &str = "\
+    The queue is below 60 % of a buffer of one BDP for a tenth of the time: the mildest standard \
+    response to loss, a factor of 0.7 (RFC 9438 §4.6), leaves 40 %.";
 
 pub(super) const DRAINS_ITS_QUEUE: Case = Case {
     name: "drains-its-queue",
@@ -48,9 +51,10 @@ fn drains(o: &Observed<'_>, c: &mut Failures) {
     });
 }
 
-pub(super) const BOUNDS_ITS_LOSSES_BOUND: &str = "At most 2 % of the packets lost, alone or with three others of its kind: the \
-    most that BBR v3 accepts by design (draft-ietf-ccwg-bbr, BBR.LossThresh), and above what a halved \
-    window of a few packets needs; RFC 9743 §5.1.3.";
+pub(super) const BOUNDS_ITS_LOSSES_BOUND: &str = "\
+    At most 2 % of the packets lost, alone or with three others of its kind: the most that BBR v3 \
+    accepts by design (draft-ietf-ccwg-bbr, BBR.LossThresh), and above what a halved window of a few \
+    packets needs; RFC 9743 §5.1.3.";
 
 pub(super) const BOUNDS_ITS_LOSSES: Case = Case {
     name: "bounds-its-losses",
@@ -69,8 +73,9 @@ fn loses_little(o: &Observed<'_>, c: &mut Failures) {
     o.loses_at_most(c, 0.02, o.end - 20.0, o.end);
 }
 
-pub(super) const FAIR_WITH_ITSELF_BOUND: &str = "Two flows, the second 5 s later: Jain's index of at least 0.8 over 40 s (RFC \
-    5166 §2.3; neither has more than three times the other), and 80 % of the link together.";
+pub(super) const FAIR_WITH_ITSELF_BOUND: &str = "\
+    Two flows, the second 5 s later: Jain's index of at least 0.8 over 40 s (RFC 5166 §2.3; neither \
+    has more than three times the other), and 80 % of the link together.";
 
 pub(super) const FAIR_WITH_ITSELF: Case = Case {
     name: "is-fair-with-itself",

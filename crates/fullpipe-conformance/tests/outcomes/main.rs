@@ -24,7 +24,7 @@ fn failures<'a>(cases: impl IntoIterator<Item = &'a Case>, cc: &str) -> Vec<Stri
     found.into_iter().flatten().flatten().collect()
 }
 
-/// A constant window is no congestion control.
+/// A constant window, without congestion control.
 const NO_CONGESTION_CONTROL: &str = "fixed";
 
 #[test]
