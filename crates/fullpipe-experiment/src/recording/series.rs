@@ -115,9 +115,10 @@ impl Series {
 
     /// The finite values of the column `name` with their times, where from < t ≤ to.
     pub fn points(&self, name: &str, from: f64, to: f64) -> Vec<(f64, f64)> {
-        let values = self.get(name).unwrap_or(&[]);
-        let all = self.t_s.iter().copied().zip(values.iter().copied());
-        all.filter(|(t, v)| *t > from && *t <= to && v.is_finite()).collect()
+        let first = self.t_s.partition_point(|t| *t <= from);
+        let values = self.get(name).and_then(|v| v.get(first..)).unwrap_or(&[]);
+        let later = self.t_s[first..].iter().copied().zip(values.iter().copied());
+        later.take_while(|(t, _)| *t <= to).filter(|(_, v)| v.is_finite()).collect()
     }
 
     /// The values of [`points`](Self::points) alone.
