@@ -123,6 +123,30 @@ impl Controllers {
     }
 }
 
+/// Controllers that are not known by name before a run, such as those in other programs
+/// ([`Simulation::controller_source`](crate::Simulation::controller_source)).
+///
+/// [`CongestionControl`] cannot fail: a source whose controllers can (a program may exit) keeps
+/// the failure and stops the run by its progress callback, which
+/// [`run_with`](crate::Simulation::run_with) then calls on every event.
+pub trait ControllerSource: Sync {
+    /// Whether it creates the controller `name`.
+    fn knows(&self, name: &str) -> bool;
+
+    /// Creates the controller `name` of the connection `flow` (its index, from 0), with settings
+    /// as pairs of key and value.
+    ///
+    /// # Errors
+    /// The reason, in words.
+    fn create(
+        &self,
+        flow: usize,
+        name: &str,
+        config: &Config,
+        settings: &[(&str, &str)],
+    ) -> Result<Box<dyn CongestionControl>, String>;
+}
+
 impl AnyController {
     /// For a flow whose transport has its own controller.
     pub fn placeholder() -> Self {

@@ -34,7 +34,7 @@ mod sender;
 mod transport;
 
 pub use capture::{CapturedPacket, End, PacketKind};
-pub use controllers::Controllers;
+pub use controllers::{ControllerSource, Controllers};
 pub use engine::{Simulation, SteppedRun};
 pub use error::SimError;
 pub use receiver::ReceiverBehaviour;

@@ -260,5 +260,11 @@ fn controller(run: &Simulation<'_>, spec: &FlowSpec, i: usize) -> Result<AnyCont
     let values: Vec<(String, String)> =
         spec.settings.iter().map(|(key, value)| (key.clone(), value.to_string())).collect();
     let pairs: Vec<(&str, &str)> = values.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    if let Some(source) = run.source_of(&spec.cc) {
+        let created = source.create(i, &spec.cc, &config, &pairs);
+        return created
+            .map(AnyController::Outside)
+            .map_err(|reason| SimError::Controller { flow: i, reason });
+    }
     run.controllers.make(i, &spec.cc, &config, &pairs)
 }

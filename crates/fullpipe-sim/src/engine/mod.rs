@@ -13,7 +13,7 @@ mod wakes;
 mod world;
 
 use crate::capture::{Capture, CapturedPacket, End};
-use crate::controllers::Controllers;
+use crate::controllers::{ControllerSource, Controllers};
 use crate::error::SimError;
 use crate::receiver::ReceiverBehaviour;
 use crate::transport::Transports;
@@ -42,6 +42,7 @@ pub struct Simulation<'a> {
     seed: u64,
     max_events: Option<u64>,
     controllers: &'a Controllers,
+    controller_source: Option<&'a dyn ControllerSource>,
     receiver_behaviour: &'a [ReceiverBehaviour],
     transports: Option<&'a dyn Transports>,
 }
@@ -57,6 +58,7 @@ impl<'a> Simulation<'a> {
             seed,
             max_events: None,
             controllers: &DEFAULT_CONTROLLERS,
+            controller_source: None,
             receiver_behaviour: &[],
             transports: None,
         }
@@ -66,6 +68,17 @@ impl<'a> Simulation<'a> {
     pub fn controllers(mut self, controllers: &'a Controllers) -> Self {
         self.controllers = controllers;
         self
+    }
+
+    /// Lets flows name controllers of `source`, which takes precedence over [`Controllers`].
+    pub fn controller_source(mut self, source: &'a dyn ControllerSource) -> Self {
+        self.controller_source = Some(source);
+        self
+    }
+
+    /// The source of the controller `name`, if it is not among [`Controllers`].
+    fn source_of(&self, name: &str) -> Option<&'a dyn ControllerSource> {
+        self.controller_source.filter(|source| source.knows(name))
     }
 
     /// Stops the run with [`SimError::TooManyEvents`] after `n` events, instead of after the number
@@ -93,7 +106,10 @@ impl<'a> Simulation<'a> {
     /// Checks the scenario against what the simulation knows.
     fn validate(&self) -> Result<(), SimError> {
         let own = self.controllers.names().map(str::to_owned);
-        let vocabulary = Vocabulary::new(own.chain(self.transports.iter().flat_map(|known| known.names())));
+        let transports = self.transports.iter().flat_map(|known| known.names());
+        let flows = self.scenario.flows.iter().map(|flow| &flow.cc);
+        let sourced = flows.filter(|cc| self.source_of(cc).is_some()).cloned();
+        let vocabulary = Vocabulary::new(own.chain(transports).chain(sourced));
         Ok(self.scenario.validate(&vocabulary)?)
     }
 

@@ -13,7 +13,8 @@ use std::ops::ControlFlow;
 /// Most rows that all flows together record: with more, the sampling interval becomes a multiple of
 /// the scenario's.
 const MAX_ROWS: u64 = 1 << 17;
-/// Events between two checks of the budget and two reports of progress.
+/// Events between two checks of the budget and two reports of progress, unless controllers come from
+/// a source: those can take any time and can fail.
 const REPORT_INTERVAL: u64 = 1 << 14;
 /// Most events of any run: minutes of processor time.
 const MAX_EVENTS: u64 = 1 << 33;
@@ -37,6 +38,7 @@ pub(super) struct World {
     pub events: u64,
     pub max_events: u64,
     report_at: u64,
+    report_interval: u64,
 }
 
 impl World {
@@ -60,6 +62,8 @@ impl World {
             wakes.set(i, c.wake());
         }
         let max_events = run.max_events.unwrap_or_else(|| budget(scenario, flows));
+        let is_sourced = specs.iter().any(|spec| run.source_of(&spec.cc).is_some());
+        let report_interval = if is_sourced { 1 } else { REPORT_INTERVAL };
         Ok(World {
             scenario: Box::new(scenario.clone()),
             seed: run.seed,
@@ -72,7 +76,8 @@ impl World {
             end,
             events: 0,
             max_events,
-            report_at: REPORT_INTERVAL.min(max_events),
+            report_at: report_interval.min(max_events),
+            report_interval,
             flows: connections,
             specs,
         })
@@ -109,7 +114,7 @@ impl World {
             self.events += 1;
             if self.events >= self.report_at {
                 self.report(now, progress)?;
-                self.report_at = (self.events + REPORT_INTERVAL).min(self.max_events);
+                self.report_at = (self.events + self.report_interval).min(self.max_events);
             }
             self.step(now);
             if self.flows.unfinished == 0 {
