@@ -6,7 +6,7 @@ use crate::RunError;
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Source;
 use fullpipe_experiment::scenario::Case;
-use fullpipe_sim::{SimError, Simulation};
+use fullpipe_sim::Simulation;
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
 
@@ -54,10 +54,10 @@ pub(crate) fn simulate(
     let simulation = Simulation::new(scenario, scenario.seed);
     #[cfg(feature = "quic")]
     let simulation = simulation.transports(&fullpipe_quic::harness::Stacks);
-    let recording = simulation.run_with(progress).map_err(|error| match error {
-        SimError::Interrupted { .. } => RunError::Interrupted,
-        error => RunError::Sim { run: case.label(), error },
-    })?;
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    let recording = crate::exec::run(simulation, case, progress)?;
+    #[cfg(not(all(feature = "exec", target_os = "linux")))]
+    let recording = simulation.run_with(progress).map_err(|error| RunError::of_simulation(case, error))?;
     Ok(judged(case, recording))
 }
 

@@ -1,5 +1,6 @@
 //! Errors of runs.
 
+use fullpipe_experiment::scenario::Case;
 use fullpipe_sim::SimError;
 
 /// A run failed and has no recording.
@@ -13,6 +14,15 @@ pub enum RunError {
         run: String,
         /// The cause.
         error: SimError,
+    },
+    /// A controller in another program failed.
+    #[cfg(all(feature = "exec", target_os = "linux"))]
+    #[error("{run}: {error}")]
+    Program {
+        /// The run's label.
+        run: String,
+        /// The cause.
+        error: Box<crate::exec::ProgramError>,
     },
     /// The lab failed.
     #[cfg(feature = "lab")]
@@ -29,4 +39,14 @@ pub enum RunError {
     /// The caller asked to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl RunError {
+    /// The error of the simulation of `case`.
+    pub(crate) fn of_simulation(case: &Case, error: SimError) -> Self {
+        match error {
+            SimError::Interrupted { .. } => RunError::Interrupted,
+            error => RunError::Sim { run: case.label(), error },
+        }
+    }
 }

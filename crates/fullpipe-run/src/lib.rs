@@ -40,12 +40,15 @@ mod counterpart;
 pub mod ebpf;
 mod engine;
 mod error;
+#[cfg(all(feature = "exec", target_os = "linux"))]
+pub mod exec;
 mod files;
 #[cfg(feature = "lab")]
 mod loader;
 mod monitor;
 mod parallel;
 mod part;
+mod programs;
 pub mod race;
 mod stacks;
 mod vocabulary;
@@ -63,5 +66,6 @@ pub use loader::{ControllerLoader, NoLoader, kernel_offers};
 pub use monitor::{Monitor, Repeat};
 pub use parallel::in_parallel;
 pub use part::{MergeError, Shard, merge};
+pub use programs::is_program;
 pub use stacks::{is_quic, quic_controllers};
-pub use vocabulary::vocabulary;
+pub use vocabulary::{check_controller, vocabulary};

@@ -1,6 +1,6 @@
 //! Races: controllers on one path, one after another or sharing it, turned into scenario files.
 
-use crate::{Engine, stacks, vocabulary};
+use crate::{Engine, check_controller, is_program, programs, stacks, vocabulary};
 use fullpipe_experiment::scenario::{Case, ScenarioError, parse, range};
 use fullpipe_path::Limit;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
@@ -156,17 +156,20 @@ pub struct Contestant {
 }
 
 impl Contestant {
-    /// `NAME`, or `NAME:KEY=VALUE,…`, of what `engines` can run.
+    /// `NAME`, `NAME:KEY=VALUE,…`, or `exec:PROGRAM`, of what `engines` can run.
     ///
     /// # Errors
     /// A controller that they do not have, a setting without a value.
     pub fn parse(text: &str, engines: &[Engine]) -> Result<Contestant, RaceError> {
+        if let Some(program) = programs::canonical(text) {
+            checked(&program, engines)?;
+            return Ok(Contestant { label: None, cc: program, settings: Table::new() });
+        }
         let (name, settings) = text.split_once(':').unwrap_or((text, ""));
         let canonical = stacks::canonical(name);
         let name = canonical.as_deref().unwrap_or(name);
         let name = fullpipe_cc::registry::find(name).map_or(name, |about| about.name);
-        let unknown = vocabulary(engines).check_controller(name);
-        unknown.map_err(|fault| RaceError { message: fault.reason, help: fault.help })?;
+        checked(name, engines)?;
         if text.ends_with(':') {
             return Err(RaceError {
                 message: format!("`{text}`: no setting after the colon"),
@@ -184,6 +187,11 @@ impl Contestant {
         let label = (!table.is_empty()).then(|| text.to_owned());
         Ok(Contestant { label, cc: name.to_owned(), settings: table })
     }
+}
+
+/// Checks that `engines` have the controller `name`.
+fn checked(name: &str, engines: &[Engine]) -> Result<(), RaceError> {
+    check_controller(name, engines).map_err(|fault| RaceError { message: fault.reason, help: fault.help })
 }
 
 impl Race {
@@ -251,7 +259,17 @@ impl Race {
         let file = self.file(title, contestants);
         let text = toml::to_string(&file).map_err(|e| RaceError { message: e.to_string(), help: None })?;
         let no_files = |name: &str| Err(format!("{name}: a race reads no files; use `fullpipe run`"));
-        Ok(parse("race", &text, &vocabulary(engines), &no_files)?)
+        let mut vocabulary = vocabulary(engines);
+        vocabulary.controllers.extend(self.programs(contestants, engines)?);
+        Ok(parse("race", &text, &vocabulary, &no_files)?)
+    }
+
+    /// The programs that the user named, as contestants or in the sweep.
+    fn programs(&self, contestants: &[Contestant], engines: &[Engine]) -> Result<Vec<String>, RaceError> {
+        let swept = self.sweep.iter().filter(|axis| axis.key.ends_with(".cc")).flat_map(|axis| &axis.values);
+        let named = contestants.iter().map(|contestant| contestant.cc.as_str());
+        let names = named.chain(swept.filter_map(Value::as_str)).filter(|name| is_program(name));
+        names.map(|name| checked(name, engines).map(|()| name.to_owned())).collect()
     }
 
     /// The scenario file that the options stand for.

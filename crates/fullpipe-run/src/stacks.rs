@@ -24,7 +24,7 @@ pub fn quic_controllers() -> impl Iterator<Item = String> {
 
 /// Whether a flow of `cc` runs over a QUIC stack.
 pub fn is_quic(cc: &str) -> bool {
-    cc.contains(['@', '/'])
+    cc.contains(['@', '/']) && !crate::is_program(cc)
 }
 
 /// `name` with the controller before `@` under its own name instead of an alias.

@@ -1,7 +1,7 @@
 //! The names that a scenario may use with given engines.
 
-use crate::Engine;
-use fullpipe_experiment::scenario::{UnavailableController, Vocabulary};
+use crate::{Engine, programs};
+use fullpipe_experiment::scenario::{Fault, UnavailableController, Vocabulary};
 
 /// The names that a scenario may use if every one of `engines` is to run it. In the lab these
 /// include the kernel's controllers, some of which are loaded only when a run asks for them.
@@ -12,6 +12,18 @@ pub fn vocabulary(engines: &[Engine]) -> Vocabulary {
     #[cfg(feature = "lab")]
     let vocabulary = with_kernel_controllers(vocabulary, engines);
     vocabulary
+}
+
+/// Checks that `engines` have the controller `name`, which the user gave on the command line. Unlike
+/// a scenario file, that may name a program: `exec:PROGRAM`.
+///
+/// # Errors
+/// Why not, with what to do.
+pub fn check_controller(name: &str, engines: &[Engine]) -> Result<(), Fault> {
+    if programs::is_program(name) {
+        return programs::check(name, engines);
+    }
+    vocabulary(engines).check_controller(name)
 }
 
 /// Adds the controllers of QUIC flows, which only the simulator runs.

@@ -52,6 +52,14 @@ impl Vocabulary {
         if let Some(refused) = self.unavailable.iter().find(|r| r.name == name) {
             return Err(Fault::new("cc", refused.reason.clone()).help(refused.help.clone()));
         }
+        // A scenario is data, possibly of a stranger's: it must not start programs.
+        if name.starts_with("exec:") {
+            let reason = format!("`{}` would start a program, which a file must not", name.escape_debug());
+            return Err(Fault::new("cc", reason).help(
+                "name it on the command line: `fullpipe race exec:./mycc`, \
+                 `fullpipe conformance --cc exec:./mycc`",
+            ));
+        }
         if name.trim_end_matches(':') == "policy" {
             return Err(Fault::new("cc", "`policy` needs a file").help("write `cc = \"policy:FILE.json\"`"));
         }

@@ -20,8 +20,8 @@ const DEFAULT_IN_LAB: [&str; 6] = ["bbr", "cubic", "reno", "fp_bbr3", "fp_bbr1",
 #[derive(clap::Args)]
 #[command(after_help = examples(), next_help_heading = "Path")]
 pub struct Args {
-    /// Controllers, settings after a colon: `bbr cubic:hystart=off` [default: bbr bbr3 cubic hybla
-    /// reno]
+    /// Controllers, settings after a colon: `bbr cubic:hystart=off`; or programs: `exec:./mycc`
+    /// [default: bbr bbr3 cubic hybla reno]
     #[arg(value_name = "CC[:KEY=VALUE,…]", help_heading = None)]
     cc: Vec<String>,
     /// Rate of the bottleneck
@@ -105,13 +105,16 @@ fn examples() -> String {
         controllers fp_bbr3, fp_bbr1 and fp_hybla.\n\
         Over QUIC, in the simulator: CC@noq and CC@quinn are these controllers in the stacks noq and \
         quinn; noq/bbr3, noq/cubic, noq/reno, quinn/bbr, quinn/cubic and quinn/reno are the stacks' \
-        own.\n";
+        own.\n\
+        Other programs, in the simulator: exec:PROGRAM starts PROGRAM for each flow; it reads events and \
+        writes windows as lines of JSON (docs/reference/controller-protocol.md).\n";
     text + "\nExamples:\n  \
         fullpipe race --out report.html\n  \
         fullpipe race bbr cubic --rate 1gbit --rtt 20ms --buffer 0.5bdp --loss 0\n  \
         fullpipe race bbr cubic --together --loss 0 --duration 60s\n  \
         fullpipe race bbr fp_bbr3 vegas --engine lab\n  \
         fullpipe race bbr3 bbr3@noq noq/bbr3 --rtt 40ms --loss 0\n  \
+        fullpipe race 'exec:python3 mycc.py' bbr3\n  \
         fullpipe race bbr cubic --sweep 'loss=0.01%..10% log 8' --repeats 5"
 }
 

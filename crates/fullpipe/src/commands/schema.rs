@@ -20,6 +20,8 @@ enum Format {
     Recording,
     /// Output of `fullpipe trace --json` and records of `fullpipe records`
     Connection,
+    /// Lines of a controller in another program (`exec:PROGRAM`), in both directions
+    Controller,
     /// Each line of `fullpipe watch --json`
     #[cfg(feature = "live")]
     Watch,
@@ -33,6 +35,7 @@ impl Args {
             Format::Connection => {
                 schemars::schema_for!(fullpipe_experiment::connection::Connections).to_value()
             }
+            Format::Controller => fullpipe_run::exec::schema(),
             #[cfg(feature = "live")]
             Format::Watch => fullpipe_live::Snapshot::schema(),
         })

@@ -3,14 +3,14 @@
 use crate::failure::Failure;
 use fullpipe_experiment::regular_file::read_bounded;
 use fullpipe_experiment::scenario::{Case, Vocabulary, parse};
-use fullpipe_run::{Engine, files_in, read_scenario, vocabulary};
+use fullpipe_run::{Engine, files_in, is_program, read_scenario, vocabulary};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, stdin};
 use std::path::Path;
 
 /// Checks that `engines` know a controller.
 pub fn check_controller(name: &str, engines: &[Engine]) -> Result<(), Failure> {
-    vocabulary(engines).check_controller(name).map_err(|fault| match fault.help {
+    fullpipe_run::check_controller(name, engines).map_err(|fault| match fault.help {
         Some(help) => Failure::Usage(format!("{}\n  help: {help}", fault.reason)),
         None => Failure::Usage(fault.reason),
     })
@@ -27,6 +27,11 @@ pub fn listed(given: &[String]) -> Vec<String> {
 pub fn contestants(given: &[String]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for text in given {
+        // A program's arguments are separated by blanks, too.
+        if is_program(text.trim_start()) {
+            all.push(text.trim().to_owned());
+            continue;
+        }
         let mut settings = false;
         for part in text.split(|c: char| c == ',' || c.is_whitespace()).filter(|part| !part.is_empty()) {
             match all.last_mut() {
@@ -127,6 +132,8 @@ mod tests {
         let given = owned(&["bbr,cubic:hystart=off,beta=0.7,bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
         let all = contestants(&given);
         assert_eq!(all, ["bbr", "cubic:hystart=off,beta=0.7", "bbr3:ecn=on", "reno", "bbr:a=1,b=2"]);
+        let programs = owned(&["bbr,cubic", "exec:./my cc --beta=0.5, a", "exec:./b"]);
+        assert_eq!(contestants(&programs), ["bbr", "cubic", "exec:./my cc --beta=0.5, a", "exec:./b"]);
         // `x=1` without a controller is reported as an unknown controller, not taken for a setting.
         assert_eq!(contestants(&owned(&["bbr,x=1"])), ["bbr", "x=1"]);
     }
