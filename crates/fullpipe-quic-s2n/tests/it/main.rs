@@ -1,7 +1,8 @@
-//! s2n-quic connections with fullpipe's controllers, with real TLS, in virtual time.
+//! s2n-quic connections with fullpipe's controllers and its own, with real TLS, in virtual time.
 
 mod determinism;
 mod goodput;
+mod own_bbr;
 mod random_paths;
 mod tls;
 mod transfer;

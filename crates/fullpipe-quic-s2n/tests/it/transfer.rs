@@ -1,4 +1,4 @@
-//! A download from an s2n-quic server whose controller is fullpipe's.
+//! A download from an s2n-quic server.
 
 use crate::tls;
 use crate::wire::{SharedWire, Wire};
@@ -7,6 +7,7 @@ use fullpipe_path::LinkSpec;
 use fullpipe_quic_s2n::{ControllerSpec, Endpoint};
 use fullpipe_units::{Span, Time};
 use s2n_quic::client::Connect;
+use s2n_quic::provider::congestion_controller::{self, Bbr};
 use s2n_quic::provider::io::testing::{self, Executor, Handle, primary, spawn};
 use s2n_quic::provider::limits::Limits;
 use s2n_quic::provider::random;
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 /// A run of one connection.
 pub struct Transfer {
-    /// fullpipe's controller at the sender; `None`: s2n-quic's own CUBIC.
+    /// fullpipe's controller, or [`OWN_BBR`].
     pub controller: &'static str,
     pub forward: LinkSpec,
     pub reverse: LinkSpec,
@@ -60,6 +61,9 @@ struct Tally {
     lost: AtomicU64,
 }
 
+/// s2n-quic's own BBR, among the names of controllers.
+pub const OWN_BBR: &str = "s2n/bbr";
+
 /// Largest window of a receiver here: more than any path's.
 const WINDOW: u64 = 256 << 20;
 
@@ -86,7 +90,10 @@ impl Transfer {
         let mut executor = Executor::new(SharedWire(wire.clone()), self.seed);
         let handle = executor.handle().clone();
         executor.enter(|| {
-            let address = self.start_server(&handle, &tally);
+            let address = match self.controller {
+                OWN_BBR => self.start_server(&handle, &tally, Bbr::default()),
+                _ => self.start_server(&handle, &tally, self.endpoint(&tally)),
+            };
             wire.lock().expect("nothing panicked").sender = Some(address.into());
             self.start_client(&handle, address, &tally);
             let end = testing::time::delay(Duration::from_nanos(self.duration.as_nanos()));
@@ -123,7 +130,12 @@ impl Transfer {
         })
     }
 
-    fn start_server(&self, handle: &Handle, tally: &Arc<Tally>) -> std::net::SocketAddr {
+    fn start_server(
+        &self,
+        handle: &Handle,
+        tally: &Arc<Tally>,
+        controller: impl congestion_controller::Endpoint,
+    ) -> std::net::SocketAddr {
         let mut server = Server::builder()
             .with_io(handle.builder().build().expect("the test's network"))
             .expect("infallible")
@@ -133,7 +145,7 @@ impl Transfer {
             .expect("infallible")
             .with_random(Seeded(self.seed))
             .expect("infallible")
-            .with_congestion_controller(self.endpoint(tally))
+            .with_congestion_controller(controller)
             .expect("infallible")
             .start()
             .expect("the test's network accepts any address");
@@ -153,6 +165,8 @@ impl Transfer {
     }
 
     fn start_client(&self, handle: &Handle, server: std::net::SocketAddr, tally: &Arc<Tally>) {
+        // It sends little more than ACKs.
+        let answering = if self.controller == OWN_BBR { "cubic" } else { self.controller };
         let client = Client::builder()
             .with_io(handle.builder().build().expect("the test's network"))
             .expect("infallible")
@@ -162,7 +176,7 @@ impl Transfer {
             .expect("infallible")
             .with_random(Seeded(!self.seed))
             .expect("infallible")
-            .with_congestion_controller(Endpoint::new(spec(self.controller)).with_seed(self.seed))
+            .with_congestion_controller(Endpoint::new(spec(answering)).with_seed(self.seed))
             .expect("infallible")
             .start()
             .expect("the test's network accepts any address");
