@@ -38,7 +38,7 @@ pub fn page(results: &[(&Figure, &Outcome)], source: Source, command: &str) -> S
         match source {
             Source::Sim => "the simulator",
             Source::Lab => "the lab: kernel TCP over an emulated path",
-            Source::Net | Source::Trace | Source::Live => "a real network",
+            Source::Net | Source::Trace | Source::Live | Source::Log => "a real network",
         },
         escape_html(command)
     );

@@ -16,12 +16,20 @@ pub enum TraceError {
         source: std::io::Error,
     },
     /// The file has an unknown format.
-    #[error("{name} is not a capture in pcap or pcapng format{hint}")]
+    #[error("{name} is neither a capture in pcap or pcapng format nor a qlog{hint}")]
     NotACapture {
         /// The file.
         name: String,
         /// What the file may be instead.
         hint: String,
+    },
+    /// The file has the form of a qlog and nothing that can be analysed.
+    #[error("{name} is not a qlog that can be analysed: {reason}")]
+    Log {
+        /// The file.
+        name: String,
+        /// The problem.
+        reason: String,
     },
     /// No link type of the file is supported.
     #[error("{name}: {packets} packet{} with the unsupported link type {}; {LINK_HINT}",

@@ -40,5 +40,6 @@ pub fn capture_facts(
         tunnels: tunnels.map(|(t, packets)| TunnelCount { name: t.name().to_owned(), packets }).collect(),
         unread: links.chain(encapsulations).collect(),
         damage: damage.map(|d| CaptureDamage { offset: d.offset, reason: d.reason.clone() }),
+        log: None,
     }
 }

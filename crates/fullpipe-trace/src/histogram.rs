@@ -97,6 +97,11 @@ impl Histogram {
         self.count
     }
 
+    /// The mean of the lowest bin.
+    pub(crate) fn least(&self) -> Option<f64> {
+        self.sorted().next().map(|Bin { sums, .. }| sums.sum / sums.weight)
+    }
+
     /// The value below which a share `q` of the weight is.
     pub(crate) fn quantile(&self, q: f64) -> Option<f64> {
         let mut left = self.weight * q;

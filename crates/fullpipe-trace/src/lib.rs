@@ -30,6 +30,7 @@ mod filter;
 mod histogram;
 pub mod input;
 mod live;
+pub mod qlog;
 mod recording;
 mod sequence;
 pub mod text;

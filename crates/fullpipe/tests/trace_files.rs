@@ -1,4 +1,5 @@
-//! `fullpipe trace` of small files: what it reports of the file itself.
+//! `fullpipe trace` of small files: what it reports of the file itself, and logs that fullpipe
+//! writes.
 
 mod program;
 
@@ -95,4 +96,129 @@ fn file_of_unsupported_links_only_is_refused_with_a_way_out() {
     assert!(!refused.status.success());
     assert!(printed.contains("1 packet with the unsupported link type USB (189)"), "{printed}");
     assert!(printed.contains("tcpdump -y NAME") && printed.contains("editcap -C"), "{printed}");
+}
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap()
+}
+
+/// Runs a race and returns its log's path, in a format.
+fn race(folder: &Path, cc: &str, path: &[&str], format: &str) -> std::path::PathBuf {
+    let out = folder.join(format!("{}.{format}", cc.replace([':', '='], "-")));
+    let recording = folder.join("race.json");
+    let run = fullpipe()
+        .args(["race", cc])
+        .args(path)
+        .arg("--out")
+        .arg(&out)
+        .arg("--out")
+        .arg(&recording)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    out
+}
+
+/// The values of a column at the times at which they change.
+fn changes(flow: &Value, name: &str) -> Vec<(u64, f64)> {
+    let series = &flow["series"];
+    let columns = series["columns"].as_array().unwrap();
+    let column = columns.iter().find(|c| c["name"] == name).unwrap_or_else(|| panic!("no {name}"));
+    let times = series["t_s"].as_array().unwrap();
+    let mut changes: Vec<(u64, f64)> = Vec::new();
+    for (t, v) in times.iter().zip(column["values"].as_array().unwrap()) {
+        let Some(v) = v.as_f64() else { continue };
+        // A log has nanoseconds, and whole bytes and bits per second.
+        let v = if name.ends_with("_ms") { v } else { v.round() };
+        if changes.last().is_none_or(|(_, last)| *last != v) {
+            changes.push(((t.as_f64().unwrap() * 1e9).round() as u64, v));
+        }
+    }
+    changes
+}
+
+#[test]
+fn log_that_fullpipe_writes_is_read_back_with_the_same_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ["--rate", "50mbit", "--rtt", "40ms", "--loss", "1%", "--duration", "6s"];
+    for format in ["qlog", "sqlog"] {
+        let log = race(folder.path(), "bbr3", &path, format);
+        let written = json(&std::fs::read(folder.path().join("race.json")).unwrap());
+        let back = folder.path().join("back.json");
+        let read = trace(&log, &["--out", back.to_str().unwrap(), "--json"]);
+        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        let back = json(&std::fs::read(&back).unwrap());
+        let [written, back] = [&written, &back].map(|r| &r["runs"][0]["flows"][0]);
+        for name in [
+            "rtt_ms",
+            "srtt_ms",
+            "min_rtt_ms",
+            "cwnd_bytes",
+            "inflight_bytes",
+            "pacing_bps",
+            "bw_bps",
+            "lost_packets",
+        ] {
+            let [expected, found] = [written, back].map(|flow| changes(flow, name));
+            // The log has no row before the first loss.
+            let zero = |c: Vec<(u64, f64)>| c.into_iter().filter(|(_, v)| name != "lost_packets" || *v > 0.0);
+            assert_eq!(
+                zero(found).collect::<Vec<_>>(),
+                zero(expected).collect::<Vec<_>>(),
+                "{format}: {name}"
+            );
+        }
+        let list = |flow: &Value, name: &str| {
+            let items = flow[name].as_array().unwrap();
+            let time = |v: &Value| (v["at_s"].as_f64().unwrap() * 1e9).round() as u64;
+            let what = |v: &Value| v.get("state").or(v.get("kind")).unwrap().as_str().unwrap().to_owned();
+            items.iter().map(|v| (time(v), what(v))).collect::<Vec<_>>()
+        };
+        for name in ["states", "events"] {
+            assert_eq!(list(back, name), list(written, name), "{format}: {name}");
+        }
+        assert_eq!((&back["cc"], &back["start_s"]), (&written["cc"], &written["start_s"]));
+        let record = &json(&read.stdout)["connections"][0];
+        let lost = changes(written, "lost_packets").last().map(|(_, lost)| *lost);
+        assert_eq!(record["log"]["lost"].as_f64(), lost);
+        assert_eq!(record["to_server"]["sender"]["name"], "bbr3");
+    }
+}
+
+/// A connection that halves its bounds deviates from the draft, and one that does not passes.
+#[test]
+fn log_shows_whether_the_controller_follows_the_draft() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ["--rate", "50mbit", "--rtt", "40ms", "--loss", "1%", "--duration", "20s"];
+    for (cc, failed) in [("bbr3", None), ("bbr3:beta_percent=50", Some("response to loss (Beta)"))] {
+        let log = race(folder.path(), cc, &path, "sqlog");
+        let read = trace(&log, &["--json"]);
+        assert_eq!(read.status.code(), Some(i32::from(failed.is_some())), "{cc}");
+        let checks = &json(&read.stdout)["connections"][0]["log"]["checks"];
+        let all = checks.as_array().unwrap();
+        let found: Vec<&str> =
+            all.iter().filter(|c| c["result"] == "failed").map(|c| c["check"].as_str().unwrap()).collect();
+        assert_eq!(found, failed.into_iter().collect::<Vec<_>>(), "{cc}: {checks:#}");
+        assert!(all.iter().filter(|c| c["result"] == "passed").count() >= 12, "{cc}: {checks:#}");
+    }
+}
+
+/// The names of the cases are those of `fullpipe conformance`.
+#[test]
+fn checks_of_logs_name_cases_that_exist() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = ["--rate", "20mbit", "--rtt", "20ms", "--loss", "1%", "--duration", "20s"];
+    let log = race(folder.path(), "bbr3", &path, "qlog");
+    let record = &json(&trace(&log, &["--json"]).stdout)["connections"][0];
+    let listed = fullpipe().args(["conformance", "--list"]).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let cases = record["log"]["checks"].as_array().unwrap().iter();
+    let cases: Vec<&str> = cases
+        .flat_map(|c| c["cases"].as_array().into_iter().flatten())
+        .map(|c| c.as_str().unwrap())
+        .collect();
+    assert!(cases.len() >= 3, "{cases:?}");
+    for case in cases {
+        assert!(listed.contains(case), "{case}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Packet counts of a capture.
 
-use super::is_zero;
+use super::{LogFile, is_zero};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,9 @@ pub struct Capture {
     /// Where and why reading stopped early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damage: Option<CaptureDamage>,
+    /// What was read of a qlog file; its packets are events and not TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogFile>,
 }
 
 /// TCP packets in one kind of tunnel.

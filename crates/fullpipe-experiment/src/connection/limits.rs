@@ -22,17 +22,21 @@ pub enum Limitation {
     Bandwidth,
     /// A token bucket that drops what is above its rate.
     Policer,
+    /// The sender's pacing rate, below what its congestion window and the path allow. Only logs of
+    /// an endpoint show it.
+    Pacing,
 }
 
 impl Limitation {
     /// All, in the order of output.
-    pub const ALL: [Limitation; 6] = [
+    pub const ALL: [Limitation; 7] = [
         Limitation::Application,
         Limitation::ReceiveWindow,
         Limitation::SendBuffer,
         Limitation::CongestionWindow,
         Limitation::Bandwidth,
         Limitation::Policer,
+        Limitation::Pacing,
     ];
 
     /// Its name in tables and plots.
@@ -44,6 +48,7 @@ impl Limitation {
             Limitation::CongestionWindow => "congestion window",
             Limitation::Bandwidth => "bandwidth",
             Limitation::Policer => "policer",
+            Limitation::Pacing => "pacing",
         }
     }
 }
@@ -52,8 +57,8 @@ impl Limitation {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Limits {
-    /// Shares of the time from the first data to the last, in descending order; they sum to 1.
-    /// Empty if too little was sent.
+    /// Shares of the time from the first data to the last, in descending order; they sum to 1,
+    /// or to less if a log does not show what the limit was. Empty if too little was sent.
     pub shares: Vec<LimitShare>,
     /// Intervals of each limitation, in order and without gaps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -6,6 +6,7 @@
 mod anonymised;
 mod capture;
 mod limits;
+mod log;
 mod sender;
 mod sequence;
 mod serde_units;
@@ -14,6 +15,7 @@ mod socket;
 pub use anonymised::{ANONYMISED_PREFIX, is_anonymised};
 pub use capture::{Capture, CaptureDamage, TunnelCount, UnreadCount};
 pub use limits::{Interval, LimitShare, Limitation, Limits};
+pub use log::{EventCount, Judged, Judgement, Log, LogFile, Spread, StateTime};
 pub use sender::{Likelihood, Sender};
 pub use sequence::{Mark, MarkKind, Sequence};
 pub use socket::{Owner, Socket};
@@ -89,6 +91,10 @@ pub struct Connection {
     /// What the socket of one endpoint reported, if available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<Box<Socket>>,
+    /// What the log of one endpoint reported, if the connection was read from one. Its addresses are
+    /// `[::]:0` where the log does not have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<Box<Log>>,
 }
 
 impl Connection {
@@ -516,6 +522,7 @@ mod tests {
             to_client: Direction { bytes: 7, ..Direction::default() },
             notes: Vec::new(),
             socket: None,
+            log: None,
         }
     }
 

@@ -17,12 +17,14 @@ pub enum Source {
     Trace,
     /// Live connections of a host.
     Live,
+    /// An endpoint's own log of a connection.
+    Log,
 }
 
 impl Source {
     /// Whether it depends on a seed; observed traffic does not.
     pub fn has_seed(self) -> bool {
-        !matches!(self, Source::Trace | Source::Live)
+        !matches!(self, Source::Trace | Source::Live | Source::Log)
     }
 
     /// Its name in tables and JSON.
@@ -33,6 +35,7 @@ impl Source {
             Source::Net => "net",
             Source::Trace => "trace",
             Source::Live => "live",
+            Source::Log => "log",
         }
     }
 }

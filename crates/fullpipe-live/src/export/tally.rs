@@ -257,9 +257,10 @@ impl Tally {
 
     fn limited(&self) -> impl Iterator<Item = Sample> {
         self.pairs.iter().flat_map(|(key, pair)| {
-            // Policers are detected in captures; the kernel does not report them.
+            // Policers are detected in captures, pacing in logs; the kernel does not report them.
+            let is_known = |by| !matches!(by, Limitation::Policer | Limitation::Pacing);
             let reported = Limitation::ALL.into_iter().zip(pair.limited);
-            reported.filter(|(by, _)| *by != Limitation::Policer).map(|(by, seconds)| {
+            reported.filter(move |(by, _)| is_known(*by)).map(|(by, seconds)| {
                 let mut labels = labels(key);
                 labels.push(("by", by.name().replace(' ', "_")));
                 Sample::number(labels, seconds)

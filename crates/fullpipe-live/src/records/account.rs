@@ -56,6 +56,7 @@ pub(super) fn record(
             ],
         },
         socket: Some(Box::new(socket(closed, owner, active))),
+        log: None,
     }
 }
 

@@ -303,6 +303,7 @@ mod tests {
             stream,
             bytes: 0,
             socket: None,
+            log: None,
             from_server: false,
             receiver: None,
         };

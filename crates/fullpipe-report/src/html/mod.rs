@@ -231,6 +231,7 @@ fn subtitle(results: &Results, path: &str) -> String {
             Source::Net => "real network",
             Source::Trace => "capture",
             Source::Live => "live host",
+            Source::Log => "log of an endpoint (qlog)",
         })
         .collect();
     let facts = [path, &seconds(length), &sources.join(" and "), &seeds(results)].map(str::to_owned);

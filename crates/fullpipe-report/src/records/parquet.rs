@@ -269,6 +269,7 @@ fn empty_connection() -> Connection {
         to_client: Direction::default(),
         notes: Vec::new(),
         socket: None,
+        log: None,
     }
 }
 

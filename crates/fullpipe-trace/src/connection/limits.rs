@@ -228,6 +228,7 @@ fn describe(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
             Limitation::Policer => format!(
                 "{of} of the time packets above a fixed rate were dropped without queueing: a policer"
             ),
+            Limitation::Pacing => format!("{of} of the time the sender's pacing rate was the limit"),
         }
     };
     let mut words = vec![sentence(most)];

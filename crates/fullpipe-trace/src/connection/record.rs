@@ -77,6 +77,7 @@ impl Tracker {
             to_client,
             notes,
             socket: None,
+            log: None,
         };
         let label = |from, to| format!("{from} → {to}");
         let labels = [label(self.client, self.server), label(self.server, self.client)];

@@ -1,6 +1,10 @@
 //! Connections as text for a terminal.
 
 mod direction;
+mod log;
+
+pub(crate) use log::logged_at;
+pub use log::{log_heading, verdicts};
 
 use crate::analysis::{Analyser, PacketCounts};
 use crate::error::Damage;
@@ -132,14 +136,16 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
     let mut rows = vec![head.map(str::to_owned)];
     for c in connections {
         let (d, heading) = c.bulk();
-        let (from, to) = match heading {
-            Heading::ToServer => (c.client, c.server),
-            Heading::ToClient => (c.server, c.client),
+        let [from, to] = match (&c.log, heading) {
+            // A log has a title, and rarely addresses.
+            (Some(log), _) => [log.title.clone(), "peer".to_owned()],
+            (None, Heading::ToServer) => [c.client.to_string(), c.server.to_string()],
+            (None, Heading::ToClient) => [c.server.to_string(), c.client.to_string()],
         };
         rows.push([
             c.number.to_string(),
-            from.to_string(),
-            to.to_string(),
+            from,
+            to,
             place(d.place).to_owned(),
             bytes(d.bytes),
             or_dash(d.goodput, rate),
@@ -262,6 +268,9 @@ fn opening(o: &Opening) -> Option<String> {
 
 /// All details of one connection.
 pub fn detail(c: &Connection) -> String {
+    if let Some(log) = &c.log {
+        return log::detail(c, log);
+    }
     let mut out = format!("Connection {}: {} → {}, {}", c.number, c.client, c.server, span(c.duration));
     let _ = writeln!(
         out,

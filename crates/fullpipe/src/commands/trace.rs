@@ -4,12 +4,14 @@ use crate::failure::Failure;
 use crate::print::{columns, print, print_json, wrapped_to_stdout};
 use crate::runs;
 use fullpipe_experiment::Results;
-use fullpipe_experiment::connection::{Capture, Connection, Connections, Point};
+use fullpipe_experiment::connection::{Capture, Connection, Connections, Direction, Judged, Point, Sequence};
+use fullpipe_experiment::recording::Recording;
 use fullpipe_kernel::signals;
 use fullpipe_report::{About, AtomicFile, Format, Output, write_capture};
+use fullpipe_trace::input::Input;
+use fullpipe_trace::qlog::{self, LoggedConnection};
 use fullpipe_trace::{
-    Analyser, Analysis, Filter, LiveError, Options, TracedConnection, capture_facts, capture_interface,
-    input, text,
+    Analyser, Filter, LiveError, Options, TracedConnection, capture_facts, capture_interface, input, text,
 };
 use fullpipe_units::Span;
 use std::io::{self, Read};
@@ -21,10 +23,14 @@ use std::time::{Duration, Instant};
 /// The number of connections in the table; the rest are counted.
 const MAX_ROWS: usize = 30;
 
-/// Analyse captures: path, limits and controller of each connection
+/// Analyse captures and qlogs: path, limits and controller of each connection
 ///
 /// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. The capture point
 /// is inferred and reported; --at overrides it.
+///
+/// Also reads qlog: JSON, JSON text sequences and lines of JSON. Then it reports what the endpoint
+/// logged, and checks a connection of BBR v3 against the IETF draft. It exits with 1 if a check
+/// fails.
 ///
 /// The sender's controller is inferred by simulating each known controller on the path inferred
 /// from the connection. This takes a second or more, so it is done only for a connection reported
@@ -36,9 +42,11 @@ const MAX_ROWS: usize = 30;
 /// With two captures, also compares the connection with most data of the first (before) with that
 /// of the second (after).
 #[derive(clap::Args)]
-#[command(after_help = "Example: fullpipe trace capture.pcap.gz --conn 3 --out connection.html")]
+#[command(after_help = "Examples:
+  fullpipe trace capture.pcap.gz --conn 3 --out connection.html
+  fullpipe trace connection.sqlog")]
 pub struct Args {
-    /// Capture files
+    /// Captures or qlogs
     #[arg(value_name = "FILE", required_unless_present = "live", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
     /// Interface to capture from instead of files, or `any`; needs CAP_NET_RAW. Ctrl-C ends the
@@ -90,18 +98,18 @@ impl Args {
         }
         let mut all = Connections::new(Vec::new());
         let mut bulks = Vec::new();
+        let mut has_failed = false;
         let live = self.live.as_ref().map(PathBuf::from);
         for file in self.files.iter().chain(&live) {
-            let (heading, facts, analysed) = match &self.live {
+            let File { heading, facts, connections: mut shown, unlisted } = match &self.live {
                 Some(interface) => self.capture(interface)?,
                 None => self.read(file, self.conn)?,
             };
-            let mut shown: Vec<TracedConnection> = analysed.connections;
-            let unlisted = analysed.packets.unlisted_connections;
-            shown.retain(|c| self.conn.is_none_or(|n| c.record.number == n));
+            shown.retain(|c| self.conn.is_none_or(|n| c.record().number == n));
             if self.controllers || shown.len() == 1 {
-                shown.iter_mut().for_each(TracedConnection::identify);
+                shown.iter_mut().for_each(Traced::identify);
             }
+            has_failed |= shown.iter().any(Traced::has_failed);
             if let (Some(n), true) = (self.conn, shown.is_empty()) {
                 let file = file.display();
                 return Err(Failure::usage(format!(
@@ -110,31 +118,46 @@ impl Args {
                 )));
             }
             if self.json {
-                all.connections.extend(shown.iter().map(|c| c.record.clone()));
+                all.connections.extend(shown.iter().map(|c| c.record().clone()));
                 all.unlisted = all.unlisted.saturating_add(unlisted);
                 all.captures.push(facts);
             } else {
-                let records: Vec<&Connection> = shown.iter().map(|c| &c.record).collect();
+                let records: Vec<&Connection> = shown.iter().map(Traced::record).collect();
                 print(wrapped_to_stdout(&heading) + &show(&records, unlisted > 0))?;
             }
             bulks.extend(shown.into_iter().max_by_key(bytes).map(|largest| (file.as_path(), largest)));
         }
         if let ([(a, before), (b, after)], false) = (&bulks[..], self.json) {
             let (a, b) = (a.display().to_string(), b.display().to_string());
-            print(text::comparison((&a, &before.record), (&b, &after.record), columns()))?;
+            print(text::comparison((&a, before.record()), (&b, after.record()), columns()))?;
         }
         if !self.out.is_empty() {
             self.report(bulks)?;
         }
-        if self.json { print_json(&all) } else { Ok(()) }
+        if self.json {
+            print_json(&all)?;
+        }
+        if has_failed {
+            return Err(Failure::Check(
+                "a connection deviates from the BBR draft: see its checks".to_owned(),
+            ));
+        }
+        Ok(())
     }
 
     /// Reads `file`, with the packets of connection `detailed`.
-    fn read(&self, file: &Path, detailed: Option<u32>) -> Result<(String, Capture, Analysis), Failure> {
+    fn read(&self, file: &Path, detailed: Option<u32>) -> Result<File, Failure> {
         let stdin = file.as_os_str() == "-";
         let name = if stdin { "standard input".to_owned() } else { file.display().to_string() };
-        let source: Box<dyn Read + Send> =
-            if stdin { Box::new(io::stdin()) } else { Box::new(runs::open(file, "a packet capture")?) };
+        let source: Box<dyn Read + Send> = if stdin {
+            Box::new(io::stdin())
+        } else {
+            Box::new(runs::open(file, "a packet capture or a qlog")?)
+        };
+        let source = match input::recognise(&name, source).map_err(Failure::usage)? {
+            Input::Capture(source) => source,
+            Input::Log(source) => return self.read_log(file, &name, source),
+        };
         let mut analyser = Analyser::new(self.options(detailed));
         let outcome =
             input::read(&name, source, |frame| analyser.add_frame(frame)).map_err(Failure::usage)?;
@@ -145,7 +168,32 @@ impl Args {
         if self.json && outcome.damage.is_some() {
             eprint!("{heading}");
         }
-        Ok((heading, facts, analysed))
+        let unlisted = analysed.packets.unlisted_connections;
+        let connections = analysed.connections.into_iter().map(Traced::capture).collect();
+        Ok(File { heading, facts, connections, unlisted })
+    }
+
+    /// Reads the log that begins in `source`.
+    fn read_log(&self, file: &Path, name: &str, source: qlog::Source<'static>) -> Result<File, Failure> {
+        if self.at.is_some() || self.filter != Filter::default() {
+            return Err(Failure::usage(format!(
+                "{name} is a qlog, which has no packets to filter and names its end: omit --filter and --at"
+            )));
+        }
+        let mut open = || match input::recognise(name, std::fs::File::open(file)?) {
+            Ok(Input::Log(source)) => Ok(source),
+            Ok(Input::Capture(_)) => Err(io::Error::other("the file changed while it was read")),
+            Err(e) => Err(io::Error::other(e)),
+        };
+        let again: Option<&mut dyn FnMut() -> io::Result<qlog::Source<'static>>> =
+            if file.as_os_str() == "-" { None } else { Some(&mut open) };
+        let log = qlog::read(name, source, again).map_err(Failure::usage)?;
+        let heading = text::log_heading(&log.facts, log.connections.len(), log.unlisted);
+        if self.json && log.facts.damage.is_some() {
+            eprint!("{heading}");
+        }
+        let connections = log.connections.into_iter().map(|c| Traced::Log(Box::new(c))).collect();
+        Ok(File { heading, facts: log.facts, connections, unlisted: log.unlisted })
     }
 
     /// The options of the analysis, with the packets of connection `detailed`.
@@ -160,7 +208,7 @@ impl Args {
     }
 
     /// Captures the packets on `interface` until the time has passed or a signal arrives.
-    fn capture(&self, interface: &str) -> Result<(String, Capture, Analysis), Failure> {
+    fn capture(&self, interface: &str) -> Result<File, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&stop);
         signals::on_termination(move || flag.store(true, Relaxed))
@@ -187,51 +235,54 @@ impl Args {
         if self.json && counters.dropped > 0 {
             eprint!("{heading}");
         }
-        Ok((heading, facts, analysed))
+        let unlisted = analysed.packets.unlisted_connections;
+        let connections = analysed.connections.into_iter().map(Traced::capture).collect();
+        Ok(File { heading, facts, connections, unlisted })
     }
 
     /// Writes the reports on the connection with most data of each capture.
-    fn report(&self, bulks: Vec<(&Path, TracedConnection)>) -> Result<(), Failure> {
+    fn report(&self, bulks: Vec<(&Path, Traced)>) -> Result<(), Failure> {
         if bulks.is_empty() {
-            return Err(Failure::usage("no TCP connection to report on"));
+            return Err(Failure::usage("no connection to report on"));
         }
         let mut shown = Vec::new();
         for (file, largest) in bulks {
             shown.push((file, self.with_packets(file, largest)?));
         }
         let several = shown.len() > 1;
-        let title = |(file, c): &(&Path, TracedConnection)| {
-            format!("{}, connection {}", file.display(), c.record.number)
-        };
+        let title =
+            |(file, c): &(&Path, Traced)| format!("{}, connection {}", file.display(), c.record().number);
         let mut command = "fullpipe trace".to_owned();
         if self.live.is_some() {
             command += " --live";
         }
         shown.iter().for_each(|(file, _)| command += &format!(" {}", file.display()));
         if let [(_, one)] = &shown[..] {
-            command += &format!(" --conn {}", one.record.number);
+            command += &format!(" --conn {}", one.record().number);
         }
         let about = About { title: shown.iter().map(title).collect::<Vec<_>>().join("; "), command };
         let mut runs = Vec::new();
         let mut notes = Vec::new();
         for (file, largest) in &shown {
             let mut run = largest.recording();
-            let bulk = largest.record.bulk().0;
+            let bulk = largest.bulk();
             if several {
                 run.label = file.display().to_string();
                 notes.push(format!("{}:", run.label));
             }
             notes.extend(text::conclusions(bulk));
+            notes.extend(largest.record().log.iter().flat_map(|log| text::verdicts(log)));
             runs.push(run);
         }
         let results = Results::new(runs);
         // A page on two connections has no room for how each controller was inferred; the text output shows
         // it.
-        let sender = shown.first().filter(|_| !several).and_then(|(_, c)| c.record.bulk().0.sender.as_ref());
-        let sequences: Vec<_> = shown.iter().flat_map(|(_, c)| c.sequences.iter().cloned()).collect();
+        let sender = shown.first().filter(|_| !several).and_then(|(_, c)| c.bulk().sender.as_ref());
+        let sequences: Vec<_> = shown.iter().flat_map(|(_, c)| c.sequences().iter().cloned()).collect();
         for path in &self.out {
             if path.extension().is_some_and(|e| e == "xpl") {
-                let text: String = shown.iter().map(|(_, c)| text::xplot(&c.record, &c.sequences)).collect();
+                let text: String =
+                    shown.iter().map(|(_, c)| text::xplot(c.record(), c.sequences())).collect();
                 AtomicFile::write(path, text.as_bytes()).map_err(Failure::usage)?;
             } else {
                 let output = Output::open(path).map_err(Failure::usage)?;
@@ -249,26 +300,89 @@ impl Args {
 
     /// `largest` with its packets. The first pass could not know which connection it would be: the
     /// file is read again.
-    fn with_packets(&self, file: &Path, largest: TracedConnection) -> Result<TracedConnection, Failure> {
+    fn with_packets(&self, file: &Path, traced: Traced) -> Result<Traced, Failure> {
+        let Traced::Capture(largest) = traced else { return Ok(traced) };
+        let number = largest.record.number;
         // Standard input and interfaces cannot be read again.
         if !largest.sequences.is_empty() || file.as_os_str() == "-" || self.live.is_some() {
-            return Ok(largest);
+            return Ok(Traced::Capture(largest));
         }
-        let again = self.read(file, Some(largest.record.number))?.2;
-        let mut connections = again.connections.into_iter();
-        let Some(mut found) = connections.find(|c| c.record.number == largest.record.number) else {
-            return Ok(largest);
+        let connections = self.read(file, Some(number))?.connections;
+        let found = connections.into_iter().find(|c| c.record().number == number);
+        let Some(Traced::Capture(mut found)) = found else {
+            return Ok(Traced::Capture(largest));
         };
         match largest.record.bulk().0.sender.clone() {
             Some(sender) => found.record.bulk_mut().sender = Some(sender),
             None => found.identify(),
         }
-        Ok(found)
+        Ok(Traced::Capture(found))
     }
 }
 
-fn bytes(c: &TracedConnection) -> u64 {
-    c.record.to_server.bytes + c.record.to_client.bytes
+/// What a file or an interface has.
+struct File {
+    heading: String,
+    facts: Capture,
+    connections: Vec<Traced>,
+    unlisted: u64,
+}
+
+/// A connection of a capture or of a log.
+enum Traced {
+    Capture(Box<TracedConnection>),
+    Log(Box<LoggedConnection>),
+}
+
+impl Traced {
+    fn capture(c: TracedConnection) -> Traced {
+        Traced::Capture(Box::new(c))
+    }
+
+    fn record(&self) -> &Connection {
+        match self {
+            Traced::Capture(c) => &c.record,
+            Traced::Log(c) => &c.record,
+        }
+    }
+
+    /// The direction to report on: that with more data, or what the endpoint of a log sent.
+    fn bulk(&self) -> &Direction {
+        match self {
+            Traced::Capture(c) => c.record.bulk().0,
+            Traced::Log(c) => c.sent(),
+        }
+    }
+
+    fn sequences(&self) -> &[Sequence] {
+        match self {
+            Traced::Capture(c) => &c.sequences,
+            Traced::Log(_) => &[],
+        }
+    }
+
+    fn recording(&self) -> Recording {
+        match self {
+            Traced::Capture(c) => c.recording(),
+            Traced::Log(c) => c.recording(),
+        }
+    }
+
+    /// Infers the controller; a log names it, or does not.
+    fn identify(&mut self) {
+        if let Traced::Capture(c) = self {
+            c.identify();
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        let checks = self.record().log.iter().flat_map(|log| &log.checks);
+        checks.into_iter().any(|check| check.result == Judged::Failed)
+    }
+}
+
+fn bytes(c: &Traced) -> u64 {
+    c.record().to_server.bytes + c.record().to_client.bytes
 }
 
 /// One connection in full, several as a table, those with most data first.

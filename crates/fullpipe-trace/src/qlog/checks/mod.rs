@@ -1,0 +1,278 @@
+//! Judges a recorded connection by the BBR draft (draft-ietf-ccwg-bbr): as far as its log shows, on
+//! whatever path it ran.
+//!
+//! What the log does not show is not judged, and the reason is given. Tolerances are those of
+//! `fullpipe conformance`, plus the time between two samples.
+
+mod cycle;
+mod gains;
+mod loss;
+mod probe_rtt;
+
+use fullpipe_experiment::connection::{Judged, Judgement};
+use fullpipe_experiment::recording::{EventKind, FlowRecording, Series, column};
+
+/// Samples of a round without which its beginning and end cannot be seen.
+const MIN_SAMPLES_OF_A_ROUND: f64 = 3.0;
+
+/// What the checks need besides the flow.
+pub(super) struct Facts<'a> {
+    /// The controller's name, empty if the log does not have it.
+    pub(super) controller: &'a str,
+    /// Bytes of a full packet.
+    pub(super) packet_bytes: Option<u64>,
+    pub(super) end_s: f64,
+    /// Time between two rows of the series; zero if every change is there.
+    pub(super) interval_s: f64,
+    /// Whether pacing rates are in the unit that qlog defines.
+    pub(super) pacing_is_sound: bool,
+}
+
+/// The states of BBR v3.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Startup,
+    Drain,
+    Down,
+    Cruise,
+    Refill,
+    Up,
+    ProbeRtt,
+}
+
+impl State {
+    const ALL: [State; 7] =
+        [State::Startup, State::Drain, State::Down, State::Cruise, State::Refill, State::Up, State::ProbeRtt];
+
+    /// The state that stacks write in several ways: `ProbeBW_DOWN`, `probe_bw_down`, `ProbeDown`.
+    fn parse(name: &str) -> Option<State> {
+        let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+        let letters = letters.to_ascii_lowercase();
+        let letters = letters.strip_prefix("bbr").unwrap_or(&letters);
+        let state = match letters.strip_prefix("probebw").or(letters.strip_prefix("probe")).unwrap_or(letters)
+        {
+            "startup" => State::Startup,
+            "drain" => State::Drain,
+            "down" => State::Down,
+            "cruise" => State::Cruise,
+            "refill" => State::Refill,
+            "up" => State::Up,
+            "rtt" => State::ProbeRtt,
+            _ => return None,
+        };
+        Some(state)
+    }
+
+    /// Its name in the draft.
+    fn name(self) -> &'static str {
+        match self {
+            State::Startup => "Startup",
+            State::Drain => "Drain",
+            State::Down => "ProbeBW_DOWN",
+            State::Cruise => "ProbeBW_CRUISE",
+            State::Refill => "ProbeBW_REFILL",
+            State::Up => "ProbeBW_UP",
+            State::ProbeRtt => "ProbeRTT",
+        }
+    }
+}
+
+/// A visit of a state, until the next state or the end of the log.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Visit {
+    state: State,
+    from: f64,
+    to: f64,
+    /// Whether it ended before the log did.
+    is_complete: bool,
+}
+
+/// The flow as the checks see it.
+pub(super) struct View<'a> {
+    flow: &'a FlowRecording,
+    facts: &'a Facts<'a>,
+    visits: Vec<Visit>,
+    lost: &'a [f64],
+}
+
+/// All checks that apply.
+pub(super) fn judge(flow: &FlowRecording, facts: &Facts<'_>) -> Vec<Judgement> {
+    match View::new(flow, facts) {
+        Err(why) => vec![not_judged("BBR v3", why)],
+        Ok(view) => {
+            let mut all = vec![cycle::order(&view)];
+            all.extend(gains::all(&view));
+            all.extend([
+                cycle::startup_end(&view),
+                cycle::drain_end(&view),
+                cycle::time_between_probes(&view),
+                probe_rtt::interval(&view),
+                probe_rtt::length(&view),
+                probe_rtt::window(&view),
+                loss::beta(&view),
+                loss::smallest_window(&view),
+            ]);
+            all
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// The view, or the reason why the flow cannot be judged.
+    fn new(flow: &'a FlowRecording, facts: &'a Facts<'a>) -> Result<View<'a>, String> {
+        if flow.states.is_empty() {
+            return Err("the log has no `recovery:congestion_state_updated` events".to_owned());
+        }
+        let name: String =
+            facts.controller.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+        let is_older = ["bbr2", "bbrv2", "bbr1", "bbrv1"].iter().any(|older| name.contains(older));
+        if is_older || name == "bbr" {
+            return Err(format!("the log names the controller `{}`, which is not BBR v3", facts.controller));
+        }
+        let mut visits = Vec::new();
+        for (i, change) in flow.states.iter().enumerate() {
+            let next = flow.states.get(i + 1);
+            let Some(state) = State::parse(&change.state) else {
+                return Err(format!("the state `{}` is not one of BBR v3", change.state));
+            };
+            visits.push(Visit {
+                state,
+                from: change.at_s,
+                to: next.map_or(facts.end_s, |n| n.at_s),
+                is_complete: next.is_some(),
+            });
+        }
+        let cycle = [State::Down, State::Cruise, State::Refill, State::Up];
+        if !visits.iter().any(|v| cycle.contains(&v.state)) && !name.contains('3') {
+            return Err("neither the states nor a name say that the controller is BBR v3".to_owned());
+        }
+        let lost = flow.series.get(column::LOST_PACKETS).unwrap_or(&[]);
+        Ok(View { flow, facts, visits, lost })
+    }
+
+    fn series(&self) -> &Series {
+        &self.flow.series
+    }
+
+    fn visits_to(&self, state: State) -> impl Iterator<Item = &Visit> {
+        self.visits.iter().filter(move |v| v.state == state)
+    }
+
+    /// Whether the series has a column.
+    fn has(&self, name: &str) -> bool {
+        self.series().get(name).is_some()
+    }
+
+    /// The latest value at or before `t`.
+    fn at(&self, name: &str, t: f64) -> Option<f64> {
+        let rows = self.series().t_s.partition_point(|x| *x <= t + 1e-9);
+        let values = self.series().get(name)?.get(..rows)?;
+        values.last().copied().filter(|v| v.is_finite())
+    }
+
+    /// The smallest round-trip time that the controller knows at `t`, in seconds.
+    fn min_rtt(&self, t: f64) -> Option<f64> {
+        let measured = self.flow.summary.rtt_ms.min;
+        self.at(column::MIN_RTT_MS, t).or(measured).map(|ms| ms / 1e3)
+    }
+
+    /// The latest round-trip time at `t`, in seconds.
+    fn rtt(&self, t: f64) -> Option<f64> {
+        let latest = self.at(column::SRTT_MS, t).or_else(|| self.at(column::RTT_MS, t));
+        latest.map(|ms| ms / 1e3).or_else(|| self.min_rtt(t))
+    }
+
+    /// The controller's estimate of the BDP, in bytes.
+    fn bdp(&self, t: f64) -> Option<f64> {
+        Some(self.at(column::BW_BPS, t)? / 8.0 * self.min_rtt(t)?)
+    }
+
+    /// Bytes of a full packet, or at most that.
+    fn packet(&self) -> f64 {
+        self.facts.packet_bytes.map_or(1500.0, |b| b as f64)
+    }
+
+    /// Packets lost after `from` and until `to`.
+    fn losses(&self, from: f64, to: f64) -> f64 {
+        let count = |t: f64| {
+            let rows = self.series().t_s.partition_point(|x| *x <= t + 1e-9);
+            rows.checked_sub(1).and_then(|i| self.lost.get(i)).copied().unwrap_or(0.0)
+        };
+        count(to) - count(from)
+    }
+
+    /// Whether nothing was in flight for a time within an interval.
+    fn is_idle_within(&self, from: f64, to: f64) -> bool {
+        self.series().points(column::INFLIGHT_BYTES, from, to).iter().any(|(_, bytes)| *bytes <= 0.0)
+    }
+
+    fn has_event(&self, kind: EventKind) -> bool {
+        self.flow.events.iter().any(|e| e.kind == kind)
+    }
+
+    /// The mean time between two samples.
+    fn step(&self) -> f64 {
+        let t = &self.series().t_s;
+        let typical = match (t.first(), t.last()) {
+            (Some(first), Some(last)) if t.len() > 1 => (last - first) / (t.len() - 1) as f64,
+            _ => 0.0,
+        };
+        typical.max(self.facts.interval_s)
+    }
+
+    /// A slack for times: two samples.
+    fn slack(&self) -> f64 {
+        2.0 * self.step()
+    }
+
+    /// Why rounds of length `rtt` cannot be seen, if the samples are too far apart for that.
+    fn coarse(&self, rtt: f64) -> Option<String> {
+        let step = self.step();
+        let words = || format!("the samples are {} apart, a round takes {}", seconds(step), seconds(rtt));
+        (step * MIN_SAMPLES_OF_A_ROUND > rtt).then(words)
+    }
+
+    /// The beginning of the round that ends at `t`: what is acknowledged then was sent a round-trip
+    /// time before.
+    fn round_before(&self, t: f64) -> Option<f64> {
+        let latest = self.at(column::RTT_MS, t).map(|ms| ms / 1e3);
+        Some(t - latest.or_else(|| self.rtt(t))?)
+    }
+}
+
+fn judgement(check: &str, cases: &[&str], result: Judged, words: String) -> Judgement {
+    Judgement {
+        check: check.to_owned(),
+        cases: cases.iter().map(|c| (*c).to_owned()).collect(),
+        result,
+        words,
+    }
+}
+
+fn not_judged(check: &str, why: impl Into<String>) -> Judgement {
+    judgement(check, &[], Judged::NotJudged, why.into())
+}
+
+/// The judgement of a check with these failures; `words` if there are none.
+fn judged(check: &str, cases: &[&str], failures: Vec<String>, words: String) -> Judgement {
+    match failures.split_first() {
+        None => judgement(check, cases, Judged::Passed, words),
+        Some((first, [])) => judgement(check, cases, Judged::Failed, first.clone()),
+        Some((first, more)) => {
+            judgement(check, cases, Judged::Failed, format!("{first} (and {} more)", more.len()))
+        }
+    }
+}
+
+/// A number for words: three digits.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn seconds(value: f64) -> String {
+    if value < 1.0 { format!("{} ms", digits(value * 1e3)) } else { format!("{} s", digits(value)) }
+}

@@ -1,0 +1,497 @@
+//! One connection of a log: its events, folded as they come.
+
+use super::event::Event;
+use super::frames::{Frame, frames, packet, space};
+use super::metrics::{COUNT, Metrics, index};
+use super::packets::{Number, Packets};
+use super::rows::{Rows, WIDTH};
+use super::value::{self, Object, first, number, text, truth, whole};
+use super::windows::{Block, Windows};
+use crate::histogram::Histogram;
+use fullpipe_experiment::connection::LogFile;
+use fullpipe_experiment::recording::{self, EventKind, StateChange};
+use fullpipe_units::{Span, Time};
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+
+/// Connections of a file that are kept in detail: their limits are the larger ones.
+const DETAILED: usize = 32;
+/// Rows of a series, states, events: of a detailed connection, and of others.
+const MAX_ROWS: [usize; 2] = [16_384, 256];
+const MAX_CHANGES: [usize; 2] = [65_536, 512];
+/// Packets in flight that are tracked.
+const MAX_INFLIGHT: [usize; 2] = [32_768, 512];
+/// Intervals of evidence for limits.
+const MAX_WINDOWS: [usize; 2] = [2048, 128];
+/// Streams whose offsets are tracked.
+const MAX_STREAMS: [usize; 2] = [16_384, 128];
+/// Bytes of a packet whose size is unknown.
+const PACKET_BYTES: u64 = 1500;
+
+/// The data of streams in one direction.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Streams {
+    ends: HashMap<u64, u64>,
+    /// Bytes, each once.
+    pub(super) bytes: u64,
+    pub(super) frames: u64,
+}
+
+impl Streams {
+    fn add(&mut self, id: u64, offset: u64, length: u64, most: usize) {
+        self.frames += 1;
+        let end = offset.saturating_add(length);
+        let known = self.ends.get(&id).copied();
+        if known.is_none() && self.ends.len() >= most {
+            self.bytes = self.bytes.saturating_add(length);
+            return;
+        }
+        let known = known.unwrap_or(0);
+        // What is below the highest offset is retransmitted; a gap may be filled later.
+        self.bytes = self.bytes.saturating_add(end.saturating_sub(known.max(offset)));
+        self.ends.insert(id, known.max(end));
+    }
+}
+
+/// A connection while its events are read.
+pub(super) struct Recorder {
+    pub(super) trace: usize,
+    pub(super) group: Option<String>,
+    pub(super) controller: Option<String>,
+    /// First event, in seconds since 1970, if the log has the date.
+    pub(super) date_s: Option<f64>,
+    pub(super) first: Time,
+    pub(super) last: Time,
+    pub(super) started: Option<Time>,
+    size: usize,
+    pub(super) metrics: Metrics,
+    /// Events with metrics, and of paths other than the first.
+    pub(super) metric_events: u64,
+    path: Option<u64>,
+    pub(super) other_paths: u64,
+    pub(super) rows: Rows,
+    pub(super) packets: Packets,
+    pub(super) sent_streams: Streams,
+    pub(super) received_streams: Streams,
+    pub(super) received: u64,
+    pub(super) received_bytes: u64,
+    /// Times of the first and the last packet with data, sent and received.
+    pub(super) sent_span: Option<(Time, Time)>,
+    pub(super) received_span: Option<(Time, Time)>,
+    pub(super) last_ack: Option<Time>,
+    pub(super) states: Vec<StateChange>,
+    pub(super) events: Vec<recording::Event>,
+    /// States and events beyond the bound.
+    pub(super) dropped: u64,
+    pub(super) timeouts: u64,
+    pub(super) is_closed: bool,
+    /// RTT in nanoseconds: as reported, and as measured from acknowledgments.
+    pub(super) reported_rtt: Histogram,
+    pub(super) measured_rtt: Histogram,
+    pub(super) rtt_max_ms: f64,
+    /// Delivery rates in bytes per second that the application did not limit.
+    pub(super) rates: Histogram,
+    pub(super) spreads: [Histogram; 3],
+    pub(super) inflight_max: u64,
+    pub(super) windows: Windows,
+    app_limited: bool,
+    /// Reason of a block that the log names.
+    named_block: Option<Block>,
+    connection_blocked: bool,
+    blocked_streams: HashSet<u64>,
+    pub(super) knows_flow_control: bool,
+    total_lost: u64,
+}
+
+impl Recorder {
+    /// The `nth` connection of a file, whose first event is at `first`.
+    pub(super) fn new(
+        nth: usize,
+        trace: usize,
+        group: Option<String>,
+        date_s: Option<f64>,
+        first: Time,
+    ) -> Self {
+        let size = usize::from(nth >= DETAILED);
+        Recorder {
+            trace,
+            group,
+            controller: None,
+            date_s,
+            first,
+            last: first,
+            started: None,
+            size,
+            metrics: Metrics::new(),
+            metric_events: 0,
+            path: None,
+            other_paths: 0,
+            rows: Rows::new(MAX_ROWS[size]),
+            packets: Packets::new(MAX_INFLIGHT[size]),
+            sent_streams: Streams::default(),
+            received_streams: Streams::default(),
+            received: 0,
+            received_bytes: 0,
+            sent_span: None,
+            received_span: None,
+            last_ack: None,
+            states: Vec::new(),
+            events: Vec::new(),
+            dropped: 0,
+            timeouts: 0,
+            is_closed: false,
+            reported_rtt: Histogram::default(),
+            measured_rtt: Histogram::default(),
+            rtt_max_ms: 0.0,
+            rates: Histogram::default(),
+            spreads: Default::default(),
+            inflight_max: 0,
+            windows: Windows::new(first, MAX_WINDOWS[size]),
+            app_limited: false,
+            named_block: None,
+            connection_blocked: false,
+            blocked_streams: HashSet::new(),
+            knows_flow_control: false,
+            total_lost: 0,
+        }
+    }
+
+    /// Whether it has anything to analyse.
+    pub(super) fn has_anything(&self) -> bool {
+        self.metric_events > 0
+            || self.packets.sent > 0
+            || self.received > 0
+            || self.packets.lost_count > 0
+            || !self.states.is_empty()
+    }
+
+    /// Adds an event. `scale`: milliseconds of a unit of time.
+    pub(super) fn add(&mut self, event: &Event, at: Time, scale: f64, file: &mut LogFile) {
+        if at < self.last {
+            file.out_of_order += 1;
+        }
+        let at = at.max(self.last);
+        self.last = at;
+        self.windows.pass(at, self.block(), self.metrics.get(index::PACING));
+        let data = &event.data;
+        match event.short_name() {
+            "packet_sent" => self.packet_sent(event, at),
+            "packet_received" => self.packet_received(event, at),
+            "packets_acked" | "packet_ack" | "packet_acked" => self.packets_acked(event, at),
+            "packet_lost" => self.packet_lost(event, at),
+            "packets_lost" => {
+                let lost = data.get("lost_packets").and_then(whole).unwrap_or(1);
+                self.packets.lost_count = self.packets.lost_count.saturating_add(lost);
+                self.push_row(at);
+            }
+            "spurious_loss" | "spurious_loss_detected" => {
+                self.packets.on_spurious(numbered(data, event.path));
+                self.push_event(at, EventKind::SpuriousLoss, None);
+            }
+            "congestion_state_updated" | "congestion_metric_update" => {
+                self.state(data, at);
+                self.metrics_updated(event, at, scale, file);
+            }
+            "metrics_updated"
+            | "recovery_metrics_updated"
+            | "metric_update"
+            | "metrics_update"
+            | "pacing_metric_update"
+            | "bandwidth_est_update"
+            | "network_path_model_update" => self.metrics_updated(event, at, scale, file),
+            "app_limited_update" => self.app_limited_update(data),
+            "connection_data_blocked_updated" | "stream_data_blocked_updated" => self.block_updated(data),
+            "loss_timer_updated" | "timer_updated" => self.timer_updated(data, at),
+            "connection_closed" | "connection_close" => self.is_closed = true,
+            "event" if event.name.starts_with("fullpipe:") => self.own_event(data, at),
+            "flow_started" => self.started = Some(at),
+            _ => {}
+        }
+    }
+
+    /// What holds the sender back now.
+    fn block(&self) -> Block {
+        if let Some(named) = self.named_block {
+            return named;
+        }
+        let inflight = self.inflight();
+        let waits_for_credit = self.connection_blocked || !self.blocked_streams.is_empty();
+        let packet = if self.packets.largest > 0 { self.packets.largest } else { PACKET_BYTES };
+        match (inflight, self.metrics.get(index::CWND)) {
+            (Some(inflight), Some(cwnd)) if inflight + packet as f64 > cwnd => Block::Window,
+            _ if waits_for_credit => Block::FlowControl,
+            _ if self.app_limited => Block::Application,
+            (Some(0.0), _) => Block::Application,
+            _ => Block::None,
+        }
+    }
+
+    /// Bytes in flight: reported, or tracked from packets and their acknowledgments.
+    fn inflight(&self) -> Option<f64> {
+        let tracked = self.packets.has_acks.then_some(self.packets.inflight as f64);
+        self.metrics.get(index::INFLIGHT).or(tracked)
+    }
+
+    fn packet_sent(&mut self, event: &Event, at: Time) {
+        let frames = frames(&event.data);
+        let sent = packet(&event.data);
+        let counts = frames.as_ref().is_none_or(|frames| {
+            frames.is_empty() || frames.iter().any(|f| !matches!(f, Frame::Ack(..) | Frame::Silent))
+        });
+        let number = sent.number.map(|n| (key(sent.space, event.path), n));
+        self.packets.on_sent(at, number, sent.bytes, counts);
+        self.windows.add_sent(if counts { sent.bytes } else { 0 });
+        if counts {
+            extend(&mut self.sent_span, at);
+        }
+        if self.metrics.get(index::INFLIGHT).is_none() && self.packets.has_acks {
+            self.inflight_max = self.inflight_max.max(self.packets.inflight);
+        }
+        for frame in frames.into_iter().flatten() {
+            match frame {
+                Frame::Stream { id, offset, length } => {
+                    self.sent_streams.add(id, offset, length, MAX_STREAMS[self.size]);
+                }
+                Frame::Blocked(stream) => self.credit(stream, true),
+                _ => {}
+            }
+        }
+    }
+
+    fn packet_received(&mut self, event: &Event, at: Time) {
+        let frames = frames(&event.data);
+        let received = packet(&event.data);
+        self.received += 1;
+        self.received_bytes = self.received_bytes.saturating_add(received.bytes);
+        for frame in frames.into_iter().flatten() {
+            match frame {
+                Frame::Ack(ranges, path) => {
+                    self.acked(at, key(received.space, path.unwrap_or(event.path)), ranges);
+                }
+                Frame::Stream { id, offset, length } => {
+                    extend(&mut self.received_span, at);
+                    self.received_streams.add(id, offset, length, MAX_STREAMS[self.size]);
+                }
+                Frame::Credit(stream) => self.credit(stream, false),
+                _ => {}
+            }
+        }
+    }
+
+    fn credit(&mut self, stream: Option<u64>, is_blocked: bool) {
+        self.knows_flow_control = true;
+        match (stream, is_blocked) {
+            (None, _) => self.connection_blocked = is_blocked,
+            (Some(id), true) if self.blocked_streams.len() < MAX_STREAMS[self.size] => {
+                self.blocked_streams.insert(id);
+            }
+            (Some(_), true) => {}
+            (Some(id), false) => {
+                self.blocked_streams.remove(&id);
+            }
+        }
+    }
+
+    fn packets_acked(&mut self, event: &Event, at: Time) {
+        let data = &event.data;
+        let named = first(data, &["packet_number_space", "packet_num_space", "packet_type"]);
+        let space = space(named.and_then(Value::as_str).unwrap_or_default());
+        let numbers = match first(data, &["packet_numbers", "packet_num", "packet_number"]) {
+            Some(Value::Array(numbers)) => numbers.iter().filter_map(whole).map(|n| (n, n)).collect(),
+            Some(one) => whole(one).map(|n| (n, n)).into_iter().collect(),
+            None => Vec::new(),
+        };
+        self.acked(at, key(space, event.path), numbers);
+    }
+
+    fn acked(&mut self, at: Time, key: u64, ranges: Vec<(u64, u64)>) {
+        let least = self.metrics.get(index::MIN_RTT).or_else(|| self.measured_rtt.least().map(|ns| ns / 1e6));
+        let min_rtt = least.map(|ms| Span::from_secs_f64(ms / 1e3));
+        let spurious = self.packets.spurious;
+        let acked = self.packets.on_acked(at, key, ranges, min_rtt);
+        if self.packets.spurious > spurious {
+            self.push_event(at, EventKind::SpuriousLoss, None);
+        }
+        if acked.bytes == 0 {
+            return;
+        }
+        self.last_ack = Some(at);
+        self.windows.add_delivered(acked.bytes);
+        if let Some(rtt) = acked.rtt {
+            self.measured_rtt.add(rtt.as_nanos() as f64, 1.0);
+            if self.reported_rtt.count() == 0 {
+                self.windows.add_rtt(rtt.as_millis_f64());
+                self.rtt_max_ms = self.rtt_max_ms.max(rtt.as_millis_f64());
+            }
+        }
+        if self.app_limited {
+            self.packets.mark_app_limited();
+        }
+        let mut row = self.row();
+        if let Some((rate, app_limited)) = acked.rate {
+            row[COUNT] = rate.as_bits_per_sec_f64();
+            if !app_limited {
+                self.rates.add(rate.as_bytes_per_sec() as f64, acked.bytes as f64);
+            }
+        }
+        self.rows.push(at, row);
+    }
+
+    fn packet_lost(&mut self, event: &Event, at: Time) {
+        let number = numbered(&event.data, event.path);
+        match event.data.get("lost_packets").and_then(whole) {
+            // A count of all lost packets so far.
+            Some(total) if number.is_none() => {
+                self.packets.lost_count = self.packets.lost_count.max(total);
+            }
+            _ => self.packets.on_lost(number),
+        }
+        self.push_row(at);
+    }
+
+    fn metrics_updated(&mut self, event: &Event, at: Time, scale: f64, file: &mut LogFile) {
+        if *self.path.get_or_insert(event.path) != event.path {
+            self.other_paths += 1;
+            return;
+        }
+        let (known, implausible) = self.metrics.update(&event.data, scale);
+        file.implausible += implausible;
+        // quiche counts losses here.
+        if let Some(total) = event.data.get("cf_lost_packets").and_then(|o| o.get("total")).and_then(whole) {
+            self.total_lost = self.total_lost.max(total);
+            self.packets.lost_count = self.packets.lost_count.max(self.total_lost);
+        }
+        if let Some(limited) = event.data.get("app_limited").and_then(truth) {
+            self.app_limited = limited;
+        }
+        if known == 0 {
+            return;
+        }
+        self.metric_events += 1;
+        if event.data.contains_key("latest_rtt")
+            && let Some(ms) = self.metrics.get(index::RTT)
+        {
+            self.reported_rtt.add(ms * 1e6, 1.0);
+            self.rtt_max_ms = self.rtt_max_ms.max(ms);
+            self.windows.add_rtt(ms);
+        }
+        for (spread, metric) in self.spreads.iter_mut().zip([index::CWND, index::PACING, index::BW]) {
+            if let Some(value) = self.metrics.get(metric) {
+                spread.add(value, 1.0);
+            }
+        }
+        if let Some(inflight) = self.metrics.get(index::INFLIGHT) {
+            self.inflight_max = self.inflight_max.max(inflight as u64);
+        }
+        self.push_row(at);
+    }
+
+    fn state(&mut self, data: &Object, at: Time) {
+        let Some(state) = first(data, &["new", "state"]) else { return };
+        let state = match state {
+            Value::String(s) => value::name(s),
+            other => number(other).map(|n| n.to_string()).unwrap_or_default(),
+        };
+        if state.is_empty() || self.states.last().is_some_and(|s| s.state == state) {
+            return;
+        }
+        if self.states.len() >= MAX_CHANGES[self.size] {
+            self.dropped += 1;
+            return;
+        }
+        self.states.push(StateChange { at_s: at.as_secs_f64(), state });
+    }
+
+    fn app_limited_update(&mut self, data: &Object) {
+        let limited = data.get("app_limited").and_then(|v| match v.as_str() {
+            Some("app limited") => Some(true),
+            Some("app unlimited") => Some(false),
+            _ => truth(v),
+        });
+        self.app_limited = limited.unwrap_or(self.app_limited);
+        if self.app_limited {
+            self.packets.mark_app_limited();
+        }
+    }
+
+    fn block_updated(&mut self, data: &Object) {
+        self.named_block = match (text(data, "new"), text(data, "reason")) {
+            (Some("blocked"), Some("application")) => Some(Block::Application),
+            (Some("blocked"), Some("congestion_control")) => Some(Block::Window),
+            (Some("blocked"), Some("pacing")) => Some(Block::Pacer),
+            (Some("blocked"), Some("connection_flow_control" | "stream_flow_control" | "stream_id")) => {
+                self.knows_flow_control = true;
+                Some(Block::FlowControl)
+            }
+            _ => None,
+        };
+    }
+
+    fn timer_updated(&mut self, data: &Object, at: Time) {
+        let is_probe = text(data, "timer_type").is_none_or(|t| t == "pto" || t == "loss_timeout");
+        if text(data, "event_type") == Some("expired") && is_probe {
+            self.timeouts += 1;
+            let seconds = data.get("timeout_ms").and_then(number).map(|ms| ms / 1e3);
+            self.push_event(at, EventKind::RetransmissionTimeout, seconds);
+        }
+    }
+
+    /// An event that only fullpipe writes.
+    fn own_event(&mut self, data: &Object, at: Time) {
+        let kind = data.get("kind").and_then(|k| serde_json::from_value::<EventKind>(k.clone()).ok());
+        if let Some(kind) = kind {
+            if kind == EventKind::SpuriousLoss {
+                self.packets.spurious += 1;
+            }
+            self.push_event(at, kind, data.get("value").and_then(number));
+        }
+    }
+
+    fn push_event(&mut self, at: Time, kind: EventKind, value: Option<f64>) {
+        if self.events.len() < MAX_CHANGES[self.size] {
+            self.events.push(recording::Event { at_s: at.as_secs_f64(), kind, value });
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    fn row(&self) -> [f64; WIDTH] {
+        let mut row = [f64::NAN; WIDTH];
+        row[..COUNT].copy_from_slice(&self.metrics.0);
+        if row[index::INFLIGHT].is_nan() && self.packets.has_acks {
+            row[index::INFLIGHT] = self.packets.inflight as f64;
+        }
+        if self.packets.has_acks {
+            row[COUNT + 1] = self.packets.delivered() as f64;
+        }
+        if self.packets.sent > 0 {
+            row[COUNT + 2] = self.packets.sent as f64;
+        }
+        row[COUNT + 3] = self.packets.lost_count as f64;
+        row
+    }
+
+    fn push_row(&mut self, at: Time) {
+        let row = self.row();
+        self.rows.push(at, row);
+    }
+}
+
+/// The packet-number space and the path as one number.
+fn key(space: u64, path: u64) -> u64 {
+    path.saturating_mul(4).saturating_add(space)
+}
+
+fn numbered(data: &Object, path: u64) -> Option<Number> {
+    let lost = packet(data);
+    let space = match first(data, &["packet_number_space"]).and_then(Value::as_str) {
+        Some(name) => space(name),
+        None => lost.space,
+    };
+    lost.number.map(|n| (key(space, path), n))
+}
+
+fn extend(span: &mut Option<(Time, Time)>, at: Time) {
+    let from = span.map_or(at, |(from, _)| from);
+    *span = Some((from, at));
+}

@@ -1,0 +1,212 @@
+//! Connections of logs as text.
+
+use super::{bytes, count, or_dash, rate, span};
+use fullpipe_experiment::connection::{
+    Capture, Closing, Connection, Direction, Heading, Judged, Log, LogFile, Point, Spread,
+};
+use fullpipe_units::Rate;
+use std::fmt::Write;
+
+/// Names of events in the heading.
+const MAX_NAMES: usize = 6;
+
+/// `recorded at the client`.
+pub(crate) fn logged_at(point: Point) -> &'static str {
+    match point {
+        Point::Client => "recorded at the client",
+        Point::Server => "recorded at the server",
+        Point::Between => "recorded in the network",
+        Point::Unknown => "recorded at an unknown end",
+    }
+}
+
+/// What was read of a log file, and its damage.
+pub fn log_heading(facts: &Capture, connections: usize, unlisted: u64) -> String {
+    let none = LogFile::default();
+    let file = facts.log.as_ref().unwrap_or(&none);
+    let version = if file.version.is_empty() { "without a version" } else { &file.version };
+    let mut out = format!(
+        "{}: qlog {version} ({}), {}, {}",
+        facts.name,
+        file.serialization,
+        count(file.events, "event"),
+        count(connections as u64, "connection")
+    );
+    for (n, what) in [
+        (file.malformed, "malformed"),
+        (file.out_of_order, "out of order"),
+        (file.implausible, "implausible values left out"),
+    ] {
+        if n > 0 {
+            let _ = write!(out, ", {n} {what}");
+        }
+    }
+    out.push('\n');
+    let names: Vec<String> =
+        file.names.iter().take(MAX_NAMES).map(|n| format!("{} {}", n.count, n.name)).collect();
+    let more = file.names.len().saturating_sub(MAX_NAMES);
+    let more = if more > 0 { format!(" and {more} other names") } else { String::new() };
+    let _ = writeln!(out, "Events: {}{more}.", names.join(", "));
+    if unlisted > 0 {
+        let _ = writeln!(out, "Not listed: {}.", count(unlisted, "connection"));
+    }
+    if let Some(damage) = &facts.damage {
+        let _ = writeln!(
+            out,
+            "The file is damaged at byte {}: {}. The results cover the part before.",
+            damage.offset, damage.reason
+        );
+    }
+    out
+}
+
+/// All details of one connection of a log.
+pub(super) fn detail(c: &Connection, log: &Log) -> String {
+    let closed = if c.closing == Closing::Closed { " to its close" } else { "" };
+    let mut out = format!(
+        "Connection {}: {}, {}{closed}, {}\n",
+        c.number,
+        log.title,
+        span(c.duration),
+        logged_at(c.vantage.point)
+    );
+    let heading = crate::qlog::heading(c.vantage.point);
+    let _ = writeln!(out, "  sent");
+    sent(&mut out, c.direction(heading), log);
+    let other = match heading {
+        Heading::ToServer => &c.to_client,
+        Heading::ToClient => &c.to_server,
+    };
+    if other.packets > 0 {
+        let _ = writeln!(out, "  received");
+        line(&mut out, "data", &data(other, log));
+    }
+    for note in &c.notes {
+        let _ = writeln!(out, "  note: {note}");
+    }
+    if !log.checks.is_empty() {
+        let _ = writeln!(out, "  BBR draft");
+        for check in &log.checks {
+            let result = check.result.name();
+            let _ = writeln!(out, "    {result:<10} {}: {}", check.check, check.words);
+        }
+    }
+    out
+}
+
+fn line(out: &mut String, name: &str, text: &str) {
+    let _ = writeln!(out, "    {name:<16} {text}");
+}
+
+fn sent(out: &mut String, d: &Direction, log: &Log) {
+    if d.packets > 0 {
+        line(out, "data", &data(d, log));
+    }
+    line(
+        out,
+        "path",
+        &format!(
+            "RTprop {}, BtlBw {}, BDP {}{}",
+            or_dash(d.rtprop, span),
+            or_dash(d.btlbw, rate),
+            or_dash(d.bdp_bytes, bytes),
+            log.bandwidth_bps
+                .map_or_else(String::new, |b| format!("; bandwidth estimate {}", spread(b, bits)))
+        ),
+    );
+    line(
+        out,
+        "RTT",
+        &format!(
+            "p50 {}, p95 {}, max {} ({})",
+            or_dash(d.rtt.p50, span),
+            or_dash(d.rtt.p95, span),
+            or_dash(d.rtt.max, span),
+            count(d.rtt.samples, "sample")
+        ),
+    );
+    let amount = |v: f64| bytes(v as u64);
+    let window = or_dash(log.cwnd_bytes, |s| spread(s, amount));
+    let most = or_dash(d.inflight_max_bytes, bytes);
+    line(out, "in flight", &format!("at most {most}; congestion window {window}"));
+    if let Some(pacing) = log.pacing_bps {
+        line(out, "pacing rate", &spread(pacing, bits));
+    }
+    let timeouts =
+        if log.timeouts > 0 { format!(", {}", count(log.timeouts, "timeout")) } else { String::new() };
+    line(
+        out,
+        "losses",
+        &format!("{} declared lost, {} of them spurious{timeouts}", count(log.lost, "packet"), log.spurious),
+    );
+    let shares = d
+        .limits
+        .shares
+        .iter()
+        .filter(|s| s.share >= 0.005)
+        .map(|s| format!("{} {:.0} %", s.by.name(), s.share * 100.0));
+    let shares: Vec<String> = shares.collect();
+    if !shares.is_empty() {
+        line(out, "limited by", &shares.join(", "));
+    }
+    for words in &d.limits.words {
+        line(out, if shares.is_empty() { "limited by" } else { "" }, words);
+    }
+    let states = log.states.iter().take(12).map(|s| {
+        let times = if s.visits > 1 { format!(" ({} times)", s.visits) } else { String::new() };
+        format!("{} {}{times}", s.state, span(s.total))
+    });
+    if !log.states.is_empty() {
+        line(out, "states", &states.collect::<Vec<_>>().join(", "));
+    }
+    if let Some(sender) = &d.sender {
+        line(out, "controller", &sender.words);
+    }
+}
+
+fn data(d: &Direction, log: &Log) -> String {
+    let what = if log.has_streams { "of streams" } else { "of packets" };
+    format!(
+        "{} {what} in {}: {} goodput; {}, {}",
+        bytes(d.bytes),
+        span(d.active),
+        or_dash(d.goodput, rate),
+        count(d.packets, "packet"),
+        bytes(d.bytes_sent)
+    )
+}
+
+fn bits(bps: f64) -> String {
+    rate(Rate::from_bits_per_sec(bps as u64))
+}
+
+fn spread(s: Spread, show: impl Fn(f64) -> String) -> String {
+    format!("{} to {}, median {}", show(s.min), show(s.max), show(s.p50))
+}
+
+/// What the checks found, in sentences.
+pub fn verdicts(log: &Log) -> Vec<String> {
+    let number = |result| log.checks.iter().filter(|c| c.result == result).count();
+    let (passed, failed) = (number(Judged::Passed), number(Judged::Failed));
+    if passed + failed == 0 {
+        return Vec::new();
+    }
+    let sum = format!(
+        "BBR draft: {passed} checks passed, {failed} failed, {} not judged.",
+        number(Judged::NotJudged)
+    );
+    let failures = log.checks.iter().filter(|c| c.result == Judged::Failed);
+    let failures = failures.map(|c| format!("Failed: {}: {}.", c.check, c.words));
+    std::iter::once(sum).chain(failures).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_have_three_digits() {
+        let s = Spread { min: 1e6, p50: 2.5e6, max: 1e9 };
+        assert_eq!(spread(s, bits), "1.00 Mbit/s to 1.00 Gbit/s, median 2.50 Mbit/s");
+    }
+}
