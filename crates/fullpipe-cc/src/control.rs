@@ -77,7 +77,8 @@ pub struct Ack {
     pub newly_acked: u64,
     /// Bytes newly marked lost.
     pub newly_lost: u64,
-    /// Contiguous sequence ranges newly marked lost.
+    /// Contiguous sequence ranges marked lost since the previous ACK: by this one, or by a timer
+    /// before it.
     pub lost_ranges: u32,
     /// Bytes in flight before this ACK.
     pub inflight_before: u64,

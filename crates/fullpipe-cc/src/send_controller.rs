@@ -189,6 +189,8 @@ pub struct SendController<C> {
     prr: Option<Prr>,
     smss: u32,
     recovery: RecoveryState,
+    /// Ranges that a timer marked lost since the last ACK.
+    timer_ranges: u32,
 }
 
 impl<C: CongestionControl> SendController<C> {
@@ -203,6 +205,7 @@ impl<C: CongestionControl> SendController<C> {
             prr: None,
             smss: smss.max(1),
             recovery: RecoveryState::Open,
+            timer_ranges: 0,
         }
     }
 
@@ -433,6 +436,7 @@ impl<C: CongestionControl> SendController<C> {
     /// bytes, and one packet may be sent immediately (`tcp_rack_reo_timeout`).
     pub fn enter_recovery_on_timer(&mut self, event: LossEvent, now: Time, inflight: u64) {
         self.start_recovery(now, event.0.inflight);
+        self.timer_ranges = self.timer_ranges.saturating_add(event.0.lost_ranges);
         if let Some(prr) = &mut self.prr {
             prr.on_ack(u64::from(self.smss), event.0.lost, inflight, self.cc.ssthresh(), false);
         }
@@ -447,7 +451,7 @@ impl<C: CongestionControl> SendController<C> {
 
     /// Closes losses found by a timer that change no state: the connection recovers already.
     pub fn finish_losses(&mut self, event: LossEvent) {
-        let LossEvent(_) = event;
+        self.timer_ranges = self.timer_ranges.saturating_add(event.0.lost_ranges);
     }
 
     /// The losses of `event` establish persistent congestion (RFC 9002 §7.6): `inflight` bytes
@@ -515,7 +519,7 @@ impl<C: CongestionControl> SendController<C> {
             srtt: report.srtt,
             newly_acked,
             newly_lost,
-            lost_ranges,
+            lost_ranges: lost_ranges.saturating_add(core::mem::take(&mut self.timer_ranges)),
             inflight_before,
             inflight: report.inflight,
             delivered: self.sampler.delivered(),
@@ -851,7 +855,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_between_acks_are_not_counted_in_the_next_ack() {
+    fn the_next_ack_counts_ranges_lost_since_the_last_but_not_their_bytes() {
         let mut control = SendController::new(CallRecorder::default(), SMSS as u32);
         let stamps = ten_sent(&mut control);
         let mut losses = control.begin_losses(10 * SMSS);
@@ -862,7 +866,11 @@ mod tests {
         control.on_acked(&mut event, at(301), SMSS, &stamps[1]);
         control.finish_ack(event, &AckReport::at(at(301), 8 * SMSS));
         let ack = control.controller().acks[0];
-        assert_eq!((ack.newly_lost, ack.lost_ranges, ack.lost), (0, 0, 1000));
+        assert_eq!((ack.newly_lost, ack.lost_ranges, ack.lost), (0, 1, 1000));
+        let mut event = control.begin_ack(8 * SMSS);
+        control.on_acked(&mut event, at(302), SMSS, &stamps[2]);
+        control.finish_ack(event, &AckReport::at(at(302), 7 * SMSS));
+        assert_eq!(control.controller().acks[1].lost_ranges, 0, "each is counted once");
     }
 
     #[test]
