@@ -62,7 +62,7 @@ impl Experiment {
             "duration = \"{seconds:.6}s\"\nsample = \"{step:.9}s\"\n\
              [[path.forward]]\nrate = \"{rate}\"\ndelay = \"{half}\"\nqueue = \"{buffer}\"\n{link}\n\
              [[path.reverse]]\ndelay = \"{half}\"\n{reverse}\n\
-             [[flow]]\ncc = \"{cc}\"\n{flow}\n{triggers}"
+             [[flow]]\ncc = {cc:?}\n{flow}\n{triggers}"
         )
     }
 }

@@ -11,6 +11,14 @@ pub fn is_program(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
+/// Splits `NAME:KEY=VALUE,…` at its first colon; `exec:PROGRAM` has no settings.
+pub fn split_settings(text: &str) -> (&str, &str) {
+    match text.split_once(':') {
+        Some(split) if !is_program(text) => split,
+        _ => (text, ""),
+    }
+}
+
 /// `name` without the blanks around the program; `None` if it names no program.
 pub(crate) fn canonical(name: &str) -> Option<String> {
     name.strip_prefix(PREFIX).map(|text| format!("{PREFIX}{}", text.trim()))

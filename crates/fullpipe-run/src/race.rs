@@ -1,6 +1,6 @@
 //! Races: controllers on one path, one after another or sharing it, turned into scenario files.
 
-use crate::{Engine, check_controller, is_program, programs, stacks, vocabulary};
+use crate::{Engine, check_controller, is_program, programs, split_settings, stacks, vocabulary};
 use fullpipe_experiment::scenario::{Case, ScenarioError, parse, range};
 use fullpipe_path::Limit;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
@@ -165,7 +165,7 @@ impl Contestant {
             checked(&program, engines)?;
             return Ok(Contestant { label: None, cc: program, settings: Table::new() });
         }
-        let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+        let (name, settings) = split_settings(text);
         let canonical = stacks::canonical(name);
         let name = canonical.as_deref().unwrap_or(name);
         let name = fullpipe_cc::registry::find(name).map_or(name, |about| about.name);

@@ -108,6 +108,31 @@ fn examples_are_short_and_carry_what_reno_carries() {
     }
 }
 
+/// A controller that is no BBR fails a case of the draft, and has settings.
+#[test]
+fn programs_are_judged_by_cases() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("my cc.py");
+    fs::copy(examples().join("reno.py"), &script).unwrap();
+    let copy = folder.path().join("first");
+    let program = format!("exec:sh -c 'tee -a \"{}\" | python3 \"{}\"'", copy.display(), script.display());
+    let mut command = fullpipe(&[
+        "conformance",
+        "exiting-drain-based-on-inflight",
+        "--cc",
+        &program,
+        "--set",
+        "beta=7",
+        "--json",
+    ]);
+    let output = command.args(["--logs".as_ref(), folder.path().join("logs").as_os_str()]).output().unwrap();
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stderr)));
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    let first = fs::read_to_string(copy).unwrap();
+    assert!(first.lines().next().unwrap().contains("\"settings\":{\"beta\":\"7\"}"), "{first}");
+}
+
 #[test]
 fn files_must_not_start_programs() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use crate::runs::{self, Progress, check_controller, listed};
 use fullpipe_conformance::{CASES, Case, CaseResult, DRAFT_COMMIT, DRAFT_REVISION, Report, Trial, select};
 use fullpipe_experiment::Results;
 use fullpipe_report::{About, Output};
-use fullpipe_run::{Batch, Engine, Job};
+use fullpipe_run::{Batch, Engine, Job, is_program, split_settings};
 use std::path::PathBuf;
 
 /// Check a controller against the test cases of the BBR draft
@@ -20,7 +20,7 @@ pub struct Args {
     #[arg(value_name = "CASE")]
     cases: Vec<String>,
     /// Simulated controller to check, with settings as in `fullpipe race`:
-    /// `bbr3:variant=letter`
+    /// `bbr3:variant=letter`, `exec:./mycc`
     #[arg(long, value_name = "NAME", default_value = "bbr3")]
     cc: String,
     /// Setting of the controller, such as `beta_percent=50`; may be repeated
@@ -53,7 +53,7 @@ impl Args {
             let names: Vec<&str> = CASES.iter().map(|c| c.name).collect();
             Failure::usage(format!("unknown case `{name}`; the cases are:\n  {}", names.join("\n  ")))
         })?;
-        let (cc, own) = self.cc.split_once(':').unwrap_or((&self.cc, ""));
+        let (cc, own) = split_settings(&self.cc);
         check_controller(cc, &[Engine::Sim])?;
         let set = [listed(&[own.to_owned()]), listed(&self.set)].concat();
         let settings: Vec<(&str, &str)> = set
@@ -62,7 +62,9 @@ impl Args {
                 s.split_once('=').ok_or_else(|| Failure::usage(format!("setting `{s}`: expected KEY=VALUE")))
             })
             .collect::<Result<_, _>>()?;
-        fullpipe_cc::ControllerSpec::new(cc, &settings).map_err(|e| Failure::usage(e.to_string()))?;
+        if !is_program(cc) {
+            fullpipe_cc::ControllerSpec::new(cc, &settings).map_err(|e| Failure::usage(e.to_string()))?;
+        }
         let mut checked = Vec::new();
         for case in &cases {
             checked.extend(check(case, cc, &settings)?);
