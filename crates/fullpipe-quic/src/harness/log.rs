@@ -21,6 +21,8 @@ pub(crate) struct Log {
     pub delivered: u64,
     /// Latest round-trip time.
     pub rtt: Option<Span>,
+    /// Events that can change the controller's state: ACKs and losses.
+    pub changes: u64,
     /// When the newest packet of the current ACK was sent.
     newest: Option<Time>,
     last_sent: Option<Time>,
@@ -78,6 +80,7 @@ impl Log {
 
     /// The ACK ends, with `inflight` bytes in flight.
     pub fn on_end_acks(&mut self, now: Time, inflight: u64) {
+        self.changes += 1;
         self.inflight = inflight;
         if let Some(sent) = self.newest.take() {
             let rtt = now.since(sent);
@@ -88,6 +91,7 @@ impl Log {
 
     /// `bytes` are declared lost, of which the newest packet was sent at `sent`.
     pub fn on_lost(&mut self, now: Time, sent: Time, bytes: u64, persistent: bool) {
+        self.changes += 1;
         let before = self.inflight;
         self.inflight = self.inflight.saturating_sub(bytes);
         if self.derives_recovery && self.recovery.is_none_or(|began| sent > began) {
@@ -101,6 +105,7 @@ impl Log {
 
     /// Losses turned out to be late packets.
     pub fn on_spurious(&mut self) {
+        self.changes += 1;
         if self.derives_recovery {
             self.recovery = None;
         }

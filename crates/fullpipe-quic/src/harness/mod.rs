@@ -6,6 +6,7 @@ mod frames;
 mod log;
 #[allow(clippy::duplicate_mod, reason = "shared sources find the stack's types in their parent")]
 mod noq;
+mod noq_bbr3;
 mod pair;
 #[allow(clippy::duplicate_mod, reason = "shared sources find the stack's types in their parent")]
 mod quinn;

@@ -11,6 +11,7 @@ mod end;
 #[path = "observer.rs"]
 mod observer;
 
+use super::noq_bbr3::{snapshot as own_snapshot, state as own_state};
 use crate::noq as adapter;
 
 pub(crate) use end::{End, Factory};
@@ -39,11 +40,6 @@ pub(crate) fn own_controller(name: &str, initial_window: u64) -> Factory {
             Arc::new(config)
         }
     }
-}
-
-/// The state of a stack's own controller, where it can be read.
-fn own_state(_: &dyn proto::congestion::Controller) -> Option<&'static str> {
-    None
 }
 
 /// Keys and configurations: the traits of the two stacks take different arguments.

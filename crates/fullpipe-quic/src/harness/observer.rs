@@ -38,6 +38,23 @@ impl Inner {
 pub(super) struct Observed {
     pub(super) inner: Inner,
     pub(super) log: Log,
+    /// The state of a stack's own controller as it was read last, after so many changes.
+    own_state: Option<(u64, Option<&'static str>)>,
+}
+
+impl Observed {
+    /// The state of a stack's own controller, read again only after an event that can change it.
+    fn own_state(&mut self) -> Option<&'static str> {
+        let Inner::Own(controller) = &self.inner else { return None };
+        match self.own_state {
+            Some((changes, state)) if changes == self.log.changes => state,
+            _ => {
+                let state = super::own_state(controller.as_ref());
+                self.own_state = Some((self.log.changes, state));
+                state
+            }
+        }
+    }
 }
 
 /// What the stack holds.
@@ -106,7 +123,7 @@ impl ControllerFactory for Observing {
             Source::Own(factory) => (Inner::Own(factory.clone().build(now, mtu)), true),
             Source::Ours(factory) => (Inner::Ours(Box::new(factory.controller(self.base, mtu))), false),
         };
-        let shared = Arc::new(Mutex::new(Observed { inner, log: Log::new(episodes) }));
+        let shared = Arc::new(Mutex::new(Observed { inner, log: Log::new(episodes), own_state: None }));
         *self.slot.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(shared.clone());
         Box::new(Observer { shared, base: self.base })
     }
@@ -136,13 +153,17 @@ impl Handle {
 
 impl Inspect for Handle {
     fn snapshot(&self) -> Option<Snapshot> {
-        self.with_ours(|controller| controller.adapter_mut().snapshot())
+        self.with(|observed| match &mut observed.inner {
+            Inner::Ours(controller) => Some(controller.adapter_mut().snapshot()),
+            Inner::Own(controller) => super::own_snapshot(controller.as_ref()),
+        })
+        .flatten()
     }
 
     fn state(&self) -> Option<&'static str> {
         self.with(|observed| match &mut observed.inner {
             Inner::Ours(controller) => Some(controller.adapter_mut().state()),
-            Inner::Own(controller) => super::own_state(controller.as_ref()),
+            Inner::Own(_) => observed.own_state(),
         })
         .flatten()
     }

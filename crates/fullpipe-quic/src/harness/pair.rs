@@ -136,7 +136,7 @@ pub(crate) trait StackEnd: Send {
 
 /// The controller of the sending end, as the harness sees it beside the stack.
 pub(crate) trait Inspect: Send {
-    /// Its state; `None` for a stack's own controller, of which only the metrics are known.
+    /// Its state; `None` for a controller of which only the metrics are known.
     fn snapshot(&self) -> Option<Snapshot>;
     /// [`Snapshot::state`] alone.
     fn state(&self) -> Option<&'static str>;
@@ -467,6 +467,8 @@ impl<E: StackEnd> Transport for Pair<E> {
     }
 
     fn write(&mut self, _: Time, bytes: u64) {
+        // An application that writes without end says so with the largest number.
+        let bytes = bytes.min(u64::MAX - self.written);
         self.written += bytes;
         self.waiting += bytes;
         self.write_data();

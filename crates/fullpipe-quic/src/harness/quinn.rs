@@ -46,6 +46,11 @@ fn own_state(_: &dyn proto::congestion::Controller) -> Option<&'static str> {
     None
 }
 
+/// Its model, where it can be read.
+fn own_snapshot(_: &dyn proto::congestion::Controller) -> Option<fullpipe_cc::Snapshot> {
+    None
+}
+
 /// Keys and configurations: the traits of the two stacks take different arguments.
 mod crypto_keys {
     use super::proto::crypto::{
