@@ -8,6 +8,7 @@ mod probe_up;
 mod startup;
 mod undo;
 
+use crate::experiment::WRITE_BYTES;
 use crate::{Case, TestPath};
 use fullpipe_units::Rate;
 
@@ -45,8 +46,8 @@ fn percent(path: &TestPath, share: u64) -> Rate {
 /// An application that sends at a share of the link's rate, headers included.
 fn app_at(path: &TestPath, share: f64) -> String {
     format!(
-        "{{ kind = \"rate\", rate = \"{}bit\", chunk = \"1448\" }}",
-        (path.rate.as_bits_per_sec_f64() * share * 1448.0 / 1500.0).max(1.0) as u64
+        "{{ kind = \"rate\", rate = \"{}bit\", chunk = \"{WRITE_BYTES}\" }}",
+        (path.rate.as_bits_per_sec_f64() * share * WRITE_BYTES as f64 / 1500.0).max(1.0) as u64
     )
 }
 

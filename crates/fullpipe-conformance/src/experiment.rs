@@ -2,7 +2,8 @@
 
 use crate::TestPath;
 use crate::observed::{Failures, Observed};
-use fullpipe_experiment::scenario::{Case, Setting as Value, Vocabulary, parse};
+use fullpipe_experiment::scenario::{App, Case, Scenario, Setting as Value, Vocabulary, parse};
+use fullpipe_units::{Bytes, Rate};
 
 /// Reports the failures of a run.
 pub(crate) type Judge = fn(&Observed<'_>, &mut Failures);
@@ -46,24 +47,68 @@ impl Experiment {
     /// The run with the controller `cc`; `name` is the file name in errors.
     pub fn case(&self, name: &str, cc: &str, settings: &[(&str, &str)]) -> Result<Case, String> {
         let none = |file: &str| Err(format!("`{file}`: a case's scenario names no files"));
-        let cases = parse(name, &self.text(cc), &Vocabulary::new([cc]), &none).map_err(|e| e.to_string())?;
+        let vocabulary = Vocabulary::new([PLACEHOLDER]);
+        let cases = parse(name, &self.text(), &vocabulary, &none).map_err(|e| e.to_string())?;
         let mut case = cases.into_iter().next().ok_or("no run")?;
         for flow in &mut case.scenario.flows {
+            cc.clone_into(&mut flow.cc);
             let settings = settings.iter().map(|(k, v)| ((*k).to_owned(), Value::Text((*v).to_owned())));
             flow.settings.extend(settings);
+        }
+        if over_quic(cc) {
+            fit_quic(&mut case.scenario);
         }
         Ok(case)
     }
 
-    fn text(&self, cc: &str) -> String {
+    fn text(&self) -> String {
         let Experiment { path, seconds, step, buffer, link, reverse, flow, triggers, .. } = self;
         let (rate, half) = (path.rate, path.rtt / 2);
         format!(
             "duration = \"{seconds:.6}s\"\nsample = \"{step:.9}s\"\n\
              [[path.forward]]\nrate = \"{rate}\"\ndelay = \"{half}\"\nqueue = \"{buffer}\"\n{link}\n\
              [[path.reverse]]\ndelay = \"{half}\"\n{reverse}\n\
-             [[flow]]\ncc = {cc:?}\n{flow}\n{triggers}"
+             [[flow]]\ncc = \"{PLACEHOLDER}\"\n{flow}\n{triggers}"
         )
+    }
+}
+
+/// The controller in the text of a scenario: the name of a program may have any characters.
+pub(crate) const PLACEHOLDER: &str = "cc";
+
+/// What an application of TCP writes to fill a packet of 1500 bytes.
+pub(crate) const WRITE_BYTES: u64 = 1448;
+
+/// The same over QUIC: headers and the frame around the data take up to 45 of the 1472 bytes of a
+/// datagram (RFC 9000 §17.3, §19.8).
+const QUIC_WRITE_BYTES: u64 = 1427;
+
+/// A receive window that does not limit the flow on any path of the cases: QUIC counts a sender that
+/// waits for the receiver as limited by the application.
+const QUIC_RECEIVE_WINDOW: u64 = 64_000_000;
+
+/// Whether flows of `cc` run over QUIC: `bbr3@noq`, `noq/bbr3`. (A program is named by its path.)
+fn over_quic(cc: &str) -> bool {
+    !cc.starts_with("exec:") && cc.contains(['@', '/'])
+}
+
+/// Changes what assumes TCP: a write fills a packet, as many of them per second.
+fn fit_quic(scenario: &mut Scenario) {
+    let fit = |app: &mut App| {
+        if let App::Rate { rate, chunk } = app
+            && chunk.0 == WRITE_BYTES
+        {
+            *chunk = Bytes(QUIC_WRITE_BYTES);
+            let bps = rate.as_bits_per_sec_f64() * QUIC_WRITE_BYTES as f64 / WRITE_BYTES as f64;
+            *rate = Rate::from_bits_per_sec(bps as u64);
+        }
+    };
+    for flow in &mut scenario.flows {
+        flow.receive_buffer = Some(Bytes(QUIC_RECEIVE_WINDOW));
+        fit(&mut flow.app);
+    }
+    for trigger in &mut scenario.triggers {
+        trigger.then.app.iter_mut().for_each(fit);
     }
 }
 

@@ -6,7 +6,7 @@
 //! usual one.
 //!
 //! ```
-//! use fullpipe_conformance::{CASES, Trial, find};
+//! use fullpipe_conformance::{CASES, Trial, Verdict, find};
 //!
 //! assert_eq!(CASES.len(), 22);
 //! let case = find("exiting-drain-based-on-inflight").unwrap();
@@ -15,7 +15,8 @@
 //! let engine = fullpipe_run::Engine::Sim;
 //! let jobs = trial.runs().map(|run| fullpipe_run::Job { engine, case: run.clone() });
 //! let recordings = fullpipe_run::Batch::new(jobs.collect()).run(&()).results.runs;
-//! assert!(trial.judge(recordings).iter().all(|checked| checked.failures.is_empty()));
+//! let judged = trial.judge(recordings.into_iter().map(Ok).collect());
+//! assert!(judged.iter().all(|result| result.verdict() == Verdict::Passed));
 //! # Ok::<(), String>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -27,6 +28,7 @@ mod outcomes;
 mod trial;
 
 pub use cases::CASES;
+pub use observed::why_not_the_draft;
 pub use outcomes::{OUTCOMES, bound};
 
 pub use trial::{CaseResult, Report, Trial};
@@ -35,6 +37,7 @@ use experiment::Experiment;
 use fullpipe_experiment::{Recording, scenario};
 use fullpipe_units::{Rate, Span};
 use observed::{Failures, Observed};
+use serde::Serialize;
 
 // The cases are of the revision that `bbr3` follows.
 pub use fullpipe_cc::bbr::v3::{DRAFT_COMMIT, DRAFT_REVISION};
@@ -54,17 +57,67 @@ impl std::fmt::Display for TestPath {
     }
 }
 
-/// One of the draft's cases.
+/// What became of a case on a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Verdict {
+    /// It does what the case asks for.
+    #[serde(rename = "passed")]
+    Passed,
+    /// It does not.
+    #[serde(rename = "failed")]
+    Failed,
+    /// It may or may not: something that the case needs is not known.
+    #[serde(rename = "not judged")]
+    NotJudged,
+}
+
+impl Verdict {
+    /// Of several together: failed if one failed, and passed if one passed and none failed.
+    pub fn of(all: impl IntoIterator<Item = Verdict>) -> Verdict {
+        all.into_iter().fold(Verdict::NotJudged, |verdict, next| match (verdict, next) {
+            (Verdict::Failed, _) | (_, Verdict::Failed) => Verdict::Failed,
+            (Verdict::Passed, _) | (_, Verdict::Passed) => Verdict::Passed,
+            _ => Verdict::NotJudged,
+        })
+    }
+}
+
+/// What a case found on a path.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Judgement {
+    /// What differs from what the case asks for.
+    pub failures: Vec<String>,
+    /// What could not be judged, and why.
+    pub not_judged: Vec<String>,
+}
+
+impl Judgement {
+    /// Passed only if everything was judged.
+    pub fn verdict(&self) -> Verdict {
+        match (self.failures.is_empty(), self.not_judged.is_empty()) {
+            (false, _) => Verdict::Failed,
+            (true, false) => Verdict::NotJudged,
+            (true, true) => Verdict::Passed,
+        }
+    }
+}
+
+/// A case: scenarios on paths, and what is expected of the recordings.
 pub struct Case {
     /// Its name: the heading in lower case with hyphens.
     pub name: &'static str,
-    /// The draft's heading.
+    /// Its heading, in the draft if it is one of the draft's.
     pub heading: &'static str,
     pub(crate) path_texts: &'static [(&'static str, &'static str)],
     pub(crate) experiments: fn(&TestPath) -> Vec<Experiment>,
 }
 
 impl Case {
+    /// The list it is of: `draft` or `outcomes`.
+    pub fn list(&self) -> &'static str {
+        if CASES.iter().any(|case| std::ptr::eq(case, self)) { "draft" } else { "outcomes" }
+    }
+
     /// The paths it runs on.
     pub fn paths(&self) -> Vec<TestPath> {
         let written =
@@ -85,21 +138,36 @@ impl Case {
         (self.experiments)(path).iter().map(|e| e.case(self.name, cc, settings)).collect()
     }
 
-    /// Judges the `recordings` of its [`runs`](Self::runs) on `path`, in the same order. Returns
-    /// the failures; empty if the case passed.
-    pub fn judge(&self, path: &TestPath, runs: &[scenario::Case], recordings: &[Recording]) -> Vec<String> {
-        let mut failures = Failures::default();
+    /// Judges the `recordings` of its [`runs`](Self::runs) on `path`, in the same order; `Err` is
+    /// why a run has no recording.
+    pub fn judge(
+        &self,
+        path: &TestPath,
+        runs: &[scenario::Case],
+        recordings: &[Result<Recording, String>],
+    ) -> Judgement {
+        let mut found = Failures::default();
         for ((experiment, run), recording) in (self.experiments)(path).iter().zip(runs).zip(recordings) {
-            let scenario = &run.scenario;
-            let end = scenario.duration.as_secs_f64();
-            let observed = Observed::new(recording, path, scenario.smss(), end);
-            (experiment.judge)(&observed, &mut failures);
+            match recording {
+                Ok(recording) => {
+                    let observed = Observed::new(recording, path, &run.scenario);
+                    match why_not_the_draft(recording).filter(|_| self.list() == "draft") {
+                        Some(reason) => found.not_judged(reason),
+                        None => observed.judge(experiment.judge, &mut found),
+                    }
+                }
+                Err(reason) => found.not_judged(reason.as_str()),
+            }
         }
-        failures.0
+        Judgement { failures: found.failures, not_judged: found.not_judged }
     }
 }
 
-/// The cases with these names, or all cases for no names.
+/// The names of both lists: all cases of the draft, and all outcome cases.
+pub const LISTS: [(&str, &[Case]); 2] = [("draft", CASES), ("outcomes", OUTCOMES)];
+
+/// The cases with these names, of which `draft` and `outcomes` are those of a whole list; for no
+/// names the draft's.
 ///
 /// # Errors
 /// The first unknown name.
@@ -107,10 +175,27 @@ pub fn select<S: AsRef<str>>(names: &[S]) -> Result<Vec<&'static Case>, &str> {
     if names.is_empty() {
         return Ok(CASES.iter().collect());
     }
-    names.iter().map(|name| find(name.as_ref()).ok_or(name.as_ref())).collect()
+    let mut selected = Vec::new();
+    for name in names.iter().map(AsRef::as_ref) {
+        match LISTS.iter().find(|(list, _)| list.eq_ignore_ascii_case(name)) {
+            Some((_, cases)) => selected.extend(cases.iter()),
+            None => selected.push(find(name).ok_or(name)?),
+        }
+    }
+    Ok(selected)
 }
 
-/// The case `name`.
+/// The case `name`, of either list.
 pub fn find(name: &str) -> Option<&'static Case> {
-    CASES.iter().find(|c| c.name.eq_ignore_ascii_case(name))
+    CASES.iter().chain(OUTCOMES).find(|c| c.name.eq_ignore_ascii_case(name))
+}
+
+/// A short run whose recording tells whether the draft's cases apply to the controller `cc`
+/// ([`why_not_the_draft`]): a bulk flow that passes through every state of a BBR v3.
+///
+/// # Errors
+/// An invalid scenario.
+pub fn trial_run(cc: &str, settings: &[(&str, &str)]) -> Result<scenario::Case, String> {
+    let path = TestPath { rate: Rate::from_bits_per_sec(10_000_000), rtt: Span::from_millis(40) };
+    Experiment::new(&path, 10.0, 0.1, "2bdp", |_, _| {}).case("trial", cc, settings)
 }

@@ -3,26 +3,41 @@
 use crate::TestPath;
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, column};
+use fullpipe_experiment::scenario::Scenario;
+use std::cell::RefCell;
 
-/// The single flow of a run and what its path allows.
+/// IPv4 and UDP headers in bytes: what is left of a packet is what QUIC's window counts.
+const DATAGRAM_HEADER_BYTES: u32 = 28;
+
+/// The flow of a run and what its path allows.
 pub(crate) struct Observed<'a> {
     /// The whole run, with its other flows and its links.
     pub run: &'a Recording,
     pub flow: &'a FlowRecording,
-    /// Payload rate of the link at the start, bit/s.
+    /// Rate of the link at the start in bytes as the window counts them (TCP: payload, QUIC: UDP
+    /// payload), bit/s.
     pub limit: f64,
     /// Two-way propagation delay in seconds.
     pub rtt: f64,
-    /// BDP in payload bytes.
+    /// BDP in the same bytes.
     pub bdp: f64,
+    /// A full packet in the same bytes.
     pub smss: f64,
     /// End of the run.
     pub end: f64,
+    /// Whether the flow ran over QUIC.
+    pub is_quic: bool,
+    /// Values that a judge asked for and the flow never reports.
+    unreported: RefCell<Vec<&'static str>>,
 }
 
-/// Failures found by a judge.
+/// What a judge finds.
 #[derive(Default)]
-pub(crate) struct Failures(pub Vec<String>);
+pub(crate) struct Failures {
+    pub failures: Vec<String>,
+    /// Why something could not be judged.
+    pub not_judged: Vec<String>,
+}
 
 impl Failures {
     pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
@@ -32,15 +47,95 @@ impl Failures {
     }
 
     pub fn fail(&mut self, what: impl Into<String>) {
-        self.0.push(what.into());
+        self.failures.push(what.into());
+    }
+
+    /// The recording does not tell what the case asks for.
+    pub fn not_judged(&mut self, reason: impl Into<String>) {
+        let reason = reason.into();
+        if !self.not_judged.contains(&reason) {
+            self.not_judged.push(reason);
+        }
     }
 }
 
+/// The draft's 2.77 is 709/256 = 2.7695 in Linux and 4·ln 2 = 2.7726 elsewhere: implementations round.
+const GAIN_TOLERANCE: f64 = 0.005;
+
+/// What a controller reports of its model. Bounds are not among them: one that is infinite is not
+/// recorded either.
+const MODEL: [&str; 8] = [
+    column::BW_BPS,
+    column::MIN_RTT_MS,
+    column::PACING_GAIN,
+    column::CWND_GAIN,
+    column::PACING_BPS,
+    column::DELIVERY_RATE_BPS,
+    column::ROUNDS,
+    column::INFLIGHT_BYTES,
+];
+
+/// Why the draft's cases say nothing about the first flow of `run`; `None` if its controller is a
+/// BBR v3, by the states that it reports.
+pub fn why_not_the_draft(run: &Recording) -> Option<String> {
+    let flow = run.flows.first()?;
+    let told = |names: &[&str]| flow.states.iter().any(|s| names.contains(&s.state.as_str()));
+    if told(&["ProbeBW"]) {
+        return Some("its states are those of BBR v1: ProbeBW has no phases".into());
+    }
+    let is_bbr = told(&["Startup", "Drain", "ProbeRTT"])
+        || flow.states.iter().any(|s| s.state.starts_with("ProbeBW_"));
+    (!is_bbr).then(|| "it reports no states of BBR v3".into())
+}
+
 impl<'a> Observed<'a> {
-    pub fn new(run: &'a Recording, path: &TestPath, smss: u32, end: f64) -> Self {
-        let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN);
+    pub fn new(run: &'a Recording, path: &TestPath, scenario: &Scenario) -> Self {
+        let is_quic = !run.provenance.transports.is_empty();
+        let smss = match is_quic {
+            true => scenario.mtu.saturating_sub(DATAGRAM_HEADER_BYTES),
+            false => scenario.smss(),
+        };
+        // The recording counts a packet of TCP.
+        let of_a_packet = f64::from(smss) / f64::from(scenario.smss());
+        let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN) * of_a_packet;
         let rtt = path.rtt.as_secs_f64();
-        Observed { run, flow: &run.flows[0], limit, rtt, bdp: limit / 8.0 * rtt, smss: f64::from(smss), end }
+        Observed {
+            run,
+            flow: &run.flows[0],
+            limit,
+            rtt,
+            bdp: limit / 8.0 * rtt,
+            smss: f64::from(smss),
+            end: scenario.duration.as_secs_f64(),
+            is_quic,
+            unreported: RefCell::default(),
+        }
+    }
+
+    /// Judges by `judge`. Where it asked for what the flow does not report, what it found says
+    /// nothing.
+    pub fn judge(&self, judge: fn(&Self, &mut Failures), found: &mut Failures) {
+        let mut own = Failures::default();
+        judge(self, &mut own);
+        for name in self.unreported.take() {
+            own.not_judged(format!("the flow does not report `{name}`"));
+        }
+        if own.not_judged.is_empty() {
+            found.failures.append(&mut own.failures);
+        }
+        for reason in own.not_judged {
+            found.not_judged(reason);
+        }
+    }
+
+    /// Notes a value of the model that no row has.
+    fn asked_for(&self, name: &str) {
+        let Some(known) = MODEL.into_iter().find(|model| *model == name) else { return };
+        let reported = self.flow.series.get(name).is_some_and(|values| values.iter().any(|v| v.is_finite()));
+        let mut unreported = self.unreported.borrow_mut();
+        if !reported && !unreported.contains(&known) {
+            unreported.push(known);
+        }
     }
 
     /// The intervals the flow spent in `state`.
@@ -85,11 +180,13 @@ impl<'a> Observed<'a> {
 
     /// Values of a column with from < t ≤ to.
     pub fn within(&self, name: &str, from: f64, to: f64) -> Vec<f64> {
+        self.asked_for(name);
         self.flow.series.values(name, from, to)
     }
 
     /// Points of a column with from < t ≤ to.
     pub fn points(&self, name: &str, from: f64, to: f64) -> Vec<(f64, f64)> {
+        self.asked_for(name);
         self.flow.series.points(name, from, to)
     }
 
@@ -110,6 +207,7 @@ impl<'a> Observed<'a> {
 
     /// The latest value at or before `t`.
     pub fn at(&self, name: &str, t: f64) -> f64 {
+        self.asked_for(name);
         let series = &self.flow.series;
         let i = series.t_s.partition_point(|x| *x <= t + 1e-12);
         series.get(name).and_then(|v| v.get(i.checked_sub(1)?)).copied().unwrap_or(f64::NAN)
@@ -122,6 +220,7 @@ impl<'a> Observed<'a> {
 
     /// The value in the first row after `t`; NaN if missing.
     pub fn after_row(&self, name: &str, t: f64) -> f64 {
+        self.asked_for(name);
         let series = &self.flow.series;
         let i = series.t_s.partition_point(|x| *x <= t);
         series.get(name).and_then(|v| v.get(i)).copied().unwrap_or(f64::NAN)
@@ -165,10 +264,11 @@ impl<'a> Observed<'a> {
                 let (from, to) = (from + 1e-9, to - 1e-9);
                 let pacing = self.within(column::PACING_GAIN, from, to);
                 let cwnd = self.within(column::CWND_GAIN, from, to);
-                c.expect(pacing.iter().all(|g| (g - pacing_gain).abs() < 1e-6), || {
+                let is = |gain: f64, wanted: f64| (gain / wanted - 1.0).abs() <= GAIN_TOLERANCE;
+                c.expect(pacing.iter().all(|g| is(*g, pacing_gain)), || {
                     format!("{state}: pacing gain {:?} instead of {pacing_gain:.3}", pacing.first())
                 });
-                c.expect(cwnd.iter().all(|g| (g - cwnd_gain).abs() < 1e-6), || {
+                c.expect(cwnd.iter().all(|g| is(*g, cwnd_gain)), || {
                     format!("{state}: cwnd gain {:?} instead of {cwnd_gain:.3}", cwnd.first())
                 });
             }

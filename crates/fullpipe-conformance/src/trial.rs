@@ -1,6 +1,6 @@
 //! A case on all its paths, for engines.
 
-use crate::{Case, DRAFT_COMMIT, DRAFT_REVISION, TestPath};
+use crate::{Case, DRAFT_COMMIT, DRAFT_REVISION, Judgement, TestPath, Verdict};
 use fullpipe_experiment::{Recording, scenario};
 use serde::Serialize;
 
@@ -16,10 +16,17 @@ pub struct CaseResult {
     pub case: &'static Case,
     /// The path.
     pub path: TestPath,
-    /// The failures; empty if it passed.
-    pub failures: Vec<String>,
+    /// What was found.
+    pub found: Judgement,
     /// The recordings, if it failed.
     pub runs: Vec<Recording>,
+}
+
+impl CaseResult {
+    /// The verdict.
+    pub fn verdict(&self) -> Verdict {
+        self.found.verdict()
+    }
 }
 
 impl Trial {
@@ -37,17 +44,18 @@ impl Trial {
         self.runs_by_path.iter().flat_map(|(_, runs)| runs)
     }
 
-    /// Judges the `recordings` of the [`runs`](Self::runs), in the same order.
-    pub fn judge(self, recordings: Vec<Recording>) -> Vec<CaseResult> {
+    /// Judges the `recordings` of the [`runs`](Self::runs), in the same order; `Err` is why a run
+    /// has no recording.
+    pub fn judge(self, recordings: Vec<Result<Recording, String>>) -> Vec<CaseResult> {
         let mut recordings = recordings.into_iter();
         let judged = |(path, runs): (TestPath, Vec<scenario::Case>)| {
-            let mut own: Vec<Recording> = recordings.by_ref().take(runs.len()).collect();
-            let failures = self.case.judge(&path, &runs, &own);
+            let mut own: Vec<_> = recordings.by_ref().take(runs.len()).collect();
+            let found = self.case.judge(&path, &runs, &own);
             // Recordings are large; keep only those of failed cases.
-            if failures.is_empty() {
+            if found.failures.is_empty() {
                 own.clear();
             }
-            CaseResult { case: self.case, path, failures, runs: own }
+            CaseResult { case: self.case, path, found, runs: own.into_iter().flatten().collect() }
         };
         self.runs_by_path.into_iter().map(judged).collect()
     }
@@ -60,36 +68,51 @@ pub struct Report<'a> {
     draft: &'static str,
     draft_commit: &'static str,
     cc: &'a str,
+    /// Why the draft's cases were not run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_not_judged: Option<&'a str>,
     runs: Vec<RunReport<'a>>,
 }
 
 #[derive(Serialize)]
 struct RunReport<'a> {
+    list: &'static str,
     case: &'static str,
     heading: &'static str,
     rate: String,
     rtt: String,
-    passed: bool,
+    verdict: Verdict,
     failures: &'a [String],
+    not_judged: &'a [String],
 }
 
 impl<'a> Report<'a> {
     /// A report for the controller `cc`.
     pub fn new(cc: &'a str, checked: &'a [CaseResult]) -> Self {
         let verdict = |c: &'a CaseResult| RunReport {
+            list: c.case.list(),
             case: c.case.name,
             heading: c.case.heading,
             rate: c.path.rate.to_string(),
             rtt: c.path.rtt.to_string(),
-            passed: c.failures.is_empty(),
-            failures: &c.failures,
+            verdict: c.verdict(),
+            failures: &c.found.failures,
+            not_judged: &c.found.not_judged,
         };
         Report {
-            schema: "fullpipe/conformance/1",
+            schema: "fullpipe/conformance/2",
             draft: DRAFT_REVISION,
             draft_commit: DRAFT_COMMIT,
             cc,
+            draft_not_judged: None,
             runs: checked.iter().map(verdict).collect(),
         }
+    }
+
+    /// Says why the draft's cases were not run.
+    #[must_use]
+    pub fn without_the_draft(mut self, reason: Option<&'a str>) -> Self {
+        self.draft_not_judged = reason;
+        self
     }
 }

@@ -2,7 +2,7 @@
 //! constant changed does not. `CASE=name` runs one case alone.
 
 use fullpipe_conformance::{CASES, Case};
-use fullpipe_experiment::{Recording, Vocabulary, scenario};
+use fullpipe_experiment::{Vocabulary, scenario};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
@@ -14,10 +14,11 @@ fn failures(cases: &[&Case], settings: &[(&str, &str)], first: bool) -> Vec<Stri
     let all = fullpipe_run::in_parallel(&jobs, 0, |_, (case, path)| {
         let runs = case.runs(path, "bbr3", settings).unwrap();
         let simulate = |run| fullpipe_run::run(run, &mut |_| ControlFlow::Continue(())).unwrap();
-        let recordings: Vec<Recording> = runs.iter().map(simulate).collect();
-        let lines =
-            case.judge(path, &runs, &recordings).into_iter().map(|c| format!("{} ({path}): {c}", case.name));
-        let lines: Vec<String> = lines.collect();
+        let recordings: Vec<_> = runs.iter().map(|run| Ok(simulate(run))).collect();
+        let found = case.judge(path, &runs, &recordings);
+        assert!(found.not_judged.is_empty(), "{} ({path}): {:?}", case.name, found.not_judged);
+        let lines: Vec<String> =
+            found.failures.into_iter().map(|c| format!("{} ({path}): {c}", case.name)).collect();
         if first && !lines.is_empty() { ControlFlow::Break(lines) } else { ControlFlow::Continue(lines) }
     });
     let mut all: Vec<String> = all.into_iter().flatten().flatten().collect();

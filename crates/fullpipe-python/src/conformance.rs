@@ -30,7 +30,7 @@ pub fn conformance(
         let runs = trial.runs().cloned().collect();
         let cases = Cases { title: case.heading.to_owned(), cases: Arc::new(runs) };
         let results = crate::running::run(py, &cases, None, threads, true, None)?;
-        checked.extend(trial.judge(results.recordings().runs.clone()));
+        checked.extend(trial.judge(results.recordings().runs.iter().cloned().map(Ok).collect()));
     }
     serde_json::to_string(&Report::new(cc, &checked)).map_err(|e| RunError::new_err(e.to_string()))
 }

@@ -24,7 +24,7 @@ def program(*words):
 def test_conformance_equals_the_command_line():
     rows = fullpipe.conformance("bbr3", CASE)
     assert rows == program("conformance", CASE, "--json")["runs"]
-    assert rows and all(row["passed"] and row["failures"] == [] for row in rows)
+    assert rows and all(row["verdict"] == "passed" and row["failures"] == [] for row in rows)
     # A constant that differs from the draft fails.
     broken = fullpipe.conformance(cases=["decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down"], settings={"beta_percent": 50})
     assert any("below 0.7 (Beta)" in failure for row in broken for failure in row["failures"])

@@ -49,4 +49,9 @@ impl RunError {
             error => RunError::Sim { run: case.label(), error },
         }
     }
+
+    /// Whether a flow's transport closed its connection.
+    pub fn is_closed_connection(&self) -> bool {
+        matches!(self, RunError::Sim { error: SimError::Transport { .. }, .. })
+    }
 }

@@ -60,9 +60,10 @@ impl Place {
         let Place { case, path } = self;
         let runs = case.runs(&path, "bbr3", &[("variant", variant)])?;
         let run = |run| fullpipe_run::run(run, &mut |_| ControlFlow::Continue(())).map_err(|e| e.to_string());
-        let recordings: Vec<Recording> = runs.iter().map(run).collect::<Result<_, _>>()?;
-        let failures = case.judge(&path, &runs, &recordings);
-        Ok(Reference { place: self, variant, recordings, failures })
+        let recordings: Vec<Result<Recording, String>> = runs.iter().map(run).collect();
+        let found = case.judge(&path, &runs, &recordings);
+        let recordings = recordings.into_iter().collect::<Result<_, _>>()?;
+        Ok(Reference { place: self, variant, recordings, failures: found.failures })
     }
 }
 

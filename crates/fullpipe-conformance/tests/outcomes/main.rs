@@ -17,8 +17,8 @@ fn failures<'a>(cases: impl IntoIterator<Item = &'a Case>, cc: &str) -> Vec<Stri
         let simulate = |run: &fullpipe_experiment::scenario::Case| {
             Simulation::new(&run.scenario, run.scenario.seed).controllers(&controllers).run().unwrap()
         };
-        let recordings: Vec<_> = runs.iter().map(simulate).collect();
-        let lines = case.judge(path, &runs, &recordings).into_iter();
+        let recordings: Vec<_> = runs.iter().map(|run| Ok(simulate(run))).collect();
+        let lines = case.judge(path, &runs, &recordings).failures.into_iter();
         ControlFlow::Continue(lines.map(|line| format!("{} ({path}): {line}", case.name)).collect::<Vec<_>>())
     });
     found.into_iter().flatten().flatten().collect()

@@ -16,9 +16,10 @@ def conformance(
 ) -> list[dict[str, Any]]:
     """Check a controller against the example test cases of draft-ietf-ccwg-bbr, as `fullpipe conformance --cc CC --set KEY=VALUE`.
 
-    Returns a dictionary for each case on each of its paths, with `case`, `heading`, `rate`, `rtt`, `passed` and `failures`.
+    Returns a dictionary for each case on each of its paths, with `case`, `heading`, `rate`, `rtt`, `verdict` (passed, failed, not judged), `failures`
+    and `not_judged`.
 
-    >>> all(row["passed"] for row in fullpipe.conformance())
+    >>> all(row["verdict"] == "passed" for row in fullpipe.conformance())
     True
     >>> broken = fullpipe.conformance(settings={"beta_percent": 50})
     """

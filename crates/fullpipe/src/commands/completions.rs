@@ -4,7 +4,7 @@ use crate::failure::Failure;
 use crate::print::print;
 use clap::Command;
 use clap::builder::PossibleValuesParser;
-use fullpipe_conformance::CASES;
+use fullpipe_conformance::LISTS;
 use fullpipe_figures::FIGURES;
 use fullpipe_kernel::tcp_info::EBPF_CONTROLLERS;
 use fullpipe_run::quic_controllers;
@@ -39,12 +39,13 @@ fn with_values(command: Command) -> Command {
     let contestants: Vec<&str> = all.iter().copied().chain(over_quic.iter().map(String::as_str)).collect();
     let short: Vec<&str> = ours().map(|name| name.trim_start_matches("fp_")).collect();
     let figures: Vec<&str> = FIGURES.iter().map(|figure| figure.id).chain(["all"]).collect();
-    let cases: Vec<&str> = CASES.iter().map(|case| case.name).collect();
+    let lists = LISTS.iter().flat_map(|(list, cases)| cases.iter().map(|case| case.name).chain([*list]));
+    let cases: Vec<&str> = lists.collect();
     let values: [(&[&str], &str, &[&str]); 18] = [
         (&["race"], "cc", &contestants),
         (&["figure"], "ids", &figures),
         (&["conformance"], "cases", &cases),
-        (&["conformance"], "cc", &simulated().collect::<Vec<_>>()),
+        (&["conformance"], "cc", &contestants),
         (&["doctor"], "controller", &kernel),
         (&["plan"], "controller", &kernel),
         (&["apply"], "controller", &kernel),
