@@ -89,6 +89,8 @@ pub struct Judgement {
     pub failures: Vec<String>,
     /// What could not be judged, and why.
     pub not_judged: Vec<String>,
+    /// What was measured, each beside its bound: only for outcome cases.
+    pub measured: Vec<String>,
 }
 
 impl Judgement {
@@ -159,7 +161,8 @@ impl Case {
                 Err(reason) => found.not_judged(reason.as_str()),
             }
         }
-        Judgement { failures: found.failures, not_judged: found.not_judged }
+        let Failures { failures, not_judged, measured } = found;
+        Judgement { failures, not_judged, measured }
     }
 }
 

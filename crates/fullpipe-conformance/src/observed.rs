@@ -37,6 +37,8 @@ pub(crate) struct Failures {
     pub failures: Vec<String>,
     /// Why something could not be judged.
     pub not_judged: Vec<String>,
+    /// What was measured, each beside its bound.
+    pub measured: Vec<String>,
 }
 
 impl Failures {
@@ -48,6 +50,14 @@ impl Failures {
 
     pub fn fail(&mut self, what: impl Into<String>) {
         self.failures.push(what.into());
+    }
+
+    /// Notes what was measured beside its bound; a failure unless it `holds`.
+    pub fn bounded(&mut self, holds: bool, measured: String) {
+        if !holds {
+            self.fail(measured.as_str());
+        }
+        self.measured.push(measured);
     }
 
     /// The recording does not tell what the case asks for.
@@ -122,6 +132,7 @@ impl<'a> Observed<'a> {
         }
         if own.not_judged.is_empty() {
             found.failures.append(&mut own.failures);
+            found.measured.append(&mut own.measured);
         }
         for reason in own.not_judged {
             found.not_judged(reason);

@@ -84,6 +84,8 @@ struct RunReport<'a> {
     verdict: Verdict,
     failures: &'a [String],
     not_judged: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    measured: &'a [String],
 }
 
 impl<'a> Report<'a> {
@@ -98,6 +100,7 @@ impl<'a> Report<'a> {
             verdict: c.verdict(),
             failures: &c.found.failures,
             not_judged: &c.found.not_judged,
+            measured: &c.found.measured,
         };
         Report {
             schema: "fullpipe/conformance/2",

@@ -78,9 +78,12 @@ fn app_limited(o: &Observed<'_>, c: &mut Failures) {
     let rate = o.run.path.rate_bps.unwrap_or(f64::NAN);
     o.receives(c, "what the application writes", rate / 4.0, 0.95, o.end - 15.0, o.end);
     o.loses_at_most(c, 0.02, o.end - 15.0, o.end);
+    // A controller without a pacing rate is judged by what its bursts lose.
     let pacing = o.flow.series.values(column::PACING_BPS, o.end - 15.0, o.end);
-    let fastest = pacing.into_iter().fold(0.0, f64::max) / rate;
-    c.expect(fastest <= 3.0, || format!("paced at {fastest:.1} times the link's rate, above 3"));
+    if let Some(fastest) = pacing.into_iter().max_by(f64::total_cmp) {
+        let times = fastest / rate;
+        c.bounded(times <= 3.0, format!("paced at {times:.1} times the link's rate (at most 3)"));
+    }
 }
 
 pub(super) const BLACKOUT_BOUND: &str = "\

@@ -218,6 +218,9 @@ fn print_case(case: &Case, runs: &[&CaseResult]) -> Verdict {
         for failure in &c.found.failures {
             println!("      ✗ {}: {failure}", c.path);
         }
+        for measured in c.found.measured.iter().filter(|m| !c.found.failures.contains(m)) {
+            println!("      ✓ {}: {measured}", c.path);
+        }
         for reason in &c.found.not_judged {
             println!("      – {}: not judged: {reason}", c.path);
         }
