@@ -108,7 +108,7 @@ fn examples_are_short_and_carry_what_reno_carries() {
     }
 }
 
-/// A controller that is no BBR fails a case of the draft, and has settings.
+/// NewReno fails a case of the BBR draft, and gets its settings.
 #[test]
 fn programs_are_judged_by_cases() {
     let folder = tempfile::tempdir().unwrap();
