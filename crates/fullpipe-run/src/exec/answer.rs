@@ -1,6 +1,7 @@
 //! What a program writes to fullpipe: one line of JSON per question.
 
 use super::SCHEMA;
+use super::failure::printable;
 use fullpipe_cc::pacer::GSO_MAX_BYTES;
 use fullpipe_cc::{Gain, Rate, Snapshot, Span};
 use schemars::JsonSchema;
@@ -16,6 +17,8 @@ pub const MAX_GAIN: f64 = 1e6;
 pub const MAX_STATE_BYTES: usize = 64;
 /// Most different names of states of one program.
 pub const MAX_STATES: usize = 64;
+/// Most characters of a reason why an answer is refused, before they are escaped.
+const MAX_REASON: usize = 300;
 /// Most different names of states in a process: they are kept until it exits.
 const MAX_NAMES: usize = 4096;
 
@@ -138,8 +141,14 @@ impl Values {
     /// Takes the values of the next answer, a line without its end.
     ///
     /// # Errors
-    /// What is wrong with it, in words; nothing has changed then.
+    /// What is wrong with it, in words: at most 300 characters, none of them a control character.
+    /// Nothing has changed then.
     pub fn update(&mut self, line: &[u8]) -> Result<(), String> {
+        // A reason quotes the answer.
+        self.apply(line).map_err(|reason| printable(&reason, MAX_REASON))
+    }
+
+    fn apply(&mut self, line: &[u8]) -> Result<(), String> {
         let text = std::str::from_utf8(line).map_err(|_| "not UTF-8 text".to_owned())?;
         let answer: Answer<'_> = serde_json::from_str(text).map_err(|e| reason(&e))?;
         self.check_greeting(&answer)?;
@@ -351,6 +360,15 @@ mod tests {
         }
         let mut values = Values::new(1);
         assert_eq!(values.update(&[0xff]).unwrap_err(), "not UTF-8 text");
+    }
+
+    #[test]
+    fn reasons_are_short_and_have_no_control_characters() {
+        let long = refused(&format!("{{\"{}\":1}}", "\\u001b".repeat(10_000)));
+        assert!(long.starts_with("unknown field `\\u{1b}\\u{1b}"), "{long}");
+        assert!(long.len() < 3000 && !long.contains(char::is_control), "{}", long.len());
+        let other = after(&[&format!("{{\"schema\":\"{}\"}}", "x".repeat(60_000))]).unwrap_err();
+        assert!(other.ends_with('…') && other.len() < 400, "{other}");
     }
 
     #[test]

@@ -73,9 +73,14 @@ fn described(fault: Fault, end: &End) -> (String, Option<Vec<u8>>) {
 
 /// Text for a terminal: control characters are escaped, and what is too long is cut.
 fn shown(text: &str) -> String {
+    printable(text, MAX_SHOWN)
+}
+
+/// The first `most` characters of `text` without control characters.
+pub(super) fn printable(text: &str, most: usize) -> String {
     let mut shown = String::new();
     for (i, c) in text.chars().enumerate() {
-        if i == MAX_SHOWN {
+        if i == most {
             shown.push('…');
             break;
         }
