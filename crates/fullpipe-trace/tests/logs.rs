@@ -422,6 +422,31 @@ fn too_many_connections_are_counted() {
     assert_eq!((log.facts.log.unwrap().malformed, log.facts.damage), (1, None));
 }
 
+/// Logs that the stacks wrote of 200 kB over loopback: fullpipe-quic's examples `noq_file` and
+/// `quinn_file` with `bbr3`, the stacks' feature `qlog`, and `qlog_from_path` or `qlog_stream` set in
+/// `transport()`.
+#[test]
+fn logs_of_noq_and_quinn_are_read() {
+    let log = read(include_bytes!("logs/noq-1.4.0.sqlog.gz"));
+    let c = &log.connections[0].record;
+    assert_eq!((c.vantage.point, log.facts.log.as_ref().unwrap().events), (Point::Server, 465));
+    assert_eq!((c.to_client.bytes, c.to_client.packets, c.to_client.bytes_sent), (200_000, 155, 211_842));
+    assert!(c.to_client.btlbw.is_some() && c.to_client.goodput.is_some());
+    // The 333 ms that are assumed before the first sample are none.
+    assert!(c.to_client.rtt.max.unwrap() < Span::from_millis(100), "{:?}", c.to_client.rtt);
+    let log = read(include_bytes!("logs/quinn-0.11.19.sqlog.gz"));
+    let c = &log.connections[0].record;
+    assert_eq!(
+        (c.vantage.point, c.to_server.packets, c.to_server.bytes_sent),
+        (Point::Unknown, 152, 211_767)
+    );
+    assert_eq!((c.to_server.btlbw, c.to_server.goodput), (None, None));
+    let notes = c.notes.join("; ");
+    for part in ["may be in seconds", "no ACK frames", "which end wrote it"] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+}
+
 #[test]
 fn captures_are_not_logs() {
     for bytes in [&b"\xd4\xc3\xb2\xa1"[..], b"\n\r\r\n\x1c\0\0\0", b"", b"   "] {

@@ -2,9 +2,10 @@
 
 use super::event::Event;
 use super::frames::{Frame, frames, packet, space};
-use super::metrics::{COUNT, Metrics, index};
+use super::metrics::{COUNT, Metrics, index, initial_rtt};
 use super::packets::{Number, Packets};
 use super::rows::{Rows, WIDTH};
+use super::streams::Streams;
 use super::value::{self, Object, first, number, text, truth, whole};
 use super::windows::{Block, Windows};
 use crate::histogram::Histogram;
@@ -12,7 +13,7 @@ use fullpipe_experiment::connection::LogFile;
 use fullpipe_experiment::recording::{self, EventKind, StateChange};
 use fullpipe_units::{Span, Time};
 use serde_json::Value;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 /// Connections of a file that are kept in detail: their limits are the larger ones.
 const DETAILED: usize = 32;
@@ -28,31 +29,6 @@ const MAX_STREAMS: [usize; 2] = [16_384, 128];
 /// Bytes of a packet whose size is unknown.
 const PACKET_BYTES: u64 = 1500;
 
-/// The data of streams in one direction.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Streams {
-    ends: HashMap<u64, u64>,
-    /// Bytes, each once.
-    pub(super) bytes: u64,
-    pub(super) frames: u64,
-}
-
-impl Streams {
-    fn add(&mut self, id: u64, offset: u64, length: u64, most: usize) {
-        self.frames += 1;
-        let end = offset.saturating_add(length);
-        let known = self.ends.get(&id).copied();
-        if known.is_none() && self.ends.len() >= most {
-            self.bytes = self.bytes.saturating_add(length);
-            return;
-        }
-        let known = known.unwrap_or(0);
-        // What is below the highest offset is retransmitted; a gap may be filled later.
-        self.bytes = self.bytes.saturating_add(end.saturating_sub(known.max(offset)));
-        self.ends.insert(id, known.max(end));
-    }
-}
-
 /// A connection while its events are read.
 pub(super) struct Recorder {
     pub(super) trace: usize,
@@ -67,6 +43,8 @@ pub(super) struct Recorder {
     pub(super) metrics: Metrics,
     /// Events with metrics, and of paths other than the first.
     pub(super) metric_events: u64,
+    /// The round-trip time of the first event with metrics, if it is the assumed one.
+    pub(super) initial_rtt: Option<f64>,
     path: Option<u64>,
     pub(super) other_paths: u64,
     pub(super) rows: Rows,
@@ -124,6 +102,7 @@ impl Recorder {
             size,
             metrics: Metrics::new(),
             metric_events: 0,
+            initial_rtt: None,
             path: None,
             other_paths: 0,
             rows: Rows::new(MAX_ROWS[size]),
@@ -353,6 +332,9 @@ impl Recorder {
         if *self.path.get_or_insert(event.path) != event.path {
             self.other_paths += 1;
             return;
+        }
+        if self.metric_events == 0 {
+            self.initial_rtt = initial_rtt(&event.data);
         }
         let (known, implausible) = self.metrics.update(&event.data, scale);
         file.implausible += implausible;

@@ -74,6 +74,10 @@ const MAX_RTT_MS: f64 = 600_000.0;
 /// The largest window and rate that can be right; stacks write the largest integer for "none".
 const MAX_AMOUNT: f64 = 1e15;
 
+/// 333 ms in milliseconds, microseconds and seconds.
+const INITIAL_RTTS: [f64; 3] = [333.0, 333_000.0, INITIAL_RTT_SECONDS];
+pub(super) const INITIAL_RTT_SECONDS: f64 = 0.333;
+
 /// The latest value of each metric; NaN before the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Metrics(pub(super) [f64; COUNT]);
@@ -91,9 +95,13 @@ impl Metrics {
     /// and how many values cannot be right.
     pub(super) fn update(&mut self, data: &Object, scale: f64) -> (usize, u64) {
         let (mut known, mut implausible) = (0, 0);
+        let is_initial = self.get(index::RTT).is_none() && initial_rtt(data).is_some();
         for (metric, latest) in METRICS.iter().zip(&mut self.0) {
             let Some(written) = first(data, metric.names) else { continue };
             known += 1;
+            if is_initial && metric.kind == Kind::Time {
+                continue;
+            }
             let value = number(written).map(|v| if metric.kind == Kind::Time { v * scale } else { v });
             match value {
                 // Before the first sample, stacks write 0.
@@ -125,6 +133,13 @@ impl Metrics {
         }
         (known, implausible)
     }
+}
+
+/// The round-trip time that a sender assumes before the first sample (RFC 9002 §6.2.2), if `data` has
+/// it as the latest and as the smoothed one.
+pub(super) fn initial_rtt(data: &Object) -> Option<f64> {
+    let [latest, smoothed] = ["latest_rtt", "smoothed_rtt"].map(|name| data.get(name).and_then(number));
+    latest.filter(|rtt| latest == smoothed && INITIAL_RTTS.iter().any(|i| (rtt / i - 1.0).abs() < 1e-6))
 }
 
 #[cfg(test)]

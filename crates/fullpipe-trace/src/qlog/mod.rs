@@ -19,6 +19,7 @@ mod record;
 mod rows;
 mod sequence;
 mod source;
+mod streams;
 mod value;
 mod windows;
 

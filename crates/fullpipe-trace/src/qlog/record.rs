@@ -1,10 +1,11 @@
 //! A connection of a log as a record and as a recording.
 
 use super::checks;
-use super::connection::{Recorder, Streams};
+use super::connection::Recorder;
 use super::header::Header;
 use super::limits::{Path, limits};
-use super::metrics::index;
+use super::metrics::{INITIAL_RTT_SECONDS, index};
+use super::streams::Streams;
 use crate::histogram::Histogram;
 use crate::text;
 use fullpipe_experiment::connection::{
@@ -192,6 +193,13 @@ fn notes(r: &Recorder, header: &Header) -> Vec<String> {
 
 /// Compares the units of the log with its own packets. Returns whether pacing rates can be used.
 fn units(r: &Recorder, notes: &mut Vec<String>) -> bool {
+    if r.initial_rtt.is_some_and(|rtt| (rtt / INITIAL_RTT_SECONDS - 1.0).abs() < 1e-6) {
+        notes.push(
+            "the log begins with a round-trip time of 0.333, the initial one of RFC 9002 in seconds: all of \
+             them may be in seconds, qlog has milliseconds"
+                .to_owned(),
+        );
+    }
     if let (Some(reported), Some(measured)) = (r.reported_rtt.quantile(0.5), r.measured_rtt.quantile(0.5)) {
         let factor = reported / measured;
         if !(1.0 / UNIT_FACTOR..=UNIT_FACTOR).contains(&factor) {

@@ -115,6 +115,17 @@ pub fn heading(name: &str, counters: &Counters, packets: &PacketCounts, damage: 
     out
 }
 
+/// The direction to report on: that with more data, or what the endpoint of a log sent.
+fn reported(c: &Connection) -> (&Direction, Heading) {
+    match &c.log {
+        Some(_) => {
+            let heading = crate::qlog::heading(c.vantage.point);
+            (c.direction(heading), heading)
+        }
+        None => c.bulk(),
+    }
+}
+
 /// A table with one line per connection or, if that exceeds `width`, with addresses and results on
 /// separate lines.
 pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: Option<usize>) -> String {
@@ -132,10 +143,10 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
         "controller",
     ];
     let connections: Vec<&Connection> = connections.into_iter().collect();
-    let has_senders = connections.iter().any(|c| c.bulk().0.sender.is_some());
+    let has_senders = connections.iter().any(|c| reported(c).0.sender.is_some());
     let mut rows = vec![head.map(str::to_owned)];
     for c in connections {
-        let (d, heading) = c.bulk();
+        let (d, heading) = reported(c);
         let [from, to] = match (&c.log, heading) {
             // A log has a title, and rarely addresses.
             (Some(log), _) => [log.title.clone(), "peer".to_owned()],
@@ -203,7 +214,7 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width
             |v| format!("{v:.2} %"),
         ),
     ];
-    let directions = [before.1.bulk().0, after.1.bulk().0];
+    let directions = [reported(before.1).0, reported(after.1).0];
     let mut rows = vec![["".to_owned(), before.0.to_owned(), after.0.to_owned(), String::new()]];
     for (name, of, show) in shown {
         let [a, b] = directions.map(of);

@@ -110,26 +110,27 @@ pub(super) fn window(view: &View<'_>) -> Judgement {
     let mut failures = Vec::new();
     let mut ratios = Vec::new();
     for visit in view.visits_to(State::ProbeRtt).filter(|v| v.is_complete) {
-        // The estimate may change while it lasts.
-        let times = view.series().points(column::BW_BPS, visit.from, visit.to - 1e-6);
-        let bdps: Vec<f64> = times.iter().filter_map(|(t, _)| view.bdp(*t)).collect();
-        let windows = view.series().values(column::CWND_BYTES, visit.from, visit.to - 1e-6);
-        let Some(least) = windows.into_iter().reduce(f64::min) else { continue };
-        let least_bdp = bdps.iter().copied().reduce(f64::min);
-        let Some((low, high)) = least_bdp.zip(bdps.iter().copied().reduce(f64::max)) else { continue };
-        ratios.push(least / high);
-        let target = |bdp: f64| (GAIN * bdp).max(4.0 * view.packet());
-        let slack = (0.05 * target(high)).max(2.0 * view.packet());
+        let windows = view.series().points(column::CWND_BYTES, visit.from, visit.to - 1e-6);
+        let least = windows.into_iter().min_by(|a, b| a.1.total_cmp(&b.1));
+        // The estimate may change while it lasts: that of the same sample counts.
+        let Some((least, bdp)) = least.and_then(|(t, least)| Some((least, view.bdp(t)?))) else { continue };
+        let target = (GAIN * bdp).max(4.0 * view.packet());
+        let slack = (0.05 * target).max(2.0 * view.packet());
         // Recovery takes lost packets off.
         let is_lossy = view.losses(visit.from - view.slack(), visit.to) > 0.0;
-        if least > target(high) + slack {
-            failures.push(format!("{} of the estimated BDP, not 0.5", digits(least / high)));
-        } else if least < target(low) - slack && !is_lossy {
-            failures.push(format!("{} of the estimated BDP, less than 0.5", digits(least / low)));
+        if least < target - slack && is_lossy {
+            continue;
+        }
+        ratios.push(least / bdp);
+        if (least - target).abs() > slack {
+            failures.push(format!("{} of the estimated BDP, not 0.5", digits(least / bdp)));
         }
     }
     if ratios.is_empty() {
-        return not_judged(CHECK, "the log has no complete visit with a window and a bandwidth estimate");
+        return not_judged(
+            CHECK,
+            "the log has no complete visit with a window, a bandwidth estimate and no losses",
+        );
     }
     judged(CHECK, CASES, failures, format!("{} of the estimated BDP, or four packets", digits(ratios[0])))
 }
