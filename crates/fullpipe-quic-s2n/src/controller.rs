@@ -2,8 +2,8 @@
 
 use crate::observer::{Observation, Observer};
 use fullpipe_cc::{
-    AckReport, Config, CongestionControl, Controller as Algorithm, RecoveryEpisode, RecoveryState,
-    SendController, Span, Stamp, Time, WindowLimited,
+    AckReport, Config, CongestionControl, Controller as Algorithm, Rate, RecoveryEpisode, RecoveryState,
+    SendController, Snapshot, Span, Stamp, Time, WindowLimited,
 };
 use s2n_quic_core::random::Generator as RandomGenerator;
 use s2n_quic_core::recovery::RttEstimator;
@@ -67,6 +67,7 @@ pub struct Controller {
     rtt: Option<Span>,
     /// ECN marks reported by the current ACK.
     ce_count: u64,
+    delivery_rate: Option<Rate>,
     observer: Observer,
 }
 
@@ -85,8 +86,34 @@ impl Controller {
             limited: WindowLimited::new(),
             rtt: None,
             ce_count: 0,
+            delivery_rate: None,
             observer,
         }
+    }
+
+    /// State, window, pacing rate and estimates.
+    pub fn snapshot(&self) -> Snapshot {
+        self.sender.controller().snapshot()
+    }
+
+    /// [`Snapshot::state`] alone.
+    pub fn state(&self) -> &'static str {
+        self.sender.controller().state()
+    }
+
+    /// The recovery state.
+    pub fn recovery(&self) -> RecoveryState {
+        self.sender.recovery()
+    }
+
+    /// The pacing rate in effect.
+    pub fn pacing_rate(&self) -> Option<Rate> {
+        self.sender.pacing_rate()
+    }
+
+    /// The latest delivery-rate sample.
+    pub fn delivery_rate(&self) -> Option<Rate> {
+        self.delivery_rate
     }
 
     /// s2n-quic's timestamps are opaque: only their differences have a meaning.
@@ -175,7 +202,8 @@ impl Controller {
             cwnd_limited: self.limited.is_limited(self.sender.delivered()),
             ..AckReport::at(now, self.inflight)
         };
-        self.sender.finish_ack(event, &report);
+        let sample = self.sender.finish_ack(event, &report);
+        self.delivery_rate = sample.rate.or(self.delivery_rate);
         // Returns the buffer, so that losses do not allocate each time.
         self.losses.packets = losses.packets;
         self.losses.packets.clear();
