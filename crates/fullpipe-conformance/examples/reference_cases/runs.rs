@@ -1,6 +1,6 @@
 //! Which cases run on which paths, and their recordings.
 
-use fullpipe_conformance::{CASES, Case, TestPath};
+use fullpipe_conformance::{CASES, Case, Judgement, TestPath};
 use fullpipe_experiment::Recording;
 use fullpipe_units::{Rate, Span};
 use std::ops::ControlFlow;
@@ -63,7 +63,7 @@ impl Place {
         let recordings: Vec<Result<Recording, String>> = runs.iter().map(run).collect();
         let found = case.judge(&path, &runs, &recordings);
         let recordings = recordings.into_iter().collect::<Result<_, _>>()?;
-        Ok(Reference { place: self, variant, recordings, failures: found.failures })
+        Ok(Reference { place: self, variant, recordings, found })
     }
 }
 
@@ -73,8 +73,8 @@ pub struct Reference {
     pub variant: &'static str,
     /// One for each run of the case.
     pub recordings: Vec<Recording>,
-    /// What the case's judge finds; empty if the variant passes.
-    pub failures: Vec<String>,
+    /// What the case's judge finds.
+    pub found: Judgement,
 }
 
 impl Reference {

@@ -1,6 +1,7 @@
 //! Writes references as scenario files, tables and qlogs of few rows.
 
 use crate::runs::{Place, Reference, VARIANTS};
+use fullpipe_conformance::Verdict;
 use fullpipe_experiment::recording::{LinkRecording, Recording, Results, Series, column};
 use fullpipe_report::{About, Output};
 use std::collections::BTreeSet;
@@ -26,7 +27,7 @@ const MAX_LOSS_EVENTS: f64 = 2000.0;
 
 /// Writes the runs of a reference below `folder`, and returns their lines of the index.
 pub fn write(reference: &Reference, folder: &Path) -> Result<Vec<String>, String> {
-    let Reference { place, variant, recordings, failures } = reference;
+    let Reference { place, variant, recordings, found } = reference;
     let directory = format!("{variant}/{}", place.case.name);
     fs::create_dir_all(folder.join(&directory)).map_err(|e| format!("cannot create {directory}: {e}"))?;
     let mut lines = Vec::new();
@@ -36,8 +37,12 @@ pub fn write(reference: &Reference, folder: &Path) -> Result<Vec<String>, String
         let name = format!("{directory}/{}{number}", reference.path_name());
         let title = format!("{} ({variant}): {}", place.case.heading, place.path);
         write_run(recording, place.path.rtt.as_secs_f64(), title, &folder.join(&name))?;
-        let verdict = if failures.is_empty() { "passed" } else { "failed" };
-        lines.push(index_line(place, i + 1, variant, &name, verdict, &reason(failures)));
+        let (verdict, reasons) = match found.verdict() {
+            Verdict::Passed => ("passed", &found.failures),
+            Verdict::Failed => ("failed", &found.failures),
+            Verdict::NotJudged => ("not judged", &found.not_judged),
+        };
+        lines.push(index_line(place, i + 1, variant, &name, verdict, &reason(reasons)));
     }
     Ok(lines)
 }
