@@ -73,7 +73,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Of several together: failed if one failed, and passed if one passed and none failed.
-    pub fn of(all: impl IntoIterator<Item = Verdict>) -> Verdict {
+    pub fn from_all(all: impl IntoIterator<Item = Verdict>) -> Verdict {
         all.into_iter().fold(Verdict::NotJudged, |verdict, next| match (verdict, next) {
             (Verdict::Failed, _) | (_, Verdict::Failed) => Verdict::Failed,
             (Verdict::Passed, _) | (_, Verdict::Passed) => Verdict::Passed,

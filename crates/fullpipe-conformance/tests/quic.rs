@@ -32,7 +32,7 @@ fn passes_except(cc: &str, paths: usize, known: &[(Verdict, &str)]) {
     let is_known =
         |(verdict, what): &Judged, (v, start): &(Verdict, &str)| verdict == v && what.starts_with(start);
     assert!(other.iter().all(|judged| known.iter().any(|k| is_known(judged, k))), "{cc}");
-    assert!(known.iter().all(|k| other.iter().any(|judged| is_known(judged, k))), "{cc}: one is mended");
+    assert!(known.iter().all(|k| other.iter().any(|judged| is_known(judged, k))), "{cc}: one passes now");
 }
 
 const NOT_JUDGED: Verdict = Verdict::NotJudged;
@@ -56,7 +56,7 @@ fn bbr3_passes_in_both_stacks_on_every_path() {
         usize::MAX,
         &[
             RTO,
-            // Told only once all packets of a loss event have arrived.
+            // Reported only once all packets of a loss event have arrived.
             (NOT_JUDGED, "handling-spurious-fast-recovery (100mbit"),
             // Bursts of ACKs after 30 ms, of what noq's pacer sent in bursts of 2 ms: 1.29 of the rate.
             (Verdict::Failed, "achieving-expected-startup-bandwidth-on-a-link-with-aggregation (100mbit"),

@@ -58,7 +58,7 @@ fn print(cases: &[&'static Case], results: &[CaseResult]) {
     let mut passed = 0;
     for case in cases {
         let own: Vec<&CaseResult> = results.iter().filter(|r| std::ptr::eq(r.case, *case)).collect();
-        let verdict = Verdict::of(own.iter().map(|result| result.verdict()));
+        let verdict = Verdict::from_all(own.iter().map(|result| result.verdict()));
         passed += usize::from(verdict == Verdict::Passed);
         let mark = match verdict {
             Verdict::Passed => "✓",

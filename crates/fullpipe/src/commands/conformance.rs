@@ -206,7 +206,7 @@ fn print(cases: &[&'static Case], checked: &[CaseResult]) {
 
 /// Prints a case with its runs.
 fn print_case(case: &Case, runs: &[&CaseResult]) -> Verdict {
-    let verdict = Verdict::of(runs.iter().map(|c| c.verdict()));
+    let verdict = Verdict::from_all(runs.iter().map(|c| c.verdict()));
     let mark = match verdict {
         Verdict::Passed => "✓",
         Verdict::Failed => "✗",
