@@ -303,7 +303,6 @@ mod tests {
             stream,
             bytes: 0,
             socket: None,
-            log: None,
             from_server: false,
             receiver: None,
         };
