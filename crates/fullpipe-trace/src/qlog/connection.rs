@@ -57,6 +57,8 @@ pub(super) struct Recorder {
     pub(super) sent_span: Option<(Time, Time)>,
     pub(super) received_span: Option<(Time, Time)>,
     pub(super) last_ack: Option<Time>,
+    /// Acknowledgments of new data.
+    pub(super) acks: u64,
     pub(super) states: Vec<StateChange>,
     pub(super) events: Vec<recording::Event>,
     /// States and events beyond the bound.
@@ -114,6 +116,7 @@ impl Recorder {
             sent_span: None,
             received_span: None,
             last_ack: None,
+            acks: 0,
             states: Vec::new(),
             events: Vec::new(),
             dropped: 0,
@@ -295,6 +298,7 @@ impl Recorder {
             return;
         }
         self.last_ack = Some(at);
+        self.acks += 1;
         self.windows.add_delivered(acked.bytes);
         if let Some(rtt) = acked.rtt {
             self.measured_rtt.add(rtt.as_nanos() as f64, 1.0);

@@ -114,6 +114,7 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
         end_s: end,
         interval_s: r.rows.interval().as_secs_f64(),
         pacing_is_sound: sound,
+        has_every_rtt: r.acks > 0 && r.reported_rtt.count().saturating_mul(10) >= r.acks.saturating_mul(9),
     };
     let log = Log {
         has_packets: r.packets.sent > 0 || r.received > 0,

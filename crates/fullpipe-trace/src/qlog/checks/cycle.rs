@@ -142,7 +142,8 @@ pub(super) fn drain_end(view: &View<'_>) -> Judgement {
         }
         let packet = view.packet();
         let target = bdp.max(4.0 * packet);
-        let slack = (0.03 * target).max(8.0 * packet);
+        // At half the bandwidth, half of a step's worth drains between two samples.
+        let slack = (0.03 * target).max(8.0 * packet) + bdp / rtt * view.step();
         let rounds = (visit.to - visit.from - view.slack()) / rtt;
         let ratio = digits(left / bdp);
         if left > target + slack && rounds < DRAIN_ROUNDS {

@@ -9,9 +9,9 @@ use fullpipe_experiment::recording::column;
 const MARGIN: f64 = 0.99;
 /// How exact a rate has to be: 0.5 %.
 const TOLERANCE: f64 = 0.005;
-/// Share of the samples that have to be so. A sample at a change may show either state, and a restart
-/// from idle paces at the estimate itself.
-const SHARE: f64 = 0.9;
+/// Share of the samples that have to be so. A sample at a change may show either state, one between two
+/// ACKs an estimate that the rate does not follow yet, and a restart from idle paces at the estimate.
+const SHARE: f64 = 0.75;
 /// Fewer samples decide nothing.
 const MIN_SAMPLES: usize = 3;
 
@@ -67,7 +67,7 @@ fn samples(view: &View<'_>, state: State, name: &str, by: Option<&str>) -> Vec<f
     let Some(values) = series.get(name) else { return Vec::new() };
     let divisors = by.and_then(|by| series.get(by));
     let mut found = Vec::new();
-    for visit in view.visits_to(state) {
+    for visit in view.visits_to(state).filter(|visit| view.is_pipe_full(visit)) {
         let from = series.t_s.partition_point(|t| *t <= visit.from + 1e-9);
         let to = series.t_s.partition_point(|t| *t < visit.to - 1e-9);
         // Rows are the latest values of intervals: the first may straddle the change.

@@ -26,6 +26,8 @@ pub(super) struct Facts<'a> {
     pub(super) interval_s: f64,
     /// Whether pacing rates are in the unit that qlog defines.
     pub(super) pacing_is_sound: bool,
+    /// Whether the log has the round-trip time of each ACK, as far as its packets show it.
+    pub(super) has_every_rtt: bool,
 }
 
 /// The states of BBR v3.
@@ -156,6 +158,14 @@ impl<'a> View<'a> {
 
     fn visits_to(&self, state: State) -> impl Iterator<Item = &Visit> {
         self.visits.iter().filter(move |v| v.state == state)
+    }
+
+    /// Whether the controller has filled the pipe before or in `visit`. In a ProbeRTT from Startup it has
+    /// not: the pacing rate does not fall then.
+    fn is_pipe_full(&self, visit: &Visit) -> bool {
+        let earlier = self.visits.iter().take_while(|v| v.from < visit.from);
+        let before = earlier.filter(|v| v.state != State::ProbeRtt).last();
+        visit.state != State::ProbeRtt || before.is_some_and(|v| v.state != State::Startup)
     }
 
     /// Whether the series has a column.

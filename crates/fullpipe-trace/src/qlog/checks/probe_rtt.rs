@@ -43,7 +43,8 @@ pub(super) fn interval(view: &View<'_>) -> Judgement {
                 failures.push(format!("entered {} after the last: too early", seconds(passed)));
             }
         }
-        if late > slack && !is_idle && !rtts.is_empty() {
+        // A minimum that is not logged restarts the interval, too.
+        if late > slack && !is_idle && view.facts.has_every_rtt {
             let when = if is_entry { "entered" } else { "not entered until the end of the log," };
             failures
                 .push(format!("{when} {} after the last new minimum: too late", seconds(INTERVAL + late)));
@@ -65,7 +66,7 @@ pub(super) fn length(view: &View<'_>) -> Judgement {
     for visit in view.visits_to(State::ProbeRtt).filter(|v| v.is_complete) {
         let Some(rtt) = view.rtt(visit.from) else { continue };
         let inflight = view.series().points(column::INFLIGHT_BYTES, visit.from, visit.to);
-        let low = target(view, visit.from).and_then(|target| {
+        let low = target(view, visit).and_then(|target| {
             let slack = (0.04 * target).max(4.0 * view.packet());
             inflight.iter().find(|(_, bytes)| *bytes <= target + slack).map(|p| p.0)
         });
@@ -83,7 +84,7 @@ pub(super) fn length(view: &View<'_>) -> Judgement {
                     failures.push(format!("{} with little in flight: too long", seconds(stayed)));
                 }
             }
-            None if inflight.is_empty() || target(view, visit.from).is_none() => {
+            None if inflight.is_empty() || target(view, visit).is_none() => {
                 let stayed = visit.to - visit.from;
                 lengths.push(stayed);
                 if stayed < DURATION - slack {
@@ -135,7 +136,9 @@ pub(super) fn window(view: &View<'_>) -> Judgement {
     judged(CHECK, CASES, failures, format!("{} of the estimated BDP, or four packets", digits(ratios[0])))
 }
 
-/// `ProbeRTTCwnd()`.
-fn target(view: &View<'_>, t: f64) -> Option<f64> {
-    Some((GAIN * view.bdp(t)?).max(4.0 * view.packet()))
+/// `ProbeRTTCwnd()`, for the highest bandwidth estimate of a visit.
+fn target(view: &View<'_>, visit: &Visit) -> Option<f64> {
+    let times = view.series().points(column::BW_BPS, visit.from, visit.to);
+    let bdps = times.iter().filter_map(|(t, _)| view.bdp(*t)).chain(view.bdp(visit.from));
+    Some((GAIN * bdps.reduce(f64::max)?).max(4.0 * view.packet()))
 }
