@@ -57,7 +57,7 @@ impl Command {
     pub fn parse(name: &str) -> Result<Command, Fault> {
         let fault = |reason: &str| {
             Fault::new("cc", format!("`{}`: {reason}", name.escape_debug()))
-                .help("write `exec:PROGRAM`, in quotes with arguments: `'exec:./mycc --fast'`")
+                .help("write `exec:PROGRAM`, in quotes with arguments: `'exec:python3 mycc.py'`")
         };
         let text = name.strip_prefix(PREFIX).ok_or_else(|| fault("not a program"))?;
         if text.chars().any(|c| c.is_control() && c != '\t') {

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The number of connections in the table; the rest are counted.
 const MAX_ROWS: usize = 30;
 
-/// Analyse captures and qlogs: path, limits and controller of each connection
+/// Analyse captures and qlogs: path, limits, controller
 ///
 /// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. The capture point
 /// is inferred and reported; --at overrides it.
