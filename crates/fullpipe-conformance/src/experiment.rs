@@ -1,12 +1,12 @@
 //! One experiment of a case: its scenario file and its judge.
 
-use crate::TestPath;
-use crate::observed::{Failures, Observed};
-use fullpipe_experiment::scenario::{App, Case, Scenario, Setting as Value, Vocabulary, parse};
+use crate::observed::Observed;
+use crate::{Judgement, TestPath};
+use fullpipe_experiment::scenario::{App, Case, Scenario, Setting as Value, Vocabulary, is_quic, parse};
 use fullpipe_units::{Bytes, Rate};
 
 /// Reports the failures of a run.
-pub(crate) type Judge = fn(&Observed<'_>, &mut Failures);
+pub(crate) type Judge = fn(&Observed<'_>, &mut Judgement);
 
 /// A flow on a path with a judge. The strings are lines of the scenario file.
 pub(crate) struct Experiment {
@@ -55,7 +55,7 @@ impl Experiment {
             let settings = settings.iter().map(|(k, v)| ((*k).to_owned(), Value::Text((*v).to_owned())));
             flow.settings.extend(settings);
         }
-        if over_quic(cc) {
+        if is_quic(cc) {
             fit_quic(&mut case.scenario);
         }
         Ok(case)
@@ -86,11 +86,6 @@ const QUIC_WRITE_BYTES: u64 = 1427;
 /// A receive window that does not limit the flow on any path of the cases: QUIC counts a sender that
 /// waits for the receiver as limited by the application.
 const QUIC_RECEIVE_WINDOW: u64 = 64_000_000;
-
-/// Whether flows of `cc` run over QUIC: `bbr3@noq`, `noq/bbr3`. (A program is named by its path.)
-fn over_quic(cc: &str) -> bool {
-    !cc.starts_with("exec:") && cc.contains(['@', '/'])
-}
 
 /// Changes what assumes TCP: a write fills a packet, as many of them per second.
 fn fit_quic(scenario: &mut Scenario) {

@@ -29,14 +29,14 @@ mod trial;
 
 pub use cases::CASES;
 pub use observed::why_not_the_draft;
-pub use outcomes::{OUTCOMES, bound};
+pub use outcomes::OUTCOMES;
 
 pub use trial::{CaseResult, Report, Trial};
 
 use experiment::Experiment;
 use fullpipe_experiment::{Recording, scenario};
 use fullpipe_units::{Rate, Span};
-use observed::{Failures, Observed};
+use observed::Observed;
 use serde::Serialize;
 
 // The cases are of the revision that `bbr3` follows.
@@ -57,22 +57,22 @@ impl std::fmt::Display for TestPath {
     }
 }
 
-/// What became of a case on a path.
+/// Verdict on a case on one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub enum Verdict {
-    /// It does what the case asks for.
+    /// All expectations are met.
     #[serde(rename = "passed")]
     Passed,
-    /// It does not.
+    /// An expectation is not met.
     #[serde(rename = "failed")]
     Failed,
-    /// It may or may not: something that the case needs is not known.
+    /// Undecided: the recording lacks a value that the case needs.
     #[serde(rename = "not judged")]
     NotJudged,
 }
 
 impl Verdict {
-    /// Of several together: failed if one failed, and passed if one passed and none failed.
+    /// The verdict over several: failed if one failed, and passed if one passed and none failed.
     pub fn from_all(all: impl IntoIterator<Item = Verdict>) -> Verdict {
         all.into_iter().fold(Verdict::NotJudged, |verdict, next| match (verdict, next) {
             (Verdict::Failed, _) | (_, Verdict::Failed) => Verdict::Failed,
@@ -82,10 +82,10 @@ impl Verdict {
     }
 }
 
-/// What a case found on a path.
+/// Findings of a case on one path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Judgement {
-    /// What differs from what the case asks for.
+    /// Expectations that are not met.
     pub failures: Vec<String>,
     /// What could not be judged, and why.
     pub not_judged: Vec<String>,
@@ -102,6 +102,32 @@ impl Judgement {
             (true, true) => Verdict::Passed,
         }
     }
+
+    pub(crate) fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds {
+            self.fail(what());
+        }
+    }
+
+    pub(crate) fn fail(&mut self, what: impl Into<String>) {
+        self.failures.push(what.into());
+    }
+
+    /// Notes what was measured beside its bound; a failure unless it `holds`.
+    pub(crate) fn bounded(&mut self, holds: bool, measured: String) {
+        if !holds {
+            self.fail(measured.as_str());
+        }
+        self.measured.push(measured);
+    }
+
+    /// The recording lacks what the case needs.
+    pub(crate) fn not_judged(&mut self, reason: impl Into<String>) {
+        let reason = reason.into();
+        if !self.not_judged.contains(&reason) {
+            self.not_judged.push(reason);
+        }
+    }
 }
 
 /// A case: scenarios on paths, and what is expected of the recordings.
@@ -110,14 +136,17 @@ pub struct Case {
     pub name: &'static str,
     /// Its heading, in the draft if it is one of the draft's.
     pub heading: &'static str,
+    /// What an outcome case asks for, and where its bound comes from; the draft's cases have theirs
+    /// in the draft.
+    pub bound: Option<&'static str>,
     pub(crate) path_texts: &'static [(&'static str, &'static str)],
     pub(crate) experiments: fn(&TestPath) -> Vec<Experiment>,
 }
 
 impl Case {
-    /// The list it is of: `draft` or `outcomes`.
+    /// Its list: `draft` or `outcomes`.
     pub fn list(&self) -> &'static str {
-        if CASES.iter().any(|case| std::ptr::eq(case, self)) { "draft" } else { "outcomes" }
+        if self.bound.is_none() { "draft" } else { "outcomes" }
     }
 
     /// The paths it runs on.
@@ -140,20 +169,20 @@ impl Case {
         (self.experiments)(path).iter().map(|e| e.case(self.name, cc, settings)).collect()
     }
 
-    /// Judges the `recordings` of its [`runs`](Self::runs) on `path`, in the same order; `Err` is
-    /// why a run has no recording.
+    /// Judges the `recordings` of its [`runs`](Self::runs) on `path`, in the same order; an
+    /// `Err` holds the reason why a run has no recording.
     pub fn judge(
         &self,
         path: &TestPath,
         runs: &[scenario::Case],
         recordings: &[Result<Recording, String>],
     ) -> Judgement {
-        let mut found = Failures::default();
+        let mut found = Judgement::default();
         for ((experiment, run), recording) in (self.experiments)(path).iter().zip(runs).zip(recordings) {
             match recording {
                 Ok(recording) => {
                     let observed = Observed::new(recording, path, &run.scenario);
-                    match why_not_the_draft(recording).filter(|_| self.list() == "draft") {
+                    match why_not_the_draft(recording).filter(|_| self.bound.is_none()) {
                         Some(reason) => found.not_judged(reason),
                         None => observed.judge(experiment.judge, &mut found),
                     }
@@ -161,8 +190,7 @@ impl Case {
                 Err(reason) => found.not_judged(reason.as_str()),
             }
         }
-        let Failures { failures, not_judged, measured } = found;
-        Judgement { failures, not_judged, measured }
+        found
     }
 }
 
@@ -193,7 +221,7 @@ pub fn find(name: &str) -> Option<&'static Case> {
     CASES.iter().chain(OUTCOMES).find(|c| c.name.eq_ignore_ascii_case(name))
 }
 
-/// A short run whose recording tells whether the draft's cases apply to the controller `cc`
+/// A short run whose recording shows whether the draft's cases apply to the controller `cc`
 /// ([`why_not_the_draft`]): a bulk flow that passes through every state of a BBR v3.
 ///
 /// # Errors

@@ -1,21 +1,18 @@
 //! Access to a recorded flow for the judges.
 
-use crate::TestPath;
+use crate::{Judgement, TestPath};
 use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, column};
-use fullpipe_experiment::scenario::Scenario;
+use fullpipe_experiment::scenario::{DATAGRAM_HEADER_BYTES, Scenario};
 use std::cell::RefCell;
-
-/// IPv4 and UDP headers in bytes: what is left of a packet is what QUIC's window counts.
-const DATAGRAM_HEADER_BYTES: u32 = 28;
 
 /// The flow of a run and what its path allows.
 pub(crate) struct Observed<'a> {
     /// The whole run, with its other flows and its links.
     pub run: &'a Recording,
     pub flow: &'a FlowRecording,
-    /// Rate of the link at the start in bytes as the window counts them (TCP: payload, QUIC: UDP
-    /// payload), bit/s.
+    /// Initial link rate in bit/s, counting what the window counts (TCP: payload; QUIC: UDP
+    /// payload).
     pub limit: f64,
     /// Two-way propagation delay in seconds.
     pub rtt: f64,
@@ -31,49 +28,10 @@ pub(crate) struct Observed<'a> {
     unreported: RefCell<Vec<&'static str>>,
 }
 
-/// What a judge finds.
-#[derive(Default)]
-pub(crate) struct Failures {
-    pub failures: Vec<String>,
-    /// Why something could not be judged.
-    pub not_judged: Vec<String>,
-    /// What was measured, each beside its bound.
-    pub measured: Vec<String>,
-}
-
-impl Failures {
-    pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds {
-            self.fail(what());
-        }
-    }
-
-    pub fn fail(&mut self, what: impl Into<String>) {
-        self.failures.push(what.into());
-    }
-
-    /// Notes what was measured beside its bound; a failure unless it `holds`.
-    pub fn bounded(&mut self, holds: bool, measured: String) {
-        if !holds {
-            self.fail(measured.as_str());
-        }
-        self.measured.push(measured);
-    }
-
-    /// The recording does not tell what the case asks for.
-    pub fn not_judged(&mut self, reason: impl Into<String>) {
-        let reason = reason.into();
-        if !self.not_judged.contains(&reason) {
-            self.not_judged.push(reason);
-        }
-    }
-}
-
 /// The draft's 2.77 is 709/256 = 2.7695 in Linux and 4·ln 2 = 2.7726 elsewhere: implementations round.
 const GAIN_TOLERANCE: f64 = 0.005;
 
-/// What a controller reports of its model. Bounds are not among them: one that is infinite is not
-/// recorded either.
+/// Model values of a controller. Bounds are excluded: an infinite bound is not recorded either.
 const MODEL: [&str; 8] = [
     column::BW_BPS,
     column::MIN_RTT_MS,
@@ -85,27 +43,28 @@ const MODEL: [&str; 8] = [
     column::INFLIGHT_BYTES,
 ];
 
-/// Why the draft's cases say nothing about the first flow of `run`; `None` if its controller is a
-/// BBR v3, by the states that it reports.
+/// Why the draft's cases do not apply to the first flow of `run`; `None` if its states are those of
+/// BBR v3.
 pub fn why_not_the_draft(run: &Recording) -> Option<String> {
     let flow = run.flows.first()?;
-    let told = |names: &[&str]| flow.states.iter().any(|s| names.contains(&s.state.as_str()));
-    if told(&["ProbeBW"]) {
-        return Some("its states are those of BBR v1: ProbeBW has no phases".into());
+    let mut states = flow.states.iter().map(|s| s.state.as_str());
+    if states.clone().any(|state| state == "ProbeBW") {
+        return Some("the controller reports states of BBR v1: its ProbeBW has no phases".into());
     }
-    let is_bbr = told(&["Startup", "Drain", "ProbeRTT"])
-        || flow.states.iter().any(|s| s.state.starts_with("ProbeBW_"));
-    (!is_bbr).then(|| "it reports no states of BBR v3".into())
+    let is_bbr = states
+        .any(|state| ["Startup", "Drain", "ProbeRTT"].contains(&state) || state.starts_with("ProbeBW_"));
+    (!is_bbr).then(|| "the controller reports no states of BBR v3".into())
 }
 
 impl<'a> Observed<'a> {
     pub fn new(run: &'a Recording, path: &TestPath, scenario: &Scenario) -> Self {
         let is_quic = !run.provenance.transports.is_empty();
         let smss = match is_quic {
+            // QUIC's window counts UDP payload.
             true => scenario.mtu.saturating_sub(DATAGRAM_HEADER_BYTES),
             false => scenario.smss(),
         };
-        // The recording counts a packet of TCP.
+        // `goodput_limit_bps` assumes TCP's payload per packet.
         let of_a_packet = f64::from(smss) / f64::from(scenario.smss());
         let limit = run.path.goodput_limit_bps.unwrap_or(f64::NAN) * of_a_packet;
         let rtt = path.rtt.as_secs_f64();
@@ -122,10 +81,10 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Judges by `judge`. Where it asked for what the flow does not report, what it found says
-    /// nothing.
-    pub fn judge(&self, judge: fn(&Self, &mut Failures), found: &mut Failures) {
-        let mut own = Failures::default();
+    /// Runs `judge`. If it reads a value that the flow never reports, its findings are discarded, and
+    /// the value is noted as not judged.
+    pub fn judge(&self, judge: fn(&Self, &mut Judgement), found: &mut Judgement) {
+        let mut own = Judgement::default();
         judge(self, &mut own);
         for name in self.unreported.take() {
             own.not_judged(format!("the flow does not report `{name}`"));
@@ -139,12 +98,13 @@ impl<'a> Observed<'a> {
         }
     }
 
-    /// Notes a value of the model that no row has.
+    /// Notes `name` if it is a value of the model that the flow never reports.
     fn asked_for(&self, name: &str) {
         let Some(known) = MODEL.into_iter().find(|model| *model == name) else { return };
-        let reported = self.flow.series.get(name).is_some_and(|values| values.iter().any(|v| v.is_finite()));
         let mut unreported = self.unreported.borrow_mut();
-        if !reported && !unreported.contains(&known) {
+        let is_reported =
+            || self.flow.series.get(name).is_some_and(|values| values.iter().any(|v| v.is_finite()));
+        if !unreported.contains(&known) && !is_reported() {
             unreported.push(known);
         }
     }
@@ -170,14 +130,14 @@ impl<'a> Observed<'a> {
     }
 
     /// When `state` was first entered; fails if it never was.
-    pub fn must_enter(&self, c: &mut Failures, state: &str) -> Option<f64> {
+    pub fn must_enter(&self, c: &mut Judgement, state: &str) -> Option<f64> {
         let entered = self.first(state);
         c.expect(entered.is_some(), || format!("never in {state}: {}", self.sequence()));
         entered
     }
 
     /// The first interval in `state` that ended, with the next state; fails if there is none.
-    pub fn must_leave(&self, c: &mut Failures, state: &str) -> Option<(f64, f64, &'a str)> {
+    pub fn must_leave(&self, c: &mut Judgement, state: &str) -> Option<(f64, f64, &'a str)> {
         let exit = self.exits(state).first().copied();
         c.expect(exit.is_some(), || format!("never left {state}: {}", self.sequence()));
         exit
@@ -259,7 +219,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Checks for every state: the gains of the draft's summary table and the minimum window.
-    pub fn always(&self, c: &mut Failures) {
+    pub fn always(&self, c: &mut Judgement) {
         let table = [
             ("Startup", 709.0 / 256.0, 2.0),
             ("Drain", 0.5, 2.0),
@@ -292,7 +252,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Checks that pacing is 99 % of gain·bw once the pipe is full.
-    pub fn pacing_is_below_bw(&self, c: &mut Failures, from: f64, to: f64) {
+    pub fn pacing_is_below_bw(&self, c: &mut Judgement, from: f64, to: f64) {
         let gains = self.points(column::PACING_GAIN, from, to);
         let worst = gains
             .iter()
@@ -309,7 +269,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Checks that `state` ends at `t`, as soon as the queue is drained.
-    pub fn ends_when_drained(&self, c: &mut Failures, state: &str, t: f64) {
+    pub fn ends_when_drained(&self, c: &mut Judgement, state: &str, t: f64) {
         // Inflight(1.0): the estimated BDP, at least three quanta; an ACK covers two packets or a quantum.
         let target = self.estimated_bdp(t).max(4.0 * self.smss);
         let slack = (0.03 * target).max(8.0 * self.smss);
@@ -324,7 +284,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Checks that the bandwidth estimate at `t` is within `tolerance` of the link's rate.
-    pub fn bw_matches_the_rate(&self, c: &mut Failures, t: f64, tolerance: f64) {
+    pub fn bw_matches_the_rate(&self, c: &mut Judgement, t: f64, tolerance: f64) {
         let found = self.at(column::BW_BPS, t) / self.limit;
         c.expect((found - 1.0).abs() <= tolerance, || {
             format!("bandwidth estimate {found:.3} of the link's rate at {t:.1} s")
@@ -332,7 +292,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Checks that goodput is at least `share` of the link's limit.
-    pub fn link_is_filled(&self, c: &mut Failures, share: f64, from: f64, to: f64) {
+    pub fn link_is_filled(&self, c: &mut Judgement, share: f64, from: f64, to: f64) {
         let goodput = self.goodput(from, to);
         c.expect(goodput >= share * self.limit, || {
             format!("{:.0} % of the link from {from:.1} to {to:.1} s", 100.0 * goodput / self.limit)
@@ -340,7 +300,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Checks that at most `share` of the packets sent after `from` is lost.
-    pub fn loss_is_at_most(&self, c: &mut Failures, share: f64, from: f64) {
+    pub fn loss_is_at_most(&self, c: &mut Judgement, share: f64, from: f64) {
         let since = |name| self.at(name, self.end) - self.at(name, from);
         let (sent, lost) = (since(column::SENT_PACKETS), since(column::LOST_PACKETS));
         c.expect(lost <= share * sent, || format!("{:.1} % lost from {from:.0} s on", 100.0 * lost / sent));

@@ -1,5 +1,5 @@
-//! Cases for any controller, whatever its algorithm: what a flow carries, loses and queues, and not
-//! which states it passes through. The bounds are those of RFCs or of arithmetic on the path, and
+//! Outcome cases, for any controller: bounds on goodput, loss and queueing, which do not depend on
+//! its states. The bounds are those of RFCs or of arithmetic on the path, and
 //! hold for a controller that grows by one packet per round trip and halves its window on loss
 //! (RFC 5681).
 
@@ -9,7 +9,7 @@ mod measured;
 mod steady;
 
 use crate::Case;
-use measured::{Measured, ramp};
+use measured::ramp;
 
 /// All outcome cases.
 pub static OUTCOMES: &[Case] = &[
@@ -26,26 +26,6 @@ pub static OUTCOMES: &[Case] = &[
     steady::FAIR_WITH_ITSELF,
 ];
 
-/// What each case asks for, and where the bound comes from; in the order of [`OUTCOMES`].
-const BOUNDS: [&str; 11] = [
-    steady::FILLS_THE_LINK_BOUND,
-    steady::DRAINS_ITS_QUEUE_BOUND,
-    steady::BOUNDS_ITS_LOSSES_BOUND,
-    impaired::RANDOM_LOSS_BOUND,
-    impaired::JITTER_BOUND,
-    impaired::AGGREGATION_BOUND,
-    changes::TENFOLD_UP_BOUND,
-    changes::TENFOLD_DOWN_BOUND,
-    changes::APP_LIMITED_BOUND,
-    changes::BLACKOUT_BOUND,
-    steady::FAIR_WITH_ITSELF_BOUND,
-];
-
-/// What an outcome case asks for, and where its bound comes from; `None` for a case of the draft.
-pub fn bound(case: &Case) -> Option<&'static str> {
-    OUTCOMES.iter().zip(BOUNDS).find(|(outcome, _)| outcome.name == case.name).map(|(_, bound)| bound)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,8 +40,8 @@ mod tests {
             for path in &paths {
                 case.runs(path, "cubic", &[]).unwrap_or_else(|e| panic!("{}: {e}", case.name));
             }
-            assert!(bound(case).is_some_and(|text| text.contains("RFC ")), "{}", case.name);
+            assert!(case.bound.is_some_and(|text| text.contains("RFC ")), "{}", case.name);
         }
-        assert!(CASES.iter().all(|case| bound(case).is_none()));
+        assert!(CASES.iter().all(|case| case.bound.is_none()));
     }
 }

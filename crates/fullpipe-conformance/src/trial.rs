@@ -16,7 +16,7 @@ pub struct CaseResult {
     pub case: &'static Case,
     /// The path.
     pub path: TestPath,
-    /// What was found.
+    /// The findings.
     pub found: Judgement,
     /// The recordings, if it failed.
     pub runs: Vec<Recording>,
@@ -44,8 +44,8 @@ impl Trial {
         self.runs_by_path.iter().flat_map(|(_, runs)| runs)
     }
 
-    /// Judges the `recordings` of the [`runs`](Self::runs), in the same order; `Err` is why a run
-    /// has no recording.
+    /// Judges the `recordings` of the [`runs`](Self::runs), in the same order; an `Err` holds
+    /// the reason why a run has no recording.
     pub fn judge(self, recordings: Vec<Result<Recording, String>>) -> Vec<CaseResult> {
         let mut recordings = recordings.into_iter();
         let judged = |(path, runs): (TestPath, Vec<scenario::Case>)| {
@@ -112,7 +112,7 @@ impl<'a> Report<'a> {
         }
     }
 
-    /// Says why the draft's cases were not run.
+    /// Records why the draft's cases were not run.
     #[must_use]
     pub fn without_the_draft(mut self, reason: Option<&'a str>) -> Self {
         self.draft_not_judged = reason;

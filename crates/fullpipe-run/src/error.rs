@@ -50,8 +50,11 @@ impl RunError {
         }
     }
 
-    /// Whether a flow's transport closed its connection.
-    pub fn is_closed_connection(&self) -> bool {
-        matches!(self, RunError::Sim { error: SimError::Transport { .. }, .. })
+    /// Why a flow's transport closed its connection, if that is what happened.
+    pub fn closed_connection(&self) -> Option<String> {
+        match self {
+            RunError::Sim { error: error @ SimError::Transport { .. }, .. } => Some(error.to_string()),
+            _ => None,
+        }
     }
 }

@@ -66,6 +66,6 @@ pub use loader::{ControllerLoader, NoLoader, kernel_offers};
 pub use monitor::{Monitor, Repeat};
 pub use parallel::in_parallel;
 pub use part::{MergeError, Shard, merge};
-pub use programs::{is_program, split_settings};
-pub use stacks::{is_quic, quic_controllers};
+pub use programs::split_settings;
+pub use stacks::quic_controllers;
 pub use vocabulary::{check_controller, vocabulary};

@@ -1,15 +1,7 @@
 //! `exec:PROGRAM`: a program and its arguments, as the name of a controller.
 
 use crate::Engine;
-use fullpipe_experiment::scenario::Fault;
-
-/// What the name of a program's controller begins with.
-pub(crate) const PREFIX: &str = "exec:";
-
-/// Whether `name` names a program: `exec:PROGRAM`.
-pub fn is_program(name: &str) -> bool {
-    name.starts_with(PREFIX)
-}
+use fullpipe_experiment::scenario::{Fault, PROGRAM_PREFIX, is_program};
 
 /// Splits `NAME:KEY=VALUE,…` at its first colon; `exec:PROGRAM` has no settings.
 pub fn split_settings(text: &str) -> (&str, &str) {
@@ -21,7 +13,7 @@ pub fn split_settings(text: &str) -> (&str, &str) {
 
 /// `name` without the blanks around the program; `None` if it names no program.
 pub(crate) fn canonical(name: &str) -> Option<String> {
-    name.strip_prefix(PREFIX).map(|text| format!("{PREFIX}{}", text.trim()))
+    name.strip_prefix(PROGRAM_PREFIX).map(|text| format!("{PROGRAM_PREFIX}{}", text.trim()))
 }
 
 /// Checks that `engines` can run the program `name`.
@@ -59,7 +51,7 @@ impl Command {
             Fault::new("cc", format!("`{}`: {reason}", name.escape_debug()))
                 .help("write `exec:PROGRAM`, in quotes with arguments: `'exec:python3 mycc.py'`")
         };
-        let text = name.strip_prefix(PREFIX).ok_or_else(|| fault("not a program"))?;
+        let text = name.strip_prefix(PROGRAM_PREFIX).ok_or_else(|| fault("not a program"))?;
         if text.chars().any(|c| c.is_control() && c != '\t') {
             return Err(fault("control characters in a command"));
         }

@@ -1,7 +1,7 @@
 //! Races: controllers on one path, one after another or sharing it, turned into scenario files.
 
-use crate::{Engine, check_controller, is_program, programs, split_settings, stacks, vocabulary};
-use fullpipe_experiment::scenario::{Case, ScenarioError, parse, range};
+use crate::{Engine, check_controller, programs, split_settings, stacks, vocabulary};
+use fullpipe_experiment::scenario::{Case, ScenarioError, is_program, parse, range};
 use fullpipe_path::Limit;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 use toml::{Table, Value};

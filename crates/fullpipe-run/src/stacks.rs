@@ -22,11 +22,6 @@ pub fn quic_controllers() -> impl Iterator<Item = String> {
     STACKS.iter().flat_map(move |&(stack, names)| ours(stack).chain(own(stack, names)))
 }
 
-/// Whether a flow of `cc` runs over a QUIC stack.
-pub fn is_quic(cc: &str) -> bool {
-    cc.contains(['@', '/']) && !crate::is_program(cc)
-}
-
 /// `name` with the controller before `@` under its own name instead of an alias.
 pub(crate) fn canonical(name: &str) -> Option<String> {
     let (cc, stack) = name.split_once('@')?;
@@ -52,6 +47,7 @@ pub(crate) fn not_built() -> impl Iterator<Item = UnavailableController> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_experiment::scenario::is_quic;
 
     #[test]
     fn names_of_quic_flows_differ_from_those_of_tcp() {

@@ -1,7 +1,7 @@
 //! The names that a scenario may use with given engines.
 
 use crate::{Engine, programs};
-use fullpipe_experiment::scenario::{Fault, UnavailableController, Vocabulary};
+use fullpipe_experiment::scenario::{Fault, UnavailableController, Vocabulary, is_program};
 
 /// The names that a scenario may use if every one of `engines` is to run it. In the lab these
 /// include the kernel's controllers, some of which are loaded only when a run asks for them.
@@ -20,7 +20,7 @@ pub fn vocabulary(engines: &[Engine]) -> Vocabulary {
 /// # Errors
 /// Why not, with what to do.
 pub fn check_controller(name: &str, engines: &[Engine]) -> Result<(), Fault> {
-    if programs::is_program(name) {
+    if is_program(name) {
         return programs::check(name, engines);
     }
     vocabulary(engines).check_controller(name)

@@ -5,6 +5,7 @@
 mod child;
 
 use fullpipe_cc::{Config, CongestionControl, ControllerSpec};
+use fullpipe_conformance::Verdict;
 use fullpipe_experiment::recording::Recording;
 use fullpipe_experiment::scenario::{Case, Vocabulary, parse};
 use fullpipe_run::exec::{ProgramError, seed};
@@ -20,8 +21,9 @@ const AS_CHILD: &str = "--as-child";
 
 type Test = (&'static str, fn());
 
-const TESTS: [Test; 9] = [
+const TESTS: [Test; 10] = [
     ("controllers_behind_the_protocol_give_the_same_recordings", controllers_behind_the_protocol),
+    ("the_drafts_cases_notice_a_changed_constant", the_drafts_cases),
     ("the_same_seed_gives_the_same_bytes", the_same_seed_gives_the_same_bytes),
     ("settings_reach_the_program", settings_reach_the_program),
     ("faults_at_the_start_are_errors_of_the_flow", faults_at_the_start),
@@ -90,6 +92,22 @@ fn jobs(cases: &[Case]) -> Vec<Job> {
 fn run(case: &Case) -> Result<Recording, RunError> {
     let outcome = Batch::new(jobs(std::slice::from_ref(case))).run(&());
     outcome.into_runs().map(|mut runs| runs.remove(0))
+}
+
+/// BBR v3 behind the protocol passes a case of the draft, and with half of its Beta it does not.
+fn the_drafts_cases() {
+    let case = "decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down";
+    let case = fullpipe_conformance::find(case).expect("a case");
+    let path = case.paths()[0];
+    let judged = |settings: &[(&str, &str)]| {
+        let runs = case.runs(&path, &name("controller bbr3"), settings).expect("scenarios");
+        let recordings: Vec<_> = runs.iter().map(|case| run(case).map_err(|e| e.to_string())).collect();
+        case.judge(&path, &runs, &recordings)
+    };
+    let drafted = judged(&[]);
+    assert_eq!(drafted.verdict(), Verdict::Passed, "{drafted:?}");
+    let changed = judged(&[("beta_percent", "50")]);
+    assert!(changed.failures.iter().any(|failure| failure.contains("(Beta)")), "{changed:?}");
 }
 
 /// The controllers of `exec:… controller NAME` in this process, with the seeds of programs.

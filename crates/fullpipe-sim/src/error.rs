@@ -20,7 +20,7 @@ pub enum SimError {
         reason: String,
     },
     /// A flow's transport closed the connection.
-    #[error("flow.{flow}: {cc} closed the connection at {at}: {reason}")]
+    #[error("flow.{flow}: {cc} closed the connection at {:.3} s: {reason}", at.as_secs_f64())]
     Transport {
         /// Index of the connection, from 0.
         flow: usize,

@@ -4,12 +4,12 @@
 
 use fullpipe_cc::{Rate, Snapshot, Span, Time};
 use fullpipe_experiment::recording::{EventKind, TransportFacts};
-use fullpipe_experiment::scenario::FlowSpec;
+use fullpipe_experiment::scenario::{Fault, FlowSpec};
 use fullpipe_path::Ecn;
 use std::fmt;
 
-/// IPv4 and UDP headers in bytes: what a datagram takes on the path beyond its payload.
-pub const DATAGRAM_HEADER_BYTES: u32 = 28;
+/// What a datagram takes on the path beyond its payload.
+pub use fullpipe_experiment::scenario::DATAGRAM_HEADER_BYTES;
 
 /// The ends of a connection. The scenario's application writes at the sending end, which also
 /// opens the connection.
@@ -140,6 +140,32 @@ pub struct Opening<'a> {
     pub seed: u64,
 }
 
+impl Opening<'_> {
+    /// Checks that the flow asks for nothing that only the simulated TCP has, nor for anything
+    /// `more` that `transport` lacks: a key, whether the flow has it, and why that has no effect.
+    ///
+    /// # Errors
+    /// The key, the reason, and what to do.
+    pub fn check(&self, transport: &str, more: &[(&'static str, bool, &'static str)]) -> Result<(), Fault> {
+        let flow = self.flow;
+        let of_tcp = [
+            ("auto_tuning", flow.auto_tuning, "its receive windows are fixed"),
+            ("first_receive_buffer", flow.first_receive_buffer.is_some(), "its receive windows are fixed"),
+            ("tso", flow.tso.is_some(), "the stack decides how much is sent at once"),
+            ("paced", flow.paced, "the stack paces every controller"),
+            ("timer_hz", flow.timer_hz.is_some(), "its timers are exact"),
+            ("cpu", flow.cpu.is_some(), "its endpoints have no CPU model"),
+            ("ack_frequency", flow.ack_frequency.is_some(), "the stack's receiver acknowledges as it does"),
+        ];
+        match more.iter().chain(&of_tcp).find(|(_, asked, _)| *asked) {
+            Some((key, _, why)) => {
+                Err(Fault::new(key, format!("not supported over {transport}: {why}")).help("omit it"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 /// The transports that a simulation knows besides its own TCP
 /// ([`Simulation::transports`](crate::Simulation::transports)).
 pub trait Transports: Sync {
@@ -159,6 +185,5 @@ pub trait Transports: Sync {
     ///
     /// # Errors
     /// What the transport does not support: the key of the flow, the reason and what to do.
-    fn open(&self, opening: &Opening<'_>)
-    -> Result<Box<dyn Transport>, fullpipe_experiment::scenario::Fault>;
+    fn open(&self, opening: &Opening<'_>) -> Result<Box<dyn Transport>, Fault>;
 }

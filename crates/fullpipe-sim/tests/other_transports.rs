@@ -265,7 +265,7 @@ fn a_failure_is_the_runs_error_in_the_transports_words() {
     let mut scenario = scenario(vec![toy()]);
     scenario.path = losing(path(), "100%");
     let error = recording_of(&scenario).unwrap_err().to_string();
-    assert_eq!(error, "flow.0: toy closed the connection at 2.7s: the peer does not answer");
+    assert_eq!(error, "flow.0: toy closed the connection at 2.700 s: the peer does not answer");
 }
 
 #[test]

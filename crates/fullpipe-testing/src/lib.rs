@@ -6,6 +6,7 @@
 //! own audit, and stalls of the CPUs ([`Machine`]). Undisturbed attempts decide; with too few of
 //! them, the claim is "not shown", on a line that `./x test` counts.
 
+mod another_process;
 mod bbr_info;
 mod browser;
 mod claims;
@@ -14,6 +15,7 @@ mod memory;
 mod random;
 mod visit;
 
+pub use another_process::{print_lines, printed_in_another_process};
 pub use bbr_info::bbr_v3_of_each_phase;
 pub use browser::{BrowserOutput, browse};
 pub use claims::{Attempt, check_claim, check_repeatedly, failed_checks, invalid_reasons};

@@ -1,38 +1,14 @@
 //! Controllers in other programs (`exec:PROGRAM`): the examples in C, Go and Python, errors, and
 //! what is left of a program when fullpipe is stopped or killed.
 
+mod command;
+
+use command::{fullpipe, json, refusal, run, text};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-fn fullpipe(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fullpipe"));
-    command.args(args).env_remove("COLUMNS").env_remove("NO_COLOR").stdin(Stdio::null());
-    command
-}
-
-fn run(args: &[&str]) -> Output {
-    fullpipe(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-fn json(args: &[&str]) -> Value {
-    let output = run(args);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-/// The error of a command that exits with 2.
-fn refusal(args: &[&str]) -> String {
-    let output = run(args);
-    assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output.stderr));
-    text(&output.stderr)
-}
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().join("examples/controllers")
@@ -189,14 +165,16 @@ fn faulty_names_and_programs_are_errors_with_a_remedy() {
             &["race", "exec:echo hello", "--duration", "1s"],
             &["invalid answer: expected value", "line: hello", "help: standard output carries answers only"],
         ),
-        (
-            &["race", "reno", "--sweep", "flow.cc=reno,exec:false", "--duration", "1s"],
-            &["exited before the run was over", "exit status: 1"],
-        ),
     ] {
         let error = refusal(args);
         assert!(parts.iter().all(|part| error.contains(part)), "{args:?}: {error}");
     }
+    // The other runs of a sweep are reported.
+    let swept = run(&["race", "reno", "--sweep", "flow.cc=reno,exec:false", "--duration", "1s"]);
+    let error = text(&swept.stderr);
+    assert_eq!(swept.status.code(), Some(2), "{error}");
+    assert!(text(&swept.stdout).contains("reno carried"), "{}", text(&swept.stdout));
+    assert!(error.contains("exited before the run was over") && error.contains("exit status: 1"), "{error}");
 }
 
 /// A race with a program that writes its process ID into `pid`, and then never answers.

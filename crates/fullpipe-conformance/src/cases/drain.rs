@@ -1,14 +1,15 @@
 //! Drain ends when the queue is empty, or after three rounds.
 
 use super::percent;
-use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Failures, Observed};
+use crate::observed::Observed;
+use crate::{Case, Judgement};
 use fullpipe_experiment::recording::column;
 
 pub(super) const INFLIGHT: Case = Case {
     name: "exiting-drain-based-on-inflight",
     heading: "Exiting DRAIN Based on Inflight",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "200ms"), ("1gbit", "10ms"), ("10gbit", "5ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -16,7 +17,7 @@ pub(super) const INFLIGHT: Case = Case {
     },
 };
 
-fn inflight(o: &Observed<'_>, c: &mut Failures) {
+fn inflight(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     let Some((from, to, next)) = o.must_leave(c, "Drain") else { return };
     c.expect(next.starts_with("ProbeBW"), || format!("Drain led to {next}"));
@@ -27,6 +28,7 @@ fn inflight(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const TIME: Case = Case {
     name: "exiting-drain-based-on-time",
     heading: "Exiting DRAIN Based on Time",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -37,7 +39,7 @@ pub(super) const TIME: Case = Case {
     },
 };
 
-fn time(o: &Observed<'_>, c: &mut Failures) {
+fn time(o: &Observed<'_>, c: &mut Judgement) {
     let Some((from, to, next)) = o.must_leave(c, "Drain") else { return };
     c.expect(next == "ProbeBW_DOWN", || format!("Drain led to {next}"));
     let (bdp, left) = (o.estimated_bdp(to), o.at(column::INFLIGHT_BYTES, to));

@@ -2,13 +2,14 @@
 
 use super::percent;
 use crate::experiment::{Experiment, Judge, trigger};
-use crate::observed::{Failures, Observed};
-use crate::{Case, TestPath};
+use crate::observed::Observed;
+use crate::{Case, Judgement, TestPath};
 use fullpipe_experiment::recording::column;
 
 pub(super) const STARTUP_WITH_AGGREGATION: Case = Case {
     name: "achieving-expected-startup-bandwidth-on-a-link-with-aggregation",
     heading: "Achieving Expected STARTUP Bandwidth on a Link With Aggregation",
+    bound: None,
     path_texts: &[("20mbit", "40ms"), ("100mbit", "60ms"), ("500mbit", "20ms")],
     experiments: |s| vec![aggregated(s, startup_with_aggregation)],
 };
@@ -16,6 +17,7 @@ pub(super) const STARTUP_WITH_AGGREGATION: Case = Case {
 pub(super) const CRUISE_WITH_AGGREGATION: Case = Case {
     name: "achieving-expected-cruise-bandwidth-on-a-link-with-aggregation",
     heading: "Achieving Expected Cruise Bandwidth on a Link With Aggregation",
+    bound: None,
     path_texts: &[("20mbit", "40ms"), ("100mbit", "60ms"), ("500mbit", "20ms")],
     experiments: |s| {
         // In the second experiment ACKs are held back in one round of five: what is added must outlast the
@@ -42,7 +44,7 @@ fn aggregated(s: &TestPath, judge: Judge) -> Experiment {
     Experiment { reverse, ..Experiment::new(s, 12.0, rtt / 20.0, "8bdp", judge) }
 }
 
-fn startup_with_aggregation(o: &Observed<'_>, c: &mut Failures) {
+fn startup_with_aggregation(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     let Some(drain) = o.must_enter(c, "Drain") else { return };
     let bw = o.at(column::BW_BPS, drain + o.step());
@@ -55,7 +57,7 @@ fn startup_with_aggregation(o: &Observed<'_>, c: &mut Failures) {
     });
 }
 
-fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Failures) {
+fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Judgement) {
     let mut seen = 0;
     for (from, to) in
         o.visits("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 1.0 && to - from > 10.0 * o.rtt)
@@ -74,7 +76,7 @@ fn cruise_with_aggregation(o: &Observed<'_>, c: &mut Failures) {
     c.expect(seen > 0, || format!("never long in CRUISE: {}", o.sequence()));
 }
 
-fn aggregation_is_remembered(o: &Observed<'_>, c: &mut Failures) {
+fn aggregation_is_remembered(o: &Observed<'_>, c: &mut Judgement) {
     let mut seen = 0;
     for (from, to) in
         o.visits("ProbeBW_CRUISE").into_iter().filter(|(from, to)| *from > 2.0 && to - from > 15.0 * o.rtt)
@@ -95,11 +97,12 @@ fn aggregation_is_remembered(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const SUB_PACKET_BDP: Case = Case {
     name: "correctly-managing-sub-packet-bdps",
     heading: "Correctly Managing Sub-Packet BDPs",
+    bound: None,
     path_texts: &[("64kbit", "10ms"), ("128kbit", "1ms"), ("1mbit", "1ms")],
     experiments: |s| vec![Experiment::new(s, 120.0, 0.05, "100p", sub_packet)],
 };
 
-fn sub_packet(o: &Observed<'_>, c: &mut Failures) {
+fn sub_packet(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     c.expect(o.first("ProbeBW_DOWN").is_some() || o.first("ProbeBW_CRUISE").is_some(), || {
         format!("never in ProbeBW: {}", o.sequence())
@@ -116,6 +119,7 @@ fn sub_packet(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const TENFOLD_UP: Case = Case {
     name: "increasing-bandwidth-10x-and-ensuring-full-bandwidth-is-reached",
     heading: "Increasing Bandwidth 10x and Ensuring Full Bandwidth is Reached",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("20mbit", "100ms"), ("100mbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -134,13 +138,13 @@ fn changed_to(s: &TestPath, share: u64) -> String {
 }
 
 /// When the rate changed, which it must have.
-fn changed_at(o: &Observed<'_>, c: &mut Failures) -> Option<f64> {
+fn changed_at(o: &Observed<'_>, c: &mut Judgement) -> Option<f64> {
     let cruise = o.flow.states.iter().find(|s| s.state == "ProbeBW_CRUISE" && s.at_s >= 5.0);
     c.expect(cruise.is_some(), || format!("not in CRUISE after 5 s: {}", o.sequence()));
     cruise.map(|s| s.at_s)
 }
 
-fn tenfold_up(o: &Observed<'_>, c: &mut Failures) {
+fn tenfold_up(o: &Observed<'_>, c: &mut Judgement) {
     let Some(at) = changed_at(o, c) else { return };
     match o.when(column::BW_BPS, at, |bw| bw >= 9.0 * o.limit) {
         Some(t) => {
@@ -159,7 +163,7 @@ fn tenfold_up(o: &Observed<'_>, c: &mut Failures) {
     }
 }
 
-fn growth_doubles(o: &Observed<'_>, c: &mut Failures) {
+fn growth_doubles(o: &Observed<'_>, c: &mut Judgement) {
     let Some(at) = changed_at(o, c) else { return };
     c.expect(o.at(column::INFLIGHT_LONGTERM_BYTES, at).is_finite(), || {
         "inflight_longterm was not set before the change".into()
@@ -182,6 +186,7 @@ fn growth_doubles(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const TENFOLD_DOWN: Case = Case {
     name: "decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down",
     heading: "Decreasing Bandwidth 10x and Ensuring Max Bandwidth Adapts Down",
+    bound: None,
     path_texts: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -190,7 +195,7 @@ pub(super) const TENFOLD_DOWN: Case = Case {
     },
 };
 
-fn tenfold_down(o: &Observed<'_>, c: &mut Failures) {
+fn tenfold_down(o: &Observed<'_>, c: &mut Judgement) {
     let Some(at) = changed_at(o, c) else { return };
     let new = o.limit / 10.0;
     // bw_shortterm takes 0.7 a lossy round, and a round takes up to fifteen old round trips while what
@@ -232,6 +237,7 @@ fn tenfold_down(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const POLICER: Case = Case {
     name: "handling-token-bucket-policers",
     heading: "Handling Token Bucket Policers",
+    bound: None,
     path_texts: &[("100mbit", "40ms"), ("50mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -241,7 +247,7 @@ pub(super) const POLICER: Case = Case {
     },
 };
 
-fn policer(o: &Observed<'_>, c: &mut Failures) {
+fn policer(o: &Observed<'_>, c: &mut Judgement) {
     let tokens = o.limit / 10.0;
     c.expect(o.first("ProbeBW_DOWN").is_some(), || format!("never in ProbeBW: {}", o.sequence()));
     let bounded = !o.within(column::INFLIGHT_SHORTTERM_BYTES, 0.0, o.end).is_empty();

@@ -1,14 +1,15 @@
 //! ProbeBW_DOWN ends when the queue is empty, or when it is time to probe.
 
 use super::percent;
-use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Failures, Observed};
+use crate::observed::Observed;
+use crate::{Case, Judgement};
 use fullpipe_experiment::recording::column;
 
 pub(super) const INFLIGHT: Case = Case {
     name: "exiting-probe-down-on-inflight",
     heading: "Exiting PROBE_DOWN on Inflight",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -20,7 +21,7 @@ pub(super) const INFLIGHT: Case = Case {
     },
 };
 
-fn inflight(o: &Observed<'_>, c: &mut Failures) {
+fn inflight(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     let exits: Vec<_> = o
         .exits("ProbeBW_DOWN")
@@ -34,7 +35,7 @@ fn inflight(o: &Observed<'_>, c: &mut Failures) {
     }
 }
 
-fn headroom(o: &Observed<'_>, c: &mut Failures) {
+fn headroom(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     let mut seen = 0;
     for (from, to) in o.visits("ProbeBW_CRUISE") {
@@ -63,6 +64,7 @@ fn headroom(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const MAX_TIME: Case = Case {
     name: "exiting-probe-down-after-max-time",
     heading: "Exiting PROBE_DOWN After Max Time",
+    bound: None,
     path_texts: &[("10mbit", "100ms"), ("100mbit", "60ms"), ("50mbit", "80ms"), ("1gbit", "10ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -77,7 +79,7 @@ pub(super) const MAX_TIME: Case = Case {
     },
 };
 
-fn max_time(o: &Observed<'_>, c: &mut Failures) {
+fn max_time(o: &Observed<'_>, c: &mut Judgement) {
     let exits = o.exits("ProbeBW_DOWN");
     let direct = exits.iter().find(|e| e.2 == "ProbeBW_REFILL" && e.1 - e.0 > 5.0 * o.rtt);
     let Some((from, to, _)) = direct else {

@@ -1,14 +1,15 @@
 //! ProbeRTT: when, how long, and where to.
 
 use super::app_at;
-use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Failures, Observed};
+use crate::observed::Observed;
+use crate::{Case, Judgement};
 use fullpipe_experiment::recording::{EventKind, column};
 
 pub(super) const ENTER_AND_EXIT: Case = Case {
     name: "entering-and-exiting-probe-rtt",
     heading: "Entering and Exiting PROBE_RTT",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms"), ("2mbit", "400ms")],
     experiments: |s| {
         let step = (s.rtt.as_secs_f64() / 20.0).min(0.005);
@@ -22,7 +23,7 @@ pub(super) const ENTER_AND_EXIT: Case = Case {
     },
 };
 
-fn enter_and_exit(o: &Observed<'_>, c: &mut Failures) {
+fn enter_and_exit(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     let exits = o.exits("ProbeRTT");
     c.expect(exits.len() >= 2, || format!("{} intervals in ProbeRTT in 17 s: {}", exits.len(), o.sequence()));
@@ -70,7 +71,7 @@ fn enter_and_exit(o: &Observed<'_>, c: &mut Failures) {
     o.link_is_filled(c, 0.85, 7.0, o.end);
 }
 
-fn min_rtt_expires(o: &Observed<'_>, c: &mut Failures) {
+fn min_rtt_expires(o: &Observed<'_>, c: &mut Judgement) {
     let old = o.at(column::MIN_RTT_MS, 0.9);
     match o.when(column::MIN_RTT_MS, 1.0, |v| v > 1.3 * old) {
         Some(t) => c.expect((9.9..=10.6 + 5.0 * o.rtt).contains(&t), || {
@@ -83,6 +84,7 @@ fn min_rtt_expires(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const SKIP_WHEN_IDLE: Case = Case {
     name: "skipping-probe-rtt-due-to-application-limited-sending",
     heading: "Skipping PROBE_RTT Due to Application-Limited Sending",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
     experiments: |s| {
         // A second or so of sending, then idle for more than five.
@@ -93,7 +95,7 @@ pub(super) const SKIP_WHEN_IDLE: Case = Case {
     },
 };
 
-fn skip(o: &Observed<'_>, c: &mut Failures) {
+fn skip(o: &Observed<'_>, c: &mut Judgement) {
     c.expect(o.first("ProbeRTT").is_none(), || {
         format!("ProbeRTT although idle periods drained the queue: {}", o.sequence())
     });
@@ -117,6 +119,7 @@ fn skip(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const DURING_STARTUP: Case = Case {
     name: "entering-and-exiting-probe-rtt-during-startup",
     heading: "Entering and Exiting PROBE_RTT During STARTUP",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "10ms")],
     experiments: |s| {
         // An application at a quarter of the rate keeps the flow in Startup beyond five seconds; then it is
@@ -128,7 +131,7 @@ pub(super) const DURING_STARTUP: Case = Case {
     },
 };
 
-fn during_startup(o: &Observed<'_>, c: &mut Failures) {
+fn during_startup(o: &Observed<'_>, c: &mut Judgement) {
     c.expect(o.sequence().starts_with("Startup → ProbeRTT → Startup → Drain"), || {
         format!("states {}", o.sequence())
     });

@@ -1,14 +1,15 @@
 //! ProbeBW_UP ends at a plateau or at loss, not for lack of data; also REFILL before it.
 
 use super::app_at;
-use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Failures, Observed};
+use crate::observed::Observed;
+use crate::{Case, Judgement};
 use fullpipe_experiment::recording::column;
 
 pub(super) const PLATEAU: Case = Case {
     name: "exiting-probe-up-on-bandwidth-plateau",
     heading: "Exiting PROBE_UP on Bandwidth Plateau",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms"), ("5mbit", "200ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -16,7 +17,7 @@ pub(super) const PLATEAU: Case = Case {
     },
 };
 
-fn plateau(o: &Observed<'_>, c: &mut Failures) {
+fn plateau(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     let exits: Vec<_> = o.exits("ProbeBW_UP").into_iter().filter(|e| e.2 != "ProbeRTT").collect();
     c.expect(!exits.is_empty(), || format!("never left UP: {}", o.sequence()));
@@ -64,6 +65,7 @@ fn plateau(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     name: "exiting-probe-up-on-loss-when-application-limited",
     heading: "Exiting PROBE_UP on Loss When Application-Limited",
+    bound: None,
     path_texts: &[("20mbit", "80ms"), ("100mbit", "40ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -75,7 +77,7 @@ pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     },
 };
 
-fn lossy(o: &Observed<'_>, c: &mut Failures) {
+fn lossy(o: &Observed<'_>, c: &mut Judgement) {
     let Some(from) = o.must_enter(c, "ProbeBW_UP") else { return };
     match o.exits("ProbeBW_UP").first().copied() {
         Some((_, to, next)) => {
@@ -94,6 +96,7 @@ fn lossy(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const NEVER_WHEN_APP_LIMITED: Case = Case {
     name: "never-exiting-probe-up-or-startup-when-application-limited-with-no-loss",
     heading: "Never Exiting PROBE_UP (or STARTUP) When Application-Limited With No Loss",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -106,12 +109,12 @@ pub(super) const NEVER_WHEN_APP_LIMITED: Case = Case {
     },
 };
 
-fn stays_in_startup(o: &Observed<'_>, c: &mut Failures) {
+fn stays_in_startup(o: &Observed<'_>, c: &mut Judgement) {
     let other = o.flow.states.iter().find(|s| s.state != "Startup" && s.state != "ProbeRTT");
     c.expect(other.is_none(), || format!("an application-limited flow left Startup: {}", o.sequence()));
 }
 
-fn stays_in_up(o: &Observed<'_>, c: &mut Failures) {
+fn stays_in_up(o: &Observed<'_>, c: &mut Judgement) {
     let Some(up) = o.must_enter(c, "ProbeBW_UP") else { return };
     let after: Vec<&str> = o.flow.states.iter().filter(|s| s.at_s > up).map(|s| s.state.as_str()).collect();
     c.expect(after.first().is_none_or(|s| *s == "ProbeRTT"), || {
@@ -122,6 +125,7 @@ fn stays_in_up(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const LOSS_AFTER_LONGTERM_BOUND: Case = Case {
     name: "handling-loss-during-probe-up-after-inflight-longterm-is-set",
     heading: "Handling Loss During PROBE_UP After inflight_longterm is Set",
+    bound: None,
     path_texts: &[("10mbit", "60ms"), ("100mbit", "50ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -137,7 +141,7 @@ pub(super) const LOSS_AFTER_LONGTERM_BOUND: Case = Case {
     },
 };
 
-fn loss_after_bound(o: &Observed<'_>, c: &mut Failures) {
+fn loss_after_bound(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     let mut bounded = 0;
     for (from, to, next) in o.exits("ProbeBW_UP") {
@@ -162,7 +166,7 @@ fn loss_after_bound(o: &Observed<'_>, c: &mut Failures) {
     o.loss_is_at_most(c, 0.02, 4.0);
 }
 
-fn precautionary(o: &Observed<'_>, c: &mut Failures) {
+fn precautionary(o: &Observed<'_>, c: &mut Judgement) {
     let ups = o.exits("ProbeBW_UP");
     c.expect(ups.len() >= 3, || format!("{} probes in 16 s: {}", ups.len(), o.sequence()));
     let refills = o.visits("ProbeBW_REFILL");
@@ -183,6 +187,7 @@ fn precautionary(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const APP_LIMITED_REFILL: Case = Case {
     name: "handling-application-limited-sending-during-probe-refill",
     heading: "Handling Application-Limited Sending During PROBE_REFILL",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -193,7 +198,7 @@ pub(super) const APP_LIMITED_REFILL: Case = Case {
     },
 };
 
-fn app_limited_refill(o: &Observed<'_>, c: &mut Failures) {
+fn app_limited_refill(o: &Observed<'_>, c: &mut Judgement) {
     let Some((from, to, next)) = o.must_leave(c, "ProbeBW_REFILL") else { return };
     c.expect(next == "ProbeBW_UP", || format!("REFILL led to {next}"));
     let before = o.at(column::BW_BPS, from);

@@ -1,14 +1,15 @@
 //! Startup ends at a plateau of bandwidth, or at loss.
 
 use super::app_at;
-use crate::Case;
 use crate::experiment::{Experiment, Judge};
-use crate::observed::{Failures, Observed};
+use crate::observed::Observed;
+use crate::{Case, Judgement};
 use fullpipe_experiment::recording::column;
 
 pub(super) const PLATEAU: Case = Case {
     name: "exiting-startup-on-bandwidth-plateau",
     heading: "Exiting STARTUP on Bandwidth Plateau",
+    bound: None,
     path_texts: &[
         ("1mbit", "100ms"),
         ("10mbit", "40ms"),
@@ -22,7 +23,7 @@ pub(super) const PLATEAU: Case = Case {
     },
 };
 
-fn plateau(o: &Observed<'_>, c: &mut Failures) {
+fn plateau(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     let Some(drain) = o.must_enter(c, "Drain") else { return };
     c.expect(o.sequence().starts_with("Startup → Drain"), || format!("states {}", o.sequence()));
@@ -48,6 +49,7 @@ fn plateau(o: &Observed<'_>, c: &mut Failures) {
 pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     name: "exiting-startup-on-loss-when-application-limited",
     heading: "Exiting STARTUP on Loss When Application-Limited",
+    bound: None,
     path_texts: &[("100mbit", "50ms"), ("50mbit", "60ms"), ("1gbit", "10ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -79,7 +81,7 @@ pub(super) const LOSS_WHEN_APP_LIMITED: Case = Case {
     },
 };
 
-fn exits_on_loss(o: &Observed<'_>, c: &mut Failures) {
+fn exits_on_loss(o: &Observed<'_>, c: &mut Judgement) {
     o.always(c);
     // With as little in flight as the application allows, Drain may be over on the ACK that began it.
     let left = o.sequence().starts_with("Startup → Drain") || o.sequence().starts_with("Startup → ProbeBW");
@@ -89,11 +91,11 @@ fn exits_on_loss(o: &Observed<'_>, c: &mut Failures) {
     });
 }
 
-fn stays_below_the_threshold(o: &Observed<'_>, c: &mut Failures) {
+fn stays_below_the_threshold(o: &Observed<'_>, c: &mut Judgement) {
     c.expect(o.flow.states.len() == 1, || "loss of 1.7 % ended Startup; the threshold is 2 %".into());
 }
 
-fn stays_with_few_ranges(o: &Observed<'_>, c: &mut Failures) {
+fn stays_with_few_ranges(o: &Observed<'_>, c: &mut Judgement) {
     c.expect(o.flow.states.len() == 1, || {
         "three or four lost ranges a round ended Startup; it takes 6".into()
     });

@@ -1,13 +1,14 @@
 //! Spurious losses are undone.
 
-use crate::Case;
 use crate::experiment::{Experiment, trigger};
-use crate::observed::{Failures, Observed};
+use crate::observed::Observed;
+use crate::{Case, Judgement};
 use fullpipe_experiment::recording::{EventKind, column};
 
 pub(super) const FAST_RECOVERY: Case = Case {
     name: "handling-spurious-fast-recovery",
     heading: "Handling Spurious Fast Recovery",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -17,7 +18,7 @@ pub(super) const FAST_RECOVERY: Case = Case {
     },
 };
 
-fn fast_recovery(o: &Observed<'_>, c: &mut Failures) {
+fn fast_recovery(o: &Observed<'_>, c: &mut Judgement) {
     let spurious = o.events(EventKind::SpuriousLoss);
     // A QUIC stack need not tell its controller.
     if o.is_quic && spurious.is_empty() {
@@ -41,7 +42,7 @@ fn fast_recovery(o: &Observed<'_>, c: &mut Failures) {
 }
 
 /// The window is what it was before the episode, unless ProbeRTT intervened.
-fn cwnd_is_restored(o: &Observed<'_>, c: &mut Failures, began: f64, undone: f64, after: f64) {
+fn cwnd_is_restored(o: &Observed<'_>, c: &mut Judgement, began: f64, undone: f64, after: f64) {
     let probe_rtt = o.visits("ProbeRTT").iter().any(|(a, b)| *a <= undone + 0.1 && began - 3.0 * o.rtt <= *b);
     let before = o.at(column::CWND_BYTES, began - o.step());
     c.expect(probe_rtt || after >= 0.75 * before, || {
@@ -52,6 +53,7 @@ fn cwnd_is_restored(o: &Observed<'_>, c: &mut Failures, began: f64, undone: f64,
 pub(super) const RTO: Case = Case {
     name: "handling-spurious-rto-recovery",
     heading: "Handling Spurious RTO Recovery",
+    bound: None,
     path_texts: &[("10mbit", "40ms"), ("100mbit", "100ms"), ("1gbit", "20ms")],
     experiments: |s| {
         let rtt = s.rtt.as_secs_f64();
@@ -63,7 +65,7 @@ pub(super) const RTO: Case = Case {
     },
 };
 
-fn rto(o: &Observed<'_>, c: &mut Failures) {
+fn rto(o: &Observed<'_>, c: &mut Judgement) {
     if o.is_quic {
         return c.not_judged(
             "QUIC has no retransmission timeout: a probe timeout declares nothing lost (RFC 9002 §6.2)",

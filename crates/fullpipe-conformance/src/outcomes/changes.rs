@@ -1,20 +1,21 @@
 //! Rates that change, applications that pause, and a path that goes away.
 
-use super::{Measured, ramp};
+use super::ramp;
 use crate::experiment::Experiment;
-use crate::observed::{Failures, Observed};
-use crate::{Case, TestPath};
+use crate::observed::Observed;
+use crate::{Case, Judgement, TestPath};
 use fullpipe_experiment::recording::column;
 use fullpipe_units::Rate;
-
-pub(super) const TENFOLD_UP_BOUND: &str = "\
-    70 % of ten times the rate, once growth by one packet per round trip (RFC 5681 §3.1) has reached \
-    the new BDP and BBR's longest wait between probes, 3 s, is over: a halved window behind a buffer \
-    of a fifth of the BDP carries 87 %; RFC 9743 §7.9.";
 
 pub(super) const TENFOLD_UP: Case = Case {
     name: "finds-ten-times-the-bandwidth",
     heading: "Finds Ten Times the Bandwidth",
+    bound: Some(
+        "At least 70 % of the new rate, ten times the old, once a window that grows by one packet \
+         per round trip (RFC 5681 §3.1) has reached the new BDP and BBR's longest wait between \
+         probes (3 s) has passed: a halved window with a buffer of a fifth of the BDP carries 87 \
+         %; RFC 9743 §7.9.",
+    ),
     path_texts: &[("2mbit", "40ms"), ("10mbit", "20ms")],
     experiments: |s| {
         let faster = TestPath { rate: tenfold(s.rate), ..*s };
@@ -28,18 +29,18 @@ fn tenfold(rate: Rate) -> Rate {
     Rate::from_bits_per_sec(rate.as_bits_per_sec() * 10)
 }
 
-fn tenfold_up(o: &Observed<'_>, c: &mut Failures) {
+fn tenfold_up(o: &Observed<'_>, c: &mut Judgement) {
     o.receives(c, "ten times the rate", 10.0 * o.link_limit(), 0.7, o.end - 10.0, o.end);
 }
-
-pub(super) const TENFOLD_DOWN_BOUND: &str = "\
-    From 150 round trips after the change on, 80 % of the new rate and at most 2 % of the packets \
-    lost: ten round trips over a buffer that is full at the new rate, which BBR remembers the old \
-    rate for, take 110; RFC 9743 §7.9.";
 
 pub(super) const TENFOLD_DOWN: Case = Case {
     name: "gives-up-nine-tenths-of-the-bandwidth",
     heading: "Gives Up Nine Tenths of the Bandwidth",
+    bound: Some(
+        "From 150 round trips after the change: at least 80 % of the new rate and at most 2 % of \
+         the packets lost. BBR keeps the old estimate for ten round trips; each lasts eleven \
+         times as long while the buffer is full at the new rate, 110 in total; RFC 9743 §7.9.",
+    ),
     path_texts: &[("20mbit", "40ms"), ("100mbit", "20ms")],
     experiments: |s| {
         let rate = Rate::from_bits_per_sec(s.rate.as_bits_per_sec() / 10);
@@ -50,20 +51,20 @@ pub(super) const TENFOLD_DOWN: Case = Case {
     },
 };
 
-fn tenfold_down(o: &Observed<'_>, c: &mut Failures) {
+fn tenfold_down(o: &Observed<'_>, c: &mut Judgement) {
     o.receives(c, "a tenth of the rate", o.link_limit() / 10.0, 0.8, o.end - 15.0, o.end);
     o.loses_at_most(c, 0.02, o.end - 15.0, o.end);
 }
 
-pub(super) const APP_LIMITED_BOUND: &str = "\
-    An application that writes a quarter of the link's rate in bursts of 16 ms at that rate gets 95 \
-    % of it, with at most 2 % of the packets lost in a buffer of 15 ms, and a pacing rate, if the \
-    controller has one, of at most three times the link's (RFC 9002 §7.7 and §7.8; Startup's gain is \
-    2.89).";
-
 pub(super) const APP_LIMITED: Case = Case {
     name: "paces-an-application-that-pauses",
     heading: "Paces an Application That Pauses",
+    bound: Some(
+        "The application writes 16 ms of the link's rate every 64 ms. At least 95 % of it \
+         arrives, at most 2 % of the packets are lost in a buffer of 15 ms, and the pacing rate, \
+         if the controller has one, is at most three times the link's rate (RFC 9002 §7.7 and \
+         §7.8; BBR v1's Startup gain is 2.89).",
+    ),
     path_texts: &[("20mbit", "40ms"), ("100mbit", "40ms")],
     experiments: |s| {
         // As in noq's issue 800: 40 kB each 64 ms on 20 Mbit/s, with a queue of 25 packets.
@@ -74,7 +75,7 @@ pub(super) const APP_LIMITED: Case = Case {
     },
 };
 
-fn app_limited(o: &Observed<'_>, c: &mut Failures) {
+fn app_limited(o: &Observed<'_>, c: &mut Judgement) {
     let rate = o.run.path.rate_bps.unwrap_or(f64::NAN);
     o.receives(c, "what the application writes", rate / 4.0, 0.95, o.end - 15.0, o.end);
     o.loses_at_most(c, 0.02, o.end - 15.0, o.end);
@@ -86,14 +87,14 @@ fn app_limited(o: &Observed<'_>, c: &mut Failures) {
     }
 }
 
-pub(super) const BLACKOUT_BOUND: &str = "\
-    80 % of the link's rate after an interruption of 5 s, once the longest wait of a timer that \
-    doubles (RFC 6298 §5.5, RFC 9002 §6.2.1), another 5 s, and growth by one packet per round trip \
-    are over.";
-
 pub(super) const BLACKOUT: Case = Case {
     name: "returns-after-a-blackout",
     heading: "Returns After a Blackout",
+    bound: Some(
+        "At least 80 % of the link's rate after an outage of 5 s, once the longest backed-off \
+         timeout has expired (another 5 s; RFC 6298 §5.5, RFC 9002 §6.2.1) and the window has \
+         grown to the BDP by one packet per round trip.",
+    ),
     path_texts: &[("20mbit", "40ms"), ("100mbit", "20ms")],
     experiments: |s| {
         let at = 2.0 + ramp(s);
@@ -104,6 +105,6 @@ pub(super) const BLACKOUT: Case = Case {
     },
 };
 
-fn blackout_ends(o: &Observed<'_>, c: &mut Failures) {
-    o.receives(c, "the link", o.link_limit(), 0.8, o.end - 8.0, o.end);
+fn blackout_ends(o: &Observed<'_>, c: &mut Judgement) {
+    o.receives(c, "the link's rate", o.link_limit(), 0.8, o.end - 8.0, o.end);
 }

@@ -1,7 +1,7 @@
-//! What the receiver, the bottleneck and the loss counters of a run say.
+//! Goodput, loss and drops of a run.
 
-use crate::TestPath;
-use crate::observed::{Failures, Observed};
+use crate::observed::Observed;
+use crate::{Judgement, TestPath};
 use fullpipe_experiment::recording::{Series, column};
 
 /// Time in seconds in which a window that grows by one packet per round trip (RFC 5681 §3.1, RFC
@@ -11,37 +11,25 @@ pub(super) fn ramp(path: &TestPath) -> f64 {
 }
 
 /// Measurements of a run of one or several flows; shares and rates count payload.
-pub(super) trait Measured {
+impl Observed<'_> {
     /// Payload rate of the link at the start, bit/s.
-    fn link_limit(&self) -> f64;
-    /// Payload that the receiver of each flow got between two times, bit/s.
-    fn received_by_flow(&self, from: f64, to: f64) -> Vec<f64>;
-    /// Share of the packets sent between two times that the bottleneck dropped.
-    fn lost_share(&self, from: f64, to: f64) -> f64;
-    /// Packets that the bottleneck dropped between two times; NaN if that is not recorded.
-    fn dropped(&self, from: f64, to: f64) -> f64;
-
-    /// Expects that the receivers got at least `share` of `limit`, which `of` names.
-    fn receives(&self, c: &mut Failures, of: &str, limit: f64, share: f64, from: f64, to: f64);
-    /// Expects that the path dropped at most `share` of the packets.
-    fn loses_at_most(&self, c: &mut Failures, share: f64, from: f64, to: f64);
-}
-
-impl Measured for Observed<'_> {
-    fn link_limit(&self) -> f64 {
+    pub(super) fn link_limit(&self) -> f64 {
         self.run.path.goodput_limit_bps.unwrap_or(f64::NAN)
     }
 
-    fn received_by_flow(&self, from: f64, to: f64) -> Vec<f64> {
+    /// Payload that the receiver of each flow got between two times, bit/s.
+    pub(super) fn received_by_flow(&self, from: f64, to: f64) -> Vec<f64> {
         self.run.flows.iter().map(|flow| mean(&flow.series, column::GOODPUT_BPS, from, to)).collect()
     }
 
-    fn lost_share(&self, from: f64, to: f64) -> f64 {
+    /// Share of the packets sent between two times that the bottleneck dropped.
+    pub(super) fn lost_share(&self, from: f64, to: f64) -> f64 {
         let sent: f64 =
             self.run.flows.iter().map(|flow| grown(&flow.series, column::SENT_PACKETS, from, to)).sum();
         self.dropped(from, to) / sent.max(1.0)
     }
 
+    /// Packets that the bottleneck dropped between two times; NaN if that is not recorded.
     fn dropped(&self, from: f64, to: f64) -> f64 {
         let drops = |series: &Series| {
             series.get(column::DROPPED_PACKETS).map(|_| grown(series, column::DROPPED_PACKETS, from, to))
@@ -49,19 +37,21 @@ impl Measured for Observed<'_> {
         self.run.links.first().and_then(|link| drops(&link.series)).unwrap_or(f64::NAN)
     }
 
-    fn receives(&self, c: &mut Failures, of: &str, limit: f64, share: f64, from: f64, to: f64) {
+    /// Expects that the receivers got at least `share` of `limit`, which `of` names.
+    pub(super) fn receives(&self, c: &mut Judgement, of: &str, limit: f64, share: f64, from: f64, to: f64) {
         let found = self.received_by_flow(from, to).iter().sum::<f64>() / limit;
         let (percent, bound) = (100.0 * found, 100.0 * share);
         c.bounded(
             found >= share,
-            format!("{percent:.1} % of {of} from {from:.1} to {to:.1} s (at least {bound:.0} %)"),
+            format!("goodput {percent:.1} % of {of} from {from:.1} to {to:.1} s (at least {bound:.0} %)"),
         );
     }
 
-    fn loses_at_most(&self, c: &mut Failures, share: f64, from: f64, to: f64) {
+    /// Expects that the bottleneck dropped at most `share` of the packets.
+    pub(super) fn loses_at_most(&self, c: &mut Judgement, share: f64, from: f64, to: f64) {
         let found = self.lost_share(from, to);
         if found.is_nan() {
-            return c.not_judged("the run does not record what the bottleneck dropped");
+            return c.not_judged("the recording has no drop count of the bottleneck");
         }
         let (percent, bound) = (100.0 * found, 100.0 * share);
         c.bounded(
@@ -83,7 +73,7 @@ fn grown(series: &Series, name: &str, from: f64, to: f64) -> f64 {
     count(series, name, to) - count(series, name, from)
 }
 
-/// The mean over time of a rate whose rows say what it was since the previous row.
+/// The mean over time of a rate whose rows hold the mean since the previous row.
 fn mean(series: &Series, name: &str, from: f64, to: f64) -> f64 {
     let values = series.get(name).unwrap_or(&[]);
     let mut before = 0.0;

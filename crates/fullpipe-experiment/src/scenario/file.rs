@@ -1,7 +1,7 @@
 //! Reads a scenario file and expands it into its runs.
 
 use super::sweep::Sweep;
-use super::{Fault, Scenario, ScenarioError};
+use super::{Fault, Scenario, ScenarioError, is_program};
 use crate::document::{Document, FileError, nearest};
 use crate::recording::Variation;
 use fullpipe_path::{LinkSpec, TraceError, TraceSpec};
@@ -53,7 +53,7 @@ impl Vocabulary {
             return Err(Fault::new("cc", refused.reason.clone()).help(refused.help.clone()));
         }
         // A scenario is data, possibly of a stranger's: it must not start programs.
-        if name.starts_with("exec:") {
+        if is_program(name) {
             let reason = format!("`{}` would start a program, which a file must not", name.escape_debug());
             return Err(Fault::new("cc", reason).help(
                 "name it on the command line: `fullpipe race exec:./mycc`, \

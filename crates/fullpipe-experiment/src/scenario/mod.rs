@@ -9,6 +9,7 @@ mod check;
 mod cpu;
 mod file;
 mod flow;
+mod names;
 mod path;
 mod range;
 mod start;
@@ -24,6 +25,7 @@ pub use check::{Bound, Check};
 pub use cpu::CpuSpec;
 pub use file::{Case, UnavailableController, Vocabulary, parse, schema};
 pub use flow::{FlowSpec, Setting, policy_file};
+pub use names::{PROGRAM_PREFIX, is_program, is_quic};
 pub use path::{Direction, PathSpec};
 pub use range::range;
 pub use start::{After, FlowRef, Follower, Followers, Start};
@@ -39,6 +41,9 @@ use std::collections::HashMap;
 
 /// Headers of a data packet: IPv4, TCP and its timestamp option, in bytes.
 pub const HEADER_BYTES: u32 = 52;
+
+/// Headers of a datagram: IPv4 and UDP, in bytes.
+pub const DATAGRAM_HEADER_BYTES: u32 = 28;
 
 /// Limit on the rows recorded per flow: duration divided by sampling interval.
 const MAX_SAMPLES: u64 = 10_000_000;

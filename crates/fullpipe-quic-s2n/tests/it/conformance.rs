@@ -4,8 +4,8 @@ use crate::harness::{S2n, VERSION, check_controller, judge, record};
 use fullpipe_conformance::{CASES, Case, CaseResult, Judgement, OUTCOMES, Verdict, find};
 use fullpipe_experiment::scenario::{App, FlowSpec, PathSpec, Scenario};
 use fullpipe_sim::{Opening, Transports};
+use fullpipe_testing::{print_lines, printed_in_another_process};
 use fullpipe_units::{Bytes, Span};
-use std::process::Command;
 
 const TENFOLD_DOWN: &str = "decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down";
 
@@ -90,7 +90,7 @@ fn bbr3_passes_all_cases_but_those_that_s2n_prevents() {
 fn controllers_of_s2n_are_judged_by_outcomes() {
     let cases: Vec<&'static Case> = OUTCOMES.iter().collect();
     // It paces 9 % too fast, and so keeps a queue (docs/evidence/quic/s2n-bbr-queue.md).
-    let bbr = [(Verdict::Failed, "drains-its-queue (100mbit, 10ms): the queue is above 61 %")];
+    let bbr = [(Verdict::Failed, "drains-its-queue (100mbit, 10ms): queue: 10th percentile 61 %")];
     // In slow start it paces at two windows per round trip (`SLOW_START_N`).
     let cubic = [(Verdict::Failed, "paces-an-application-that-pauses (100mbit, 40ms): paced at 3.4 times")];
     for (cc, known) in [("s2n/bbr", &bbr), ("s2n/cubic", &cubic)] {
@@ -134,9 +134,7 @@ fn digests() -> Vec<String> {
 #[test]
 #[ignore = "prints for another test"]
 fn print_digests() {
-    for line in digests() {
-        println!("digest {line}");
-    }
+    print_lines(&digests());
 }
 
 #[test]
@@ -144,13 +142,7 @@ fn same_seed_gives_the_same_recording_in_two_processes() {
     let own = digests();
     let hash = |line: &String| line.rsplit(' ').next().map(str::to_owned);
     assert!(own.chunks(2).all(|pair| hash(&pair[0]) != hash(&pair[1])), "the seed has an effect: {own:?}");
-    let child = Command::new(std::env::current_exe().expect("the test's own program"))
-        .args(["--exact", "conformance::print_digests", "--ignored", "--nocapture"])
-        .output()
-        .expect("the test's own program starts");
-    let text = String::from_utf8_lossy(&child.stdout);
-    let other: Vec<&str> = text.lines().filter_map(|line| line.split("digest ").nth(1)).collect();
-    assert_eq!(own, other);
+    assert_eq!(own, printed_in_another_process("conformance::print_digests"));
 }
 
 #[test]

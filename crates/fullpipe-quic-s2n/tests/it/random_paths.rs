@@ -2,38 +2,17 @@
 
 use crate::transfer::Transfer;
 use fullpipe_path::{BlackoutSpec, JitterSpec, LinkSpec, ReorderSpec};
+use fullpipe_testing::Random;
 use fullpipe_units::{Fraction, Rate, Span};
 
 /// Paths for each controller.
 const PATHS: u64 = 100;
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.bits() % limit
-    }
-
-    /// True once in `n`.
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// Between 0.25 and 8 Mbit/s, 1 and 400 ms of round-trip time; half of the paths lose up to 20 %,
 /// a third reorder, a
 /// third have jitter, a third have blackouts of up to 2 s.
 fn random_path(controller: &'static str, seed: u64) -> Transfer {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let delay = Span::from_micros(500 + random.below(199_500));
     let rate = Rate::from_bits_per_sec((250_000 + random.below(250_000)) << random.below(5));
     let queue = format!("{}p", 5 + random.below(200));

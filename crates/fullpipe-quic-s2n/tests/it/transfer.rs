@@ -1,5 +1,6 @@
 //! A download from an s2n-quic server.
 
+use crate::harness::Seeded;
 use crate::tls;
 use crate::wire::{SharedWire, Wire};
 use bytes::Bytes;
@@ -10,7 +11,6 @@ use s2n_quic::client::Connect;
 use s2n_quic::provider::congestion_controller::{self, Bbr};
 use s2n_quic::provider::io::testing::{self, Executor, Handle, primary, spawn};
 use s2n_quic::provider::limits::Limits;
-use s2n_quic::provider::random;
 use s2n_quic::{Client, Server};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -143,7 +143,7 @@ impl Transfer {
             .expect("infallible")
             .with_limits(limits())
             .expect("infallible")
-            .with_random(Seeded(self.seed))
+            .with_random(Seeded::new(self.seed))
             .expect("infallible")
             .with_congestion_controller(controller)
             .expect("infallible")
@@ -174,7 +174,7 @@ impl Transfer {
             .expect("infallible")
             .with_limits(limits())
             .expect("infallible")
-            .with_random(Seeded(!self.seed))
+            .with_random(Seeded::new(!self.seed))
             .expect("infallible")
             .with_congestion_controller(Endpoint::new(spec(answering)).with_seed(self.seed))
             .expect("infallible")
@@ -214,37 +214,4 @@ fn limits() -> Limits {
             .with_max_idle_timeout(Duration::from_secs(60))
     };
     build().expect("valid limits")
-}
-
-/// SplitMix64 as s2n-quic's source of random numbers: the same seed skips the same packet numbers.
-struct Seeded(u64);
-
-impl Seeded {
-    fn fill(&mut self, dest: &mut [u8]) {
-        for chunk in dest.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            chunk.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes()[..chunk.len()]);
-        }
-    }
-}
-
-impl random::Generator for Seeded {
-    fn public_random_fill(&mut self, dest: &mut [u8]) {
-        self.fill(dest);
-    }
-    fn private_random_fill(&mut self, dest: &mut [u8]) {
-        self.fill(dest);
-    }
-}
-
-impl random::Provider for Seeded {
-    type Generator = Self;
-    type Error = std::convert::Infallible;
-
-    fn start(self) -> Result<Self, Self::Error> {
-        Ok(self)
-    }
 }

@@ -1,13 +1,13 @@
-//! The state of noq's own BBR v3. Its fields are private; its `Debug` text has them.
+//! State of noq's own BBR v3. The fields are private, so they are parsed from its `Debug` output.
 
 use fullpipe_cc::{Gain, Rate, Snapshot, Span};
 use noq_proto::congestion::Controller;
 use std::fmt::{self, Write};
 
-/// The field after the last one that is read: the packets in flight, a long list.
-const LAST_FIELD: &str = "packets";
+/// Parsing stops before this field, a long list of the packets in flight.
+const STOP_FIELD: &str = "packets";
 
-/// The states by their names in noq and in recordings.
+/// State names in noq and in recordings.
 const STATES: [(&str, &str); 7] = [
     ("Startup", "Startup"),
     ("Drain", "Drain"),
@@ -18,7 +18,7 @@ const STATES: [(&str, &str); 7] = [
     ("ProbeRtt", "ProbeRTT"),
 ];
 
-/// Collects a text up to a field.
+/// Collects formatted text up to a field.
 struct UpTo<'a> {
     field: &'a str,
     text: &'a mut String,
@@ -26,7 +26,7 @@ struct UpTo<'a> {
 
 impl Write for UpTo<'_> {
     fn write_str(&mut self, part: &str) -> fmt::Result {
-        // The name of a field is written by a call of its own.
+        // `Debug` writes the name of a field in a separate call.
         if part == self.field {
             return Err(fmt::Error);
         }
@@ -35,14 +35,14 @@ impl Write for UpTo<'_> {
     }
 }
 
-/// The fields of a BBR v3, by name; `None` for another controller.
+/// The fields of a BBR v3, as text.
 struct Fields(String);
 
 impl Fields {
-    /// The fields before `field`.
+    /// The fields before `field`; `None` for another controller.
     fn before(controller: &dyn Controller, field: &str) -> Option<Self> {
         let mut text = String::with_capacity(2048);
-        // An error is the end.
+        // The error only ends the formatting.
         let _ = write!(UpTo { field, text: &mut text }, "{controller:?}");
         text.starts_with("Bbr3 {").then_some(Fields(text))
     }
@@ -58,7 +58,7 @@ impl Fields {
         self.get(name)?.parse().ok().filter(|value: &f64| value.is_finite())
     }
 
-    /// A number of bytes, unless it is not set.
+    /// A byte count; `None` if it is unset (`u64::MAX`).
     fn bytes(&self, name: &str) -> Option<u64> {
         self.get(name)?.parse().ok().filter(|&bytes| bytes < u64::MAX)
     }
@@ -72,7 +72,7 @@ impl Fields {
         self.number(name).map(|gain| Gain::from_256ths((gain * 256.0).round() as u32))
     }
 
-    /// A duration, which is `u64::MAX` seconds before the first sample.
+    /// A duration; `None` before the first sample (`u64::MAX` seconds).
     fn span(&self, name: &str) -> Option<Span> {
         let text = self.get(name)?;
         let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
@@ -100,7 +100,7 @@ pub(super) fn state(controller: &dyn Controller) -> Option<&'static str> {
 
 /// The model of `controller`, if it is a BBR v3.
 pub(super) fn snapshot(controller: &dyn Controller) -> Option<Snapshot> {
-    let fields = Fields::before(controller, LAST_FIELD)?;
+    let fields = Fields::before(controller, STOP_FIELD)?;
     Some(Snapshot {
         state: fields.state()?,
         cwnd: fields.bytes("cwnd")?,

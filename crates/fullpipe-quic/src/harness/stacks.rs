@@ -136,7 +136,7 @@ impl Stacks {
             Fault::new("cc", format!("unknown controller `{}`", flow.cc))
                 .help(format!("known over QUIC: {}", self.names().join(", ")))
         })?;
-        check(flow, contender)?;
+        check(opening, contender)?;
         let options = end_options(opening, extra)?;
         let spec = contender.ours.then(|| spec(flow, contender.name)).transpose()?;
         Ok(match contender.stack {
@@ -166,7 +166,8 @@ fn spec(flow: &FlowSpec, name: &str) -> Result<ControllerSpec, Fault> {
 }
 
 /// Checks that the flow asks for nothing that QUIC does not support.
-fn check(flow: &FlowSpec, contender: Contender<'_>) -> Result<(), Fault> {
+fn check(opening: &Opening<'_>, contender: Contender<'_>) -> Result<(), Fault> {
+    let flow = opening.flow;
     let stack = contender.stack.name();
     if !contender.ours && !flow.settings.is_empty() {
         let reason = format!("`{}` is {stack}'s own controller and has no settings", flow.cc);
@@ -177,21 +178,7 @@ fn check(flow: &FlowSpec, contender: Contender<'_>) -> Result<(), Fault> {
         let reason = "quinn sends only while its window exceeds a packet, and would never start";
         return Err(Fault::new("initial_window", reason.to_owned()).help("use at least 2"));
     }
-    let unsupported = [
-        ("auto_tuning", flow.auto_tuning, "its receive windows are fixed"),
-        ("first_receive_buffer", flow.first_receive_buffer.is_some(), "its receive windows are fixed"),
-        ("tso", flow.tso.is_some(), "the stack decides how much is sent at once"),
-        ("paced", flow.paced, "the stack paces every controller"),
-        ("timer_hz", flow.timer_hz.is_some(), "its timers are exact"),
-        ("cpu", flow.cpu.is_some(), "its endpoints have no CPU model"),
-        ("ack_frequency", flow.ack_frequency.is_some(), "the stack's receiver acknowledges as it does"),
-    ];
-    match unsupported.into_iter().find(|(_, asked, _)| *asked) {
-        Some((key, _, why)) => {
-            Err(Fault::new(key, format!("not supported over QUIC: {why}")).help("omit it"))
-        }
-        None => Ok(()),
-    }
+    opening.check("QUIC", &[])
 }
 
 fn end_options(opening: &Opening<'_>, extra: Options) -> Result<EndOptions, Fault> {

@@ -3,7 +3,7 @@
 use crate::world::{World, flow, link};
 use fullpipe_quic::harness::Stacks;
 use fullpipe_sim::Transports;
-use std::process::Command;
+use fullpipe_testing::{print_lines, printed_in_another_process};
 
 /// One line for each repeatable contender and seed: a hash of the time and size of every packet
 /// that arrived.
@@ -28,9 +28,7 @@ fn digests() -> Vec<String> {
 #[test]
 #[ignore = "prints for another test"]
 fn print_digests() {
-    for line in digests() {
-        println!("digest {line}");
-    }
+    print_lines(&digests());
 }
 
 #[test]
@@ -39,11 +37,5 @@ fn same_seed_gives_the_same_bytes_in_two_processes() {
     let seeds_differ =
         own.chunks(2).all(|pair| pair[0].split(' ').next_back() != pair[1].split(' ').next_back());
     assert!(own.len() > 20 && seeds_differ, "{own:?}");
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "determinism::print_digests", "--ignored", "--nocapture"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let other: Vec<&str> = text.lines().filter_map(|line| line.split("digest ").nth(1)).collect();
-    assert_eq!(own, other);
+    assert_eq!(own, printed_in_another_process("determinism::print_digests"));
 }

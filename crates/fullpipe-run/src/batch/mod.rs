@@ -50,6 +50,25 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Every run or why it failed, in the order of the jobs.
+    ///
+    /// # Errors
+    /// [`RunError::Interrupted`].
+    pub fn into_each(self) -> Result<Vec<Result<Recording, RunError>>, RunError> {
+        if self.interrupted {
+            return Err(RunError::Interrupted);
+        }
+        let jobs = self.results.runs.len() + self.failures.len();
+        let mut finished = self.numbers.into_iter().zip(self.results.runs).peekable();
+        let mut failures = self.failures.into_iter();
+        // Failures are in the order of the jobs, too.
+        let each = (0..jobs).filter_map(|job| match finished.next_if(|(number, _)| *number == job) {
+            Some((_, recording)) => Some(Ok(recording)),
+            None => failures.next().map(Err),
+        });
+        Ok(each.collect())
+    }
+
     /// The runs, if all of them finished.
     ///
     /// # Errors

@@ -12,11 +12,11 @@ pub use failure::ProgramError;
 pub use message::{Message, seed};
 
 use crate::RunError;
-use crate::programs::{Command, PREFIX};
+use crate::programs::Command;
 use controller::ProgramController;
 use fullpipe_cc::{Config, CongestionControl};
 use fullpipe_experiment::Recording;
-use fullpipe_experiment::scenario::Case;
+use fullpipe_experiment::scenario::{Case, is_program};
 use fullpipe_sim::{ControllerSource, Simulation};
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
@@ -82,7 +82,7 @@ pub(crate) fn run(
     case: &Case,
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, RunError> {
-    if !case.scenario.flows.iter().any(|flow| flow.cc.starts_with(PREFIX)) {
+    if !case.scenario.flows.iter().any(|flow| is_program(&flow.cc)) {
         return simulation.run_with(progress).map_err(|error| RunError::of_simulation(case, error));
     }
     run_with(Limits::default(), simulation, case, progress)
@@ -123,7 +123,7 @@ fn run_with(
 
 impl ControllerSource for Programs {
     fn knows(&self, name: &str) -> bool {
-        name.starts_with(PREFIX)
+        is_program(name)
     }
 
     fn create(

@@ -4,20 +4,20 @@ use crate::failure::Failure;
 use crate::print::print_as_json;
 use crate::runs::{self, Progress, check_controller, listed};
 use fullpipe_conformance::{
-    CASES, Case, CaseResult, DRAFT_COMMIT, DRAFT_REVISION, LISTS, OUTCOMES, Report, Trial, Verdict, bound,
-    select, trial_run, why_not_the_draft,
+    CASES, Case, CaseResult, DRAFT_COMMIT, DRAFT_REVISION, LISTS, OUTCOMES, Report, Trial, Verdict, select,
+    trial_run, why_not_the_draft,
 };
-use fullpipe_experiment::{Recording, Results};
+use fullpipe_experiment::{Results, scenario};
 use fullpipe_report::{About, Output, wrap_text};
-use fullpipe_run::{Batch, Engine, Job, RunError, split_settings};
+use fullpipe_run::{Batch, Engine, Job, Outcome, split_settings};
 use std::path::PathBuf;
 
 /// Check a controller against the test cases of the BBR draft
 ///
-/// A BBR v3 is checked by the examples of draft-ietf-ccwg-bbr. Any controller is checked by
-/// outcomes: what a flow carries, loses and queues. Each case is simulated on several paths. What
-/// is not reported is not judged. Exits with 1 if any case fails; runs of failed cases are kept as
-/// qlog.
+/// A BBR v3 is checked against the examples of draft-ietf-ccwg-bbr, and any controller against
+/// outcome cases: bounds on goodput, loss and queueing. Each case is simulated on several paths. A
+/// case is not judged if the controller does not report the values that it needs. Exits with 1 if
+/// any case fails; runs of failed cases are kept as qlog.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe conformance --cc bbr3")]
 pub struct Args {
@@ -93,7 +93,7 @@ impl Args {
         }
         let logs = self.logs.display();
         Err(Failure::Check(format!(
-            "{} failed {failed} of {} runs; their logs are in {logs}",
+            "{} failed {failed} of {} combinations of case and path; qlog files are in {logs}",
             self.cc,
             checked.len()
         )))
@@ -133,7 +133,7 @@ fn list() {
         println!("{name}:");
         for case in cases {
             println!("  {}", case.name);
-            for line in wrap_text(bound(case).unwrap_or(case.heading), 74) {
+            for line in wrap_text(case.bound.unwrap_or(case.heading), 74) {
                 println!("      {line}");
             }
         }
@@ -143,38 +143,27 @@ fn list() {
 /// Why the draft's cases do not apply to the controller, if they do not.
 fn draft_does_not_apply(cc: &str, settings: &[(&str, &str)]) -> Result<Option<String>, Failure> {
     let case = trial_run(cc, settings).map_err(Failure::usage)?;
-    let recordings = Batch::new(vec![Job { engine: Engine::Sim, case }]).run(&()).into_runs();
-    Ok(recordings.map_err(runs::failure)?.first().and_then(why_not_the_draft))
+    let recordings = simulate([&case]).into_runs().map_err(runs::failure)?;
+    Ok(recordings.first().and_then(why_not_the_draft))
+}
+
+fn simulate<'a>(cases: impl IntoIterator<Item = &'a scenario::Case>) -> Outcome {
+    let jobs: Vec<Job> =
+        cases.into_iter().map(|case| Job { engine: Engine::Sim, case: case.clone() }).collect();
+    let progress = Progress::new(&jobs);
+    Batch::new(jobs).run(&progress)
 }
 
 /// Simulates a case on each of its paths.
 fn check(case: &'static Case, cc: &str, settings: &[(&str, &str)]) -> Result<Vec<CaseResult>, Failure> {
     let trial = Trial::new(case, cc, settings).map_err(Failure::usage)?;
-    let jobs: Vec<Job> = trial.runs().map(|run| Job { engine: Engine::Sim, case: run.clone() }).collect();
-    let progress = Progress::new(&jobs);
-    let count = jobs.len();
-    let outcome = Batch::new(jobs).run(&progress);
-    drop(progress);
-    if outcome.interrupted {
-        return Err(runs::failure(RunError::Interrupted));
-    }
-    let mut recordings: Vec<Option<Recording>> = (0..count).map(|_| None).collect();
-    for (number, recording) in outcome.numbers.into_iter().zip(outcome.results.runs) {
-        recordings[number] = Some(recording);
-    }
-    let mut closed = Vec::new();
-    for failure in outcome.failures {
-        match failure {
-            // A stack that closes a connection says nothing about its controller.
-            RunError::Sim { ref error, .. } if failure.is_closed_connection() => {
-                closed.push(error.to_string());
-            }
-            failure => return Err(runs::failure(failure)),
-        }
-    }
-    let mut closed = closed.into_iter();
-    let ended = recordings.into_iter().map(|run| run.ok_or_else(|| closed.next().unwrap_or_default()));
-    Ok(trial.judge(ended.collect()))
+    let each = simulate(trial.runs()).into_each().map_err(runs::failure)?;
+    let judged = each.into_iter().map(|ended| match ended {
+        Ok(recording) => Ok(Ok(recording)),
+        // A stack that closes a connection says nothing about its controller.
+        Err(failure) => failure.closed_connection().map(Err).ok_or_else(|| runs::failure(failure)),
+    });
+    Ok(trial.judge(judged.collect::<Result<_, _>>()?))
 }
 
 fn print(cases: &[&'static Case], checked: &[CaseResult]) {
@@ -196,10 +185,10 @@ fn print(cases: &[&'static Case], checked: &[CaseResult]) {
         }
         let [passed, not_judged] = count;
         let rest = if not_judged == 0 { String::new() } else { format!(", {not_judged} not judged") };
-        println!("\n{passed} of {} cases passed{rest}, {runs} runs", own.len());
+        println!("\n{passed} of {} cases passed{rest} ({runs} combinations of case and path)", own.len());
         match list {
             "draft" => println!("cases of {DRAFT_REVISION}, pseudocode reviewed at {DRAFT_COMMIT:.7}"),
-            _ => println!("outcome cases: their bounds with --list"),
+            _ => println!("for the bounds of outcome cases, run with --list"),
         }
     }
 }

@@ -51,6 +51,7 @@ const OTHER_PROGRAMS: &[(&str, &[&str])] = &[
     ("apt-get and dpkg", &["--configure", "--force-confold", "--no-install-recommends", "--no-remove"]),
     ("bootctl, grub and grubby", &["--clear-once", "--id", "--target"]),
     ("cargo", &["--features", "--release"]),
+    ("cargo's test programs", &["--exact", "--ignored", "--nocapture"]),
     (
         "chromium",
         &[

@@ -2,8 +2,8 @@
 
 use crate::failure::Failure;
 use fullpipe_experiment::regular_file::read_bounded;
-use fullpipe_experiment::scenario::{Case, Vocabulary, parse};
-use fullpipe_run::{Engine, files_in, is_program, read_scenario, vocabulary};
+use fullpipe_experiment::scenario::{Case, Vocabulary, is_program, parse};
+use fullpipe_run::{Engine, files_in, read_scenario, vocabulary};
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, stdin};
 use std::path::Path;

@@ -18,6 +18,7 @@ use fullpipe_experiment::recording::TransportFacts;
 use fullpipe_experiment::scenario::{App, Fault, FlowSpec};
 use fullpipe_quic_s2n::Endpoint;
 use fullpipe_sim::{DATAGRAM_HEADER_BYTES, Opening, Transport, Transports};
+use fullpipe_testing::Random;
 use observed::{Handle, Inspect, Observing};
 use s2n_quic::provider::congestion_controller::{Bbr, Cubic};
 use s2n_quic::provider::limits::Limits;
@@ -138,24 +139,12 @@ fn check(opening: &Opening<'_>) -> Result<(), Fault> {
     }
     let requests = matches!(flow.app, App::RequestResponse { .. });
     let own = matches!(contender(&flow.cc), Some(Contender::Own(_)));
-    let unsupported = [
+    let more = [
         ("settings", own && !flow.settings.is_empty(), "s2n-quic's own controllers have none"),
         ("app", requests, "the receiving end sends no requests"),
         ("initial_window", flow.initial_window != INITIAL_WINDOW, "it is 10 packets"),
-        ("auto_tuning", flow.auto_tuning, "its receive windows are fixed"),
-        ("first_receive_buffer", flow.first_receive_buffer.is_some(), "its receive windows are fixed"),
-        ("tso", flow.tso.is_some(), "the stack decides how much is sent at once"),
-        ("paced", flow.paced, "the stack paces every controller"),
-        ("timer_hz", flow.timer_hz.is_some(), "its timers are exact"),
-        ("cpu", flow.cpu.is_some(), "its endpoints have no CPU model"),
-        ("ack_frequency", flow.ack_frequency.is_some(), "the stack's receiver acknowledges as it does"),
     ];
-    match unsupported.into_iter().find(|(_, asked, _)| *asked) {
-        Some((key, _, why)) => {
-            Err(Fault::new(key, format!("not supported over s2n-quic: {why}")).help("omit it"))
-        }
-        None => Ok(()),
-    }
+    opening.check("s2n-quic", &more)
 }
 
 fn address(last: u8, port: u16) -> SocketAddress {
@@ -187,7 +176,7 @@ where
         .with_io(Io { slot: near.clone(), local: here, remote: there, mtu })?
         .with_tls(tls::client())?
         .with_limits(limits(opening.flow)?)?
-        .with_random(Seeded(!opening.seed))?
+        .with_random(Seeded::new(!opening.seed))?
         .with_event(Frames(progress.clone()))?
         .with_congestion_controller(Observing::new(controllers, controller.clone()))?
         .start()?;
@@ -195,7 +184,7 @@ where
         .with_io(Io { slot: far.clone(), local: there, remote: here, mtu })?
         .with_tls(tls::server())?
         .with_limits(limits(opening.flow)?)?
-        .with_random(Seeded(opening.seed))?
+        .with_random(Seeded::new(opening.seed))?
         .start()?;
     let options = Options { ecn: opening.flow.ecn, datagram: u64::from(opening.mtu - DATAGRAM_HEADER_BYTES) };
     let (sender, receiver) = (started(&near)?, started(&far)?);
@@ -217,17 +206,19 @@ fn limits(flow: &FlowSpec) -> Result<Limits, Box<dyn std::error::Error>> {
         .with_max_idle_timeout(Duration::from_secs(600))?)
 }
 
-/// SplitMix64 as s2n-quic's source of random numbers: the same seed skips the same packet numbers.
-struct Seeded(u64);
+/// A source of random numbers for s2n-quic: the same seed skips the same packet numbers.
+pub struct Seeded(Random);
+
+impl Seeded {
+    pub fn new(seed: u64) -> Self {
+        Seeded(Random::new(seed))
+    }
+}
 
 impl random::Generator for Seeded {
     fn public_random_fill(&mut self, dest: &mut [u8]) {
         for chunk in dest.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = self.0;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            chunk.copy_from_slice(&(z ^ (z >> 31)).to_le_bytes()[..chunk.len()]);
+            chunk.copy_from_slice(&self.0.draw().to_le_bytes()[..chunk.len()]);
         }
     }
 
