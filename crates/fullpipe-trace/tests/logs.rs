@@ -447,6 +447,190 @@ fn logs_of_noq_and_quinn_are_read() {
     }
 }
 
+/// States of BBR at times in milliseconds, each with other fields of its event.
+fn states(changes: &[(f64, &str, &str)]) -> Vec<Value> {
+    let event = |(time, old, new): &(f64, &str, &str)| {
+        let mut data = json!({ "new": new });
+        if !old.is_empty() {
+            data["old"] = (*old).into();
+        }
+        json!({"time": time, "name": "recovery:congestion_state_updated", "data": data})
+    };
+    changes.iter().map(event).collect()
+}
+
+/// Metrics of a path of 40 ms each 5 ms until `end_ms`.
+fn metrics(end_ms: u64) -> Vec<Value> {
+    let event = |i: u64| {
+        let data = json!({
+            "latest_rtt": 40.0, "smoothed_rtt": 40.0, "min_rtt": 40.0, "bandwidth_estimate": 48_000_000,
+            "pacing_rate": 47_520_000, "congestion_window": 480_000, "bytes_in_flight": 240_000,
+        });
+        json!({"time": 5 * i, "name": "recovery:metrics_updated", "data": data})
+    };
+    (0..end_ms / 5).map(event).collect()
+}
+
+fn log_of(mut events: Vec<Value>, fields: Value) -> Log {
+    let time = |e: &Value| e["time"].as_f64().unwrap();
+    events.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    let mut trace = trace(json!({ "events": events }));
+    trace.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    read(&document("0.3", &trace))
+}
+
+fn logged(log: &Log) -> &fullpipe_experiment::connection::Log {
+    log.connections[0].record.log.as_deref().unwrap()
+}
+
+/// The result and the words of a check.
+fn check<'a>(log: &'a Log, name: &str) -> (Judged, &'a str) {
+    let checks = &logged(log).checks;
+    let found = checks.iter().find(|c| c.check == name).unwrap_or_else(|| panic!("{name}: {checks:#?}"));
+    (found.result, &found.words)
+}
+
+fn failures(log: &Log) -> Vec<String> {
+    let failed = logged(log).checks.iter().filter(|c| c.result == Judged::Failed);
+    failed.map(|c| format!("{}: {}", c.check, c.words)).collect()
+}
+
+/// Nothing is known of the time before the first event: neither when the state began, nor the last
+/// ProbeRTT, nor that the state was Startup.
+#[test]
+fn log_that_begins_in_a_connection_is_judged_from_there() {
+    let changes = [
+        (900.0, "ProbeBW_DOWN", "ProbeBW_CRUISE"),
+        (1000.0, "ProbeBW_CRUISE", "ProbeRTT"),
+        (1250.0, "ProbeRTT", "ProbeBW_DOWN"),
+        (1300.0, "ProbeBW_DOWN", "ProbeBW_CRUISE"),
+    ];
+    let log = log_of([states(&changes), metrics(3000)].concat(), json!({}));
+    let found = failures(&log);
+    assert!(!found.iter().any(|f| f.starts_with("interval") || f.starts_with("order")), "{found:?}");
+    assert_eq!(check(&log, "interval of ProbeRTT").0, Judged::NotJudged);
+    assert_eq!(check(&log, "order of the states"), (Judged::Passed, "4 changes as in the draft"));
+    let times: Vec<(&str, u64, u64)> =
+        logged(&log).states.iter().map(|s| (&*s.state, s.visits, s.total.as_millis_f64() as u64)).collect();
+    assert_eq!(times[0], ("ProbeBW_DOWN", 2, 950), "{times:?}");
+    // The wait from a DOWN whose beginning is not logged is unknown.
+    let changes = [
+        (100.0, "probe_bw_down", "ProbeBW_CRUISE"),
+        (400.0, "ProbeBW_CRUISE", "ProbeBW_REFILL"),
+        (440.0, "ProbeBW_REFILL", "ProbeBW_UP"),
+    ];
+    let log = log_of([states(&changes), metrics(500)].concat(), json!({}));
+    let name = "time between probes (DOWN and CRUISE)";
+    assert_eq!(check(&log, name).0, Judged::NotJudged, "{:?}", check(&log, name));
+    // A change that is missing between two is not a wrong one.
+    let changes =
+        [(0.0, "", "Startup"), (200.0, "Startup", "Drain"), (900.0, "ProbeBW_CRUISE", "ProbeBW_REFILL")];
+    let log = log_of([states(&changes), metrics(1000)].concat(), json!({}));
+    assert_eq!(check(&log, "order of the states"), (Judged::Passed, "2 changes as in the draft"));
+}
+
+/// The last state that is kept does not last until the end of the log.
+#[test]
+fn states_beyond_the_limit_are_not_judged() {
+    let cycle = ["ProbeBW_DOWN", "ProbeBW_CRUISE", "ProbeBW_REFILL", "ProbeBW_UP"];
+    let changes: Vec<(f64, &str, &str)> =
+        (0..65_540_u32).map(|i| (f64::from(i), "", cycle[i as usize % 4])).collect();
+    let mut events = states(&changes);
+    events.push(json!({"time": 200_000, "name": "recovery:metrics_updated", "data": {"cwnd": 60_000}}));
+    let log = log_of(events, json!({}));
+    let total: f64 = logged(&log).states.iter().map(|s| s.total.as_secs_f64()).sum();
+    assert!((total - 65.536).abs() < 1e-3, "{total}");
+    let notes = log.connections[0].record.notes.join("; ");
+    assert!(notes.contains("the checks cover the time until 65.5 s"), "{notes}");
+    let (result, words) = check(&log, "interval of ProbeRTT");
+    assert_eq!(result, Judged::NotJudged, "{words}");
+    assert!(words.contains("65.5 s"), "{words}");
+}
+
+#[test]
+fn states_of_several_paths_are_not_one_sequence() {
+    let first = [(0.0, "", "Startup"), (200.0, "Startup", "Drain"), (300.0, "Drain", "ProbeBW_DOWN")];
+    let second = [(250.0, "", "Startup"), (320.0, "Startup", "Drain"), (340.0, "Drain", "ProbeBW_DOWN")];
+    for (field, value, left_out) in [("path_id", json!(1), true), ("tuple", json!("p1"), false)] {
+        let mut others = states(&second);
+        others.iter_mut().for_each(|e| e[field] = value.clone());
+        let mut own = states(&first);
+        own.iter_mut().for_each(|e| e["tuple"] = "p0".into());
+        let fields = json!({"common_fields": {"congestion_control": "bbr3"}});
+        let log = log_of([metrics(400), own, others].concat(), fields);
+        let (result, words) = check(&log, "order of the states");
+        // What a migration interrupts is judged until then.
+        let changes = if left_out { "2 changes as in the draft" } else { "1 change as in the draft" };
+        assert_eq!((result, words), (Judged::Passed, changes), "{field}");
+        let notes = log.connections[0].record.notes.join("; ");
+        let note = if left_out {
+            "3 events with metrics or states"
+        } else {
+            "until 250 ms: the connection migrated"
+        };
+        assert!(notes.contains(note), "{field}: {notes}");
+    }
+}
+
+/// As quinn 0.11.19 writes them; the log may begin after the initial one.
+#[test]
+fn round_trip_times_in_seconds_are_not_judged() {
+    let changes = [(0.0, "", "Startup"), (200.0, "Startup", "Drain"), (205.0, "Drain", "ProbeBW_DOWN")];
+    let packet = |n: u64| {
+        let data = json!({"header": {"packet_type": "1RTT", "packet_number": n}, "raw": {"length": 1200}});
+        json!({"time": n as f64 / 5.0, "name": "transport:packet_sent", "data": data})
+    };
+    for seconds in [true, false] {
+        let mut all = metrics(500);
+        for event in all.iter_mut().filter(|_| seconds) {
+            for name in ["latest_rtt", "smoothed_rtt", "min_rtt"] {
+                event["data"][name] = 0.04.into();
+            }
+        }
+        let log = log_of([all, states(&changes), (0..2500).map(packet).collect()].concat(), json!({}));
+        let is_doubtful = |name| check(&log, name).1.contains("the unit of the round-trip times is doubtful");
+        for name in ["end of Startup", "end of Drain", "length of ProbeRTT", "response to loss (Beta)"] {
+            assert_eq!(is_doubtful(name), seconds, "{name}: {:?}", check(&log, name));
+        }
+        let notes = log.connections[0].record.notes.join("; ");
+        assert_eq!(notes.contains("another unit than milliseconds"), seconds, "{notes}");
+        assert_eq!(check(&log, "order of the states").0, Judged::Passed);
+    }
+}
+
+#[test]
+fn controller_named_bbr_is_judged_by_its_states() {
+    let cycle = [(0.0, "", "Startup"), (200.0, "", "Drain"), (300.0, "", "ProbeBW_DOWN")];
+    let older = [(0.0, "", "Startup"), (200.0, "", "Drain"), (300.0, "", "ProbeBW")];
+    for (name, changes, is_judged) in
+        [("bbr", &cycle, true), ("bbr", &older, false), ("bbr2", &cycle, false), ("BBRv1", &older, false)]
+    {
+        let mut events = [states(changes), metrics(500)].concat();
+        let data = json!({"congestion_control": name});
+        events.push(json!({"time": 0, "name": "recovery:parameters_set", "data": data}));
+        let log = log_of(events, json!({}));
+        assert_eq!(logged(&log).checks.len() > 1, is_judged, "{name}: {:?}", logged(&log).checks);
+    }
+}
+
+/// Between two samples there may be several rounds, and a step in each of them.
+#[test]
+fn steps_of_several_rounds_are_not_one() {
+    for (gap_ms, failed) in [(5, true), (60, false)] {
+        let mut events = states(&[(0.0, "", "Startup"), (100.0, "", "Drain"), (120.0, "", "ProbeBW_CRUISE")]);
+        let mut all = metrics(2000);
+        all.retain(|e| e["time"].as_u64().unwrap() <= 1000 || e["time"].as_u64().unwrap() >= 1000 + gap_ms);
+        for event in all.iter_mut().filter(|e| e["time"].as_u64().unwrap() > 1000) {
+            event["data"]["bandwidth_estimate"] = 23_520_000.into();
+        }
+        events.extend(all);
+        events.push(json!({"time": 995, "name": "recovery:packet_lost", "data": {}}));
+        let log = log_of(events, json!({}));
+        let (result, words) = check(&log, "response to loss (Beta)");
+        assert_eq!(result == Judged::Failed, failed, "{gap_ms}: {words}");
+    }
+}
+
 #[test]
 fn captures_are_not_logs() {
     for bytes in [&b"\xd4\xc3\xb2\xa1"[..], b"\n\r\r\n\x1c\0\0\0", b"", b"   "] {

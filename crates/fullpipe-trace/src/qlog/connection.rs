@@ -27,7 +27,9 @@ const MAX_WINDOWS: [usize; 2] = [2048, 128];
 /// Streams whose offsets are tracked.
 const MAX_STREAMS: [usize; 2] = [16_384, 128];
 /// Bytes of a packet whose size is unknown.
-const PACKET_BYTES: u64 = 1500;
+pub(super) const PACKET_BYTES: u64 = 1500;
+/// Reports of bytes in flight, and packets, that give a mean.
+const MIN_REPORTS: u64 = 8;
 
 /// A connection while its events are read.
 pub(super) struct Recorder {
@@ -47,6 +49,10 @@ pub(super) struct Recorder {
     pub(super) initial_rtt: Option<f64>,
     path: Option<u64>,
     pub(super) other_paths: u64,
+    tuple: Option<String>,
+    /// Whether packets of several paths were sent, whose bytes in flight are tracked together.
+    pub(super) is_multipath: bool,
+    packet_path: Option<u64>,
     pub(super) rows: Rows,
     pub(super) packets: Packets,
     pub(super) sent_streams: Streams,
@@ -60,6 +66,12 @@ pub(super) struct Recorder {
     /// Acknowledgments of new data.
     pub(super) acks: u64,
     pub(super) states: Vec<StateChange>,
+    /// Indices of states whose beginning is not in the log: what `old` names was never the new one.
+    pub(super) gaps: Vec<usize>,
+    /// The first state that was left out.
+    pub(super) states_end: Option<Time>,
+    /// Time up to which states and events are those of one controller and complete, and what ended it.
+    pub(super) judged_until: Option<(Time, &'static str)>,
     pub(super) events: Vec<recording::Event>,
     /// States and events beyond the bound.
     pub(super) dropped: u64,
@@ -73,6 +85,9 @@ pub(super) struct Recorder {
     pub(super) rates: Histogram,
     pub(super) spreads: [Histogram; 3],
     pub(super) inflight_max: u64,
+    /// Reported bytes in flight times seconds, and the reports.
+    inflight_time: f64,
+    inflight_reports: u64,
     pub(super) windows: Windows,
     app_limited: bool,
     /// Reason of a block that the log names.
@@ -107,6 +122,9 @@ impl Recorder {
             initial_rtt: None,
             path: None,
             other_paths: 0,
+            tuple: None,
+            is_multipath: false,
+            packet_path: None,
             rows: Rows::new(MAX_ROWS[size]),
             packets: Packets::new(MAX_INFLIGHT[size]),
             sent_streams: Streams::default(),
@@ -118,6 +136,9 @@ impl Recorder {
             last_ack: None,
             acks: 0,
             states: Vec::new(),
+            gaps: Vec::new(),
+            states_end: None,
+            judged_until: None,
             events: Vec::new(),
             dropped: 0,
             timeouts: 0,
@@ -128,6 +149,8 @@ impl Recorder {
             rates: Histogram::default(),
             spreads: Default::default(),
             inflight_max: 0,
+            inflight_time: 0.0,
+            inflight_reports: 0,
             windows: Windows::new(first, MAX_WINDOWS[size]),
             app_limited: false,
             named_block: None,
@@ -153,6 +176,8 @@ impl Recorder {
             file.out_of_order += 1;
         }
         let at = at.max(self.last);
+        let inflight = self.metrics.get(index::INFLIGHT).unwrap_or(0.0);
+        self.inflight_time += inflight * at.since(self.last).as_secs_f64();
         self.last = at;
         self.windows.pass(at, self.block(), self.metrics.get(index::PACING));
         let data = &event.data;
@@ -171,7 +196,9 @@ impl Recorder {
                 self.push_event(at, EventKind::SpuriousLoss, None);
             }
             "congestion_state_updated" | "congestion_metric_update" => {
-                self.state(data, at);
+                if self.path.is_none_or(|path| path == event.path) {
+                    self.state(event, at);
+                }
                 self.metrics_updated(event, at, scale, file);
             }
             "metrics_updated"
@@ -189,6 +216,13 @@ impl Recorder {
             "flow_started" => self.started = Some(at),
             _ => {}
         }
+    }
+
+    /// The mean time in flight by Little's law, in nanoseconds: reported bytes in flight per byte sent.
+    pub(super) fn mean_flight_ns(&self) -> Option<f64> {
+        let sent = self.packets.sent_bytes as f64;
+        let is_enough = self.inflight_reports >= MIN_REPORTS && self.packets.sent >= MIN_REPORTS;
+        (is_enough && sent > 0.0 && self.inflight_time > 0.0).then(|| self.inflight_time / sent * 1e9)
     }
 
     /// What holds the sender back now.
@@ -221,6 +255,7 @@ impl Recorder {
             frames.is_empty() || frames.iter().any(|f| !matches!(f, Frame::Ack(..) | Frame::Silent))
         });
         let number = sent.number.map(|n| (key(sent.space, event.path), n));
+        self.is_multipath |= *self.packet_path.get_or_insert(event.path) != event.path;
         self.packets.on_sent(at, number, sent.bytes, counts);
         self.windows.add_sent(if counts { sent.bytes } else { 0 });
         if counts {
@@ -367,25 +402,66 @@ impl Recorder {
             }
         }
         if let Some(inflight) = self.metrics.get(index::INFLIGHT) {
+            self.inflight_reports += 1;
             self.inflight_max = self.inflight_max.max(inflight as u64);
         }
         self.push_row(at);
     }
 
-    fn state(&mut self, data: &Object, at: Time) {
-        let Some(state) = first(data, &["new", "state"]) else { return };
-        let state = match state {
+    fn state(&mut self, event: &Event, at: Time) {
+        let name = |field: &Value| match field {
             Value::String(s) => value::name(s),
             other => number(other).map(|n| n.to_string()).unwrap_or_default(),
         };
-        if state.is_empty() || self.states.last().is_some_and(|s| s.state == state) {
+        let Some(state) = first(&event.data, &["new", "state"]).map(name).filter(|s| !s.is_empty()) else {
+            return;
+        };
+        // Another tuple is another path after a migration, which begins with a new controller.
+        if event.tuple.is_some() {
+            let tuple = self.tuple.get_or_insert_with(|| event.tuple.clone().unwrap_or_default());
+            if event.tuple.as_ref() != Some(tuple) {
+                self.tuple.clone_from(&event.tuple);
+                self.stop_judging(at, "the connection migrated to another path then");
+            }
+        }
+        let old = event.data.get("old").map(name).filter(|s| !s.is_empty());
+        let is_known = |old: &String| self.states.last().is_some_and(|s| is_same(&s.state, old));
+        let missed = old.filter(|old| !is_known(old));
+        if missed.is_none() && self.states.last().is_some_and(|s| s.state == state) {
             return;
         }
-        if self.states.len() >= MAX_CHANGES[self.size] {
-            self.dropped += 1;
-            return;
+        // The log began in a state, or has no event for it.
+        if let Some(old) = missed {
+            let from = if self.states.is_empty() { self.started.unwrap_or(self.first) } else { at };
+            if self.states.len() < MAX_CHANGES[self.size] {
+                self.gaps.push(self.states.len());
+            }
+            if is_same(&old, &state) {
+                self.push_state(from, state);
+                return;
+            }
+            self.push_state(from, old);
         }
-        self.states.push(StateChange { at_s: at.as_secs_f64(), state });
+        self.push_state(at, state);
+    }
+
+    fn push_state(&mut self, at: Time, state: String) {
+        if self.states.len() < MAX_CHANGES[self.size] {
+            self.states.push(StateChange { at_s: at.as_secs_f64(), state });
+        } else {
+            self.states_end.get_or_insert(at);
+            self.drop_change(at);
+        }
+    }
+
+    /// A state or an event is beyond the bound.
+    fn drop_change(&mut self, at: Time) {
+        self.dropped += 1;
+        self.stop_judging(at, "later ones are left out");
+    }
+
+    fn stop_judging(&mut self, at: Time, why: &'static str) {
+        self.judged_until.get_or_insert((at, why));
     }
 
     fn app_limited_update(&mut self, data: &Object) {
@@ -437,7 +513,7 @@ impl Recorder {
         if self.events.len() < MAX_CHANGES[self.size] {
             self.events.push(recording::Event { at_s: at.as_secs_f64(), kind, value });
         } else {
-            self.dropped += 1;
+            self.drop_change(at);
         }
     }
 
@@ -461,6 +537,14 @@ impl Recorder {
         let row = self.row();
         self.rows.push(at, row);
     }
+}
+
+/// Whether two names are one in the spellings of stacks: `ProbeBW_UP` and `probe_bw_up`.
+fn is_same(a: &str, b: &str) -> bool {
+    let letters = |name: &str| -> Vec<char> {
+        name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    a == b || letters(a) == letters(b)
 }
 
 /// The packet-number space and the path as one number.

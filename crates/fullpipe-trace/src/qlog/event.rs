@@ -16,6 +16,8 @@ pub(super) struct Event {
     pub(super) group: Option<String>,
     /// The path of a multipath connection.
     pub(super) path: u64,
+    /// The addresses between which a path runs (`tuple`), by name.
+    pub(super) tuple: Option<String>,
     pub(super) data: Object,
 }
 
@@ -43,13 +45,19 @@ impl Event {
             Some(Value::Object(data)) => data,
             _ => Object::new(),
         };
-        let path = first(&data, &["path_id"]).or_else(|| first(&o, &["path_id"])).and_then(whole);
+        let header = data.get("header").and_then(Value::as_object);
+        let path = [Some(&data), header, Some(&o)].into_iter().flatten().find_map(|o| first(o, &["path_id"]));
+        // Drafts before 2025 call the tuple `path`.
+        let tuple =
+            first(&o, &["tuple", "path"]).or_else(|| first(&data, &["tuple"])).and_then(Value::as_str);
+        let tuple = tuple.map(value::name).filter(|name| !name.is_empty());
         Some(Event {
             time,
             is_delta: format.or(is_delta),
             name: name.to_ascii_lowercase(),
             group: group(&o),
-            path: path.unwrap_or(0),
+            path: path.and_then(whole).unwrap_or(0),
+            tuple,
             data,
         })
     }
@@ -65,7 +73,7 @@ impl Event {
             Some(Value::Object(data)) => data,
             _ => Object::new(),
         };
-        Some(Event { time, is_delta: None, name, group, path: path.unwrap_or(0), data })
+        Some(Event { time, is_delta: None, name, group, path: path.unwrap_or(0), tuple: None, data })
     }
 
     /// The name without its namespace.

@@ -1,7 +1,7 @@
 //! A connection of a log as a record and as a recording.
 
 use super::checks;
-use super::connection::Recorder;
+use super::connection::{PACKET_BYTES, Recorder};
 use super::header::Header;
 use super::limits::{Path, limits};
 use super::metrics::{INITIAL_RTT_SECONDS, index};
@@ -9,11 +9,11 @@ use super::streams::Streams;
 use crate::histogram::Histogram;
 use crate::text;
 use fullpipe_experiment::connection::{
-    Closing, Connection, Direction, Heading, Limits, Log, Place, Point, Retransmissions, RoundTrips, Sender,
-    Spread, StateTime, Vantage,
+    Closing, Connection, Direction, Heading, Judged, Limits, Log, Place, Point, Retransmissions, RoundTrips,
+    Sender, Spread, StateTime, Vantage,
 };
 use fullpipe_experiment::recording::{
-    FlowRecording, PathFacts, Provenance, Quantiles, Recording, Source, Summary,
+    FlowRecording, PathFacts, Provenance, Quantiles, Recording, Source, Summary, column,
 };
 use fullpipe_units::{Rate, Span, Time};
 use std::net::{Ipv6Addr, SocketAddr};
@@ -26,7 +26,6 @@ const MIN_SAMPLES: u64 = 8;
 const UNIT_FACTOR: f64 = 30.0;
 /// No sender exceeds its pacing rate twofold for long.
 const PACING_FACTOR: f64 = 2.0;
-const PACKET_BYTES: u64 = 1500;
 /// Different states that are listed.
 const MAX_STATES: usize = 64;
 
@@ -92,8 +91,8 @@ pub(crate) fn heading(point: Point) -> Heading {
 /// The record of what `r` has read, as connection `number` of its file.
 pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedConnection {
     let mut notes = notes(&r, header);
-    let sound = units(&r, &mut notes);
-    let sent = sent(&r, header, sound);
+    let units = units(&r, &mut notes);
+    let sent = sent(&r, header, units);
     let received = received(&r);
     let title = match (&r.group, header.title.as_str()) {
         (Some(group), _) => group.clone(),
@@ -102,7 +101,7 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
     };
     let controller = r.controller.clone().or_else(|| header.controller.clone()).unwrap_or_default();
     let end = r.last.as_secs_f64();
-    let states = state_times(&r, end);
+    let states = state_times(&r, r.states_end.map_or(end, Time::as_secs_f64));
     let flow = flow(&r, &sent, &title, &controller);
     let spread = |h: &Histogram| -> Option<Spread> {
         Some(Spread { min: h.least()?, p50: h.quantile(0.5)?, max: h.quantile(1.0)? })
@@ -111,11 +110,26 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
     let facts = checks::Facts {
         controller: &controller,
         packet_bytes: Some(r.packets.largest).filter(|b| *b > 0),
-        end_s: end,
+        end_s: r.judged_until.map_or(end, |(until, _)| until.as_secs_f64()),
+        is_cut: r.judged_until.is_some(),
+        gaps: &r.gaps,
         interval_s: r.rows.interval().as_secs_f64(),
-        pacing_is_sound: sound,
+        units,
         has_every_rtt: r.acks > 0 && r.reported_rtt.count().saturating_mul(10) >= r.acks.saturating_mul(9),
     };
+    let checks = if r.is_multipath && r.metrics.get(index::INFLIGHT).is_none() {
+        // Bytes in flight that are tracked are those of all paths.
+        let mut of_path = flow.clone();
+        of_path.series.columns.retain(|c| c.name != column::INFLIGHT_BYTES);
+        checks::judge(&of_path, &facts)
+    } else {
+        checks::judge(&flow, &facts)
+    };
+    if let Some((until, why)) =
+        r.judged_until.filter(|_| checks.iter().any(|c| c.result != Judged::NotJudged))
+    {
+        notes.push(format!("the checks cover the time until {}: {why}", text::span(until.since(r.first))));
+    }
     let log = Log {
         has_packets: r.packets.sent > 0 || r.received > 0,
         has_streams: r.sent_streams.frames + r.received_streams.frames > 0,
@@ -126,7 +140,7 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
         spurious: r.packets.spurious.min(r.packets.lost_count.max(r.packets.spurious)),
         timeouts: r.timeouts,
         states,
-        checks: checks::judge(&flow, &facts),
+        checks,
         title,
     };
     let heading = heading(header.point);
@@ -183,45 +197,53 @@ fn notes(r: &Recorder, header: &Header) -> Vec<String> {
     );
     note(
         r.other_paths > 0,
-        format!("{} of further paths are left out", text::count(r.other_paths, "metrics event")),
+        format!("{} with metrics or states of further paths left out", text::count(r.other_paths, "event")),
     );
-    note(
-        r.dropped > 0,
-        format!("{} beyond the limit are left out", text::count(r.dropped, "state or event")),
-    );
+    note(r.dropped > 0, format!("states and events beyond the limit are left out: {}", r.dropped));
     notes
 }
 
-/// Compares the units of the log with its own packets. Returns whether pacing rates can be used.
-fn units(r: &Recorder, notes: &mut Vec<String>) -> bool {
-    if r.initial_rtt.is_some_and(|rtt| (rtt / INITIAL_RTT_SECONDS - 1.0).abs() < 1e-6) {
+/// Which values are in the units that qlog defines, as far as the log's own packets show it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Units {
+    pub(super) pacing_is_sound: bool,
+    pub(super) rtt_is_sound: bool,
+}
+
+/// Compares the units of the log with its own packets.
+fn units(r: &Recorder, notes: &mut Vec<String>) -> Units {
+    // Without ACKs, what is in flight shows how long it stays there.
+    let measured = r.measured_rtt.quantile(0.5).or_else(|| r.mean_flight_ns());
+    let factor = r.reported_rtt.quantile(0.5).zip(measured).map(|(reported, measured)| reported / measured);
+    let differs = factor.filter(|factor| !(1.0 / UNIT_FACTOR..=UNIT_FACTOR).contains(factor));
+    let is_initial = r.initial_rtt.is_some_and(|rtt| (rtt / INITIAL_RTT_SECONDS - 1.0).abs() < 1e-6);
+    // A path may have this very round-trip time in milliseconds.
+    let is_initial = is_initial && (factor.is_none() || differs.is_some());
+    if is_initial {
         notes.push(
             "the log begins with a round-trip time of 0.333, the initial one of RFC 9002 in seconds: all of \
              them may be in seconds, qlog has milliseconds"
                 .to_owned(),
         );
     }
-    if let (Some(reported), Some(measured)) = (r.reported_rtt.quantile(0.5), r.measured_rtt.quantile(0.5)) {
-        let factor = reported / measured;
-        if !(1.0 / UNIT_FACTOR..=UNIT_FACTOR).contains(&factor) {
-            notes.push(format!(
-                "the round-trip times of the log are {factor:.3} times those of its packets ({}): they \
-                 may be in another unit than milliseconds",
-                text::span(Span::from_nanos(measured as u64))
-            ));
-        }
+    if let (Some(factor), Some(measured)) = (differs, measured) {
+        notes.push(format!(
+            "the round-trip times of the log are {factor:.3} times those of its packets ({}): they may be in \
+             another unit than milliseconds",
+            text::span(Span::from_nanos(measured as u64))
+        ));
     }
     let windows = r.windows.all().iter().filter(|w| w.paced_time == w.observed && w.blocked[0] == 0);
     let (sent, paced) = windows.fold((0.0, 0.0), |(s, p), w| (s + w.sent as f64, p + w.paced));
-    let is_sound = paced <= 0.0 || sent <= PACING_FACTOR * paced;
-    if !is_sound {
+    let pacing_is_sound = paced <= 0.0 || sent <= PACING_FACTOR * paced;
+    if !pacing_is_sound {
         notes.push(format!(
             "the log has packets at {:.1} times its pacing rate: `pacing_rate` may be in bytes per second, \
              qlog has bits per second",
             sent / paced
         ));
     }
-    is_sound
+    Units { pacing_is_sound, rtt_is_sound: !is_initial && differs.is_none() }
 }
 
 fn round_trips(r: &Recorder) -> RoundTrips {
@@ -242,9 +264,11 @@ fn round_trips(r: &Recorder) -> RoundTrips {
     }
 }
 
-fn sent(r: &Recorder, header: &Header, pacing_is_sound: bool) -> Direction {
+fn sent(r: &Recorder, header: &Header, units: Units) -> Direction {
     let rtt = round_trips(r);
     let rtprop = rtt.min;
+    // What is derived from them needs their unit.
+    let sound_rtprop = rtprop.filter(|_| units.rtt_is_sound);
     let btlbw = (r.rates.count() >= MIN_SAMPLES)
         .then(|| r.rates.highest_mode(0.015, 0.15, 0.02))
         .flatten()
@@ -254,11 +278,11 @@ fn sent(r: &Recorder, header: &Header, pacing_is_sound: bool) -> Direction {
     let delivered = r.packets.delivered();
     let limits = if r.metric_events > 0 || r.packets.has_acks {
         let path = Path {
-            rtprop_ms: rtprop.map(Span::as_millis_f64),
+            rtprop_ms: sound_rtprop.map(Span::as_millis_f64),
             btlbw,
             estimate_bps: r.spreads[2].quantile(0.5),
             packet_bytes,
-            pacing_is_sound,
+            pacing_is_sound: units.pacing_is_sound,
         };
         limits(&r.windows, &path)
     } else {
@@ -277,7 +301,7 @@ fn sent(r: &Recorder, header: &Header, pacing_is_sound: bool) -> Direction {
         goodput: goodput(if delivered > 0 { delivered } else { 0 }, active),
         rtprop,
         btlbw,
-        bdp_bytes: btlbw.zip(rtprop).map(|(rate, rtt)| rate.bytes_in(rtt)),
+        bdp_bytes: btlbw.zip(sound_rtprop).map(|(rate, rtt)| rate.bytes_in(rtt)),
         rtt,
         inflight_max_bytes: Some(r.inflight_max).filter(|b| *b > 0),
         cwnd_at_least_bytes: r.spreads[0].quantile(1.0).map(|b| b as u64),

@@ -42,7 +42,7 @@ fn scaled(mut v: f64, by: f64, units: &[&str]) -> String {
 }
 
 /// Three significant digits, or all before the decimal point.
-fn digits(v: f64) -> String {
+pub(crate) fn digits(v: f64) -> String {
     match v.abs() {
         v0 if v0 >= 100.0 => format!("{v:.0}"),
         v0 if v0 >= 10.0 => format!("{v:.1}"),

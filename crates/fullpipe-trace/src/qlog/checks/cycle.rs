@@ -1,6 +1,6 @@
 //! The order of the states, and when Startup, Drain and the time between probes end.
 
-use super::{State, View, Visit, digits, judged, judgement, not_judged, seconds};
+use super::{State, View, Visit, count, digits, judged, judgement, not_judged, seconds};
 use fullpipe_experiment::connection::{Judged, Judgement};
 use fullpipe_experiment::recording::{EventKind, column};
 
@@ -37,23 +37,24 @@ pub(super) fn order(view: &View<'_>) -> Judgement {
         _ => false,
     };
     let mut wrong = Vec::new();
-    for pair in view.visits.windows(2) {
-        if let [a, b] = pair
-            && !allowed(a.state, b.state, b.from)
-        {
+    let mut changes = 0;
+    for (a, b) in view.changes() {
+        changes += 1;
+        if !allowed(a.state, b.state, b.from) {
             wrong.push(format!("{} led to {} at {}", a.state.name(), b.state.name(), seconds(b.from)));
         }
     }
-    if view.visits.len() < 2 {
+    if changes == 0 {
         return not_judged(CHECK, format!("{} only", view.visits.first().map_or("none", |v| v.state.name())));
     }
-    judged(CHECK, &[], wrong, format!("{} changes as in the draft", view.visits.len() - 1))
+    judged(CHECK, &[], wrong, format!("{} as in the draft", count(changes, "change")))
 }
 
 /// Whether no more than the estimated BDP is in flight at `t`, as far as the log shows it: Drain ends
 /// at once then.
 fn is_drained(view: &View<'_>, t: f64) -> bool {
-    match (view.bdp(t), inflight_near(view, t)) {
+    let bdp = view.bdp(t).filter(|_| view.facts.units.rtt_is_sound);
+    match (bdp, inflight_near(view, t)) {
         (Some(bdp), Some(left)) => {
             let target = bdp.max(4.0 * view.packet());
             left <= target + (0.1 * target).max(8.0 * view.packet())
@@ -78,11 +79,9 @@ pub(super) fn startup_end(view: &View<'_>) -> Judgement {
     if !view.has(column::BW_BPS) {
         return not_judged(CHECK, "the log has no `bandwidth_estimate`");
     }
-    let to_drain = view.visits.windows(2).find_map(|pair| match pair {
-        [a, b] if a.state == State::Startup && b.state == State::Drain => Some(*a),
-        _ => None,
-    });
-    let Some(Visit { from, to, .. }) = to_drain else {
+    let mut changes = view.changes();
+    let to_drain = changes.find(|(a, b)| a.state == State::Startup && b.state == State::Drain);
+    let Some((&Visit { from, to, .. }, _)) = to_drain else {
         return not_judged(CHECK, "the log has no change from Startup to Drain");
     };
     let (Some(rtt), Some(bw)) = (view.rtt(to), view.at(column::BW_BPS, to)) else {
@@ -134,7 +133,7 @@ pub(super) fn drain_end(view: &View<'_>) -> Judgement {
     }
     let mut failures = Vec::new();
     let mut words = Vec::new();
-    for visit in view.visits_to(State::Drain).filter(|v| v.is_complete) {
+    for visit in view.visits_to(State::Drain).filter(|v| v.is_begun && v.is_complete) {
         let (Some(bdp), Some(rtt)) = (view.bdp(visit.to), view.rtt(visit.to)) else { continue };
         let Some(left) = inflight_near(view, visit.to) else { continue };
         if let Some(why) = view.coarse(rtt) {
@@ -164,11 +163,19 @@ pub(super) fn time_between_probes(view: &View<'_>) -> Judgement {
     let mut failures = Vec::new();
     let mut waits = Vec::new();
     let mut begun: Option<Visit> = None;
+    let mut before = None;
     for visit in &view.visits {
+        let before = before.replace(visit.state);
+        if !visit.is_begun {
+            begun = None;
+            continue;
+        }
         match visit.state {
             State::Down => begun = Some(*visit),
+            // The beginning of this DOWN is not in the log.
+            State::Cruise if before == Some(State::Down) => {}
             // A DOWN that ends at once may not be logged.
-            State::Cruise => begun = begun.or(Some(*visit)),
+            State::Cruise => begun = Some(*visit),
             State::Refill => {
                 let Some(down) = begun.take() else { continue };
                 if view.is_idle_within(down.from, visit.from) {

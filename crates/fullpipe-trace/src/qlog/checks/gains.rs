@@ -1,9 +1,10 @@
 //! The pacing rate in each state: 99 % of the state's gain times the bandwidth estimate
 //! (draft § Pacing Rate, § Summary of Control Behavior in the State Machine).
 
-use super::{State, View, digits, judged, not_judged};
+use super::{State, View, count, digits, judged, not_judged};
 use fullpipe_experiment::connection::Judgement;
 use fullpipe_experiment::recording::column;
+use fullpipe_experiment::statistics;
 
 /// `PacingMarginPercent`.
 const MARGIN: f64 = 0.99;
@@ -44,19 +45,20 @@ fn gain(view: &View<'_>, state: State) -> Judgement {
         return not_judged(&check, "the log has no `pacing_rate`");
     } else if !view.has(column::BW_BPS) {
         return not_judged(&check, "the log has no `bandwidth_estimate` to compare the pacing rate with");
-    } else if !view.facts.pacing_is_sound {
+    } else if !view.facts.units.pacing_is_sound {
         return not_judged(&check, "the unit of `pacing_rate` is doubtful, see the notes");
     } else {
         let found = samples(view, state, column::PACING_BPS, Some(column::BW_BPS));
         (found, MARGIN * gain, "pacing rate / bandwidth estimate")
     };
     if found.len() < MIN_SAMPLES {
-        return not_judged(&check, format!("{} samples while in it", found.len()));
+        return not_judged(&check, format!("{} while in it", count(found.len() as u64, "sample")));
     }
     let wrong = found.iter().filter(|ratio| (**ratio / wanted - 1.0).abs() > TOLERANCE).count();
-    let median = median(found.clone());
+    let median = statistics::quantile(&mut found.clone(), 0.5).unwrap_or(f64::NAN);
     let share = 1.0 - wrong as f64 / found.len() as f64;
-    let words = format!("{what} {} in {} samples, the draft: {}", exact(median), found.len(), exact(wanted));
+    let number = count(found.len() as u64, "sample");
+    let words = format!("{what} {median:.3} in {number}, the draft: {wanted:.3}");
     let spread = format!("{words}; {} % within 0.5 %", digits(share * 100.0));
     judged(&check, cases, if share < SHARE && wrong > 1 { vec![spread] } else { Vec::new() }, words)
 }
@@ -67,7 +69,7 @@ fn samples(view: &View<'_>, state: State, name: &str, by: Option<&str>) -> Vec<f
     let Some(values) = series.get(name) else { return Vec::new() };
     let divisors = by.and_then(|by| series.get(by));
     let mut found = Vec::new();
-    for visit in view.visits_to(state).filter(|visit| view.is_pipe_full(visit)) {
+    for visit in view.visits_to(state).filter(|visit| visit.is_pipe_full) {
         let from = series.t_s.partition_point(|t| *t <= visit.from + 1e-9);
         let to = series.t_s.partition_point(|t| *t < visit.to - 1e-9);
         // Rows are the latest values of intervals: the first may straddle the change.
@@ -86,13 +88,4 @@ fn samples(view: &View<'_>, state: State, name: &str, by: Option<&str>) -> Vec<f
         }
     }
     found
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-fn exact(value: f64) -> String {
-    format!("{value:.3}")
 }

@@ -61,8 +61,12 @@ fn bandwidth_steps(view: &View<'_>, visit: &Visit) -> Vec<Step> {
     for (name, what) in [(column::BW_BPS, "the bandwidth"), (column::BW_SHORTTERM_BPS, "bw_shortterm")] {
         let points = view.series().points(name, from, visit.to);
         for pair in points.windows(2) {
-            let [(_, old), (at, new)] = pair else { continue };
+            let [(before, old), (at, new)] = pair else { continue };
             let rtt = view.rtt(*at).unwrap_or(rtt);
+            // Several rounds, each with its step, may be between two samples.
+            if at - before > view.min_rtt(*at).unwrap_or(rtt) {
+                continue;
+            }
             // A round ends up to two round trips after the loss.
             if new < old && *old > 0.0 && view.losses(at - 2.5 * rtt, *at) > 0.0 {
                 steps.push(Step { at: *at, share: new / old, what });
@@ -75,6 +79,9 @@ fn bandwidth_steps(view: &View<'_>, visit: &Visit) -> Vec<Step> {
 /// The first reduction of the window in a visit of CRUISE. Before it, the window is twice the BDP,
 /// which becomes `inflight_shortterm`; later ones depend on what was delivered.
 fn window_step(view: &View<'_>, visit: &Visit) -> Option<Step> {
+    if !visit.is_begun {
+        return None;
+    }
     let points = view.series().points(column::CWND_BYTES, visit.from, visit.to);
     let packet = view.packet();
     for pair in points.windows(2) {
@@ -85,6 +92,9 @@ fn window_step(view: &View<'_>, visit: &Visit) -> Option<Step> {
             continue;
         }
         let rtt = view.rtt(*at)?;
+        if at - before > view.min_rtt(*at).unwrap_or(rtt) {
+            return None;
+        }
         let steady = |name: &str| {
             let values = [view.at(name, *before)?, view.at(name, *at)?];
             ((values[1] / values[0] - 1.0).abs() < 0.02).then_some(values[1])
@@ -108,7 +118,7 @@ pub(super) fn smallest_window(view: &View<'_>) -> Judgement {
     if view.has_event(EventKind::RetransmissionTimeout) {
         return not_judged(CHECK, "a timeout may have reduced it");
     }
-    let values = view.series().values(column::CWND_BYTES, f64::NEG_INFINITY, f64::INFINITY);
+    let values = view.series().values(column::CWND_BYTES, f64::NEG_INFINITY, view.facts.end_s);
     let Some(least) = values.into_iter().reduce(f64::min) else {
         return not_judged(CHECK, "the log has no `congestion_window`");
     };

@@ -9,8 +9,11 @@ mod gains;
 mod loss;
 mod probe_rtt;
 
+use super::record::Units;
+use crate::text::{self, count, digits};
 use fullpipe_experiment::connection::{Judged, Judgement};
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Series, column};
+use fullpipe_units::Span;
 
 /// Samples of a round without which its beginning and end cannot be seen.
 const MIN_SAMPLES_OF_A_ROUND: f64 = 3.0;
@@ -21,11 +24,15 @@ pub(super) struct Facts<'a> {
     pub(super) controller: &'a str,
     /// Bytes of a full packet.
     pub(super) packet_bytes: Option<u64>,
+    /// Until when the states are known.
     pub(super) end_s: f64,
+    /// Whether that is before the log ends.
+    pub(super) is_cut: bool,
+    /// Indices of the states whose beginning is not in the log.
+    pub(super) gaps: &'a [usize],
     /// Time between two rows of the series; zero if every change is there.
     pub(super) interval_s: f64,
-    /// Whether pacing rates are in the unit that qlog defines.
-    pub(super) pacing_is_sound: bool,
+    pub(super) units: Units,
     /// Whether the log has the round-trip time of each ACK, as far as its packets show it.
     pub(super) has_every_rtt: bool,
 }
@@ -85,8 +92,12 @@ pub(super) struct Visit {
     state: State,
     from: f64,
     to: f64,
-    /// Whether it ended before the log did.
+    /// Whether the log has the change to it, and the change from it to the next visit.
+    is_begun: bool,
     is_complete: bool,
+    /// Whether the controller has filled the pipe before or in it. In a ProbeRTT from Startup it has not:
+    /// the pacing rate does not fall then.
+    is_pipe_full: bool,
 }
 
 /// The flow as the checks see it.
@@ -104,7 +115,7 @@ pub(super) fn judge(flow: &FlowRecording, facts: &Facts<'_>) -> Vec<Judgement> {
         Ok(view) => {
             let mut all = vec![cycle::order(&view)];
             all.extend(gains::all(&view));
-            all.extend([
+            let timed = [
                 cycle::startup_end(&view),
                 cycle::drain_end(&view),
                 cycle::time_between_probes(&view),
@@ -112,11 +123,18 @@ pub(super) fn judge(flow: &FlowRecording, facts: &Facts<'_>) -> Vec<Judgement> {
                 probe_rtt::length(&view),
                 probe_rtt::window(&view),
                 loss::beta(&view),
-                loss::smallest_window(&view),
-            ]);
+            ];
+            // Rounds and the BDP need the round-trip time.
+            let is_sound = facts.units.rtt_is_sound;
+            all.extend(timed.into_iter().map(|timed| if is_sound { timed } else { doubtful(&timed) }));
+            all.push(loss::smallest_window(&view));
             all
         }
     }
+}
+
+fn doubtful(judgement: &Judgement) -> Judgement {
+    not_judged(&judgement.check, "the unit of the round-trip times is doubtful, see the notes")
 }
 
 impl<'a> View<'a> {
@@ -128,21 +146,32 @@ impl<'a> View<'a> {
         let name: String =
             facts.controller.to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
         let is_older = ["bbr2", "bbrv2", "bbr1", "bbrv1"].iter().any(|older| name.contains(older));
-        if is_older || name == "bbr" {
+        if is_older {
             return Err(format!("the log names the controller `{}`, which is not BBR v3", facts.controller));
         }
-        let mut visits = Vec::new();
-        for (i, change) in flow.states.iter().enumerate() {
-            let next = flow.states.get(i + 1);
+        let is_known = |at_s: f64| !facts.is_cut || at_s < facts.end_s;
+        let mut visits: Vec<Visit> = Vec::new();
+        // The state before, apart from ProbeRTT.
+        let mut before = None;
+        for (i, change) in flow.states.iter().enumerate().take_while(|(_, change)| is_known(change.at_s)) {
+            let next = flow.states.get(i + 1).filter(|next| is_known(next.at_s));
+            let is_begun = facts.gaps.binary_search(&i).is_err();
             let Some(state) = State::parse(&change.state) else {
+                // The first change of some controllers is from no state.
+                if i == 0 && !is_begun {
+                    continue;
+                }
                 return Err(format!("the state `{}` is not one of BBR v3", change.state));
             };
             visits.push(Visit {
                 state,
                 from: change.at_s,
                 to: next.map_or(facts.end_s, |n| n.at_s),
-                is_complete: next.is_some(),
+                is_begun,
+                is_complete: next.is_some() && facts.gaps.binary_search(&(i + 1)).is_err(),
+                is_pipe_full: state != State::ProbeRtt || before.is_some_and(|s| s != State::Startup),
             });
+            before = Some(state).filter(|s| *s != State::ProbeRtt).or(before);
         }
         let cycle = [State::Down, State::Cruise, State::Refill, State::Up];
         if !visits.iter().any(|v| cycle.contains(&v.state)) && !name.contains('3') {
@@ -160,12 +189,9 @@ impl<'a> View<'a> {
         self.visits.iter().filter(move |v| v.state == state)
     }
 
-    /// Whether the controller has filled the pipe before or in `visit`. In a ProbeRTT from Startup it has
-    /// not: the pacing rate does not fall then.
-    fn is_pipe_full(&self, visit: &Visit) -> bool {
-        let earlier = self.visits.iter().take_while(|v| v.from < visit.from);
-        let before = earlier.filter(|v| v.state != State::ProbeRtt).last();
-        visit.state != State::ProbeRtt || before.is_some_and(|v| v.state != State::Startup)
+    /// Consecutive visits with the change between them.
+    fn changes(&self) -> impl Iterator<Item = (&Visit, &Visit)> {
+        self.visits.iter().zip(self.visits.iter().skip(1)).filter(|(a, _)| a.is_complete)
     }
 
     /// Whether the series has a column.
@@ -274,15 +300,6 @@ fn judged(check: &str, cases: &[&str], failures: Vec<String>, words: String) -> 
     }
 }
 
-/// A number for words: three digits.
-fn digits(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        _ => format!("{value:.2}"),
-    }
-}
-
 fn seconds(value: f64) -> String {
-    if value < 1.0 { format!("{} ms", digits(value * 1e3)) } else { format!("{} s", digits(value)) }
+    text::span(Span::from_secs_f64(value))
 }

@@ -1,6 +1,6 @@
 //! ProbeRTT: how often, how long, and with how much in flight (draft § ProbeRTT).
 
-use super::{State, View, Visit, digits, judged, not_judged, seconds};
+use super::{State, View, Visit, count, digits, judged, not_judged, seconds};
 use fullpipe_experiment::connection::Judgement;
 use fullpipe_experiment::recording::column;
 
@@ -13,22 +13,39 @@ const CASES: &[&str] = &["entering-and-exiting-probe-rtt"];
 /// ProbeRTT begins 5 s after the last time that the round-trip time was at its minimum.
 pub(super) fn interval(view: &View<'_>) -> Judgement {
     const CHECK: &str = "interval of ProbeRTT";
-    let start = view.visits.first().map_or(0.0, |v| v.from);
+    let first = view.visits.first();
+    let start = first.map_or(0.0, |v| v.from);
     let rtts = view.series().points(column::RTT_MS, start, f64::INFINITY);
     let mut since = start;
+    // Whether the interval is known to begin at `since`.
+    let mut is_begun = first.is_some_and(|v| v.state == State::Startup && v.is_begun);
+    let gaps: Vec<f64> = view.visits.iter().filter(|v| !v.is_begun).map(|v| v.from).collect();
     let mut intervals = Vec::new();
     let mut failures = Vec::new();
     let mut entries: Vec<Visit> = view.visits_to(State::ProbeRtt).copied().collect();
     let end = view.facts.end_s;
     // The time after the last visit, in which another may be missing.
-    entries.push(Visit { state: State::ProbeRtt, from: end, to: end, is_complete: false });
+    entries.push(Visit {
+        state: State::ProbeRtt,
+        from: end,
+        to: end,
+        is_begun: true,
+        is_complete: false,
+        is_pipe_full: false,
+    });
     for (i, visit) in entries.iter().enumerate() {
         let is_entry = i + 1 < entries.len();
+        let gap = gaps.get(gaps.partition_point(|t| *t <= since));
+        if gap.is_some_and(|t| *t <= visit.from) {
+            (since, is_begun) = (visit.to, visit.is_complete);
+            continue;
+        }
         let rtt = view.rtt(visit.from).unwrap_or(0.0);
         // The last new minimum since then restarts the interval.
         let mut renewed = since;
         let mut least = f64::INFINITY;
-        for (t, ms) in rtts.iter().filter(|(t, _)| *t > since && *t <= visit.from) {
+        let from = rtts.partition_point(|(t, _)| *t <= since);
+        for (t, ms) in rtts.iter().skip(from).take_while(|(t, _)| *t <= visit.from) {
             if *ms < least {
                 (least, renewed) = (*ms, *t);
             }
@@ -37,7 +54,7 @@ pub(super) fn interval(view: &View<'_>) -> Judgement {
         let late = visit.from - renewed - INTERVAL;
         let is_idle = view.is_idle_within(since, visit.from);
         let slack = 5.0 * rtt + 0.15 + view.slack();
-        if is_entry {
+        if is_entry && is_begun {
             intervals.push(passed);
             if passed < INTERVAL - 2.5 * rtt - view.slack() {
                 failures.push(format!("entered {} after the last: too early", seconds(passed)));
@@ -49,13 +66,25 @@ pub(super) fn interval(view: &View<'_>) -> Judgement {
             failures
                 .push(format!("{when} {} after the last new minimum: too late", seconds(INTERVAL + late)));
         }
-        since = visit.to;
+        (since, is_begun) = (visit.to, visit.is_complete);
     }
     if intervals.is_empty() && failures.is_empty() {
-        return not_judged(CHECK, format!("not entered in {}", seconds(end - start)));
+        let found = view.visits_to(State::ProbeRtt).count();
+        return not_judged(
+            CHECK,
+            match found {
+                0 => format!("not entered in {}", seconds(end - start)),
+                _ => "the log has no interval from its beginning to its end".to_owned(),
+            },
+        );
     }
     let shown: Vec<String> = intervals.iter().take(3).map(|s| seconds(*s)).collect();
-    judged(CHECK, CASES, failures, format!("entered {} times, after {}", intervals.len(), shown.join(", ")))
+    judged(
+        CHECK,
+        CASES,
+        failures,
+        format!("entered {}, after {}", count(intervals.len() as u64, "time"), shown.join(", ")),
+    )
 }
 
 /// It lasts 200 ms and a round from the time at which no more than half a BDP is in flight.
@@ -63,14 +92,15 @@ pub(super) fn length(view: &View<'_>) -> Judgement {
     const CHECK: &str = "length of ProbeRTT";
     let mut failures = Vec::new();
     let mut lengths = Vec::new();
-    for visit in view.visits_to(State::ProbeRtt).filter(|v| v.is_complete) {
+    for visit in view.visits_to(State::ProbeRtt).filter(|v| v.is_begun && v.is_complete) {
         let Some(rtt) = view.rtt(visit.from) else { continue };
         let inflight = view.series().points(column::INFLIGHT_BYTES, visit.from, visit.to);
         let low = target(view, visit).and_then(|target| {
             let slack = (0.04 * target).max(4.0 * view.packet());
             inflight.iter().find(|(_, bytes)| *bytes <= target + slack).map(|p| p.0)
         });
-        let slack = view.slack();
+        // The first sample with little in flight may be late, and the ACKs of so few packets are rare.
+        let slack = 2.0 * view.slack();
         match low {
             Some(low) => {
                 let stayed = visit.to - low;
