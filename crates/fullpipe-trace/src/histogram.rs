@@ -12,6 +12,8 @@ pub(crate) struct Histogram {
     order: Vec<u16>,
     /// The bin of the previous value, often also that of the next.
     latest: usize,
+    /// Bins are merged when there are this many.
+    max_bins: Option<usize>,
     weight: f64,
     count: u64,
 }
@@ -53,6 +55,11 @@ impl Bin {
 }
 
 impl Histogram {
+    /// A histogram of at most `max_bins` bins, which are wider if the values need more.
+    pub(crate) fn bounded(max_bins: usize) -> Self {
+        Histogram { max_bins: Some(max_bins.max(4)), ..Histogram::default() }
+    }
+
     /// Adds `value` with `weight`. Values that are not positive and finite are ignored.
     #[inline]
     pub(crate) fn add(&mut self, value: f64, weight: f64) {
@@ -77,9 +84,31 @@ impl Histogram {
         {
             return found;
         }
+        if self.max_bins.is_some_and(|most| self.bins.len() >= most) {
+            self.merge();
+            return self.place(value);
+        }
         self.order.insert(place, self.bins.len() as u16);
         self.bins.push(Bin::new(value));
         self.bins.len() - 1
+    }
+
+    /// Merges pairs of neighbours, apart from the lowest and the highest bin: these have the extremes.
+    fn merge(&mut self) {
+        let sorted: Vec<Bin> = self.sorted().copied().collect();
+        let (Some((lowest, rest)), true) = (sorted.split_first(), sorted.len() > 3) else { return };
+        let Some((highest, middle)) = rest.split_last() else { return };
+        let pair = |pair: &[Bin]| {
+            let sum = |of: fn(&Sums) -> f64| pair.iter().map(|bin| of(&bin.sums)).sum();
+            let last = pair.last().unwrap_or(lowest);
+            Bin { to: last.to, sums: Sums { weight: sum(|s| s.weight), sum: sum(|s| s.sum) }, ..pair[0] }
+        };
+        self.bins.clear();
+        self.bins.push(*lowest);
+        self.bins.extend(middle.chunks(2).map(pair));
+        self.bins.push(*highest);
+        self.order = (0..self.bins.len() as u16).collect();
+        self.latest = 0;
     }
 
     /// The bins in rising order.
@@ -171,6 +200,25 @@ mod tests {
         assert!(h.bins.iter().all(|bin| (bin.from..bin.to).contains(&(bin.sums.sum / bin.sums.weight))));
         let counted: f64 = h.bins.iter().map(|bin| bin.sums.weight).sum();
         assert_eq!(counted, values.len() as f64);
+    }
+
+    #[test]
+    fn bounded_bins_keep_the_extremes_and_every_value() {
+        let mut h = Histogram::bounded(64);
+        let values: Vec<f64> = (0..5000).map(|i| 1.01_f64.powi((i * 7919) % 2000)).collect();
+        values.iter().for_each(|v| h.add(*v, 1.0));
+        assert!(h.bins.len() <= 64 && h.order.len() == h.bins.len(), "{}", h.bins.len());
+        assert!(h.sorted().collect::<Vec<_>>().is_sorted_by(|a, b| a.to <= b.from));
+        assert_eq!(h.bins.iter().map(|bin| bin.sums.weight).sum::<f64>(), 5000.0);
+        let sorted = |q: f64| {
+            let mut values = values.clone();
+            values.sort_by(f64::total_cmp);
+            values[((values.len() - 1) as f64 * q) as usize]
+        };
+        for (found, exact) in [(h.least(), sorted(0.0)), (h.quantile(1.0), sorted(1.0))] {
+            assert!((found.unwrap() / exact - 1.0).abs() < 0.006, "{found:?} {exact}");
+        }
+        assert!((h.quantile(0.5).unwrap().ln() / sorted(0.5).ln() - 1.0).abs() < 0.05);
     }
 
     #[test]

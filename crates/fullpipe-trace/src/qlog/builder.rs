@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 
 /// Connections of a file that are analysed; others are counted.
-pub(super) const MAX_CONNECTIONS: usize = 4096;
+pub(super) const MAX_CONNECTIONS: usize = 1024;
 /// Traces of a file that are read.
 const MAX_TRACES: usize = 1 << 16;
 /// Different event names that are counted one by one.

@@ -24,6 +24,8 @@ const MAX_CHANGES: [usize; 2] = [65_536, 512];
 const MAX_INFLIGHT: [usize; 2] = [32_768, 512];
 /// Intervals of evidence for limits.
 const MAX_WINDOWS: [usize; 2] = [2048, 128];
+/// Bins of a histogram; a bin is 0.5 % wide, or more if the values need more.
+const MAX_BINS: [usize; 2] = [4096, 512];
 /// Streams whose offsets are tracked.
 const MAX_STREAMS: [usize; 2] = [16_384, 128];
 /// Bytes of a packet whose size is unknown.
@@ -108,6 +110,7 @@ impl Recorder {
         first: Time,
     ) -> Self {
         let size = usize::from(nth >= DETAILED);
+        let histogram = || Histogram::bounded(MAX_BINS[size]);
         Recorder {
             trace,
             group,
@@ -143,11 +146,11 @@ impl Recorder {
             dropped: 0,
             timeouts: 0,
             is_closed: false,
-            reported_rtt: Histogram::default(),
-            measured_rtt: Histogram::default(),
+            reported_rtt: histogram(),
+            measured_rtt: histogram(),
             rtt_max_ms: 0.0,
-            rates: Histogram::default(),
-            spreads: Default::default(),
+            rates: histogram(),
+            spreads: std::array::from_fn(|_| histogram()),
             inflight_max: 0,
             inflight_time: 0.0,
             inflight_reports: 0,

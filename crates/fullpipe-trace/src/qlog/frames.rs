@@ -3,6 +3,9 @@
 use super::value::{Object, first, text, whole};
 use serde_json::Value;
 
+/// Bytes of the largest packet, and at most of a frame in it.
+const MAX_PACKET_BYTES: u64 = 65_535;
+
 /// A frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Frame {
@@ -40,7 +43,7 @@ fn frame(o: &Object) -> Frame {
             Frame::Stream {
                 id: stream.unwrap_or(0),
                 offset: o.get("offset").and_then(whole).unwrap_or(0),
-                length: o.get("length").or(payload).and_then(whole).unwrap_or(0),
+                length: o.get("length").or(payload).and_then(whole).unwrap_or(0).min(MAX_PACKET_BYTES),
             }
         }
         "data_blocked" => Frame::Blocked(None),
@@ -94,8 +97,7 @@ pub(super) fn packet(data: &Object) -> Packet {
     Packet {
         space: space(kind),
         number: first(header, &["packet_number"]).or_else(|| first(data, &["packet_number"])).and_then(whole),
-        // A packet has at most 65 535 bytes.
-        bytes: bytes.unwrap_or(0).min(65_535),
+        bytes: bytes.unwrap_or(0).min(MAX_PACKET_BYTES),
     }
 }
 
@@ -151,5 +153,7 @@ mod tests {
             stream(1000)
         );
         assert_eq!(read(json!({"frame_type": "stream", "id": "4", "offset": "100", "length": 9})), stream(9));
+        let long = json!({"frame_type": "stream", "id": 4, "offset": 100, "length": u64::MAX});
+        assert_eq!(read(long), stream(65_535));
     }
 }

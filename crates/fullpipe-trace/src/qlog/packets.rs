@@ -133,7 +133,7 @@ impl Packets {
 
     /// A packet was declared lost; without a number only its loss counts.
     pub(super) fn on_lost(&mut self, number: Option<Number>) {
-        self.lost_count += 1;
+        self.lost_count = self.lost_count.saturating_add(1);
         let Some(number) = number else { return };
         if let Some(sent) = self.outstanding.remove(&number) {
             self.inflight = self.inflight.saturating_sub(sent.bytes);
@@ -185,6 +185,8 @@ mod tests {
     fn spaces_are_apart_and_memory_is_bounded() {
         let mut packets = Packets::new(10);
         packets.on_sent(ms(0), Some((0, 1)), 1200, true);
+        packets.lost_count = u64::MAX;
+        packets.on_lost(None);
         assert_eq!(packets.on_acked(ms(1), 2, [(0, u64::MAX)], None).bytes, 0);
         (0..1000).for_each(|n| packets.on_sent(ms(n), Some((2, n)), 1000, true));
         assert_eq!((packets.outstanding.len(), packets.inflight), (10, 10_000));

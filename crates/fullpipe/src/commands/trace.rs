@@ -125,7 +125,9 @@ impl Args {
                 let records: Vec<&Connection> = shown.iter().map(Traced::record).collect();
                 print(wrapped_to_stdout(&heading) + &show(&records, unlisted > 0))?;
             }
-            bulks.extend(shown.into_iter().max_by_key(bytes).map(|largest| (file.as_path(), largest)));
+            bulks.extend(
+                shown.into_iter().max_by_key(|c| bytes(c.record())).map(|largest| (file.as_path(), largest)),
+            );
         }
         if let ([(a, before), (b, after)], false) = (&bulks[..], self.json) {
             let (a, b) = (a.display().to_string(), b.display().to_string());
@@ -381,8 +383,8 @@ impl Traced {
     }
 }
 
-fn bytes(c: &Traced) -> u64 {
-    c.record().to_server.bytes + c.record().to_client.bytes
+fn bytes(c: &Connection) -> u64 {
+    c.to_server.bytes.saturating_add(c.to_client.bytes)
 }
 
 /// One connection in full, several as a table, those with most data first.
@@ -391,7 +393,7 @@ fn show(records: &[&Connection], has_unlisted: bool) -> String {
         return wrapped_to_stdout(&text::detail(one));
     }
     let mut order = records.to_vec();
-    order.sort_by_key(|c| std::cmp::Reverse(c.to_server.bytes + c.to_client.bytes));
+    order.sort_by_key(|c| std::cmp::Reverse(bytes(c)));
     let rest = order.len().saturating_sub(MAX_ROWS);
     order.truncate(MAX_ROWS);
     let mut out = text::table(order, columns());
