@@ -375,6 +375,35 @@ fn values_that_cannot_be_right_are_counted() {
     assert_eq!(log.connections[0].record.duration, Span::from_millis(4));
 }
 
+/// What the log does not have is neither 0 nor that of the event before.
+#[test]
+fn unknown_values_are_not_shown_as_zero() {
+    let events = json!([
+        {"time": 0, "name": "recovery:metrics_updated", "data": {"latest_rtt": 40, "cwnd": 10_000}},
+        {"time": 10, "name": "recovery:metrics_updated", "data": {"latest_rtt": 0, "cwnd": 30_000}},
+        {"time": 20, "name": "recovery:metrics_updated", "data": {"bytes_in_flight": 5_000}},
+        {"time": 30, "name": "recovery:metrics_updated", "data": {"bytes_in_flight": 6_000}},
+    ]);
+    let fields = json!({"events": events, "vantage_point": {"type": "unknown"}});
+    let log = read(&document("0.3", &trace(fields)));
+    let c = &log.connections[0].record;
+    assert_eq!(c.to_server.rtt.samples, 1);
+    let cwnd = c.log.as_deref().unwrap().cwnd_bytes.unwrap();
+    assert_eq!((cwnd.min.round(), cwnd.p50.round(), cwnd.max.round()), (10_000.0, 10_000.0, 30_000.0));
+    assert!(c.vantage.evidence.is_empty(), "{:?}", c.vantage);
+    let table = text::table([c, c], None);
+    let cells: Vec<&str> = table.lines().nth(1).unwrap().split("  ").filter(|s| !s.is_empty()).collect();
+    assert!(table.contains("logged") && table.contains("lost"), "{table}");
+    let cells: Vec<&str> = cells.iter().map(|s| s.trim()).collect();
+    assert_eq!(cells[3..8], ["sender", "–", "–", "40.0 ms", "–"], "{table}");
+    assert!(!cells.contains(&"0") && !cells.contains(&"0 B"), "{table}");
+    assert!(text::detail(c).contains("none logged"), "{}", text::detail(c));
+    // A loss that was spurious was a loss.
+    let spurious = json!({"time": 5, "name": "recovery:spurious_loss", "data": {"packet_number": 3}});
+    let log = log_of([metrics(50), vec![spurious]].concat(), json!({}));
+    assert_eq!((logged(&log).lost, logged(&log).spurious), (1, 1));
+}
+
 /// Flow control: blocked from 10 ms to 30 ms, with nothing full.
 #[test]
 fn credit_of_the_peer_is_the_receive_window() {

@@ -4,7 +4,7 @@ use super::event::Event;
 use super::frames::{Frame, frames, packet, space};
 use super::metrics::{COUNT, Metrics, index, initial_rtt};
 use super::packets::{Number, Packets};
-use super::rows::{Rows, WIDTH};
+use super::rows::{self, Rows, WIDTH};
 use super::streams::Streams;
 use super::value::{self, Object, first, number, text, truth, whole};
 use super::windows::{Block, Windows};
@@ -350,7 +350,7 @@ impl Recorder {
         }
         let mut row = self.row();
         if let Some((rate, app_limited)) = acked.rate {
-            row[COUNT] = rate.as_bits_per_sec_f64();
+            row[rows::index::DELIVERY_RATE] = rate.as_bits_per_sec_f64();
             if !app_limited {
                 self.rates.add(rate.as_bytes_per_sec() as f64, acked.bytes as f64);
             }
@@ -378,8 +378,8 @@ impl Recorder {
         if self.metric_events == 0 {
             self.initial_rtt = initial_rtt(&event.data);
         }
-        let (known, implausible) = self.metrics.update(&event.data, scale);
-        file.implausible += implausible;
+        let update = self.metrics.update(&event.data, scale);
+        file.implausible += update.implausible;
         // quiche counts losses here.
         if let Some(total) = event.data.get("cf_lost_packets").and_then(|o| o.get("total")).and_then(whole) {
             self.total_lost = self.total_lost.max(total);
@@ -388,23 +388,21 @@ impl Recorder {
         if let Some(limited) = event.data.get("app_limited").and_then(truth) {
             self.app_limited = limited;
         }
-        if known == 0 {
+        if update.known == 0 {
             return;
         }
         self.metric_events += 1;
-        if event.data.contains_key("latest_rtt")
-            && let Some(ms) = self.metrics.get(index::RTT)
-        {
+        if let Some(ms) = update.get(index::RTT) {
             self.reported_rtt.add(ms * 1e6, 1.0);
             self.rtt_max_ms = self.rtt_max_ms.max(ms);
             self.windows.add_rtt(ms);
         }
         for (spread, metric) in self.spreads.iter_mut().zip([index::CWND, index::PACING, index::BW]) {
-            if let Some(value) = self.metrics.get(metric) {
+            if let Some(value) = update.get(metric) {
                 spread.add(value, 1.0);
             }
         }
-        if let Some(inflight) = self.metrics.get(index::INFLIGHT) {
+        if let Some(inflight) = update.get(index::INFLIGHT) {
             self.inflight_reports += 1;
             self.inflight_max = self.inflight_max.max(inflight as u64);
         }
@@ -505,9 +503,6 @@ impl Recorder {
     fn own_event(&mut self, data: &Object, at: Time) {
         let kind = data.get("kind").and_then(|k| serde_json::from_value::<EventKind>(k.clone()).ok());
         if let Some(kind) = kind {
-            if kind == EventKind::SpuriousLoss {
-                self.packets.spurious += 1;
-            }
             self.push_event(at, kind, data.get("value").and_then(number));
         }
     }
@@ -527,12 +522,12 @@ impl Recorder {
             row[index::INFLIGHT] = self.packets.inflight as f64;
         }
         if self.packets.has_acks {
-            row[COUNT + 1] = self.packets.delivered() as f64;
+            row[rows::index::DELIVERED] = self.packets.delivered() as f64;
         }
         if self.packets.sent > 0 {
-            row[COUNT + 2] = self.packets.sent as f64;
+            row[rows::index::SENT] = self.packets.sent as f64;
         }
-        row[COUNT + 3] = self.packets.lost_count as f64;
+        row[rows::index::LOST] = self.packets.lost_count as f64;
         row
     }
 

@@ -91,27 +91,30 @@ impl Metrics {
         self.0.get(index).copied().filter(|v| v.is_finite())
     }
 
-    /// Sets what `data` has. `scale`: milliseconds of a unit of time. Returns how many metrics it has,
-    /// and how many values cannot be right.
-    pub(super) fn update(&mut self, data: &Object, scale: f64) -> (usize, u64) {
-        let (mut known, mut implausible) = (0, 0);
+    /// Sets what `data` has. `scale`: milliseconds of a unit of time.
+    pub(super) fn update(&mut self, data: &Object, scale: f64) -> Update {
+        let mut update = Update::default();
         let is_initial = self.get(index::RTT).is_none() && initial_rtt(data).is_some();
-        for (metric, latest) in METRICS.iter().zip(&mut self.0) {
+        for (i, (metric, latest)) in METRICS.iter().zip(&mut self.0).enumerate() {
             let Some(written) = first(data, metric.names) else { continue };
-            known += 1;
+            update.known += 1;
             if is_initial && metric.kind == Kind::Time {
                 continue;
             }
             let value = number(written).map(|v| if metric.kind == Kind::Time { v * scale } else { v });
-            match value {
+            let value = match value {
                 // Before the first sample, stacks write 0.
-                Some(0.0) if metric.kind == Kind::Time => {}
-                Some(v) if metric.kind == Kind::Time && v > 0.0 && v <= MAX_RTT_MS => *latest = v,
+                Some(0.0) if metric.kind == Kind::Time => continue,
+                Some(v) if metric.kind == Kind::Time && v > 0.0 && v <= MAX_RTT_MS => v,
                 // No bound.
-                Some(v) if metric.kind == Kind::Amount && v > MAX_AMOUNT => *latest = f64::NAN,
-                Some(v) if metric.kind == Kind::Amount && v >= 0.0 => *latest = v,
-                _ => implausible += 1,
-            }
+                Some(v) if metric.kind == Kind::Amount && v > MAX_AMOUNT => f64::NAN,
+                Some(v) if metric.kind == Kind::Amount && v >= 0.0 => v,
+                _ => {
+                    update.implausible += 1;
+                    continue;
+                }
+            };
+            (*latest, update.values[i]) = (value, Some(value).filter(|v| v.is_finite()));
         }
         let interval = |bytes: &[&str], interval: &[&str]| {
             let bytes = first(data, bytes).and_then(number)?;
@@ -127,11 +130,28 @@ impl Metrics {
             (index::BW_SHORTTERM, interval(&["bandwidth_lo_bytes"], &["bandwidth_lo_interval"])),
         ] {
             if let Some(rate) = rate {
-                known += 1;
-                self.0[index] = rate;
+                update.known += 1;
+                (self.0[index], update.values[index]) = (rate, Some(rate));
             }
         }
-        (known, implausible)
+        update
+    }
+}
+
+/// What an event has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Update {
+    /// Its metrics, used or not.
+    pub(super) known: usize,
+    /// Values that cannot be right.
+    pub(super) implausible: u64,
+    /// The values that are used.
+    values: [Option<f64>; COUNT],
+}
+
+impl Update {
+    pub(super) fn get(&self, index: usize) -> Option<f64> {
+        self.values.get(index).copied().flatten()
     }
 }
 
@@ -149,8 +169,8 @@ mod tests {
 
     fn updated(data: Value, scale: f64) -> (Metrics, (usize, u64)) {
         let mut metrics = Metrics::new();
-        let counts = metrics.update(data.as_object().unwrap(), scale);
-        (metrics, counts)
+        let update = metrics.update(data.as_object().unwrap(), scale);
+        (metrics, (update.known, update.implausible))
     }
 
     #[test]

@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 /// Packet-number space and path, and number of a packet.
 pub(super) type Number = (u64, u64);
 
+/// The packet-number space of 0-RTT and 1-RTT packets on the first path; those of Initial and Handshake
+/// packets precede it, those of other paths follow.
+const DATA_SPACE: u64 = 2;
+
 /// Packets declared lost that a late acknowledgment may still find.
 const MAX_LOST: usize = 16_384;
 
@@ -35,8 +39,9 @@ pub(super) struct Packets {
     most: usize,
     /// Bytes in flight.
     pub(super) inflight: u64,
-    /// Packets sent, and their bytes.
+    /// Packets sent, of these packets that count as in flight, and the bytes of all.
     pub(super) sent: u64,
+    pub(super) counted: u64,
     pub(super) sent_bytes: u64,
     pub(super) largest: u64,
     /// Packets declared lost.
@@ -45,6 +50,8 @@ pub(super) struct Packets {
     pub(super) spurious: u64,
     /// Whether an acknowledgment was logged.
     pub(super) has_acks: bool,
+    /// Whether 1-RTT packets were acknowledged.
+    is_handshake_over: bool,
 }
 
 impl Packets {
@@ -57,11 +64,13 @@ impl Packets {
             most,
             inflight: 0,
             sent: 0,
+            counted: 0,
             sent_bytes: 0,
             largest: 0,
             lost_count: 0,
             spurious: 0,
             has_acks: false,
+            is_handshake_over: false,
         }
     }
 
@@ -75,7 +84,9 @@ impl Packets {
         self.sent += 1;
         self.sent_bytes = self.sent_bytes.saturating_add(bytes);
         self.largest = self.largest.max(bytes);
-        let Some(number) = number.filter(|_| counts) else { return };
+        self.counted += u64::from(counts);
+        let is_discarded = |number: &Number| self.is_handshake_over && number.0 < DATA_SPACE;
+        let Some(number) = number.filter(|n| counts && !is_discarded(n)) else { return };
         let stamp = self.sampler.on_sent(at, bytes, self.inflight);
         self.inflight = self.inflight.saturating_add(bytes);
         if let Some(earlier) = self.outstanding.insert(number, Sent { bytes, stamp }) {
@@ -125,10 +136,24 @@ impl Packets {
                 newest = newest.max(Some(sent.stamp.sent_at));
             }
         }
+        if space >= DATA_SPACE && acked.bytes > 0 && !self.is_handshake_over {
+            self.end_handshake();
+        }
         let sample = self.sampler.finish_ack(at, min_rtt);
         acked.rtt = newest.map(|sent_at| at.since(sent_at)).filter(|rtt| !rtt.is_zero());
         acked.rate = sample.rate.filter(|_| sample.has_packet).map(|rate| (rate, sample.app_limited));
         acked
+    }
+
+    /// The peer has the keys of 1-RTT packets: what it has not acknowledged of Initial and Handshake
+    /// packets is no longer in flight (RFC 9002 §6.4).
+    fn end_handshake(&mut self) {
+        self.is_handshake_over = true;
+        let later = self.outstanding.split_off(&(DATA_SPACE, 0));
+        for sent in std::mem::replace(&mut self.outstanding, later).into_values() {
+            self.inflight = self.inflight.saturating_sub(sent.bytes);
+            self.sampler.on_discarded(sent.bytes);
+        }
     }
 
     /// A packet was declared lost; without a number only its loss counts.
@@ -179,6 +204,20 @@ mod tests {
         packets.on_spurious(Some((2, 3)));
         packets.on_acked(ms(41), 2, [(0, 9)], None);
         assert_eq!((packets.spurious, packets.inflight, packets.delivered()), (1, 0, 10 * 1200));
+    }
+
+    #[test]
+    fn packets_of_the_handshake_leave_flight_with_the_first_ack_of_data() {
+        let mut packets = Packets::new(100);
+        (0..2).for_each(|space| packets.on_sent(ms(0), Some((space, 0)), 1200, true));
+        packets.on_sent(ms(1), Some((2, 0)), 1000, true);
+        packets.on_acked(ms(2), 0, [(0, 0)], None);
+        assert_eq!(packets.inflight, 2200);
+        packets.on_acked(ms(3), 2, [(0, 0)], None);
+        assert_eq!((packets.inflight, packets.counted), (0, 3));
+        packets.on_sent(ms(4), Some((1, 1)), 1200, true);
+        packets.on_sent(ms(4), Some((6, 1)), 800, true);
+        assert_eq!(packets.inflight, 800);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use super::streams::Streams;
 use crate::histogram::Histogram;
 use crate::text;
 use fullpipe_experiment::connection::{
-    Closing, Connection, Direction, Heading, Judged, Limits, Log, Place, Point, Retransmissions, RoundTrips,
-    Sender, Spread, StateTime, Vantage,
+    Closing, Connection, Direction, Heading, Judged, Limits, Log, Place, Point, RoundTrips, Sender, Spread,
+    StateTime, Vantage,
 };
 use fullpipe_experiment::recording::{
     FlowRecording, PathFacts, Provenance, Quantiles, Recording, Source, Summary, column,
@@ -132,12 +132,12 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
     }
     let log = Log {
         has_packets: r.packets.sent > 0 || r.received > 0,
-        has_streams: r.sent_streams.frames + r.received_streams.frames > 0,
+        has_streams: r.sent_streams.frames > 0,
         cwnd_bytes: spread(cwnd),
         pacing_bps: spread(pacing),
         bandwidth_bps: spread(bandwidth),
-        lost: r.packets.lost_count,
-        spurious: r.packets.spurious.min(r.packets.lost_count.max(r.packets.spurious)),
+        lost: lost(&r),
+        spurious: r.packets.spurious,
         timeouts: r.timeouts,
         states,
         checks,
@@ -149,6 +149,10 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
         Heading::ToClient => (received, sent),
     };
     let writer = if header.writer.is_empty() { String::new() } else { format!(" `{}`", header.writer) };
+    let evidence = match header.point {
+        Point::Unknown => Vec::new(),
+        _ => vec![format!("the log{writer} says so")],
+    };
     let record = Connection {
         number,
         client: NO_ADDRESS,
@@ -157,7 +161,7 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
         duration: r.last.since(r.first),
         opening: Default::default(),
         closing: if r.is_closed { Closing::Closed } else { Closing::Open },
-        vantage: Vantage { point: header.point, evidence: vec![format!("the log{writer} says so")] },
+        vantage: Vantage { point: header.point, evidence },
         to_server,
         to_client,
         notes,
@@ -294,23 +298,19 @@ fn sent(r: &Recorder, header: &Header, units: Units) -> Direction {
         bytes: if r.sent_streams.frames > 0 { r.sent_streams.bytes } else { delivered },
         bytes_sent: r.packets.sent_bytes,
         packets: r.packets.sent,
-        data_packets: r.packets.sent,
-        segments: r.packets.sent,
+        data_packets: r.packets.counted,
+        segments: r.packets.counted,
         segment_bytes: u32::try_from(r.packets.largest).ok().filter(|b| *b > 0),
         active,
-        goodput: goodput(if delivered > 0 { delivered } else { 0 }, active),
+        goodput: goodput(delivered, active),
         rtprop,
         btlbw,
         bdp_bytes: btlbw.zip(sound_rtprop).map(|(rate, rtt)| rate.bytes_in(rtt)),
         rtt,
         inflight_max_bytes: Some(r.inflight_max).filter(|b| *b > 0),
         cwnd_at_least_bytes: r.spreads[0].quantile(1.0).map(|b| b as u64),
-        retransmissions: Retransmissions {
-            segments: r.packets.lost_count,
-            spurious: r.packets.spurious,
-            ..Retransmissions::default()
-        },
-        lost_segments: r.packets.lost_count.saturating_sub(r.packets.spurious),
+        // No `retransmissions`: QUIC retransmits data and not packets.
+        lost_segments: lost(r).saturating_sub(r.packets.spurious),
         limits,
         sender: name.map(|name| Sender {
             words: format!("{name} (named by the log)"),
@@ -321,12 +321,17 @@ fn sent(r: &Recorder, header: &Header, units: Units) -> Direction {
     }
 }
 
+/// Packets declared lost, at least those whose loss was spurious.
+fn lost(r: &Recorder) -> u64 {
+    r.packets.lost_count.max(r.packets.spurious)
+}
+
 fn received(r: &Recorder) -> Direction {
-    let Streams { bytes, frames, .. } = r.received_streams;
+    let Streams { bytes, .. } = r.received_streams;
     let active = r.received_span.map_or(Span::ZERO, |(from, to)| to.since(from));
     Direction {
         place: Place::Receiver,
-        bytes: if frames > 0 { bytes } else { 0 },
+        bytes,
         bytes_sent: r.received_bytes,
         packets: r.received,
         active,

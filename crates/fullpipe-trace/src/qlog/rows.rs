@@ -4,9 +4,16 @@ use super::metrics::{self, COUNT};
 use fullpipe_experiment::recording::{Series, column};
 use fullpipe_units::{Span, Time};
 
-/// Columns after the metrics: delivery rate, bytes delivered, packets sent, packets lost.
-const TOTALS: usize = 4;
-pub(super) const WIDTH: usize = COUNT + TOTALS;
+/// Columns after the metrics.
+pub(super) mod index {
+    use super::COUNT;
+
+    pub(in super::super) const DELIVERY_RATE: usize = COUNT;
+    pub(in super::super) const DELIVERED: usize = COUNT + 1;
+    pub(in super::super) const SENT: usize = COUNT + 2;
+    pub(in super::super) const LOST: usize = COUNT + 3;
+}
+pub(super) const WIDTH: usize = COUNT + 4;
 /// Goodput is averaged over at least this time.
 const MIN_GOODPUT_SPAN: f64 = 0.01;
 
@@ -40,7 +47,7 @@ impl Rows {
         if let (Some(last), Some(values)) = (self.times.last_mut(), self.values.last_mut()) {
             let width = self.interval.as_nanos().max(1);
             if last.as_nanos() / width == at.as_nanos() / width {
-                (*last, *values) = (at, row);
+                (*last, *values) = (at, with_rate(row, values));
                 return;
             }
         }
@@ -58,6 +65,9 @@ impl Rows {
         self.interval = Span::from_nanos(self.interval.as_nanos().max(even).saturating_mul(2).max(2));
         let mut kept = 0;
         for i in 0..self.times.len() {
+            if i > 0 && self.cell(self.times[i]) == self.cell(self.times[i - 1]) {
+                self.values[i] = with_rate(self.values[i], &self.values[i - 1]);
+            }
             let is_last =
                 i + 1 == self.times.len() || self.cell(self.times[i]) != self.cell(self.times[i + 1]);
             if is_last {
@@ -87,7 +97,7 @@ impl Rows {
                 from += 1;
             }
             let passed = t - self.times[from].as_secs_f64();
-            let delivered = values[COUNT + 1] - self.values[from][COUNT + 1];
+            let delivered = values[index::DELIVERED] - self.values[from][index::DELIVERED];
             let goodput = if passed > 0.0 { delivered * 8.0 / passed.max(span) } else { f64::NAN };
             let mut row = values.to_vec();
             row.push(goodput);
@@ -95,6 +105,14 @@ impl Rows {
         }
         series.without_empty_columns()
     }
+}
+
+/// `later` with the delivery rate of `earlier` if it has none: only rows of ACKs have one.
+fn with_rate(mut later: [f64; WIDTH], earlier: &[f64; WIDTH]) -> [f64; WIDTH] {
+    if later[index::DELIVERY_RATE].is_nan() {
+        later[index::DELIVERY_RATE] = earlier[index::DELIVERY_RATE];
+    }
+    later
 }
 
 #[cfg(test)]
@@ -125,5 +143,13 @@ mod tests {
         rows.push(Time::from_nanos(5), row(1.0));
         rows.push(Time::from_nanos(5), row(2.0));
         assert_eq!((rows.times.len(), rows.values[0][0]), (1, 2.0));
+        // The row of the metrics that follow an ACK does not have its delivery rate.
+        let mut metrics = row(3.0);
+        metrics[index::DELIVERY_RATE] = f64::NAN;
+        rows.push(Time::from_nanos(5), metrics);
+        assert_eq!((rows.values[0][0], rows.values[0][index::DELIVERY_RATE]), (3.0, 2.0));
+        (6..1000)
+            .for_each(|ns| rows.push(Time::from_nanos(ns), if ns % 2 == 0 { row(4.0) } else { metrics }));
+        assert!(rows.values.iter().all(|row| row[index::DELIVERY_RATE].is_finite()));
     }
 }

@@ -32,20 +32,19 @@ pub fn log_heading(facts: &Capture, connections: usize, unlisted: u64) -> String
         count(file.events, "event"),
         count(connections as u64, "connection")
     );
-    for (n, what) in [
-        (file.malformed, "malformed"),
-        (file.out_of_order, "out of order"),
-        (file.implausible, "implausible values left out"),
-    ] {
+    for (n, what) in [(file.malformed, "malformed"), (file.out_of_order, "out of order")] {
         if n > 0 {
             let _ = write!(out, ", {n} {what}");
         }
     }
+    if file.implausible > 0 {
+        let _ = write!(out, ", {} left out", count(file.implausible, "implausible value"));
+    }
     out.push('\n');
     let names: Vec<String> =
         file.names.iter().take(MAX_NAMES).map(|n| format!("{} {}", n.count, n.name)).collect();
-    let more = file.names.len().saturating_sub(MAX_NAMES);
-    let more = if more > 0 { format!(" and {more} other names") } else { String::new() };
+    let more = file.names.len().saturating_sub(MAX_NAMES) as u64;
+    let more = if more > 0 { format!(" and {}", count(more, "other name")) } else { String::new() };
     let _ = writeln!(out, "Events: {}{more}.", names.join(", "));
     if unlisted > 0 {
         let _ = writeln!(out, "Not listed: {}.", count(unlisted, "connection"));
@@ -79,7 +78,7 @@ pub(super) fn detail(c: &Connection, log: &Log) -> String {
     };
     if other.packets > 0 {
         let _ = writeln!(out, "  received");
-        line(&mut out, "data", &data(other, log));
+        line(&mut out, "data", &data(other, "of streams"));
     }
     for note in &c.notes {
         let _ = writeln!(out, "  note: {note}");
@@ -100,7 +99,7 @@ fn line(out: &mut String, name: &str, text: &str) {
 
 fn sent(out: &mut String, d: &Direction, log: &Log) {
     if d.packets > 0 {
-        line(out, "data", &data(d, log));
+        line(out, "data", &data(d, if log.has_streams { "of streams" } else { "of packets" }));
     }
     line(
         out,
@@ -134,11 +133,15 @@ fn sent(out: &mut String, d: &Direction, log: &Log) {
     }
     let timeouts =
         if log.timeouts > 0 { format!(", {}", count(log.timeouts, "timeout")) } else { String::new() };
-    line(
-        out,
-        "losses",
-        &format!("{} declared lost, {} of them spurious{timeouts}", count(log.lost, "packet"), log.spurious),
-    );
+    let spurious = match log.spurious {
+        0 => String::new(),
+        n => format!(", {n} of them spurious"),
+    };
+    let lost = match log.lost {
+        0 => "none logged".to_owned(),
+        n => format!("{} declared lost{spurious}", count(n, "packet")),
+    };
+    line(out, "losses", &format!("{lost}{timeouts}"));
     let shares = d
         .limits
         .shares
@@ -164,15 +167,16 @@ fn sent(out: &mut String, d: &Direction, log: &Log) {
     }
 }
 
-fn data(d: &Direction, log: &Log) -> String {
-    let what = if log.has_streams { "of streams" } else { "of packets" };
+/// The data of a direction. `what`: whose bytes are counted.
+fn data(d: &Direction, what: &str) -> String {
+    let known = |n: u64| or_dash(Some(n).filter(|n| *n > 0), bytes);
     format!(
         "{} {what} in {}: {} goodput; {}, {}",
-        bytes(d.bytes),
+        known(d.bytes),
         span(d.active),
         or_dash(d.goodput, rate),
         count(d.packets, "packet"),
-        bytes(d.bytes_sent)
+        known(d.bytes_sent)
     )
 }
 
@@ -186,13 +190,14 @@ fn spread(s: Spread, show: impl Fn(f64) -> String) -> String {
 
 /// What the checks found, in sentences.
 pub fn verdicts(log: &Log) -> Vec<String> {
-    let number = |result| log.checks.iter().filter(|c| c.result == result).count();
+    let number = |result| log.checks.iter().filter(|c| c.result == result).count() as u64;
     let (passed, failed) = (number(Judged::Passed), number(Judged::Failed));
     if passed + failed == 0 {
         return Vec::new();
     }
     let sum = format!(
-        "BBR draft: {passed} checks passed, {failed} failed, {} not judged.",
+        "BBR draft: {} passed, {failed} failed, {} not judged.",
+        count(passed, "check"),
         number(Judged::NotJudged)
     );
     let failures = log.checks.iter().filter(|c| c.result == Judged::Failed);

@@ -129,21 +129,23 @@ fn reported(c: &Connection) -> (&Direction, Heading) {
 /// A table with one line per connection or, if that exceeds `width`, with addresses and results on
 /// separate lines.
 pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: Option<usize>) -> String {
+    let connections: Vec<&Connection> = connections.into_iter().collect();
+    let has_senders = connections.iter().any(|c| reported(c).0.sender.is_some());
+    let [place_of, repeated] =
+        if connections.iter().any(|c| c.log.is_some()) { ["logged", "lost"] } else { ["captured", "retr"] };
     let head = [
         "#",
         "from",
         "to",
-        "captured",
+        place_of,
         "bytes",
         "goodput",
         "RTprop",
         "BtlBw",
-        "retr",
+        repeated,
         "limited by",
         "controller",
     ];
-    let connections: Vec<&Connection> = connections.into_iter().collect();
-    let has_senders = connections.iter().any(|c| reported(c).0.sender.is_some());
     let mut rows = vec![head.map(str::to_owned)];
     for c in connections {
         let (d, heading) = reported(c);
@@ -158,11 +160,14 @@ pub fn table<'a>(connections: impl IntoIterator<Item = &'a Connection>, width: O
             from,
             to,
             place(d.place).to_owned(),
-            bytes(d.bytes),
+            or_dash(Some(d.bytes).filter(|n| c.log.is_none() || *n > 0), bytes),
             or_dash(d.goodput, rate),
             or_dash(d.rtprop, span),
             or_dash(d.btlbw, rate),
-            d.retransmissions.segments.to_string(),
+            match &c.log {
+                Some(log) => or_dash(Some(log.lost).filter(|n| log.has_packets || *n > 0), |n| n.to_string()),
+                None => d.retransmissions.segments.to_string(),
+            },
             or_dash(d.limits.dominant(), |l| format!("{} {:.0} %", l.by.name(), l.share * 100.0)),
             or_dash(d.sender.as_ref(), |s| s.words.clone()),
         ]);
@@ -208,11 +213,12 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width
         ("RTprop", |d| d.rtprop.map(Span::as_millis_f64), ms),
         ("RTT p50", |d| d.rtt.p50.map(Span::as_millis_f64), ms),
         ("RTT p95", |d| d.rtt.p95.map(Span::as_millis_f64), ms),
-        (
-            "retr %",
-            |d| (d.segments > 0).then(|| d.retransmissions.segments as f64 * 100.0 / d.segments as f64),
-            |v| format!("{v:.2} %"),
-        ),
+        // A log has losses, and no retransmissions.
+        if before.1.log.is_some() || after.1.log.is_some() {
+            ("lost %", |d| share(d.lost_segments, d.segments), |v| format!("{v:.2} %"))
+        } else {
+            ("retr %", |d| share(d.retransmissions.segments, d.segments), |v| format!("{v:.2} %"))
+        },
     ];
     let directions = [reported(before.1).0, reported(after.1).0];
     let mut rows = vec![["".to_owned(), before.0.to_owned(), after.0.to_owned(), String::new()]];
@@ -252,6 +258,11 @@ pub fn comparison(before: (&str, &Connection), after: (&str, &Connection), width
         let _ = writeln!(out, "{}", line.trim_end());
     }
     out
+}
+
+/// Percentage of the segments.
+fn share(part: u64, segments: u64) -> Option<f64> {
+    (segments > 0).then(|| part as f64 * 100.0 / segments as f64)
 }
 
 fn place(p: Place) -> &'static str {
