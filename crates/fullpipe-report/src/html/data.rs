@@ -123,9 +123,10 @@ pub(super) fn json(results: &Results) -> String {
     let mut panels: Vec<Panel> =
         specs.iter().filter_map(|s| panel(s, &lines, &queues, &grid, window)).collect();
     panels.retain(|p| !p.curves.is_empty());
-    // The states of captures and of unknown controllers are what limited the connection.
-    let limits =
-        results.runs.iter().all(|r| r.source == Source::Trace) || lines.iter().all(|l| l.cc.is_empty());
+    // The states of captures and of unknown controllers are what limited the connection; those of a log
+    // are the controller's, whether it names it or not.
+    let limits = results.runs.iter().all(|r| r.source == Source::Trace)
+        || results.runs.iter().all(|r| r.source != Source::Log) && lines.iter().all(|l| l.cc.is_empty());
     let page = Page {
         end: results.runs.iter().map(reduce::end_s).fold(0.0, f64::max),
         smoothing: crate::figures::millis(window * 1e3),
@@ -366,6 +367,19 @@ mod tests {
                     assert_eq!(curve["v"].as_array().unwrap().len(), rows);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn states_of_a_log_are_those_of_its_unnamed_controller() {
+        let mut results = support::race(1.0);
+        results.runs.truncate(1);
+        for (source, title) in [(Source::Trace, "Limited by"), (Source::Log, "Controller states")] {
+            let run = &mut results.runs[0];
+            run.source = source;
+            run.cc.clear();
+            run.flows.iter_mut().for_each(|flow| flow.cc.clear());
+            assert_eq!(parsed(&results)["states_title"], title);
         }
     }
 
