@@ -222,6 +222,10 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     out.finish().unwrap()
 }
 
+fn zstd(bytes: &[u8]) -> Vec<u8> {
+    ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+}
+
 /// The figures of the connection, which do not depend on the form.
 fn assert_figures(log: &Log, form: &str) {
     assert_eq!((log.connections.len(), &log.facts.damage), (1, &None), "{form}");
@@ -283,6 +287,34 @@ fn header_behind_its_events_needs_a_second_pass() {
     assert!(once.contains("save it as a file"), "{once}");
 }
 
+/// The whole log may be one line, with its only trace in `trace`.
+#[test]
+fn document_of_one_line_with_one_trace_is_no_sequence() {
+    let whole = json!({"qlog_version": "0.3", "trace": trace(json!({"events": events_03()}))}).to_string();
+    for end in ["", "\n"] {
+        let log = read(format!("{whole}{end}").as_bytes());
+        assert_figures(&log, "one trace");
+        assert_eq!(log.facts.log.unwrap().serialization, "JSON");
+    }
+}
+
+/// An absolute clock need not be the date: this one began 5 s before the log.
+#[test]
+fn absolute_times_count_from_the_first_event() {
+    let mut events = events_03();
+    events.iter_mut().for_each(|e| e["time"] = (e["time"].as_f64().unwrap() + 5000.0).into());
+    let format = json!({"time_format": "absolute"});
+    let before = trace(json!({"common_fields": format, "events": events}));
+    let whole = document("0.3", &before);
+    let events = before["events"].to_string();
+    let behind = format!("{{\"traces\":[{{\"events\":{events},\"common_fields\":{format}}}]}}");
+    for bytes in [&whole[..], behind.as_bytes()] {
+        let log = read(bytes);
+        let flow = &log.connections[0].recording().flows[0];
+        assert!((flow.series.t_s[0] - 0.1395).abs() < 1e-6, "{}", flow.series.t_s[0]);
+    }
+}
+
 #[test]
 fn groups_and_traces_are_connections() {
     let mut events = events_03();
@@ -305,10 +337,37 @@ fn file_that_is_cut_short_gives_what_precedes_the_cut() {
         assert_eq!(damage.reason, "the file is cut short", "{form}");
         assert_eq!(damage.offset, cut.len() as u64, "{form}");
         assert!(log.connections[0].record.to_client.packets > PACKETS / 2, "{form}");
-        let packed = gzip(bytes);
-        let damage = read(&packed[..packed.len() * 3 / 4]).facts.damage.unwrap();
-        assert!(damage.reason.contains("cannot be read or decompressed"), "{form}: {damage:?}");
+        // A frame of zstd, and one that is cut short.
+        let (first, second) = bytes.split_at(bytes.len() * 3 / 4);
+        let (first, second) = (zstd(first), zstd(second));
+        let zipped = gzip(bytes);
+        for packed in
+            [zipped[..zipped.len() * 3 / 4].to_vec(), [&first[..], &second[..second.len() / 2]].concat()]
+        {
+            let damage = read(&packed).facts.damage.unwrap();
+            assert!(damage.reason.contains("cannot be read or decompressed"), "{form}: {damage:?}");
+        }
     }
+}
+
+/// The decompressor resumes behind a damaged block; what it skips is not a shorter log.
+#[test]
+fn damage_of_the_first_block_of_a_compressed_file_is_reported() {
+    let head = json!({"qlog_version": "0.3", "trace": trace(json!({}))});
+    let many: Vec<Value> = (0..6).flat_map(|_| events_03()).collect();
+    let packed = zstd(&sequence("\x1e", head, many));
+    let damages = (50..packed.len()).step_by(packed.len() / 12).map(|at| {
+        let mut changed = packed.clone();
+        changed[at] ^= 0x55;
+        // Neither a log nor a capture is refused, too.
+        match input::recognise("test", &changed[..]) {
+            Ok(Input::Log(source)) => {
+                qlog::read("test", source, None).map_or(true, |log| log.facts.damage.is_some())
+            }
+            _ => true,
+        }
+    });
+    assert!(damages.clone().count() > 10 && damages.clone().all(|d| d), "{:?}", damages.collect::<Vec<_>>());
 }
 
 #[test]

@@ -11,8 +11,13 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// refuse more).
 const MAX_ZSTD_WINDOW: u64 = 128 << 20;
 
-/// Decompresses `source` if it is compressed.
-pub(super) fn decompress<'a>(mut source: impl Read + Send + 'a) -> io::Result<Source<'a>> {
+/// Decompresses `source` if it is compressed. An error of the source is final: each later read fails,
+/// so that no reader in between takes it for the end.
+pub(super) fn decompress<'a>(source: impl Read + Send + 'a) -> io::Result<Source<'a>> {
+    Ok(Box::new(Final { source: decoder(source)?, failure: None }))
+}
+
+fn decoder<'a>(mut source: impl Read + Send + 'a) -> io::Result<Source<'a>> {
     let mut head = [0; 4];
     let mut n = 0;
     while n < head.len() {
@@ -36,6 +41,25 @@ pub(super) fn decompress<'a>(mut source: impl Read + Send + 'a) -> io::Result<So
     Ok(Box::new(whole))
 }
 
+/// A source that fails for good.
+struct Final<R> {
+    source: R,
+    failure: Option<(io::ErrorKind, String)>,
+}
+
+impl<R: Read> Read for Final<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if let Some((kind, reason)) = &self.failure {
+            return Err(io::Error::new(*kind, reason.clone()));
+        }
+        self.source.read(out).inspect_err(|e| {
+            if e.kind() != io::ErrorKind::Interrupted {
+                self.failure = Some((e.kind(), e.to_string()));
+            }
+        })
+    }
+}
+
 /// A zstd file: one or several concatenated frames.
 struct Zstd<R: Read> {
     source: Option<R>,
@@ -52,6 +76,12 @@ impl<R: io::BufRead> Read for Zstd<R> {
                 let n = frame.read(out)?;
                 if n > 0 {
                     return Ok(n);
+                }
+                // The decoder computes the checksum and leaves the comparison to its caller.
+                let decoder = &frame.decoder;
+                let written = decoder.get_checksum_from_data();
+                if written.is_some() && written != decoder.get_calculated_checksum() {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "wrong checksum of a zstd frame"));
                 }
                 self.source = self.frame.take().map(|f| f.into_inner());
             }
@@ -91,6 +121,23 @@ mod tests {
     fn uncompressed_data_passes_unchanged() {
         for text in [&b""[..], b"a", b"abcdefg"] {
             assert_eq!(read(text), text);
+        }
+    }
+
+    #[test]
+    fn error_of_a_damaged_file_is_repeated() {
+        let text: Vec<u8> =
+            (0..300_000_u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+        let mut changed = zstd(&text);
+        changed[300_000] ^= 1;
+        let cut = [gzip, zstd].map(|pack| pack(&text)).map(|packed| packed[..packed.len() / 2].to_vec());
+        for packed in [&cut[0], &cut[1], &changed] {
+            let mut source = decompress(&packed[..]).unwrap();
+            let mut out = Vec::new();
+            assert!(source.read_to_end(&mut out).is_err());
+            assert!(
+                !out.is_empty() && source.read(&mut [0; 8]).is_err() && source.read(&mut [0; 8]).is_err()
+            );
         }
     }
 

@@ -66,7 +66,12 @@ impl Builder {
     pub(super) fn add_field(&mut self, name: &str, content: &Value) {
         let Some(header) = self.headers.last_mut() else { return };
         header.add(name, content);
-        if self.clock.used.as_ref().is_some_and(|used| !header.agrees(used)) {
+        let agrees = |used: &Header| {
+            // A date counts from the first event whatever its format.
+            header.agrees(used)
+                && (header.is_absolute() == used.is_absolute() || self.clock.zero_ms != Some(0.0))
+        };
+        if self.clock.used.as_ref().is_some_and(|used| !agrees(used)) {
             self.is_misread = true;
         }
     }
@@ -84,8 +89,8 @@ impl Builder {
         count_name(&mut self.names, &event.name);
         let ms = event.time * used.scale();
         let now = if event.is_delta.unwrap_or_else(|| used.is_delta()) { self.clock.now_ms + ms } else { ms };
-        let zero =
-            *self.clock.zero_ms.get_or_insert(if (0.0..MAX_RELATIVE_MS).contains(&now) { 0.0 } else { now });
+        let is_relative = !used.is_absolute() && (0.0..MAX_RELATIVE_MS).contains(&now);
+        let zero = *self.clock.zero_ms.get_or_insert(if is_relative { 0.0 } else { now });
         if (now - zero).abs() > MAX_MS {
             self.file.implausible += 1;
             return;

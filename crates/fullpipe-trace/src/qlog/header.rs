@@ -49,7 +49,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Adds one field of the trace; returns whether it is known.
+    /// Adds one field of the trace.
     pub(super) fn add(&mut self, name: &str, content: &Value) {
         match (name, content) {
             ("title", Value::String(s)) => self.title = value::name(s),
@@ -97,6 +97,11 @@ impl Header {
     /// Whether times are since the previous event.
     pub(super) fn is_delta(&self) -> bool {
         self.time_format == TimeFormat::Delta || self.fields.as_ref().is_some_and(|f| f.is_delta)
+    }
+
+    /// Whether times are since 1970, or another origin than the beginning of the log.
+    pub(super) fn is_absolute(&self) -> bool {
+        self.time_format == TimeFormat::Absolute
     }
 
     /// Seconds since 1970 at `ms` of the log; `None` if it has no date.

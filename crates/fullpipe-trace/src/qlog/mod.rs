@@ -142,7 +142,8 @@ fn is_header_line(line: &[u8]) -> bool {
     match serde_json::from_slice(line) {
         Ok(serde_json::Value::Object(o)) => {
             let is_known = ["qlog_version", "qlog_format", "trace", "file_schema", "name"];
-            !o.contains_key("traces") && is_known.iter().any(|key| o.contains_key(*key))
+            let has_events = o.get("trace").is_some_and(|trace| trace.get("events").is_some());
+            !o.contains_key("traces") && !has_events && is_known.iter().any(|key| o.contains_key(*key))
         }
         _ => false,
     }
