@@ -212,6 +212,12 @@ fn log_shows_whether_the_controller_follows_the_draft() {
         let log = race(folder.path(), &format!("bbr3{setting}"), path, "sqlog");
         let read = trace(&log, &["--json"]);
         assert_eq!(read.status.code(), Some(i32::from(failed.is_some())), "bbr3{setting}");
+        let printed = String::from_utf8_lossy(&read.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            failed
+                .is_none_or(|failed| printed.contains("failed: connection 1: ") && printed.contains(failed)),
+            "bbr3{setting}: {printed}"
+        );
         let checks = &json(&read.stdout)["connections"][0]["log"]["checks"];
         let all = checks.as_array().unwrap();
         let found: Vec<&str> =
@@ -240,4 +246,18 @@ fn checks_of_logs_name_cases_that_exist() {
     for case in cases {
         assert!(listed.contains(case), "{case}");
     }
+}
+
+/// A log has no packets to plot: the file would be empty.
+#[test]
+fn xplot_of_a_log_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let log =
+        race(folder.path(), "cubic", &["--rate", "20mbit", "--rtt", "20ms", "--duration", "1s"], "qlog");
+    let [page, plot] = ["x.html", "x.xpl"].map(|name| folder.path().join(name));
+    let refused = trace(&log, &["--out", page.to_str().unwrap(), "--out", plot.to_str().unwrap()]);
+    let printed = String::from_utf8_lossy(&refused.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(refused.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("x.xpl: xplot shows the packets of a capture"), "{printed}");
+    assert!(!page.exists() && !plot.exists());
 }

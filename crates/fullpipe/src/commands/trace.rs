@@ -22,15 +22,16 @@ use std::time::{Duration, Instant};
 
 /// The number of connections in the table; the rest are counted.
 const MAX_ROWS: usize = 30;
+/// The number of connections that an error names.
+const MAX_FAILURES: usize = 5;
 
 /// Analyse captures and qlogs: path, limits, controller
 ///
 /// Reads pcap and pcapng, also compressed by gzip or zstd; `-` is standard input. The capture point
 /// is inferred and reported; --at overrides it.
 ///
-/// Also reads qlog: JSON, JSON text sequences and lines of JSON. Then it reports what the endpoint
-/// logged, and checks a connection of BBR v3 against the IETF draft. It exits with 1 if a check
-/// fails.
+/// Also reads qlog (JSON, JSON-SEQ, NDJSON), plain or compressed. Reports what the endpoint logged,
+/// and checks connections of BBR v3 against the IETF draft. Exits with 1 if a check fails.
 ///
 /// The sender's controller is inferred by simulating each known controller on the path inferred
 /// from the connection. This takes a second or more, so it is done only for a connection reported
@@ -74,7 +75,7 @@ pub struct Args {
     json: bool,
     /// Also write a report on one connection, that of --conn or else the one with most data, to
     /// FILE, in the format of its extension: html, json, csv, parquet (if built in), png, svg,
-    /// qlog, xpl (for xplot); an existing FILE is replaced; may be repeated
+    /// qlog, xpl (for xplot, of a capture); an existing FILE is replaced; may be repeated
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Vec<PathBuf>,
 }
@@ -98,7 +99,7 @@ impl Args {
         }
         let mut all = Connections::new(Vec::new());
         let mut bulks = Vec::new();
-        let mut has_failed = false;
+        let mut failures = Vec::new();
         let live = self.live.as_ref().map(PathBuf::from);
         for file in self.files.iter().chain(&live) {
             let File { heading, facts, connections: mut shown, unlisted } = match &self.live {
@@ -109,7 +110,10 @@ impl Args {
             if self.controllers || shown.len() == 1 {
                 shown.iter_mut().for_each(Traced::identify);
             }
-            has_failed |= shown.iter().any(Traced::has_failed);
+            let of = if self.files.len() > 1 { format!(" of {}", file.display()) } else { String::new() };
+            failures.extend(
+                shown.iter().filter_map(Traced::failure).map(|(n, checks)| format!("{n}{of}: {checks}")),
+            );
             if let (Some(n), true) = (self.conn, shown.is_empty()) {
                 let file = file.display();
                 return Err(Failure::usage(format!(
@@ -139,12 +143,7 @@ impl Args {
         if self.json {
             print_json(&all)?;
         }
-        if has_failed {
-            return Err(Failure::Check(
-                "a connection deviates from the BBR draft: see its checks".to_owned(),
-            ));
-        }
-        Ok(())
+        deviations(&failures).map_or(Ok(()), |words| Err(Failure::Check(words)))
     }
 
     /// Reads `file`, with the packets of connection `detailed`.
@@ -251,6 +250,16 @@ impl Args {
         for (file, largest) in bulks {
             shown.push((file, self.with_packets(file, largest)?));
         }
+        let is_xplot = |path: &PathBuf| path.extension().is_some_and(|e| e == "xpl");
+        let log = shown.iter().find(|(_, c)| matches!(c, Traced::Log(_)));
+        if let Some((file, path)) = log.map(|(file, _)| file).zip(self.out.iter().find(|path| is_xplot(path)))
+        {
+            return Err(Failure::usage(format!(
+                "{}: xplot shows the packets of a capture, and {} is a qlog: use another extension, such as .html",
+                path.display(),
+                file.display()
+            )));
+        }
         let several = shown.len() > 1;
         let title =
             |(file, c): &(&Path, Traced)| format!("{}, connection {}", file.display(), c.record().number);
@@ -282,7 +291,7 @@ impl Args {
         let sender = shown.first().filter(|_| !several).and_then(|(_, c)| c.bulk().sender.as_ref());
         let sequences: Vec<_> = shown.iter().flat_map(|(_, c)| c.sequences().iter().cloned()).collect();
         for path in &self.out {
-            if path.extension().is_some_and(|e| e == "xpl") {
+            if is_xplot(path) {
                 let text: String =
                     shown.iter().map(|(_, c)| text::xplot(c.record(), c.sequences())).collect();
                 AtomicFile::write(path, text.as_bytes()).map_err(Failure::usage)?;
@@ -377,10 +386,22 @@ impl Traced {
         }
     }
 
-    fn has_failed(&self) -> bool {
-        let checks = self.record().log.iter().flat_map(|log| &log.checks);
-        checks.into_iter().any(|check| check.result == Judged::Failed)
+    /// The number of a connection that fails checks, and these.
+    fn failure(&self) -> Option<(u32, String)> {
+        let record = self.record();
+        let checks = record.log.iter().flat_map(|log| &log.checks);
+        let failed = checks.filter(|check| check.result == Judged::Failed).map(|check| check.check.as_str());
+        let failed: Vec<&str> = failed.collect();
+        (!failed.is_empty()).then(|| (record.number, failed.join(", ")))
     }
+}
+
+/// The connections that fail checks, if any.
+fn deviations(failures: &[String]) -> Option<String> {
+    let rest = failures.len().saturating_sub(MAX_FAILURES);
+    let more = if rest > 0 { format!("; and {rest} more") } else { String::new() };
+    let shown = failures.get(..failures.len().min(MAX_FAILURES))?.join("; connection ");
+    (!failures.is_empty()).then(|| format!("checks against the BBR draft failed: connection {shown}{more}"))
 }
 
 fn bytes(c: &Connection) -> u64 {
@@ -399,7 +420,8 @@ fn show(records: &[&Connection], has_unlisted: bool) -> String {
     let mut out = text::table(order, columns());
     if rest > 0 {
         let these = if has_unlisted { "these" } else { "all" };
-        out += &format!("and {rest} connections with less data: --json lists {these}\n");
+        let connections = if rest == 1 { "connection" } else { "connections" };
+        out += &format!("and {rest} {connections} with less data: --json lists {these}\n");
     }
     if !records.is_empty() {
         out += "--conn N reports one in full\n";
