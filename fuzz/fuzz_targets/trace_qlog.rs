@@ -31,9 +31,24 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(source) = open() else { return };
     let Ok(log) = qlog::read("fuzz", source, Some(&mut { open })) else { return };
     let _ = text::log_heading(&log.facts, log.connections.len(), log.unlisted);
-    for connection in log.connections {
+    // What `fullpipe trace` prints, and hands to reports.
+    let records: Vec<_> = log.connections.iter().map(|c| &c.record).collect();
+    for width in [None, Some(80)] {
+        let _ = text::table(records.iter().copied(), width);
+        if let (Some(first), Some(last)) = (records.first(), records.last()) {
+            let _ = text::comparison(("a", first), ("b", last), width);
+        }
+    }
+    for connection in &log.connections {
         let _ = text::detail(&connection.record);
+        let _ = text::conclusions(connection.sent());
+        let logged = connection.record.log.as_deref().expect("of a log");
+        let _ = text::verdicts(logged);
+        assert!(logged.spurious <= logged.lost);
+        serde_json::to_string(&connection.record).expect("a record is JSON");
         let recording = connection.recording();
         assert!(recording.flows.iter().all(|flow| flow.series.t_s.is_sorted()));
+        assert!(recording.flows.iter().all(|flow| flow.states.is_sorted_by(|a, b| a.at_s <= b.at_s)));
+        serde_json::to_string(&recording).expect("a recording is JSON");
     }
 });

@@ -20,11 +20,11 @@ pub(super) struct Summary {
 }
 
 /// Share of BtlBw from which the path counts as full.
-const FULL_SHARE: f64 = 0.93;
+pub(crate) const FULL_SHARE: f64 = 0.93;
 /// A queueing delay of this share of RTprop plus this many segments at BtlBw also means a full
 /// path.
-const QUEUE_SHARE: f64 = 0.10;
-const QUEUE_SEGMENTS: u64 = 6;
+pub(crate) const QUEUE_SHARE: f64 = 0.10;
+pub(crate) const QUEUE_SEGMENTS: u64 = 6;
 /// Inflight counts as constant within this share, for this many round trips without loss.
 const CONSTANT_SHARE: f64 = 0.04;
 const CONSTANT_ROUNDS: usize = 12;

@@ -24,6 +24,9 @@ mod vantage;
 mod zero_window;
 
 pub(crate) use bins::Bins;
+pub(crate) use limits::{FULL_SHARE, QUEUE_SEGMENTS, QUEUE_SHARE};
+pub(crate) use record::sustained_rate;
+pub(crate) use timeline::{Interval, Timeline};
 pub(crate) use tracker::Tracker;
 pub(crate) use trajectory::{Step, Trajectory};
 

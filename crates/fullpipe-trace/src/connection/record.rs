@@ -6,6 +6,7 @@ use super::notes::{capture_notes, misordered};
 use super::tracker::Tracker;
 use super::vantage::vantage;
 use crate::analysis::TracedConnection;
+use crate::histogram::Histogram;
 use fullpipe_experiment::connection::{
     Connection, Direction, Handshake, Heading, Limits, MarkKind, Opening, Place, Reordering, Retransmissions,
     RoundTrips, Sequence, Window,
@@ -213,10 +214,18 @@ fn window(half: &Half) -> Window {
 }
 
 fn btlbw(half: &Half, place: Place) -> Option<Rate> {
-    let (rates, min_count) = match place {
-        Place::Receiver => (half.arrivals.rates(), MIN_WINDOWS),
-        _ => (&half.rates, MIN_SAMPLES),
-    };
+    match place {
+        Place::Receiver => highest_rate(half.arrivals.rates(), MIN_WINDOWS),
+        _ => sustained_rate(&half.rates),
+    }
+}
+
+/// The highest sustained rate of delivery-rate samples in bytes per second.
+pub(crate) fn sustained_rate(rates: &Histogram) -> Option<Rate> {
+    highest_rate(rates, MIN_SAMPLES)
+}
+
+fn highest_rate(rates: &Histogram, min_count: u64) -> Option<Rate> {
     if rates.count() < min_count {
         return None;
     }

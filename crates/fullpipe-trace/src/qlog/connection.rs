@@ -28,8 +28,6 @@ const MAX_WINDOWS: [usize; 2] = [2048, 128];
 const MAX_BINS: [usize; 2] = [4096, 512];
 /// Streams whose offsets are tracked.
 const MAX_STREAMS: [usize; 2] = [16_384, 128];
-/// Bytes of a packet whose size is unknown.
-pub(super) const PACKET_BYTES: u64 = 1500;
 /// Reports of bytes in flight, and packets, that give a mean.
 const MIN_REPORTS: u64 = 8;
 
@@ -96,7 +94,6 @@ pub(super) struct Recorder {
     named_block: Option<Block>,
     connection_blocked: bool,
     blocked_streams: HashSet<u64>,
-    pub(super) knows_flow_control: bool,
     total_lost: u64,
 }
 
@@ -159,7 +156,6 @@ impl Recorder {
             named_block: None,
             connection_blocked: false,
             blocked_streams: HashSet::new(),
-            knows_flow_control: false,
             total_lost: 0,
         }
     }
@@ -235,7 +231,7 @@ impl Recorder {
         }
         let inflight = self.inflight();
         let waits_for_credit = self.connection_blocked || !self.blocked_streams.is_empty();
-        let packet = if self.packets.largest > 0 { self.packets.largest } else { PACKET_BYTES };
+        let packet = self.packets.packet_bytes();
         match (inflight, self.metrics.get(index::CWND)) {
             (Some(inflight), Some(cwnd)) if inflight + packet as f64 > cwnd => Block::Window,
             _ if waits_for_credit => Block::FlowControl,
@@ -299,7 +295,6 @@ impl Recorder {
     }
 
     fn credit(&mut self, stream: Option<u64>, is_blocked: bool) {
-        self.knows_flow_control = true;
         match (stream, is_blocked) {
             (None, _) => self.connection_blocked = is_blocked,
             (Some(id), true) if self.blocked_streams.len() < MAX_STREAMS[self.size] => {
@@ -483,7 +478,6 @@ impl Recorder {
             (Some("blocked"), Some("congestion_control")) => Some(Block::Window),
             (Some("blocked"), Some("pacing")) => Some(Block::Pacer),
             (Some("blocked"), Some("connection_flow_control" | "stream_flow_control" | "stream_id")) => {
-                self.knows_flow_control = true;
                 Some(Block::FlowControl)
             }
             _ => None,

@@ -1,15 +1,11 @@
 //! What limited the sender, as far as its log shows it.
 
 use super::windows::{Window, Windows};
+use crate::connection::{FULL_SHARE, QUEUE_SEGMENTS, QUEUE_SHARE};
 use crate::text;
 use fullpipe_experiment::connection::{Interval, LimitShare, Limitation, Limits};
 use fullpipe_units::{Rate, Span};
 
-/// Share of BtlBw from which the path counts as full, and the share of RTprop and the time of packets
-/// from which a queue counts: as for captures.
-const FULL_SHARE: f64 = 0.93;
-const QUEUE_SHARE: f64 = 0.10;
-const QUEUE_PACKETS: f64 = 6.0;
 /// Share of what the pacing rate allows from which pacing was the limit.
 const PACED_SHARE: f64 = 0.9;
 
@@ -30,7 +26,8 @@ pub(super) fn limits(windows: &Windows, path: &Path) -> Limits {
     let mut observed = 0_u64;
     let mut intervals: Vec<Interval> = Vec::new();
     let mut rtt_ms = 0.0;
-    for (i, window) in windows.all().iter().enumerate() {
+    let (width, windows) = windows.all();
+    for (i, window) in windows.iter().enumerate() {
         // Without a sample, the latest still tells of the queue.
         rtt_ms = if window.rtt_ms > 0.0 { window.rtt_ms } else { rtt_ms };
         let window = &Window { rtt_ms, ..*window };
@@ -50,7 +47,7 @@ pub(super) fn limits(windows: &Windows, path: &Path) -> Limits {
         }
         let most =
             parts.into_iter().max_by_key(|(_, time)| *time).and_then(|(by, time)| by.filter(|_| time > 0));
-        let from = windows.width() * i as u64;
+        let from = width * i as u64;
         let to = from + Span::from_nanos(window.observed);
         if let Some(by) = most {
             match intervals.last_mut() {
@@ -89,7 +86,7 @@ fn by_path(window: &Window, path: &Path, rest: u64, full: u64, pacer: u64) -> Op
     let is_full = path.btlbw.is_some_and(|b| delivered >= FULL_SHARE * b.as_bits_per_sec_f64());
     let rate = path.btlbw.map(|b| b.as_bits_per_sec_f64()).or(path.estimate_bps).filter(|r| *r > 0.0);
     let has_queue = path.rtprop_ms.zip(rate).is_some_and(|(rtprop, rate)| {
-        let packets_ms = QUEUE_PACKETS * path.packet_bytes as f64 * 8e3 / rate;
+        let packets_ms = QUEUE_SEGMENTS as f64 * path.packet_bytes as f64 * 8e3 / rate;
         window.rtt_ms > rtprop * (1.0 + QUEUE_SHARE) + packets_ms
     });
     let paced = (path.pacing_is_sound && window.paced_time > 0)
@@ -129,7 +126,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_evidence_is_its_limit() {
-        let mut windows = Windows::new(Time::ZERO, 1000);
+        let mut windows = Windows::new(Time::ZERO, 4000);
         windows.pass(at(100), Block::Application, None);
         windows.pass(at(300), Block::FlowControl, None);
         windows.pass(at(600), Block::Window, None);

@@ -11,6 +11,8 @@ pub(super) type Number = (u64, u64);
 /// packets precede it, those of other paths follow.
 const DATA_SPACE: u64 = 2;
 
+/// Bytes of a packet whose size is unknown.
+const PACKET_BYTES: u64 = 1500;
 /// Packets declared lost that a late acknowledgment may still find.
 const MAX_LOST: usize = 16_384;
 
@@ -72,6 +74,11 @@ impl Packets {
             has_acks: false,
             is_handshake_over: false,
         }
+    }
+
+    /// Bytes of a full packet, as far as they are known.
+    pub(super) fn packet_bytes(&self) -> u64 {
+        if self.largest > 0 { self.largest } else { PACKET_BYTES }
     }
 
     /// Bytes acknowledged.

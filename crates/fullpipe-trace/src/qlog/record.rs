@@ -1,11 +1,12 @@
 //! A connection of a log as a record and as a recording.
 
 use super::checks;
-use super::connection::{PACKET_BYTES, Recorder};
+use super::connection::Recorder;
 use super::header::Header;
 use super::limits::{Path, limits};
 use super::metrics::{INITIAL_RTT_SECONDS, index};
 use super::streams::Streams;
+use crate::connection::sustained_rate;
 use crate::histogram::Histogram;
 use crate::text;
 use fullpipe_experiment::connection::{
@@ -20,8 +21,6 @@ use std::net::{Ipv6Addr, SocketAddr};
 
 /// A log does not have addresses as a rule.
 const NO_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
-/// Delivery rates needed for BtlBw, and how they cluster: as for captures.
-const MIN_SAMPLES: u64 = 8;
 /// Reported and measured round-trip times differ by the delay of acknowledgments, not tenfold.
 const UNIT_FACTOR: f64 = 30.0;
 /// No sender exceeds its pacing rate twofold for long.
@@ -237,7 +236,8 @@ fn units(r: &Recorder, notes: &mut Vec<String>) -> Units {
             text::span(Span::from_nanos(measured as u64))
         ));
     }
-    let windows = r.windows.all().iter().filter(|w| w.paced_time == w.observed && w.blocked[0] == 0);
+    let (_, windows) = r.windows.all();
+    let windows = windows.iter().filter(|w| w.paced_time == w.observed && w.blocked[0] == 0);
     let (sent, paced) = windows.fold((0.0, 0.0), |(s, p), w| (s + w.sent as f64, p + w.paced));
     let pacing_is_sound = paced <= 0.0 || sent <= PACING_FACTOR * paced;
     if !pacing_is_sound {
@@ -273,11 +273,7 @@ fn sent(r: &Recorder, header: &Header, units: Units) -> Direction {
     let rtprop = rtt.min;
     // What is derived from them needs their unit.
     let sound_rtprop = rtprop.filter(|_| units.rtt_is_sound);
-    let btlbw = (r.rates.count() >= MIN_SAMPLES)
-        .then(|| r.rates.highest_mode(0.015, 0.15, 0.02))
-        .flatten()
-        .map(|rate| Rate::from_bytes_per_sec(rate.round() as u64));
-    let packet_bytes = if r.packets.largest > 0 { r.packets.largest } else { PACKET_BYTES };
+    let btlbw = sustained_rate(&r.rates);
     let active = r.sent_span.map_or(Span::ZERO, |(from, to)| r.last_ack.unwrap_or(to).max(to).since(from));
     let delivered = r.packets.delivered();
     let limits = if r.metric_events > 0 || r.packets.has_acks {
@@ -285,7 +281,7 @@ fn sent(r: &Recorder, header: &Header, units: Units) -> Direction {
             rtprop_ms: sound_rtprop.map(Span::as_millis_f64),
             btlbw,
             estimate_bps: r.spreads[2].quantile(0.5),
-            packet_bytes,
+            packet_bytes: r.packets.packet_bytes(),
             pacing_is_sound: units.pacing_is_sound,
         };
         limits(&r.windows, &path)

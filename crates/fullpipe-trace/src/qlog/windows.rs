@@ -1,6 +1,10 @@
 //! Evidence of what limited the sender, by intervals.
 
+use crate::connection::{Interval, Timeline};
 use fullpipe_units::{Span, Time};
+
+/// Shorter windows would show single packets.
+const MIN_WIDTH: Span = Span::from_millis(5);
 
 /// What the sender could not do at a time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -19,7 +23,7 @@ pub(super) enum Block {
 }
 
 /// Evidence of one interval.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     /// Time of each block, in nanoseconds: application, flow control, window, pacer.
     pub(super) blocked: [u64; 4],
@@ -34,121 +38,92 @@ pub(super) struct Window {
     pub(super) rtt_ms: f64,
 }
 
-impl Window {
-    fn add(&mut self, other: &Window) {
-        for (mine, more) in self.blocked.iter_mut().zip(other.blocked) {
-            *mine += more;
+impl Interval for Window {
+    const EMPTY: Window = Window {
+        blocked: [0; 4],
+        observed: 0,
+        sent: 0,
+        delivered: 0,
+        paced: 0.0,
+        paced_time: 0,
+        rtt_ms: 0.0,
+    };
+
+    fn merge(self, later: &Window) -> Window {
+        Window {
+            blocked: std::array::from_fn(|i| self.blocked[i] + later.blocked[i]),
+            observed: self.observed + later.observed,
+            sent: self.sent.saturating_add(later.sent),
+            delivered: self.delivered.saturating_add(later.delivered),
+            paced: self.paced + later.paced,
+            paced_time: self.paced_time + later.paced_time,
+            rtt_ms: match (self.rtt_ms, later.rtt_ms) {
+                (a, 0.0) => a,
+                (0.0, b) => b,
+                (a, b) => a.min(b),
+            },
         }
-        self.observed += other.observed;
-        self.sent = self.sent.saturating_add(other.sent);
-        self.delivered = self.delivered.saturating_add(other.delivered);
-        self.paced += other.paced;
-        self.paced_time += other.paced_time;
-        self.rtt_ms = match (self.rtt_ms, other.rtt_ms) {
-            (a, 0.0) => a,
-            (0.0, b) => b,
-            (a, b) => a.min(b),
-        };
     }
 }
 
-/// Windows of equal length, twice as long whenever there would be too many.
+/// Evidence over time.
 #[derive(Clone, Debug)]
 pub(super) struct Windows {
-    from: Time,
-    width: Span,
-    most: usize,
-    windows: Vec<Window>,
+    line: Timeline<Window>,
     now: Time,
 }
 
 impl Windows {
     pub(super) fn new(from: Time, most: usize) -> Self {
-        Windows { from, width: Span::from_millis(5), most: most.max(2), windows: Vec::new(), now: from }
+        Windows { line: Timeline::new(from, most), now: from }
     }
 
-    pub(super) fn width(&self) -> Span {
-        self.width
-    }
-
-    pub(super) fn all(&self) -> &[Window] {
-        &self.windows
-    }
-
-    /// The window of a time, with room for it.
-    fn at(&mut self, at: Time) -> usize {
-        loop {
-            let index = at.since(self.from).as_nanos() / self.width.as_nanos().max(1);
-            if index < self.most as u64 {
-                let index = index as usize;
-                if self.windows.len() <= index {
-                    self.windows.resize(index + 1, Window::default());
-                }
-                return index;
-            }
-            self.width = self.width + self.width;
-            self.windows = self
-                .windows
-                .chunks(2)
-                .map(|pair| {
-                    let mut both = Window::default();
-                    pair.iter().for_each(|w| both.add(w));
-                    both
-                })
-                .collect();
-        }
+    /// The windows, and their width.
+    pub(super) fn all(&self) -> (Span, Vec<Window>) {
+        let each = MIN_WIDTH.as_nanos().div_ceil(self.line.width().as_nanos().max(1)).max(1);
+        let windows = self.line.grouped(each as usize).into_iter().map(|(_, window)| window);
+        (self.line.width() * each, windows.collect())
     }
 
     /// Until `now`, `block` was the case, and the pacing rate was `pacing_bps`.
     pub(super) fn pass(&mut self, now: Time, block: Block, pacing_bps: Option<f64>) {
-        // Makes room first: the width stays the same then.
-        self.at(now);
-        while self.now < now {
-            let index = self.at(self.now);
-            let end = self.from + self.width * (index as u64 + 1);
-            let until = end.min(now);
-            let passed = until.since(self.now).as_nanos();
-            self.now = until;
-            let Some(window) = self.windows.get_mut(index) else { return };
-            window.observed += passed;
-            let blocked = match block {
-                Block::None => None,
-                Block::Application => Some(0),
-                Block::FlowControl => Some(1),
-                Block::Window => Some(2),
-                Block::Pacer => Some(3),
-            };
-            if let Some(time) = blocked.and_then(|i| window.blocked.get_mut(i)) {
-                *time += passed;
+        let blocked = match block {
+            Block::None => None,
+            Block::Application => Some(0),
+            Block::FlowControl => Some(1),
+            Block::Window => Some(2),
+            Block::Pacer => Some(3),
+        };
+        self.line.add_time(self.now, now, |window, passed| {
+            window.observed += passed.as_nanos();
+            if let Some(time) = blocked.and_then(|i: usize| window.blocked.get_mut(i)) {
+                *time += passed.as_nanos();
             }
             if let Some(bps) = pacing_bps {
-                window.paced += bps / 8.0 * passed as f64 / 1e9;
-                window.paced_time += passed;
+                window.paced += bps / 8.0 * passed.as_secs_f64();
+                window.paced_time += passed.as_nanos();
             }
-        }
+        });
+        self.now = self.now.max(now);
     }
 
-    fn current(&mut self) -> Option<&mut Window> {
-        let index = self.at(self.now);
-        self.windows.get_mut(index)
+    fn current(&mut self) -> &mut Window {
+        self.line.at(self.now)
     }
 
     pub(super) fn add_sent(&mut self, bytes: u64) {
-        if let Some(window) = self.current() {
-            window.sent = window.sent.saturating_add(bytes);
-        }
+        let sent = &mut self.current().sent;
+        *sent = sent.saturating_add(bytes);
     }
 
     pub(super) fn add_delivered(&mut self, bytes: u64) {
-        if let Some(window) = self.current() {
-            window.delivered = window.delivered.saturating_add(bytes);
-        }
+        let delivered = &mut self.current().delivered;
+        *delivered = delivered.saturating_add(bytes);
     }
 
     pub(super) fn add_rtt(&mut self, ms: f64) {
-        if let Some(window) = self.current() {
-            window.rtt_ms = if window.rtt_ms > 0.0 { window.rtt_ms.min(ms) } else { ms };
-        }
+        let rtt_ms = &mut self.current().rtt_ms;
+        *rtt_ms = if *rtt_ms > 0.0 { rtt_ms.min(ms) } else { ms };
     }
 }
 
@@ -166,12 +141,13 @@ mod tests {
             windows.pass(Time::from_nanos(now), block, Some(8e6));
         }
         windows.pass(Time::from_nanos(now + 1_000_000_000_000), Block::Pacer, None);
-        assert!(windows.all().len() <= 16);
-        let sum = |of: fn(&Window) -> u64| windows.all().iter().map(of).sum::<u64>();
+        let (_, windows) = windows.all();
+        assert!(windows.len() <= 16);
+        let sum = |of: fn(&Window) -> u64| windows.iter().map(of).sum::<u64>();
         assert_eq!(sum(|w| w.observed), now + 1_000_000_000_000);
         assert_eq!(sum(|w| w.blocked[3]), 1_000_000_000_000);
         assert_eq!(sum(|w| w.blocked[0]) + sum(|w| w.blocked[2]), now);
-        let paced: f64 = windows.all().iter().map(|w| w.paced).sum();
+        let paced: f64 = windows.iter().map(|w| w.paced).sum();
         assert!((paced / (now as f64 / 1e3) - 1.0).abs() < 1e-9, "{paced}");
     }
 }
