@@ -113,6 +113,23 @@ mod tests {
     }
 
     #[test]
+    fn path_and_tuple_are_found_where_stacks_write_them() {
+        for (content, path, tuple) in [
+            (json!({"time": 1, "name": "x", "data": {"path_id": 3}, "tuple": "p1"}), 3, Some("p1")),
+            (
+                json!({"time": 1, "name": "x", "data": {"header": {"path_id": 3}}, "path": "p1"}),
+                3,
+                Some("p1"),
+            ),
+            (json!({"time": 1, "name": "x", "data": {}, "path_id": "3", "tuple": ""}), 3, None),
+            (json!({"time": 1, "name": "x", "data": {"tuple": "p1"}}), 0, Some("p1")),
+        ] {
+            let event = Event::new(content.clone(), &Header::default()).unwrap();
+            assert_eq!((event.path, event.tuple.as_deref()), (path, tuple), "{content}");
+        }
+    }
+
+    #[test]
     fn what_is_no_event_is_none() {
         for none in [json!(1), json!({}), json!({"time": 1}), json!({"name": "x"}), json!([1, "a", "b", {}])]
         {

@@ -208,6 +208,21 @@ pub fn verdicts(log: &Log) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fullpipe_experiment::connection::{EventCount, Judgement};
+
+    #[test]
+    fn one_is_singular() {
+        let names = (0..=MAX_NAMES).map(|i| EventCount { name: i.to_string(), count: 1 }).collect();
+        let file = LogFile { implausible: 1, names, ..LogFile::default() };
+        let heading = log_heading(&Capture { log: Some(file), ..Capture::default() }, 1, 1);
+        let parts =
+            ["1 connection, 1 implausible value left out", "and 1 other name.", "Not listed: 1 connection."];
+        assert!(parts.iter().all(|part| heading.contains(part)), "{heading}");
+        let check =
+            Judgement { check: "a".into(), cases: vec![], result: Judged::Passed, words: String::new() };
+        let log = Log { checks: vec![check], ..Log::default() };
+        assert_eq!(verdicts(&log), ["BBR draft: 1 check passed, 0 failed, 0 not judged."]);
+    }
 
     #[test]
     fn spreads_have_three_digits() {

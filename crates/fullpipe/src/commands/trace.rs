@@ -255,7 +255,8 @@ impl Args {
         if let Some((file, path)) = log.map(|(file, _)| file).zip(self.out.iter().find(|path| is_xplot(path)))
         {
             return Err(Failure::usage(format!(
-                "{}: xplot shows the packets of a capture, and {} is a qlog: use another extension, such as .html",
+                "{}: xplot shows the packets of a capture, and {} is a qlog: use another extension, such as \
+                 .html",
                 path.display(),
                 file.display()
             )));
