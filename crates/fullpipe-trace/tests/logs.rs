@@ -529,6 +529,7 @@ fn logs_of_noq_and_quinn_are_read() {
         (Point::Unknown, 152, 211_767)
     );
     assert_eq!((c.to_server.btlbw, c.to_server.goodput), (None, None));
+    assert!(text::detail(c).contains("  152 packets, 212 kB\n"), "{}", text::detail(c));
     let notes = c.notes.join("; ");
     for part in ["may be in seconds", "no ACK frames", "which end wrote it"] {
         assert!(notes.contains(part), "{part}: {notes}");

@@ -167,17 +167,15 @@ fn sent(out: &mut String, d: &Direction, log: &Log) {
     }
 }
 
-/// The data of a direction. `what`: whose bytes are counted.
+/// The data of a direction, as far as it is known. `what`: whose bytes are counted.
 fn data(d: &Direction, what: &str) -> String {
-    let known = |n: u64| or_dash(Some(n).filter(|n| *n > 0), bytes);
-    format!(
-        "{} {what} in {}: {} goodput; {}, {}",
-        known(d.bytes),
-        span(d.active),
-        or_dash(d.goodput, rate),
-        count(d.packets, "packet"),
-        known(d.bytes_sent)
-    )
+    let sent = if d.bytes_sent > 0 { format!(", {}", bytes(d.bytes_sent)) } else { String::new() };
+    let packets = format!("{}{sent}", count(d.packets, "packet"));
+    if d.bytes == 0 {
+        return packets;
+    }
+    let goodput = or_dash(d.goodput, rate);
+    format!("{} {what} in {}: {goodput} goodput; {packets}", bytes(d.bytes), span(d.active))
 }
 
 fn bits(bps: f64) -> String {
