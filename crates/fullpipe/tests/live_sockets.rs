@@ -12,6 +12,7 @@ use loading::can_load;
 use moving::{Move, Moved, Mover, Ours, When, arrival, goodput};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::panic::catch_unwind;
@@ -310,6 +311,24 @@ impl Case {
             .collect()
     }
 
+    /// A third of the cases, with each pair of controllers and each state in one at least; all with
+    /// `FULLPIPE_EVERY_MOVE=1`, as at night.
+    fn tried() -> Vec<Case> {
+        let all = Case::all();
+        if std::env::var_os("FULLPIPE_EVERY_MOVE").is_some() {
+            return all;
+        }
+        let count = |cases: &[Case]| {
+            let pairs: BTreeSet<_> = cases.iter().map(|case| (case.from, case.to)).collect();
+            let states: BTreeSet<_> = cases.iter().map(|case| format!("{:?}", case.when)).collect();
+            (pairs.len(), states.len())
+        };
+        let wanted = count(&all);
+        let third: Vec<Case> = all.into_iter().step_by(3).collect();
+        assert_eq!(count(&third), wanted, "{third:#?}");
+        third
+    }
+
     /// Moves a connection; `usual` is the goodput of one that started with the controller.
     fn attempt(&self, usual: f64) -> Attempt {
         let planned = Move { when: self.when, to: self.to.to_owned(), done: None };
@@ -368,7 +387,8 @@ fn simulate(text: &str, seed: u64) -> Recording {
 fn a_moved_socket_reaches_the_goodput_of_an_unmoved_one() {
     let Some(_turn) = turn() else { return };
     let _ours = Ours::load("fpv");
-    let mut kinds: Vec<(&str, Path)> = Case::all().iter().map(|case| (case.to, case.path)).collect();
+    let tried = Case::tried();
+    let mut kinds: Vec<(&str, Path)> = tried.iter().map(|case| (case.to, case.path)).collect();
     kinds.sort_by_key(|(cc, path)| (*cc, *path as u8));
     kinds.dedup();
     let usual = side_by_side(&kinds, |(cc, path)| usual(cc, *path));
@@ -389,11 +409,11 @@ fn a_moved_socket_reaches_the_goodput_of_an_unmoved_one() {
         });
     }
     // All cases are checked before the test fails.
-    let outcomes = side_by_side(&Case::all(), |case| {
+    let outcomes = side_by_side(&tried, |case| {
         let place = kinds.iter().position(|kind| *kind == (case.to, case.path)).unwrap();
         catch_unwind(|| check_claim(&format!("{case:?}"), || Some(case.attempt(usual[place])))).is_err()
     });
-    let wrong: Vec<_> = Case::all().into_iter().zip(outcomes).filter(|(_, wrong)| *wrong).collect();
+    let wrong: Vec<_> = tried.into_iter().zip(outcomes).filter(|(_, wrong)| *wrong).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
