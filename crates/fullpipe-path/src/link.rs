@@ -122,6 +122,11 @@ impl<T> Link<T> {
         }
     }
 
+    /// See [`Path::propagating`](crate::Path::propagating).
+    pub fn propagating(&self) -> impl Iterator<Item = (Time, &Packet<T>)> {
+        self.line.propagating()
+    }
+
     fn find_next_change(&mut self) {
         let granted = self.cellular.as_ref().map_or(Time::NEVER, Cellular::next);
         self.next_change = self.schedule.next().min(granted).min(self.edge);

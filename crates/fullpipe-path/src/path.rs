@@ -54,6 +54,13 @@ impl<T> Path<T> {
         self.links.iter().fold(kept, |first, link| first.min(link.wake()))
     }
 
+    /// The packets that have left the last link's server and have not arrived, with the times at
+    /// which they will, in their order; empty without links, and if a later packet can change that
+    /// order or those times.
+    pub fn propagating(&self) -> impl Iterator<Item = (Time, &Packet<T>)> {
+        self.links.last().into_iter().flat_map(Link::propagating)
+    }
+
     /// Processes everything that is due until `now` and reports the outcomes in order of time.
     #[inline]
     pub fn advance(&mut self, now: Time, sink: &mut impl FnMut(Time, Outcome<T>)) {

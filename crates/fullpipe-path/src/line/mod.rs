@@ -164,6 +164,12 @@ impl<T> Line<T> {
         self.ordered.push_back(Arrival { at, thinned: false, packet });
     }
 
+    /// The packets in propagation and their arrival times, in their order, if those are final.
+    pub fn propagating(&self) -> impl Iterator<Item = (Time, &Packet<T>)> {
+        let known = if self.plain { self.ordered.len() } else { 0 };
+        self.ordered.iter().take(known).map(|arrival| (arrival.at, &arrival.packet))
+    }
+
     /// The packet that arrives at [`Line::next_arrival`], and whether a later ACK has replaced it.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<(Packet<T>, bool)> {
