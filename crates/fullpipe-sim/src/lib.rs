@@ -35,7 +35,7 @@ mod transport;
 
 pub use capture::{CapturedPacket, End, PacketKind};
 pub use controllers::{ControllerSource, Controllers};
-pub use engine::{Simulation, SteppedRun};
+pub use engine::{Engine, Simulation, SteppedRun};
 pub use error::SimError;
 pub use receiver::ReceiverBehaviour;
 pub use transport::{

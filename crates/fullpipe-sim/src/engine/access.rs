@@ -1,6 +1,6 @@
 //! A connection's access link, between its sender and the path.
 
-use super::one_way::TimedPath;
+use super::one_way::Outlet;
 use crate::recorder::LinkRecorder;
 use crate::segment::Segment;
 use fullpipe_cc::{Span, Time};
@@ -39,7 +39,7 @@ impl Access {
     }
 
     /// Passes packets that leave it by `now` on to `path`; calls `dropped` for those that it drops.
-    pub fn pass_on(&mut self, now: Time, path: &mut TimedPath, dropped: &mut impl FnMut(&Packet<Segment>)) {
+    pub fn pass_on(&mut self, now: Time, path: &mut impl Outlet, dropped: &mut impl FnMut(&Packet<Segment>)) {
         self.link.advance(now, &mut |_, outcome| match outcome {
             Outcome::Delivered(packet) => path.push(now, packet),
             Outcome::Dropped(packet, _) => dropped(&packet),

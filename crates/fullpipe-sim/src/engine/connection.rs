@@ -3,7 +3,8 @@
 mod outside;
 
 use super::access::Access;
-use super::one_way::TimedPath;
+use super::one_way::Outlet;
+use super::queueing::Queueing;
 use crate::app::Source;
 use crate::capture::{Capture, End, PacketKind};
 use crate::processor::Incoming;
@@ -65,9 +66,9 @@ struct Request {
 }
 
 /// The parts of the engine that an arrival or a timer uses.
-pub(crate) struct Net<'a> {
+pub(crate) struct Net<'a, O> {
     /// The direction that this end sends on.
-    pub out: &'a mut TimedPath,
+    pub out: &'a mut O,
     pub sacks: &'a mut SackStore,
 }
 
@@ -194,6 +195,17 @@ impl<C: CongestionControl> Connection<C> {
         self.completed != Time::NEVER && self.is_acknowledged()
     }
 
+    /// Whether part of a flow with a size has not been sent, so that it is not over before a packet
+    /// has passed the path in both directions; or the flow has no size.
+    pub fn has_more_to_send(&self) -> bool {
+        self.size == u64::MAX || self.outside.is_none() && self.sender.sent_end() < self.size
+    }
+
+    /// Whether it runs over another transport than TCP.
+    pub fn is_outside(&self) -> bool {
+        self.outside.is_some()
+    }
+
     /// Whether everything written has been acknowledged.
     fn is_acknowledged(&self) -> bool {
         match &self.outside {
@@ -309,7 +321,7 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Sends what the sender may send.
     #[inline]
-    pub fn pump(&mut self, now: Time, out: &mut TimedPath) {
+    pub fn pump(&mut self, now: Time, out: &mut impl Outlet) {
         let (id, ecn, mut capture) = (self.id, self.ecn, self.capture.as_deref_mut());
         let mut out = Out { access: self.access.as_deref_mut(), path: out };
         self.sender.send(now, &mut |segment, retransmit| {
@@ -317,11 +329,56 @@ impl<C: CongestionControl> Connection<C> {
         });
     }
 
+    /// Processes a packet that the path delivers at `now`, after a queueing delay that `queueing`
+    /// models, if it is to be recorded. Returns the next timer that this can have brought forward, and
+    /// the controller's state if it is new.
+    #[inline]
+    pub fn on_arrival(
+        &mut self,
+        now: Time,
+        packet: Packet<Segment>,
+        queueing: Option<&Queueing>,
+        net: &mut Net<'_, impl Outlet>,
+    ) -> (Time, Option<&'static str>) {
+        match packet.data.kind {
+            Kind::Data | Kind::Syn | Kind::Established | Kind::ToReceiver => {
+                if let (Some(queueing), Kind::Data | Kind::ToReceiver) = (queueing, packet.data.kind) {
+                    let waited = queueing.of_packet(packet.data.stamp, now, packet.bytes);
+                    self.recorder.on_queued(waited - queueing.outside(self.access.as_deref(), packet.bytes));
+                }
+                self.at_receiver(now, packet, net);
+                (self.receiver_wake(), None)
+            }
+            Kind::Ack | Kind::SynAck | Kind::Request | Kind::ToSender => {
+                self.at_sender(now, packet, net);
+                (self.sender_wake(), self.new_state())
+            }
+        }
+    }
+
+    /// Processes the timers of both ends at `now`. Returns when the next one is due.
+    #[inline]
+    pub fn on_timers<O: Outlet>(
+        &mut self,
+        now: Time,
+        data_way: &mut O,
+        ack_way: &mut O,
+        sacks: &mut SackStore,
+    ) -> Time {
+        self.wake_receiver(now, &mut Net { out: ack_way, sacks });
+        self.wake_sender(now, &mut Net { out: data_way, sacks });
+        if let Some(mut access) = self.access.take() {
+            access.pass_on(now, data_way, &mut |packet| self.on_dropped(packet));
+            self.access = Some(access);
+        }
+        self.wake().max(now + Span::from_nanos(1))
+    }
+
     // At the receiving end.
 
     /// Processes a packet from the sending end.
     #[inline]
-    pub fn at_receiver(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+    pub fn at_receiver(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_, impl Outlet>) {
         match packet.data.kind {
             Kind::Data => match &mut self.incoming {
                 Some(incoming) => incoming.arrives(now, packet),
@@ -349,7 +406,7 @@ impl<C: CongestionControl> Connection<C> {
 
     /// Delivers data to the receiver; returns whether it acknowledges at once.
     #[inline]
-    fn receive_data(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) -> bool {
+    fn receive_data(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_, impl Outlet>) -> bool {
         if let Some(capture) = &mut self.capture {
             capture.data(now, End::Receiver, &packet.data);
         }
@@ -390,7 +447,7 @@ impl<C: CongestionControl> Connection<C> {
         self.recorder.on_event(Event { at_s: now.as_secs_f64(), kind, value });
     }
 
-    fn send_syn_ack(&mut self, now: Time, net: &mut Net<'_>) {
+    fn send_syn_ack(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         let wait = (SYN_TIMEOUT * (1 << self.syn_acks.min(10))).min(MAX_SYN_TIMEOUT);
         self.syn_ack_at = now + wait;
         self.syn_acks += 1;
@@ -421,7 +478,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     /// Sends the next request, or repeats the current one if its response has not begun.
-    fn send_request(&mut self, now: Time, net: &mut Net<'_>) {
+    fn send_request(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         let Some((request, response, _)) = self.exchange else {
             self.request_at = Time::NEVER;
             return;
@@ -458,7 +515,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     #[inline]
-    fn acknowledge(&mut self, now: Time, net: &mut Net<'_>) {
+    fn acknowledge(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         let ack = self.receiver.acknowledge(net.sacks);
         if let Some(capture) = &mut self.capture {
             capture.ack(now, End::Receiver, &ack, net.sacks);
@@ -471,7 +528,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     /// Processes the timers of the receiving end.
-    pub fn wake_receiver(&mut self, now: Time, net: &mut Net<'_>) {
+    pub fn wake_receiver(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         if let Some(incoming) = self.incoming.as_mut().filter(|incoming| incoming.due() <= now) {
             let mut acknowledges = false;
             for packet in incoming.done(now) {
@@ -498,13 +555,13 @@ impl<C: CongestionControl> Connection<C> {
     // At the sending end.
 
     /// Sends a packet of the sending end.
-    fn transmit_control(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+    fn transmit_control(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_, impl Outlet>) {
         Out { access: self.access.as_deref_mut(), path: &mut *net.out }.push(now, packet);
     }
 
     /// Processes a packet from the receiving end: at once, or after the flow's extra delay.
     #[inline]
-    pub fn at_sender(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+    pub fn at_sender(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_, impl Outlet>) {
         if packet.data.kind == Kind::ToSender {
             self.keep_mark(&packet);
         }
@@ -515,7 +572,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     #[inline]
-    fn receive(&mut self, now: Time, segment: Segment, net: &mut Net<'_>) {
+    fn receive(&mut self, now: Time, segment: Segment, net: &mut Net<'_, impl Outlet>) {
         match segment.kind {
             Kind::Ack => {
                 if let Some(capture) = &mut self.capture {
@@ -535,7 +592,7 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    fn open(&mut self, now: Time, net: &mut Net<'_>) {
+    fn open(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         let edge = self.receiver.initial_edge();
         self.capture_handshake(now, End::Sender, PacketKind::SynAck { edge });
         self.capture_handshake(now, End::Sender, PacketKind::Established);
@@ -556,7 +613,7 @@ impl<C: CongestionControl> Connection<C> {
         self.pump(now, net.out);
     }
 
-    fn receive_request(&mut self, now: Time, segment: &Segment, net: &mut Net<'_>) {
+    fn receive_request(&mut self, now: Time, segment: &Segment, net: &mut Net<'_, impl Outlet>) {
         let q = &mut self.request;
         if segment.seq > q.number {
             let parts = segment.edge as usize;
@@ -578,7 +635,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     /// Processes the timers of the sending end.
-    pub fn wake_sender(&mut self, now: Time, net: &mut Net<'_>) {
+    pub fn wake_sender(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         while let Some((_, packet)) =
             self.extra_delay.as_mut().and_then(|extra| extra.packets.pop_front_if(|(at, _)| *at <= now))
         {
@@ -620,12 +677,12 @@ impl<C: CongestionControl> Connection<C> {
 }
 
 /// The output of the sending end: its access link if it has one, else the path.
-struct Out<'a> {
+struct Out<'a, O> {
     access: Option<&'a mut Access>,
-    path: &'a mut TimedPath,
+    path: &'a mut O,
 }
 
-impl Out<'_> {
+impl<O: Outlet> Out<'_, O> {
     #[inline]
     fn push(&mut self, now: Time, packet: Packet<Segment>) {
         match &mut self.access {
@@ -643,7 +700,7 @@ fn transmit(
     ecn: bool,
     segment: Segment,
     retransmit: bool,
-    out: &mut Out<'_>,
+    out: &mut Out<'_, impl Outlet>,
     capture: Option<&mut Capture>,
 ) {
     if let Some(capture) = capture {

@@ -21,10 +21,10 @@ use fullpipe_policy::PolicyController;
 /// The connections and the state they share.
 pub(super) struct Flows {
     pub connections: Vec<Connection<AnyController>>,
-    reversed: Vec<bool>,
+    pub reversed: Vec<bool>,
     pub sacks: SackStore,
     pub triggers: Triggers,
-    followers: Followers,
+    pub followers: Followers,
     pub unfinished: usize,
     /// The first flow whose transport failed, and the transport's reason.
     pub failure: Option<(usize, String)>,
@@ -111,26 +111,14 @@ impl Flows {
     ) {
         let flow = packet.flow as usize;
         let c = &mut self.connections[flow];
-        let mut net = Net { out: other, sacks: &mut self.sacks };
-        match packet.data.kind {
-            Kind::Data | Kind::Syn | Kind::Established | Kind::ToReceiver => {
-                if matches!(packet.data.kind, Kind::Data | Kind::ToReceiver) {
-                    let waited = queueing.of_packet(packet.data.stamp, at, packet.bytes);
-                    c.recorder.on_queued(waited - queueing.outside(c.access.as_deref(), packet.bytes));
-                }
-                let was_over = c.is_over();
-                c.at_receiver(at, packet, &mut net);
-                self.unfinished -= usize::from(!was_over && c.is_over());
-                wakes.no_later(flow, c.receiver_wake());
-            }
-            Kind::Ack | Kind::SynAck | Kind::Request | Kind::ToSender => {
-                let was_over = c.is_over();
-                c.at_sender(at, packet, &mut net);
-                self.unfinished -= usize::from(!was_over && c.is_over());
-                record_state(at, flow, c, &mut self.triggers);
-                wakes.no_later(flow, c.sender_wake());
-            }
+        let was_over = c.is_over();
+        let net = &mut Net { out: other, sacks: &mut self.sacks };
+        let (due, state) = c.on_arrival(at, packet, Some(queueing), net);
+        self.unfinished -= usize::from(!was_over && c.is_over());
+        if let Some(state) = state {
+            record_state(at, flow, c, state, &mut self.triggers);
         }
+        wakes.no_later(flow, due);
         self.stop_on_failure(flow);
         if !self.followers.is_empty() {
             self.start_followers(at, flow, wakes);
@@ -181,15 +169,12 @@ impl Flows {
         let (data_way, ack_way) = if self.reversed[flow] { (reverse, forward) } else { (forward, reverse) };
         let c = &mut self.connections[flow];
         let was_over = c.is_over();
-        c.wake_receiver(now, &mut Net { out: ack_way, sacks: &mut self.sacks });
-        c.wake_sender(now, &mut Net { out: data_way, sacks: &mut self.sacks });
-        if let Some(mut access) = c.access.take() {
-            access.pass_on(now, data_way, &mut |packet| c.on_dropped(packet));
-            c.access = Some(access);
-        }
+        let next = c.on_timers(now, data_way, ack_way, &mut self.sacks);
         self.unfinished -= usize::from(!was_over && c.is_over());
-        record_state(now, flow, c, &mut self.triggers);
-        wakes.set(flow, c.wake().max(now + Span::from_nanos(1)));
+        if let Some(state) = c.new_state() {
+            record_state(now, flow, c, state, &mut self.triggers);
+        }
+        wakes.set(flow, next);
         self.stop_on_failure(flow);
         if !self.followers.is_empty() {
             self.start_followers(now, flow, wakes);
@@ -197,19 +182,18 @@ impl Flows {
     }
 }
 
-/// Records the controller's state if it has changed, and fires the triggers on it.
+/// Records the controller's new state, and fires the triggers on it.
 #[inline]
 fn record_state<C: CongestionControl>(
     now: Time,
     flow: usize,
     c: &mut Connection<C>,
+    state: &'static str,
     triggers: &mut Triggers,
 ) {
-    if let Some(state) = c.new_state() {
-        c.recorder.on_state(now, state);
-        if !triggers.is_empty() {
-            triggers.on_state(now, flow as u32, state);
-        }
+    c.recorder.on_state(now, state);
+    if !triggers.is_empty() {
+        triggers.on_state(now, flow as u32, state);
     }
 }
 

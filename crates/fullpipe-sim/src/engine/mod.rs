@@ -10,6 +10,7 @@ mod queueing;
 mod random_scenarios;
 mod stepped;
 mod wakes;
+mod windowed;
 mod world;
 
 use crate::capture::{Capture, CapturedPacket, End};
@@ -22,6 +23,7 @@ use fullpipe_experiment::recording::Recording;
 use fullpipe_experiment::scenario::{Scenario, Vocabulary};
 use std::ops::ControlFlow;
 pub use stepped::SteppedRun;
+use windowed::Windows;
 use world::World;
 
 /// A simulation of a scenario, with options to set before it starts.
@@ -45,6 +47,17 @@ pub struct Simulation<'a> {
     controller_source: Option<&'a dyn ControllerSource>,
     receiver_behaviour: &'a [ReceiverBehaviour],
     transports: Option<&'a dyn Transports>,
+    engine: Option<Engine>,
+}
+
+/// How a simulation orders its work. The recording is the same, byte by byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Engine {
+    /// One event after another.
+    Sequential,
+    /// A flow's events of a window of time together, flow by flow, where the scenario allows it:
+    /// faster with many flows, whose state exceeds the processor's caches.
+    Windowed,
 }
 
 /// The controllers of a simulation to which none are added.
@@ -61,6 +74,7 @@ impl<'a> Simulation<'a> {
             controller_source: None,
             receiver_behaviour: &[],
             transports: None,
+            engine: None,
         }
     }
 
@@ -103,6 +117,12 @@ impl<'a> Simulation<'a> {
         self
     }
 
+    /// Sets the engine, instead of choosing one by the scenario.
+    pub fn engine(mut self, engine: Engine) -> Self {
+        self.engine = Some(engine);
+        self
+    }
+
     /// Checks the scenario against what the simulation knows.
     fn validate(&self) -> Result<(), SimError> {
         let own = self.controllers.names().map(str::to_owned);
@@ -129,7 +149,12 @@ impl<'a> Simulation<'a> {
     pub fn run_with(self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, SimError> {
         self.validate()?;
         let mut world = World::new(&self)?;
-        world.run(progress)?;
+        if self.engine == Some(Engine::Windowed) && Windows::reason_against(&world).is_none() {
+            let mut windows = Windows::new(&world);
+            world.run_in_windows(&mut windows, progress)?;
+        } else {
+            world.run(progress)?;
+        }
         Ok(world.finish())
     }
 

@@ -4,9 +4,25 @@ use super::queueing::Queueing;
 use crate::error::SimError;
 use crate::recorder::LinkRecorder;
 use crate::segment::Segment;
-use fullpipe_cc::Time;
+use fullpipe_cc::{Span, Time};
 use fullpipe_experiment::scenario::{Direction, Scenario};
 use fullpipe_path::{Change, LinkStats, Outcome, Packet, Path};
+
+/// Where an end sends its packets.
+pub(crate) trait Outlet {
+    /// Adds a packet.
+    fn push(&mut self, now: Time, packet: Packet<Segment>);
+}
+
+impl Outlet for TimedPath {
+    #[inline]
+    fn push(&mut self, now: Time, packet: Packet<Segment>) {
+        self.changed = true;
+        // The packet may leave a server at once, which is not processed yet.
+        self.ran_to = Time::from_nanos(now.as_nanos().saturating_sub(1));
+        self.path.push(now, packet);
+    }
+}
 
 /// A path that caches the time of its next event: querying it dominates the cost of an event that
 /// only concerns the other direction.
@@ -15,18 +31,13 @@ pub(crate) struct TimedPath {
     next: Time,
     /// Whether the path has changed since `next` was computed.
     changed: bool,
+    /// Everything inside the path has been processed up to this time.
+    ran_to: Time,
 }
 
 impl TimedPath {
     fn new(path: Path<Segment>) -> Self {
-        TimedPath { next: path.next_event(), path, changed: false }
-    }
-
-    /// Adds a packet.
-    #[inline]
-    pub fn push(&mut self, now: Time, packet: Packet<Segment>) {
-        self.changed = true;
-        self.path.push(now, packet);
+        TimedPath { next: path.next_event(), path, changed: false, ran_to: Time::ZERO }
     }
 
     /// Time of its next event.
@@ -37,6 +48,13 @@ impl TimedPath {
             self.next = self.path.next_event();
         }
         self.next
+    }
+
+    /// The last time for which everything that the path delivers by then is in propagation already,
+    /// or nothing; `delay` is the shortest propagation delay of its last link.
+    pub fn known_until(&mut self, delay: Span) -> Time {
+        let before_next = Time::from_nanos(self.next().as_nanos().saturating_sub(1));
+        before_next.max(self.ran_to + delay)
     }
 }
 
@@ -70,6 +88,17 @@ impl OneWay {
         let queueing = &self.queueing;
         self.path.path.advance(now, &mut |at, outcome| sink(at, outcome, queueing));
         self.path.changed = true;
+        self.path.ran_to = self.path.ran_to.max(now);
+    }
+
+    /// The packets on their way to the far end and their arrival times, as far as those are final.
+    pub fn propagating(&self) -> impl Iterator<Item = (Time, &Packet<Segment>)> {
+        self.path.path.propagating()
+    }
+
+    /// The model of the queueing delay, unless it depends on when it is asked.
+    pub fn constant_queueing(&self) -> Option<&Queueing> {
+        Some(&self.queueing).filter(|queueing| matches!(queueing, Queueing::Transit { .. }))
     }
 
     /// Applies a change to a link.

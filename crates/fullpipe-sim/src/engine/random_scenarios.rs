@@ -181,7 +181,7 @@ fn flow() -> impl Strategy<Value = FlowSpec> {
 /// Period of the longest trace of a link.
 const LONGEST_TRACE: Span = Span::from_millis(300);
 
-fn scenario() -> impl Strategy<Value = Scenario> {
+pub(super) fn scenario() -> impl Strategy<Value = Scenario> {
     let links = || prop::collection::vec(link(), 0..3);
     let flows = prop::collection::vec(flow(), 1..3);
     (links(), links(), flows, select(vec![68u32, 576, 1500, 65_535]), select(vec![1u64, 10, 300])).prop_map(

@@ -64,6 +64,30 @@ impl Wakes {
         self.first_flow
     }
 
+    /// When `flow` wakes.
+    #[inline]
+    pub fn of(&self, flow: usize) -> Time {
+        self.rounds[0][flow / MATCH].0[flow % MATCH]
+    }
+
+    /// Sets the wake time of `flow` without looking for the earliest: [`first`](Self::first) is valid
+    /// again after [`rebuild`](Self::rebuild).
+    #[inline]
+    pub fn put(&mut self, flow: usize, at: Time) {
+        self.rounds[0][flow / MATCH].0[flow % MATCH] = at;
+    }
+
+    /// Finds the earliest flow after any number of [`put`](Self::put)s.
+    pub fn rebuild(&mut self) {
+        for round in 1..self.rounds.len() {
+            let (below, above) = self.rounds.split_at_mut(round);
+            for (i, meeting) in below[round - 1].iter().enumerate() {
+                above[0][i / MATCH].0[i % MATCH] = meeting.first();
+            }
+        }
+        self.find_first();
+    }
+
     /// Lets `flow` wake at `at`, unless it wakes earlier anyway: a wake that has become unnecessary
     /// is cheaper to ignore when it comes than to move with each ACK.
     #[inline]
@@ -86,6 +110,11 @@ impl Wakes {
                 break;
             }
         }
+        self.find_first();
+    }
+
+    #[inline(always)]
+    fn find_first(&mut self) {
         let mut place = 0;
         for round in self.rounds.iter().rev() {
             place = place * MATCH + round[place].winner();
@@ -109,7 +138,11 @@ mod tests {
             let mut times = vec![Time::NEVER; n];
             for (flow, at) in sets {
                 let (flow, at) = (flow % n, Time::from_nanos(at));
-                if at.as_nanos() % 3 == 0 {
+                if at.as_nanos() % 7 == 0 {
+                    wakes.put(flow, at);
+                    wakes.rebuild();
+                    times[flow] = at;
+                } else if at.as_nanos() % 3 == 0 {
                     wakes.no_later(flow, at);
                     times[flow] = times[flow].min(at);
                 } else {

@@ -30,12 +30,14 @@ pub(super) struct World {
     pub forward: OneWay,
     pub reverse: OneWay,
     pub flows: Flows,
-    wakes: Wakes,
+    pub wakes: Wakes,
     sampling: Span,
-    next_sample: Time,
-    warmup: Time,
+    pub next_sample: Time,
+    pub warmup: Time,
     pub end: Time,
     pub events: u64,
+    /// Windows that the windowed engine has processed.
+    pub windows: u64,
     pub max_events: u64,
     report_at: u64,
     report_interval: u64,
@@ -75,6 +77,7 @@ impl World {
             warmup: if scenario.warmup.is_zero() { Time::NEVER } else { Time::ZERO + scenario.warmup },
             end,
             events: 0,
+            windows: 0,
             max_events,
             report_at: report_interval.min(max_events),
             report_interval,
@@ -112,10 +115,7 @@ impl World {
                 return Ok(true);
             }
             self.events += 1;
-            if self.events >= self.report_at {
-                self.report(now, progress)?;
-                self.report_at = (self.events + self.report_interval).min(self.max_events);
-            }
+            self.report_if_due(now, progress)?;
             self.step(now);
             if self.flows.unfinished == 0 {
                 if let Some((flow, reason)) = self.flows.failure.take() {
@@ -127,6 +127,20 @@ impl World {
                 return Ok(false);
             }
         }
+    }
+
+    /// Checks the budget of events and reports progress, now and then.
+    #[inline]
+    pub fn report_if_due(
+        &mut self,
+        now: Time,
+        progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
+    ) -> Result<(), SimError> {
+        if self.events >= self.report_at {
+            self.report(now, progress)?;
+            self.report_at = (self.events + self.report_interval).min(self.max_events);
+        }
+        Ok(())
     }
 
     #[cold]
@@ -163,7 +177,7 @@ impl World {
     }
 
     #[cold]
-    fn on_clock(&mut self, now: Time) {
+    pub fn on_clock(&mut self, now: Time) {
         if self.flows.triggers.next() <= now {
             for due in self.flows.triggers.due(now) {
                 let way = match due.direction {

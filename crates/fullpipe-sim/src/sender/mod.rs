@@ -194,6 +194,11 @@ impl<C: CongestionControl> Sender<C> {
         if self.written == u64::MAX { self.board.nxt_bytes() } else { self.written }
     }
 
+    /// Payload bytes sent, each counted once.
+    pub fn sent_end(&self) -> u64 {
+        self.board.nxt_bytes()
+    }
+
     /// Whether everything written has been acknowledged.
     pub fn is_idle(&self) -> bool {
         self.board.una_bytes() == self.written

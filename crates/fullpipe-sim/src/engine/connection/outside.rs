@@ -2,6 +2,7 @@
 
 use super::{Connection, Net, Out, Phase};
 use crate::app::Stream;
+use crate::engine::one_way::Outlet;
 use crate::segment::{Kind, Segment};
 use crate::transport::{DATAGRAM_HEADER_BYTES, Datagram, Telemetry, Transport, TransportEnd, TransportEvent};
 use fullpipe_cc::{CongestionControl, Time};
@@ -129,7 +130,12 @@ impl<C: CongestionControl> Connection<C> {
         }
     }
 
-    pub(super) fn datagram_at_receiver(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_>) {
+    pub(super) fn datagram_at_receiver(
+        &mut self,
+        now: Time,
+        packet: Packet<Segment>,
+        net: &mut Net<'_, impl Outlet>,
+    ) {
         let Some(outside) = &mut self.outside else { return };
         let mut datagram = outside.remove(packet.data.detail);
         datagram.ecn = packet.ecn;
@@ -137,7 +143,7 @@ impl<C: CongestionControl> Connection<C> {
         self.run_receiver(now, net);
     }
 
-    pub(super) fn datagram_at_sender(&mut self, now: Time, segment: Segment, net: &mut Net<'_>) {
+    pub(super) fn datagram_at_sender(&mut self, now: Time, segment: Segment, net: &mut Net<'_, impl Outlet>) {
         let Some(outside) = &mut self.outside else { return };
         let datagram = outside.remove(segment.detail);
         outside.transport.on_datagram(now, TransportEnd::Sender, datagram);
@@ -145,7 +151,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     /// Processes the timers of the receiving end.
-    pub(super) fn wake_outside_receiver(&mut self, now: Time, net: &mut Net<'_>) {
+    pub(super) fn wake_outside_receiver(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         let timer = self.syn_ack_at <= now;
         let requests = self.request_at <= now;
         let Some(outside) = self.outside.as_mut().filter(|_| timer || requests) else { return };
@@ -163,7 +169,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     /// After a call at the receiving end.
-    fn run_receiver(&mut self, now: Time, net: &mut Net<'_>) {
+    fn run_receiver(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         self.poll_events(now);
         let delivered = self.delivered();
         self.on_delivered(now, delivered);
@@ -176,7 +182,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     /// Processes the start, the timers and the application of the sending end.
-    pub(super) fn wake_outside_sender(&mut self, now: Time, net: &mut Net<'_>) {
+    pub(super) fn wake_outside_sender(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         let due = self.syn_at.min(self.stop_at).min(self.source.at) <= now;
         let Some(outside) = self.outside.as_mut().filter(|_| due) else { return };
         let transport = &mut *outside.transport;
@@ -206,7 +212,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     /// After a call at the sending end.
-    fn run_sender(&mut self, now: Time, net: &mut Net<'_>) {
+    fn run_sender(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
         self.poll_events(now);
         let Some(outside) = &mut self.outside else { return };
         if outside.established {
