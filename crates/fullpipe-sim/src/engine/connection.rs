@@ -201,11 +201,6 @@ impl<C: CongestionControl> Connection<C> {
         self.size == u64::MAX || self.outside.is_none() && self.sender.sent_end() < self.size
     }
 
-    /// Whether it runs over another transport than TCP.
-    pub fn is_outside(&self) -> bool {
-        self.outside.is_some()
-    }
-
     /// Whether everything written has been acknowledged.
     fn is_acknowledged(&self) -> bool {
         match &self.outside {

@@ -24,7 +24,7 @@ pub(super) struct Flows {
     pub reversed: Vec<bool>,
     pub sacks: SackStore,
     pub triggers: Triggers,
-    pub followers: Followers,
+    followers: Followers,
     pub unfinished: usize,
     /// The first flow whose transport failed, and the transport's reason.
     pub failure: Option<(usize, String)>,

@@ -50,6 +50,9 @@ pub struct Simulation<'a> {
     engine: Option<Engine>,
 }
 
+/// From this number of flows on, windows are faster.
+const MANY_FLOWS: u64 = 32;
+
 /// How a simulation orders its work. The recording is the same, byte by byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Engine {
@@ -117,10 +120,24 @@ impl<'a> Simulation<'a> {
         self
     }
 
-    /// Sets the engine, instead of choosing one by the scenario.
+    /// Asks for an engine, instead of choosing one by the number of flows.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);
         self
+    }
+
+    /// The engine that [`run`](Self::run) uses, and why.
+    pub fn chosen_engine(&self) -> (Engine, &'static str) {
+        let flows: u64 = self.scenario.flows.iter().map(|flow| u64::from(flow.count)).sum();
+        match (self.engine, Windows::reason_against(self)) {
+            (Some(Engine::Sequential), _) => (Engine::Sequential, "it was asked for"),
+            (_, Some(reason)) => (Engine::Sequential, reason),
+            (Some(Engine::Windowed), None) => (Engine::Windowed, "it was asked for"),
+            (None, None) if flows < MANY_FLOWS => {
+                (Engine::Sequential, "few flows fit the processor's caches")
+            }
+            (None, None) => (Engine::Windowed, "many flows exceed the processor's caches"),
+        }
     }
 
     /// Checks the scenario against what the simulation knows.
@@ -149,11 +166,9 @@ impl<'a> Simulation<'a> {
     pub fn run_with(self, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, SimError> {
         self.validate()?;
         let mut world = World::new(&self)?;
-        if self.engine == Some(Engine::Windowed) && Windows::reason_against(&world).is_none() {
-            let mut windows = Windows::new(&world);
-            world.run_in_windows(&mut windows, progress)?;
-        } else {
-            world.run(progress)?;
+        match self.chosen_engine().0 {
+            Engine::Sequential => world.run(progress)?,
+            Engine::Windowed => world.run_in_windows(&mut Windows::new(&world), progress)?,
         }
         Ok(world.finish())
     }

@@ -1,0 +1,72 @@
+//! Both engines record the same bytes, whatever a scenario file describes.
+
+use fullpipe_experiment::scenario::{Scenario, Vocabulary, parse};
+use fullpipe_sim::{Controllers, Engine, SimError, Simulation};
+use fullpipe_units::Span;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Most packets of a run at full rate: bounds the time.
+const PACKETS: f64 = 60_000.0;
+/// Runs per file, evenly spread over its sweep.
+const RUNS: usize = 6;
+
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            found.push(path);
+        }
+    }
+}
+
+/// The recording, with the scenario in it, as text: missing values are NaN, which never compares
+/// equal.
+fn record(scenario: &Scenario, engine: Engine) -> String {
+    let recording = Simulation::new(scenario, scenario.seed).engine(engine).run().unwrap();
+    serde_json::to_string(&recording).unwrap()
+}
+
+#[test]
+fn scenario_files_give_the_same_bytes_event_by_event_and_in_windows() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios"));
+    let mut all = Vec::new();
+    files(root, &mut all);
+    all.sort();
+    let vocabulary = Vocabulary::new(Controllers::new().names());
+    let (mut compared, mut in_windows) = (0, 0);
+    for file in all {
+        let open = |name: &str| fs::read_to_string(file.with_file_name(name)).map_err(|e| e.to_string());
+        let text = fs::read_to_string(&file).unwrap();
+        let cases = parse(&file.display().to_string(), &text, &vocabulary, &open);
+        let cases = cases.unwrap_or_else(|e| panic!("{e}"));
+        for case in cases.iter().step_by(cases.len().div_ceil(RUNS)) {
+            let mut s = case.scenario.clone();
+            if let Some(packets) = s.max_packets().filter(|&packets| packets > PACKETS) {
+                let share = PACKETS / packets;
+                s.duration = Span::from_nanos((s.duration.as_nanos() as f64 * share) as u64);
+                s.warmup = Span::from_nanos((s.warmup.as_nanos() as f64 * share) as u64);
+                s.sample = s.sample.min(s.duration / 10);
+                for flow in &mut s.flows {
+                    flow.stagger = Span::from_nanos((flow.stagger.as_nanos() as f64 * share) as u64);
+                }
+            }
+            let windowed = Simulation::new(&s, s.seed).engine(Engine::Windowed).chosen_engine().0;
+            if Simulation::new(&s, s.seed)
+                .max_events(1)
+                .run()
+                .is_err_and(|e| matches!(e, SimError::Scenario(_)))
+            {
+                // A flow that starts after the shortened run.
+                continue;
+            }
+            in_windows += u32::from(windowed == Engine::Windowed);
+            compared += 1;
+            let same = record(&s, Engine::Sequential) == record(&s, Engine::Windowed);
+            assert!(same, "{}: {}", file.display(), case.label());
+        }
+    }
+    assert!(in_windows > compared / 2, "{in_windows} of {compared}");
+}
