@@ -66,7 +66,7 @@ impl Wakes {
 
     /// When `flow` wakes.
     #[inline]
-    pub fn of(&self, flow: usize) -> Time {
+    pub fn due(&self, flow: usize) -> Time {
         self.rounds[0][flow / MATCH].0[flow % MATCH]
     }
 

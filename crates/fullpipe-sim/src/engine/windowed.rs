@@ -185,7 +185,7 @@ impl Arrivals {
 
     /// The arrivals for `flow`.
     #[inline]
-    fn of(&self, flow: usize) -> &[Arrival] {
+    fn for_flow(&self, flow: usize) -> &[Arrival] {
         let begin = if flow == 0 { 0 } else { self.ends[flow - 1] };
         &self.sorted[begin as usize..self.ends[flow] as usize]
     }
@@ -269,7 +269,8 @@ impl Windows {
         known.min(now + self.delay)
     }
 
-    /// Processes all events of `world` after `after` and until `until`; returns the number of arrivals and timers.
+    /// Processes all events of `world` after `after` and until `until`; returns the number of arrivals
+    /// and timers.
     fn run(&mut self, world: &mut World, after: Time, until: Time) -> u64 {
         let World { forward, reverse, flows, wakes, .. } = world;
         for ((arrivals, pushes), way) in
@@ -288,8 +289,8 @@ impl Windows {
             over: 0,
         };
         for (flow, (c, &reversed)) in flows.connections.iter_mut().zip(&flows.reversed).enumerate() {
-            let arrivals = [from_forward.of(flow), from_reverse.of(flow)];
-            if arrivals.iter().any(|of_way| !of_way.is_empty()) || wakes.of(flow) <= until {
+            let arrivals = [from_forward.for_flow(flow), from_reverse.for_flow(flow)];
+            if arrivals.iter().any(|of_way| !of_way.is_empty()) || wakes.due(flow) <= until {
                 shared.run_flow(flow, c, reversed, arrivals, wakes);
             }
         }
@@ -443,7 +444,7 @@ impl Shared<'_> {
         wakes: &mut Wakes,
     ) {
         let was_over = c.is_over();
-        let mut wake = wakes.of(flow);
+        let mut wake = wakes.due(flow);
         loop {
             let first = |arrivals: &[Arrival]| arrivals.first().map_or(Time::NEVER, |arrival| arrival.at);
             let now = first(from_forward).min(first(from_reverse)).min(wake);
