@@ -1,6 +1,6 @@
 //! Both engines record the same bytes, whatever a scenario file describes.
 
-use fullpipe_experiment::scenario::{Scenario, Vocabulary, parse};
+use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario, Vocabulary, parse};
 use fullpipe_sim::{Controllers, Engine, SimError, Simulation};
 use fullpipe_units::Span;
 use std::fs;
@@ -69,4 +69,21 @@ fn scenario_files_give_the_same_bytes_event_by_event_and_in_windows() {
         }
     }
     assert!(in_windows > compared / 2, "{in_windows} of {compared}");
+}
+
+#[test]
+fn the_engine_follows_from_the_flows_and_what_couples_them() {
+    let path =
+        PathSpec::bottleneck("1gbit".parse().unwrap(), "40ms".parse().unwrap(), "1bdp".parse().unwrap());
+    let mut s = Scenario::new(path, vec![FlowSpec::bulk("bbr")]);
+    let chosen = |s: &Scenario| Simulation::new(s, 1).chosen_engine();
+    assert_eq!(chosen(&s).0, Engine::Sequential);
+    s.flows[0].count = 1000;
+    assert_eq!(chosen(&s).0, Engine::Windowed);
+    assert_eq!(Simulation::new(&s, 1).engine(Engine::Sequential).chosen_engine().0, Engine::Sequential);
+    assert_eq!(Simulation::new(&s, 1).max_events(1 << 30).chosen_engine().0, Engine::Sequential);
+    s.path.reverse.clear();
+    let (engine, reason) = chosen(&s);
+    assert_eq!(engine, Engine::Sequential);
+    assert!(reason.contains("no constant delay"), "{reason}");
 }
