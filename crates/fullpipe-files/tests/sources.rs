@@ -1,8 +1,9 @@
 //! No command resolves, creates or changes files by path in ways that another user's link could
 //! redirect, except in the places listed here with the reason.
 
+use fullpipe_testing::files_below;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Calls that act on a path, or on a path that was resolved before.
 const CALLS: [&str; 10] = [
@@ -34,17 +35,6 @@ const ALLOWED: [(&str, &str); 12] = [
     ("fullpipe-net/src/get/sink.rs", "created exclusively, and never through a link"),
 ];
 
-fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push(path);
-        }
-    }
-}
-
 #[test]
 fn files_are_opened_once_where_links_of_others_could_redirect_them() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -52,7 +42,7 @@ fn files_are_opened_once_where_links_of_others_could_redirect_them() {
     for entry in fs::read_dir(crates).unwrap() {
         let path = entry.unwrap().path();
         if !path.ends_with("fullpipe-testing") && !path.ends_with("fullpipe-files") {
-            sources(&path.join("src"), &mut all);
+            all.extend(files_below(&path.join("src"), "rs"));
         }
     }
     let (mut found, mut used) = (Vec::new(), Vec::new());

@@ -2,25 +2,15 @@
 
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario, Vocabulary, parse};
 use fullpipe_sim::{Controllers, Engine, SimError, Simulation};
+use fullpipe_testing::files_below;
 use fullpipe_units::Span;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Most packets of a run at full rate: bounds the time.
 const PACKETS: f64 = 60_000.0;
 /// Runs per file, evenly spread over its sweep.
 const RUNS: usize = 6;
-
-fn files(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "toml") {
-            found.push(path);
-        }
-    }
-}
 
 /// The recording, with the scenario in it, as text: missing values are NaN, which never compares
 /// equal.
@@ -32,12 +22,9 @@ fn record(scenario: &Scenario, engine: Engine) -> String {
 #[test]
 fn scenario_files_give_the_same_bytes_event_by_event_and_in_windows() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios"));
-    let mut all = Vec::new();
-    files(root, &mut all);
-    all.sort();
     let vocabulary = Vocabulary::new(Controllers::new().names());
     let (mut compared, mut in_windows) = (0, 0);
-    for file in all {
+    for file in files_below(root, "toml") {
         let open = |name: &str| fs::read_to_string(file.with_file_name(name)).map_err(|e| e.to_string());
         let text = fs::read_to_string(&file).unwrap();
         let cases = parse(&file.display().to_string(), &text, &vocabulary, &open);

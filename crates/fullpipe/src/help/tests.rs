@@ -1,4 +1,5 @@
 use super::*;
+use fullpipe_testing::files_below;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -195,19 +196,9 @@ fn options_are_found_in_literals_only() {
 
 /// The Rust sources of all crates.
 fn sources(crates: &Path) -> Vec<PathBuf> {
-    let mut left: Vec<PathBuf> =
-        std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src")).collect();
-    let mut files = Vec::new();
-    while let Some(path) = left.pop() {
-        if path.is_dir() {
-            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
-        } else if path.extension().is_some_and(|e| e == "rs")
-            && path.file_name().is_some_and(|n| n != "tests.rs")
-        {
-            files.push(path);
-        }
-    }
-    files
+    let of_crates = std::fs::read_dir(crates).unwrap().map(|entry| entry.unwrap().path().join("src"));
+    let files = of_crates.flat_map(|directory| files_below(&directory, "rs"));
+    files.filter(|path| path.file_name().is_some_and(|name| name != "tests.rs")).collect()
 }
 
 /// The string literals of a source file, without those of its unit tests and comments.
