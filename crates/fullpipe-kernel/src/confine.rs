@@ -10,8 +10,8 @@ pub use crate::capabilities::Capability;
 
 use crate::capabilities;
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use nix::unistd::{Gid, Uid, dup2_stdin, getgroups, getresgid, setgroups, setresgid, setresuid};
 use seccompiler::{
@@ -53,14 +53,16 @@ pub struct Confinement<'a> {
     pub capabilities: &'a [Capability],
     /// Accessible files.
     pub access: FileAccess<'a>,
+    /// TCP ports, of any host, that stay reachable without [`FileAccess::Peer`].
+    pub connect: &'a [u16],
 }
 
 /// Which layers are in effect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Enforcement {
-    /// Landlock: only permitted files can be opened, no TCP port can be bound or connected to, and
-    /// no outside process can be signalled, as far as this kernel's Landlock version supports
-    /// it.
+    /// Landlock: only permitted files can be opened, no TCP port can be bound, only permitted ones
+    /// connected to, and no outside process can be signalled, as far as this kernel's Landlock
+    /// version supports it.
     pub landlock: Layer,
     /// The system call filter.
     pub system_calls: Layer,
@@ -138,7 +140,7 @@ pub fn confine(confinement: &Confinement<'_>) -> io::Result<Enforcement> {
     dup2_stdin(empty)?;
     capabilities::keep_only(confinement.capabilities)?;
     nix::sys::prctl::set_no_new_privs()?;
-    let landlock = landlock(confinement.access).unwrap_or_else(Layer::Unavailable);
+    let landlock = landlock(confinement).unwrap_or_else(Layer::Unavailable);
     let system_calls = match filter(confinement.access).and_then(|program| {
         seccompiler::apply_filter(&program)
             .map_err(|e| format!("the kernel rejects the system call filter ({e})"))
@@ -149,7 +151,8 @@ pub fn confine(confinement: &Confinement<'_>) -> io::Result<Enforcement> {
     Ok(Enforcement { landlock, system_calls })
 }
 
-fn landlock(access: FileAccess<'_>) -> Result<Layer, String> {
+fn landlock(confinement: &Confinement<'_>) -> Result<Layer, String> {
+    let access = confinement.access;
     let read = AccessFs::ReadFile.into();
     let (readable, rights, writable) = match access {
         FileAccess::Files(readable) => (readable, read, &[][..]),
@@ -181,6 +184,11 @@ fn landlock(access: FileAccess<'_>) -> Result<Layer, String> {
         if let Ok(path) = PathFd::new(path) {
             let rule = PathBeneath::new(path, rights);
             rules = rules.add_rule(rule).map_err(|e| failed(&e))?;
+        }
+    }
+    if !matches!(access, FileAccess::Peer { .. }) {
+        for &port in confinement.connect {
+            rules = rules.add_rule(NetPort::new(port, AccessNet::ConnectTcp)).map_err(|e| failed(&e))?;
         }
     }
     let status = rules.restrict_self().map_err(|e| failed(&e))?;
@@ -513,7 +521,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "as it was").unwrap();
-        let confined = confine(&Confinement { capabilities: &[], access: FileAccess::Host }).unwrap();
+        let confined =
+            confine(&Confinement { capabilities: &[], access: FileAccess::Host, connect: &[] }).unwrap();
         println!("confined: Landlock {}; system call filter {}", confined.landlock, confined.system_calls);
 
         assert!(std::fs::read_dir("/proc/self").unwrap().count() > 5);
@@ -555,7 +564,7 @@ mod tests {
         let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let access = FileAccess::Peer { readable: &[], writable: &[own.path()] };
-        let confined = confine(&Confinement { capabilities: &[], access }).unwrap();
+        let confined = confine(&Confinement { capabilities: &[], access, connect: &[] }).unwrap();
         println!("confined: Landlock {}; system call filter {}", confined.landlock, confined.system_calls);
 
         let file = own.path().join("file");
@@ -598,6 +607,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let before = TcpStream::connect(address).unwrap();
+        let permitted = TcpListener::bind("127.0.0.1:0").unwrap();
         let user = Uid::effective().is_root().then_some((Uid::from_raw(65534), Gid::from_raw(65534)));
         if let Some((uid, gid)) = user {
             become_user(uid, gid).unwrap();
@@ -620,6 +630,7 @@ mod tests {
         let confined = confine(&Confinement {
             capabilities: &[Capability::NetAdmin],
             access: FileAccess::Files(&[Path::new("/proc/sys/net/ipv4"), Path::new("/not/there")]),
+            connect: &[permitted.local_addr().unwrap().port()],
         })
         .unwrap();
         println!("confined: Landlock {}; system call filter {}", confined.landlock, confined.system_calls);
@@ -656,6 +667,7 @@ mod tests {
             deny("a connection", TcpStream::connect(address).map(drop));
             deny("a port", TcpListener::bind("127.0.0.1:0").map(drop));
         }
+        TcpStream::connect(permitted.local_addr().unwrap()).expect("a permitted port");
         println!("confined: {denied} denied");
         // Serving continues, in new threads too.
         let served = thread::spawn(move || {

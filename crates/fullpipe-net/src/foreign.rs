@@ -1,5 +1,7 @@
 //! Other protocols, recognised by their first bytes, so that an error names what the peer is.
 
+use crate::iperf2;
+
 /// The protocol that begins with these bytes, if it is one that is often met on a wrong port.
 pub(crate) fn protocol(first: &[u8]) -> Option<&'static str> {
     // A TLS record: handshake or alert, version 3.x (RFC 8446 section 5.1).
@@ -15,13 +17,8 @@ pub(crate) fn protocol(first: &[u8]) -> Option<&'static str> {
     if first.starts_with(b"HTTP") {
         return Some("HTTP");
     }
-    // iperf 2 sends the digits in a circle, after a binary header if the test has options.
-    let digits = first.windows(2).rev().take_while(|pair| is_next_digit(pair[0], pair[1])).count();
-    (digits >= 8).then_some("iperf 2")
-}
-
-fn is_next_digit(one: u8, next: u8) -> bool {
-    one.is_ascii_digit() && next == if one == b'9' { b'0' } else { one + 1 }
+    // A payload without a header, or with one in front of it.
+    (iperf2::is_payload(first) || iperf2::header_len(first).is_some()).then_some("iperf 2")
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! TCP measurements on real networks.
 //!
-//! A [`server`] and a [`client`] that speak iperf3's protocol and extensions of it, downloads
+//! A [`server`] and a [`client`] that speak iperf3's protocol, extensions of it and [`iperf2`], downloads
 //! ([`get`]), comparisons of controllers with statistics ([`compare`]), and diagnosis of what
 //! limits a transfer ([`diagnose`]). Socket state and controllers come from `fullpipe-kernel`.
 //!
@@ -34,6 +34,7 @@ pub mod diagnose;
 mod foreign;
 pub mod get;
 pub mod http;
+pub mod iperf2;
 pub mod iperf3;
 pub use fullpipe_kernel::{printable, signals};
 pub mod recording;

@@ -44,6 +44,7 @@ impl Server {
             capabilities: kept,
             // To list the available controllers when a client requests an unknown one.
             access: FileAccess::Files(&[Path::new("/proc/sys/net/ipv4")]),
+            connect: &self.shared.connect_back_ports(),
         })?;
         self.remark("files_closed", confined.landlock.to_string());
         self.remark("system_calls_filtered", confined.system_calls.to_string());

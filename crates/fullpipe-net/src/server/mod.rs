@@ -10,10 +10,12 @@ mod admission;
 mod confinement;
 mod event;
 mod http;
+mod iperf2;
 mod limits;
 mod session;
 mod throttle;
 mod udp;
+mod watch;
 
 pub use admission::raise_descriptor_limit;
 pub use event::Event;
@@ -49,6 +51,8 @@ pub struct Config {
     pub address: Option<IpAddr>,
     /// Port; 0 for any free port.
     pub port: u16,
+    /// Another port, where iperf 2 clients look for a server. Not opened if it is in use.
+    pub iperf2_port: Option<u16>,
     /// Limits for clients.
     pub limits: Limits,
     /// The secret that clients must prove, if any.
@@ -66,6 +70,7 @@ impl Default for Config {
         Config {
             address: None,
             port: 5201,
+            iperf2_port: None,
             limits: Limits::default(),
             secret: None,
             allow: Vec::new(),
@@ -120,6 +125,8 @@ struct Shared {
     waiting: Mutex<HashMap<Cookie, Waiting>>,
     /// Tests that wait for UDP hellos, in order.
     udp_waiting: Mutex<Vec<udp::Waiting>>,
+    /// Tests of iperf 2 that may get more connections.
+    iperf2: Mutex<Vec<Arc<iperf2::Test>>>,
     /// The latest sender sockets, by transfer.
     transfers: Mutex<http::Transfers>,
     /// Controllers that the kernel was asked to load.
@@ -150,6 +157,11 @@ impl Shared {
         }
         tcp_info::check_name(name)?;
         Err(PinError::Unknown { name: name.to_owned(), available })
+    }
+
+    /// The ports that iperf 2 clients listen on by default: those that they connect to.
+    fn connect_back_ports(&self) -> [u16; 2] {
+        [self.address.port(), self.config.iperf2_port.unwrap_or(crate::iperf2::PORT)]
     }
 
     /// The account of an address, if the rate is limited.
@@ -221,8 +233,8 @@ fn drain(shared: &Shared, socket: &TcpStream, account: Option<&Account>) {
 
 /// A listening server.
 pub struct Server {
-    listener: TcpListener,
-    datagrams: UdpSocket,
+    /// On the server's port, and on the port of iperf 2 if it was free.
+    ports: Vec<(TcpListener, UdpSocket)>,
     shared: Arc<Shared>,
     /// Additional fields of the event `listening`.
     remarks: Vec<(&'static str, String)>,
@@ -261,10 +273,14 @@ impl Server {
             None => listen(SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), config.port))
                 .or_else(|_| listen(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), config.port)))?,
         };
+        let mut ports = vec![(listener, udp::bind(address)?)];
+        let second = config.iperf2_port.filter(|&port| port != address.port());
+        ports.extend(second.and_then(|port| listen_if_free(SocketAddr::new(address.ip(), port))));
         if let Some(name) = &config.controller {
-            tcp_info::pin(&listener, name).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+            for (listener, _) in &ports {
+                tcp_info::pin(listener, name).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+            }
         }
-        let datagrams = udp::bind(address)?;
         let limits = &config.limits;
         let clients = Admission::of_clients(limits.clients);
         let stop = Arc::new(AtomicBool::new(false));
@@ -282,15 +298,21 @@ impl Server {
             throttle: Mutex::default(),
             waiting: Mutex::default(),
             udp_waiting: Mutex::default(),
+            iperf2: Mutex::default(),
             transfers: Mutex::default(),
             tried: Mutex::default(),
         };
-        Ok(Server { listener, datagrams, shared: Arc::new(shared), remarks: Vec::new() })
+        Ok(Server { ports, shared: Arc::new(shared), remarks: Vec::new() })
     }
 
     /// The listen address.
     pub fn address(&self) -> SocketAddr {
         self.shared.address
+    }
+
+    /// The listen address on the port of iperf 2, if that was free.
+    pub fn iperf2_address(&self) -> Option<SocketAddr> {
+        self.ports.get(1).and_then(|(listener, _)| listener.local_addr().ok())
     }
 
     /// A handle for stopping the server.
@@ -305,30 +327,35 @@ impl Server {
     /// If the listening socket fails.
     pub fn run(self) -> io::Result<()> {
         let shared = &self.shared;
-        let listening = Event::new("listening", None).with("address", shared.address.to_string());
+        let mut listening = Event::new("listening", None).with("address", shared.address.to_string());
+        if let Some(address) = self.iperf2_address() {
+            listening = listening.with("iperf2_address", address.to_string());
+        }
         shared.log(
             self.remarks.iter().fold(listening, |event, (name, value)| event.with(name, value.as_str())),
         );
         let mut sequence = 0;
         while !shared.stopping() {
-            let mut fds = [
-                PollFd::new(self.listener.as_fd(), PollFlags::POLLIN),
-                PollFd::new(self.datagrams.as_fd(), PollFlags::POLLIN),
-                PollFd::new(shared.wake.as_fd(), PollFlags::POLLIN),
-            ];
+            let mut fds = vec![PollFd::new(shared.wake.as_fd(), PollFlags::POLLIN)];
+            for (listener, datagrams) in &self.ports {
+                fds.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+                fds.push(PollFd::new(datagrams.as_fd(), PollFlags::POLLIN));
+            }
             match poll(&mut fds, PollTimeout::NONE) {
                 Ok(_) | Err(nix::Error::EINTR) => {}
                 Err(e) => return Err(e.into()),
             }
-            let ready = |fd: &PollFd| fd.any().unwrap_or(false);
-            if ready(&fds[0]) {
-                self.accept(&mut sequence);
-            }
-            if ready(&fds[1]) {
-                udp::hello(shared, &self.datagrams);
+            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+            for ((listener, datagrams), ready) in self.ports.iter().zip(ready[1..].chunks(2)) {
+                if ready[0] {
+                    self.accept(listener, &mut sequence);
+                }
+                if ready[1] {
+                    udp::receive(shared, datagrams);
+                }
             }
         }
-        drop(self.listener);
+        drop(self.ports);
         let deadline = Instant::now() + Duration::from_secs(5);
         while shared.admission.count() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
@@ -339,9 +366,9 @@ impl Server {
     }
 
     /// Accepts pending connections.
-    fn accept(&self, sequence: &mut u64) {
+    fn accept(&self, listener: &TcpListener, sequence: &mut u64) {
         for _ in 0..MAX_PER_TURN {
-            let (socket, peer) = match self.listener.accept() {
+            let (socket, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) => {
@@ -393,6 +420,14 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
+/// Both sockets of a port, unless another process uses it. UDP addresses can be shared: only a
+/// socket that does not share its own notices.
+fn listen_if_free(address: SocketAddr) -> Option<(TcpListener, UdpSocket)> {
+    let (listener, address) = listen(address).ok()?;
+    drop(UdpSocket::bind(address).ok()?);
+    Some((listener, udp::bind(address).ok()?))
+}
+
 /// Binds a socket to the server's address with address sharing; the unspecified IPv6 address
 /// includes IPv4.
 fn bind_to(socket: &impl AsFd, address: SocketAddr) -> io::Result<()> {
@@ -413,6 +448,7 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
     let mut opening = [0; COOKIE_LEN];
     match read_opening(shared, &arrival, &mut opening) {
         Err(reason) => failed(reason),
+        Ok(Opening::Iperf2(filled)) => iperf2::serve(shared, arrival, peer, &opening[..filled]),
         Ok(Opening::Http) => http::serve(shared, &arrival, peer, &opening[..4]),
         Ok(Opening::Cookie) => match Cookie::parse(opening) {
             Ok(cookie) => match admit_stream(shared, &cookie, arrival) {
@@ -438,10 +474,7 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
                     None => failed("echo connection without a test, or too many".to_owned()),
                 }
             }
-            Err(e) => match foreign::protocol(&opening) {
-                Some("iperf 2") => failed("the client is iperf 2: use iperf3 or `fullpipe test`".to_owned()),
-                _ => failed(e.to_string()),
-            },
+            Err(e) => failed(e.to_string()),
         },
     }
 }
@@ -479,6 +512,8 @@ fn take_echo(shared: &Shared, cookie: &Cookie) -> bool {
 
 enum Opening {
     Http,
+    /// With this many bytes read.
+    Iperf2(usize),
     Cookie,
 }
 
@@ -501,48 +536,65 @@ pub(crate) fn receive(
     Ok(read)
 }
 
-/// Reads four bytes, which distinguish HTTP from iperf3, and then the rest of a cookie.
+/// Reads four bytes, which distinguish HTTP and iperf 2 from iperf3, and then the rest of a cookie.
 fn read_opening(
     shared: &Shared,
     arrival: &Arrival,
     opening: &mut [u8; COOKIE_LEN],
 ) -> Result<Opening, String> {
-    let (socket, timeout) = (&arrival.socket, shared.config.limits.handshake);
-    let mut deadline = Instant::now() + timeout;
+    let mut deadline = Instant::now() + shared.config.limits.handshake;
     let mut filled = 0;
     loop {
         let wanted = if filled < 4 { 4 } else { COOKIE_LEN };
         if filled >= 4 && http::is_http(&opening[..4]) {
             return Ok(Opening::Http);
         }
-        if let Some(name) = foreign::protocol(&opening[..filled]).filter(|_| filled < COOKIE_LEN) {
-            return Err(match name {
-                "TLS" => "the client speaks TLS: use http://, this port is not encrypted".to_owned(),
-                _ => format!("the client speaks {name}: this port takes HTTP/1.1 and iperf3"),
-            });
+        match foreign::protocol(&opening[..filled]) {
+            Some("iperf 2") if filled >= 4 => return Ok(Opening::Iperf2(filled)),
+            Some("TLS") if filled < COOKIE_LEN => {
+                return Err("the client speaks TLS: use http://, this port is not encrypted".to_owned());
+            }
+            Some(name) if filled < COOKIE_LEN && name != "iperf 2" => {
+                return Err(format!(
+                    "the client speaks {name}: this port takes HTTP/1.1, iperf3 and iperf 2"
+                ));
+            }
+            _ => {}
         }
         if filled == COOKIE_LEN {
             return Ok(Opening::Cookie);
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(format!("timed out after {filled} bytes ({timeout:?})"));
+        read_more(shared, arrival, &mut opening[..wanted], &mut filled, &mut deadline)?;
+    }
+}
+
+/// Reads more of a client's first bytes, or waits for them for up to a second.
+fn read_more(
+    shared: &Shared,
+    arrival: &Arrival,
+    buffer: &mut [u8],
+    filled: &mut usize,
+    deadline: &mut Instant,
+) -> Result<(), String> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(format!("timed out after {filled} bytes ({:?})", shared.config.limits.handshake));
+    }
+    if shared.stopping() {
+        return Err("the server is stopping".to_owned());
+    }
+    let socket = &arrival.socket;
+    if !readable(socket, left.min(Duration::from_secs(1))).map_err(|e| e.to_string())? {
+        return Ok(());
+    }
+    match receive(arrival.account.as_deref(), socket, &mut buffer[*filled..], deadline) {
+        Ok(0) => Err(format!("closed after {filled} bytes")),
+        Ok(n) => {
+            *filled += n;
+            Ok(())
         }
-        if shared.stopping() {
-            return Err("the server is stopping".to_owned());
-        }
-        match readable(socket, left.min(Duration::from_secs(1))) {
-            Ok(false) => continue,
-            Ok(true) => {}
-            Err(e) => return Err(e.to_string()),
-        }
-        let read = receive(arrival.account.as_deref(), socket, &mut opening[filled..wanted], &mut deadline);
-        match read {
-            Ok(0) => return Err(format!("closed after {filled} bytes")),
-            Ok(n) => filled += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e.to_string()),
-        }
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
+        Err(e) => Err(e.to_string()),
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
 
 /// Receives datagrams pending at the server's port. A flood of them must delay neither connections
 /// nor a stop.
-pub(super) fn hello(shared: &Shared, datagrams: &UdpSocket) {
+pub(super) fn receive(shared: &Shared, datagrams: &UdpSocket) {
     let mut datagram = [0; 64];
     for _ in 0..MAX_PER_TURN {
         let Ok((length, peer)) = datagrams.recv_from(&mut datagram) else { return };
@@ -121,8 +121,8 @@ mod tests {
         for _ in 0..MAX_PER_TURN + 1 {
             socket.send_to(&[0], server.address()).unwrap();
         }
-        hello(&server.shared, &server.datagrams);
-        assert_eq!(server.datagrams.recv(&mut [0; 4]).unwrap(), 1, "the rest waits");
-        assert!(server.datagrams.recv(&mut [0; 4]).is_err());
+        receive(&server.shared, &server.ports[0].1);
+        assert_eq!(server.ports[0].1.recv(&mut [0; 4]).unwrap(), 1, "the rest waits");
+        assert!(server.ports[0].1.recv(&mut [0; 4]).is_err());
     }
 }

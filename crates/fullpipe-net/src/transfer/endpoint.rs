@@ -122,6 +122,13 @@ impl Endpoint {
         }
     }
 
+    /// Ends a TCP sender's data; what is in its buffer is still delivered.
+    pub fn finish_sending(&self) {
+        if let Some(stream) = self.tcp().filter(|_| self.sends) {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+
     /// A sample of the socket.
     pub fn sample(&self) -> Option<SocketSample> {
         SocketSample::query(self.tcp()?).ok()

@@ -180,7 +180,7 @@ impl Budget {
     ///
     /// # Errors
     /// If there were fewer left.
-    pub(super) fn charge(&self, bytes: usize) -> io::Result<()> {
+    pub(crate) fn charge(&self, bytes: usize) -> io::Result<()> {
         let mut remaining = self.lock();
         let left = remaining.left.checked_sub(bytes as u64);
         remaining.left = left.unwrap_or(0);

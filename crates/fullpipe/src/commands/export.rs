@@ -215,12 +215,12 @@ impl Exporter {
 fn drop_privileges(needs_owners: bool) -> Result<(), Failure> {
     let confinement = if needs_owners {
         let capabilities = &[Capability::DacReadSearch, Capability::SysPtrace];
-        Confinement { capabilities, access: FileAccess::Processes }
+        Confinement { capabilities, access: FileAccess::Processes, connect: &[] }
     } else if Uid::effective().is_root() {
-        Confinement { capabilities: &[], access: FileAccess::Host }
+        Confinement { capabilities: &[], access: FileAccess::Host, connect: &[] }
     } else {
         // A service manager grants this to another user so that the journal can be read.
-        Confinement { capabilities: &[Capability::DacReadSearch], access: FileAccess::Host }
+        Confinement { capabilities: &[Capability::DacReadSearch], access: FileAccess::Host, connect: &[] }
     };
     confine(&confinement)
 }

@@ -1,6 +1,7 @@
 //! `fullpipe serve`: the measuring server.
 
 use crate::failure::Failure;
+use fullpipe_net::iperf2;
 use fullpipe_net::server::{self, Config, Event, Limits, Network, Server};
 use fullpipe_net::signals;
 use fullpipe_units::{Bytes, Rate, Span};
@@ -10,17 +11,20 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Serve iperf3 clients, `fullpipe test`, curl and browsers
+/// Serve iperf3 and iperf 2 clients, `fullpipe test`, curl and browsers
 ///
 /// All clients share one port and run concurrently: iperf3 -c HOST, fullpipe test HOST,
 /// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr', and a speed test for browsers at
-/// http://HOST:5201/.
+/// http://HOST:5201/. iperf 2 clients also find it on their own port: iperf -c HOST.
 #[derive(clap::Args)]
 #[command(after_help = "Example: fullpipe serve --max-rate 1gbit --max-time 60s --allow 192.0.2.0/24")]
 pub struct Args {
     /// Port to listen on, TCP and UDP; 0 selects a free one and prints it
     #[arg(short, long, default_value_t = 5201)]
     port: u16,
+    /// Additional port for iperf 2 clients; 0 for none [default: 5001, if free]
+    #[arg(long, value_name = "PORT")]
+    iperf2_port: Option<u16>,
     /// Address to listen on [default: all IPv4 and IPv6 addresses]
     #[arg(short = 'B', long, value_name = "IP")]
     bind: Option<IpAddr>,
@@ -84,6 +88,7 @@ impl Args {
         let config = Config {
             address: self.bind,
             port: self.port,
+            iperf2_port: Some(self.iperf2_port.unwrap_or(iperf2::PORT)).filter(|&port| port != 0),
             limits: Limits {
                 clients: self.max_clients,
                 connections_per_address: self.max_connections_per_address,
@@ -102,6 +107,11 @@ impl Args {
         };
         let mut server = Server::bind(config, logger(self.log, self.json)?)
             .map_err(|e| Failure::Impossible(format!("cannot listen on port {}: {e}", self.port)))?;
+        if let Some(port) = self.iperf2_port.filter(|&port| port != 0 && port != self.port)
+            && server.iperf2_address().is_none()
+        {
+            return Err(Failure::Impossible(format!("cannot listen on --iperf2-port {port}: it is in use")));
+        }
         // Before other threads are started, since those would keep the privileges.
         server.confine(self.user.as_deref()).map_err(|e| match self.user {
             Some(_) => Failure::usage(format!("--user: {e}")),

@@ -4,6 +4,7 @@ use super::stream::Stream;
 use super::{Session, SessionError, direction, refuse};
 use crate::control::{ControlError, extension as extension_message};
 use crate::iperf3::{Params, Protocol, Results, ServerError, State, extension, max_results};
+use crate::server::watch::Watch;
 use crate::server::{Event, Limits};
 use crate::transfer::{Allowance, Budget, Counters, CpuClock, Measurement, is_excess};
 use serde_json::json;
@@ -11,8 +12,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Grace time after a test's duration: the peer starts later and its data queues.
-const END_GRACE: Duration = Duration::from_secs(30);
 /// Poll interval of an idle session.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum pause while waiting for data in flight at the end of a test bounded by bytes.
@@ -156,10 +155,7 @@ struct Monitor<'a> {
     from: Option<(Vec<Counters>, Instant)>,
     report_every: Option<Duration>,
     next_report: Option<Instant>,
-    /// Bytes transferred, and the time of the last progress.
-    moved: (u64, Instant),
-    /// Bytes transferred, and the time, when the rate was last checked.
-    checked: (u64, Instant),
+    watch: Watch,
 }
 
 impl<'a> Monitor<'a> {
@@ -184,8 +180,7 @@ impl<'a> Monitor<'a> {
             from: (params.omit == 0).then(|| (vec![Counters::default(); streams.len()], began)),
             report_every,
             next_report: report_every.map(|every| began + every),
-            moved: (0, began),
-            checked: (0, began),
+            watch: Watch::new(began),
         }
     }
 
@@ -272,31 +267,15 @@ impl<'a> Monitor<'a> {
 
     /// Enforces the limits.
     fn check(&mut self, now: Instant) -> Result<(), SessionError> {
-        let (params, limits) = (self.params, &self.session.shared.config.limits);
-        let total: u64 = self.streams.iter().map(|s| s.endpoint.meter.bytes()).sum();
-        if total != self.moved.0 {
-            self.moved = (total, now);
-        }
-        if now - self.moved.1 > limits.idle {
-            return Err(refuse(ServerError::NO_DATA, format!("no progress for {:?}", limits.idle)));
-        }
         if let Some(how) = self.excess.get() {
             return Err(refuse(ServerError::TOTAL_RATE, how.clone()));
         }
-        if now - self.checked.1 >= limits.idle {
-            // Acknowledged bytes, as far as possible: those in a buffer are no progress.
-            let total: u64 = self.streams.iter().map(|s| s.endpoint.progress()).sum();
-            if let Some(why) = self.session.shared.too_slow(total.saturating_sub(self.checked.0)) {
-                return Err(refuse(ServerError::NO_DATA, why));
-            }
-            self.checked = (total, now);
-        }
-        let bounded = params.byte_budget().is_some();
-        let seconds = if bounded { limits.seconds } else { params.seconds + params.omit };
-        if now > self.began + Duration::from_secs(seconds.into()) + END_GRACE {
-            return Err(refuse(ServerError::DURATION_EXPIRED, "the client did not end the test"));
-        }
-        Ok(())
+        let shared = self.session.shared;
+        let bounded = self.params.byte_budget().is_some();
+        let seconds =
+            if bounded { shared.config.limits.seconds } else { self.params.seconds + self.params.omit };
+        let endpoints = || self.streams.iter().map(|s| &s.endpoint);
+        self.watch.check(shared, endpoints, now, seconds).map_err(|(code, why)| refuse(code, why))
     }
 
     /// Reports the sending sockets to a fullpipe client, unless its address has no rate left, and

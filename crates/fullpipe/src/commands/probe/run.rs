@@ -238,6 +238,7 @@ fn drop_privileges(store: &Directory) -> Result<(), Failure> {
         // For controllers that only root may use.
         capabilities: &[Capability::NetAdmin],
         access: FileAccess::Peer { readable: &readable, writable: &[&store.descriptor_path()] },
+        connect: &[],
     };
     confine(&confinement)
 }

@@ -1,0 +1,208 @@
+//! Stock iperf 2 at either end, with the options that affect the wire; both ends must report the
+//! same figures.
+
+mod common;
+
+use common::{PATIENCE, Running, free_port, have, patient, run, until};
+use fullpipe_net::server::{self, Limits};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::Command;
+use std::time::Duration;
+
+fn start(limits: Limits) -> Running {
+    let address = Some(Ipv4Addr::LOCALHOST.into());
+    let config = server::Config {
+        address,
+        iperf2_port: Some(free_port()),
+        controller: Some("reno".into()),
+        limits,
+        ..Default::default()
+    };
+    Running::start(config)
+}
+
+/// One line of a stock end's CSV report without intervals.
+struct Line {
+    /// Whether the stock end sent.
+    sent: bool,
+    bytes: u64,
+}
+
+/// Runs a stock client; returns its results.
+fn stock_client(server: &Running, options: &[&str]) -> Vec<Line> {
+    let mut command = Command::new("iperf");
+    command.args(["-c", "127.0.0.1", "-B", "127.0.0.2", "-p", &server.port(), "-y", "C"]).args(options);
+    let (code, out, err) = run(command, PATIENCE);
+    assert_eq!(code, 0, "{options:?}: {out}{err}{:?}", server.events());
+    out.lines()
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let bytes = fields.get(7)?.parse().ok()?;
+            Some(Line { sent: fields[1] == "127.0.0.2", bytes })
+        })
+        .collect()
+}
+
+fn total(lines: &[Line], sent: bool) -> u64 {
+    lines.iter().filter(|line| line.sent == sent).map(|line| line.bytes).sum()
+}
+
+#[test]
+fn both_ends_count_the_same_bytes_over_tcp() {
+    if !have("iperf") {
+        return;
+    }
+    for (options, direction, streams) in [
+        (&["-t", "1"][..], "forward", 1),
+        (&["-t", "1", "-e", "-i", "0.5"], "forward", 1),
+        (&["-n", "5M"], "forward", 1),
+        (&["-n", "5M", "-P", "3"], "forward", 3),
+        (&["-t", "1", "-P", "3"], "forward", 3),
+        (&["-t", "1", "-b", "20M"], "forward", 1),
+        (&["-t", "1", "-X"], "forward", 1),
+        (&["-t", "1", "--trip-times"], "forward", 1),
+        (&["-t", "1", "-l", "1000", "-Z", "reno"], "forward", 1),
+        // Without a header, as before 2.0.10.
+        (&["-n", "5M", "-C"], "forward", 1),
+        (&["-t", "1", "-R"], "reverse", 1),
+        (&["-n", "5M", "-R"], "reverse", 1),
+        (&["-t", "1", "-R", "-P", "2"], "reverse", 2),
+        (&["-t", "1", "-R", "-b", "20M"], "reverse", 1),
+        (&["-t", "1", "--full-duplex"], "full-duplex", 1),
+        (&["-t", "1", "-d"], "dual", 1),
+        (&["-n", "5M", "-r"], "trade-off", 1),
+        (&["-n", "5M", "-r", "-P", "2"], "trade-off", 2),
+    ] {
+        let server = start(patient());
+        let lines = stock_client(&server, options);
+        let event = server.event("test_finished");
+        println!("{options:?}: {event}");
+        assert_eq!(
+            (&event["direction"], &event["streams"]),
+            (&direction.into(), &streams.into()),
+            "{options:?}"
+        );
+        let intervals = options.contains(&"-i");
+        let sent = if intervals { lines.iter().map(|l| l.bytes).max().unwrap() } else { total(&lines, true) };
+        assert_eq!(event["received"], sent, "{options:?}");
+        let received = total(&lines, false);
+        assert_eq!(event["sent"], received, "{options:?}");
+        assert_ne!(event["sent"].as_u64().unwrap() + event["received"].as_u64().unwrap(), 0);
+        if received > 0 {
+            assert_eq!(event["controller"], "reno", "{options:?}");
+            assert!(event["sent_report"].as_str().unwrap().ends_with("bits/sec"), "{event}");
+        }
+        if options.contains(&"-R") && options.contains(&"20M") {
+            let rate = event["sent_report"].as_str().unwrap();
+            assert!(received < 4_000_000, "{rate}");
+        }
+    }
+}
+
+#[test]
+fn a_stock_client_finds_the_server_on_the_port_of_iperf_2() {
+    if !have("iperf") {
+        return;
+    }
+    let port = free_port();
+    let config = server::Config { iperf2_port: Some(port), ..Default::default() };
+    let server = Running::start(config.clone());
+    let mut command = Command::new("iperf");
+    command.args(["-c", "127.0.0.1", "-p", &port.to_string(), "-n", "1M", "-y", "C"]);
+    let (_, out, _) = run(command, PATIENCE);
+    assert!(out.contains(",1048576,"), "{out}");
+    assert_eq!(server.event("test_finished")["received"], 1 << 20);
+    // A second server does without it.
+    let other = server::Server::bind(server::Config { port: 0, ..config }, |_| {}).unwrap();
+    assert_eq!(other.iperf2_address(), None);
+}
+
+/// What a client gets that sends `words`, and the server's reason.
+fn refusal(server: &Running, words: &[u32]) -> String {
+    let mut socket = TcpStream::connect(server.v4()).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    bytes.resize(60, 0);
+    socket.write_all(&bytes).unwrap();
+    let _ = socket.shutdown(std::net::Shutdown::Write);
+    assert!(matches!(socket.read(&mut [0; 64]), Ok(0) | Err(_)), "an answer");
+    let why = |event: Value| event["reason"].as_str().unwrap_or_default().to_owned();
+    let reason = why(server.event("refused"));
+    server.forget_events();
+    reason
+}
+
+#[test]
+fn the_limits_apply_to_iperf_2() {
+    let server = start(Limits { seconds: 5, streams: 4, bytes: Some(1000), ..patient() });
+    let header =
+        |flags, threads, port, amount: i32, upper| [flags, threads, port, 0, 0, amount as u32, 0, 0, upper];
+    const REVERSE: u32 = 0x0400_0000;
+    for (words, reason) in [
+        (header(0x4401_0078, 1, 5001, -501, REVERSE), "5.01 s requested, 5 s allowed"),
+        (header(0x4401_0078, 5, 5001, -100, REVERSE), "5 connections requested, 4 allowed"),
+        (header(0x4401_0078, u32::MAX, 5001, -100, REVERSE), "4 allowed"),
+        (header(0x4401_0078, 1, 5001, 1001, REVERSE), "1001 bytes requested, 1000 allowed"),
+        (header(0x4401_0078, 4, 5001, i32::MAX, REVERSE), "8589934588 bytes requested, 1000 allowed"),
+        (header(0x4401_0078, 1, 5001, i32::MIN, REVERSE), "s requested, 5 s allowed"),
+        (header(0xc001_0078, 1, 22, 10, 0), "a connection back to port 22 requested"),
+        (header(0x0080_0000, 1, 0, 0, 0), "bounce-back"),
+    ] {
+        let why = refusal(&server, &words);
+        assert!(why.contains(reason), "{why}, not {reason}");
+    }
+    let secret = server::Config { secret: Some("s".into()), ..Default::default() };
+    assert!(refusal(&Running::start(secret), &header(0x4001_0078, 1, 5001, -100, 0)).contains("secret"));
+    let none =
+        Running::start(server::Config { limits: Limits { clients: 0, ..patient() }, ..Default::default() });
+    assert!(refusal(&none, &header(0x4001_0078, 1, 5001, -100, 0)).contains("too many clients"));
+}
+
+#[test]
+fn more_bytes_than_allowed_end_a_test_and_a_rate_limits_it() {
+    if !have("iperf") {
+        return;
+    }
+    let server = start(Limits { bytes: Some(1_000_000), ..patient() });
+    let mut command = Command::new("iperf");
+    command.args(["-c", "127.0.0.1", "-p", &server.port(), "-t", "20"]);
+    run(command, PATIENCE);
+    assert_eq!(server.event("test_failed")["reason"], "more than 1000000 bytes");
+    let rate = Some(fullpipe_units::Rate::from_bits_per_sec(20_000_000));
+    let server = start(Limits { rate, ..patient() });
+    assert!(total(&stock_client(&server, &["-t", "2", "-R"]), false) < 8_000_000);
+}
+
+#[test]
+fn half_a_header_takes_no_place() {
+    let server = start(Limits { handshake: Duration::from_millis(200), ..patient() });
+    for (half, closes, reason) in [
+        (&b"\x40\x01\0\x78\0\0\0"[..], true, "closed after 7 bytes"),
+        (b"\x44\x01\x01\xfe\0\0\0\x01", false, "timed out after 8 bytes"),
+        (b"0123456789", false, ""),
+    ] {
+        let mut socket = TcpStream::connect(server.v4()).unwrap();
+        socket.write_all(half).unwrap();
+        if closes {
+            drop(socket);
+        }
+        if !reason.is_empty() {
+            assert!(server.event("refused")["reason"].as_str().unwrap().contains(reason));
+        }
+        server.forget_events();
+    }
+    until("a connection stays", || server.handle.connections() == 0);
+}
+
+#[test]
+fn connections_back_reach_only_the_servers_ports() {
+    let server = start(patient());
+    let other = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    other.set_nonblocking(true).unwrap();
+    let port = other.local_addr().unwrap().port();
+    let reason = refusal(&server, &[0xc001_0079, 1, port.into(), 0, 0, 10]);
+    assert!(reason.contains("only the server's own are allowed"), "{reason}");
+    assert!(other.accept().is_err());
+}
