@@ -7,7 +7,7 @@ use common::{PATIENCE, Running, free_port, have, patient, run, until};
 use fullpipe_net::server::{self, Limits};
 use serde_json::Value;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
@@ -99,6 +99,70 @@ fn both_ends_count_the_same_bytes_over_tcp() {
             assert!(received < 4_000_000, "{rate}");
         }
     }
+}
+
+#[test]
+fn both_ends_count_the_same_datagrams() {
+    if !have("iperf") {
+        return;
+    }
+    for options in [
+        &["-t", "1", "-b", "1M"][..],
+        &["-n", "147000", "-b", "20M"],
+        &["-t", "1", "-b", "50M", "-l", "1000", "-e"],
+        &["-t", "1", "-b", "2M", "--trip-times"],
+    ] {
+        let server = start(patient());
+        let mut command = Command::new("iperf");
+        command.args(["-u", "-c", "127.0.0.1", "-p", &server.port()]).args(options);
+        let (code, out, err) = run(command, PATIENCE);
+        assert_eq!((code, err.contains("WARNING")), (0, false), "{out}{err}");
+        let event = server.event("test_finished");
+        println!("{options:?}: {event}\n{out}");
+        // The last one tells the server that it is the last, and is not counted where it is sent.
+        let sent: u64 = out.split_once("Sent ").unwrap().1.split(' ').next().unwrap().parse().unwrap();
+        let datagrams = event["datagrams"].as_u64().unwrap();
+        assert!(datagrams.abs_diff(sent) <= 1, "{datagrams} of {sent}");
+        // No other program empties the receiver's buffer, and a stalled machine may lose some.
+        let lost = event["lost"].as_u64().unwrap();
+        let (_, report) = out.split_once("Server Report").expect("the server's report");
+        assert!(report.contains(&format!("{lost}/{datagrams} (")), "{report}{event}");
+        assert_eq!(event["out_of_order"], 0, "{event}");
+    }
+}
+
+#[test]
+fn datagrams_of_forged_addresses_get_no_data() {
+    let server = start(patient());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(server.v4()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    let datagram = |number: u32, flags: u32, upper: u32| -> Vec<u8> {
+        let high = if number > u32::MAX / 2 { u32::MAX } else { 0 };
+        let words = [number, 1_700_000_000, 5, high, flags, 1, 5001, 0, 0, 10, 0, 0, upper, 0x20001, 0x80003];
+        words.iter().flat_map(|word| word.to_be_bytes()).collect()
+    };
+    for (flags, upper) in
+        [(0x6c01_0098, 0x0400_0000), (0x6c01_0098, 0x0800_0000), (0xc801_0099, 0), (0xc801_0098, 0)]
+    {
+        socket.send(&datagram(1, flags, upper)).unwrap();
+        assert!(server.event("refused")["reason"].as_str().unwrap().contains("may be forged"));
+        server.forget_events();
+        assert!(socket.recv(&mut [0; 64]).is_err());
+    }
+    // A test of less than a report gets none.
+    socket.send(&datagram(1, 0x4801_0098, 0)).unwrap();
+    socket.send(&datagram(-2_i32 as u32, 0x4801_0098, 0)).unwrap();
+    assert_eq!(server.event("test_finished")["datagrams"], 2);
+    server.forget_events();
+    assert!(socket.recv(&mut [0; 64]).is_err());
+    for _ in 0..4 {
+        socket.send(&datagram(u32::MAX / 2, 0x4801_0098, 0)).unwrap();
+    }
+    socket.send(&datagram(-3_i32 as u32, 0x4801_0098, 0)).unwrap();
+    let mut report = [0; 256];
+    assert_eq!(socket.recv(&mut report).unwrap(), 128);
+    assert!(server.event("test_finished")["lost"].as_u64().unwrap() > 1 << 30);
 }
 
 #[test]

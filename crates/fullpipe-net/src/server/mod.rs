@@ -127,6 +127,8 @@ struct Shared {
     udp_waiting: Mutex<Vec<udp::Waiting>>,
     /// Tests of iperf 2 that may get more connections.
     iperf2: Mutex<Vec<Arc<iperf2::Test>>>,
+    /// Places for those over UDP, whose addresses may be forged.
+    iperf2_udp: Arc<Admission>,
     /// The latest sender sockets, by transfer.
     transfers: Mutex<http::Transfers>,
     /// Controllers that the kernel was asked to load.
@@ -283,6 +285,7 @@ impl Server {
         }
         let limits = &config.limits;
         let clients = Admission::of_clients(limits.clients);
+        let iperf2_udp = Admission::of_clients(limits.clients.div_ceil(4));
         let stop = Arc::new(AtomicBool::new(false));
         let accounts = limits.rate.map(|rate| Accounts::new(rate, Arc::clone(&stop)));
         let shared = Shared {
@@ -299,6 +302,7 @@ impl Server {
             waiting: Mutex::default(),
             udp_waiting: Mutex::default(),
             iperf2: Mutex::default(),
+            iperf2_udp,
             transfers: Mutex::default(),
             tried: Mutex::default(),
         };

@@ -2,12 +2,13 @@
 //!
 //! Hellos carry no cookie, so each goes to the oldest waiting test of the same address.
 
+use super::iperf2::udp::Flow;
 use super::{Event, MAX_PER_TURN, Shared, admission, bind_to, lock};
 use crate::iperf3::{HELLO_REPLY, UdpHeader};
 use fullpipe_kernel::socket;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 /// More than a test needs while its thread is busy; the kernel may grant less.
 const BUFFER: usize = 4 * 1024 * 1024;
@@ -39,20 +40,37 @@ pub(super) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Receives datagrams pending at the server's port. A flood of them must delay neither connections
-/// nor a stop.
-pub(super) fn receive(shared: &Shared, datagrams: &UdpSocket) {
-    let mut datagram = [0; 64];
+/// Receives datagrams pending at one of the server's ports. A flood of them must delay neither
+/// connections nor a stop.
+pub(super) fn receive(shared: &Arc<Shared>, datagrams: &UdpSocket) {
+    let Ok(local) = datagrams.local_addr() else { return };
+    let mut datagram = vec![0; 65_536];
+    let mut flows = Vec::new();
     for _ in 0..MAX_PER_TURN {
-        let Ok((length, peer)) = datagrams.recv_from(&mut datagram) else { return };
-        welcome(shared, &datagram[..length], peer);
+        let Ok((length, peer)) = datagrams.recv_from(&mut datagram) else { break };
+        welcome(shared, local, &datagram[..length], peer, &mut flows);
     }
+    flows.into_iter().for_each(|flow| flow.start(shared));
 }
 
-/// Handles one datagram.
-fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
+/// Handles one datagram. Tests of iperf 2 begin after the turn, with all that has arrived before
+/// their sockets were connected.
+fn welcome(shared: &Shared, local: SocketAddr, datagram: &[u8], peer: SocketAddr, flows: &mut Vec<Flow>) {
+    if let Some(flow) = flows.iter_mut().find(|flow| flow.peer == peer) {
+        let parsed = flow.parse(datagram);
+        flow.before.extend(parsed);
+        return;
+    }
     // Data from before its socket was connected, or of unknown origin: ignore.
     if !UdpHeader::is_hello(datagram) {
+        let Some(mut flow) = Flow::begin(shared, datagram, peer, || connect(local, peer)) else { return };
+        let (own, others) = strays(flow.socket(), peer);
+        flow.early = own.iter().filter_map(|datagram| flow.parse(datagram)).collect();
+        let _ = flow.socket().set_nonblocking(false);
+        flows.push(flow);
+        for (datagram, from) in others {
+            welcome(shared, local, &datagram, from, flows);
+        }
         return;
     }
     let ip = peer.ip().to_canonical();
@@ -67,17 +85,9 @@ fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
         Ok(permit) => permit,
         Err(full) => return shared.log(Event::new("refused", Some(peer)).with("reason", full.reason())),
     };
-    match connect(shared, peer) {
+    match connect(local, peer) {
         Ok(socket) => {
-            // Until it was connected, the new socket received datagrams of all peers.
-            let mut strays = Vec::new();
-            let mut stray = [0; 64];
-            for _ in 0..MAX_STRAYS {
-                let Ok((length, from)) = socket.recv_from(&mut stray) else { break };
-                if from != peer {
-                    strays.push((stray[..length].to_vec(), from));
-                }
-            }
+            let (_, others) = strays(&socket, peer);
             if let Some(account) = shared.account(ip) {
                 // As many as the test has streams.
                 account.received.owe(datagram.len());
@@ -92,16 +102,34 @@ fn welcome(shared: &Shared, datagram: &[u8], peer: SocketAddr) {
                 let _ = test.sender.send(Arrival { socket, permit });
             }
             drop(waiting);
-            for (datagram, from) in strays {
-                welcome(shared, &datagram, from);
+            for (datagram, from) in others {
+                welcome(shared, local, &datagram, from, flows);
             }
         }
         Err(e) => shared.log(Event::new("stream_failed", Some(peer)).with("reason", e.to_string())),
     }
 }
 
-fn connect(shared: &Shared, peer: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = bind(shared.address)?;
+type Stray = (Vec<u8>, SocketAddr);
+
+/// What a new socket has received: datagrams of its peer, and until it was connected of all others.
+fn strays(socket: &UdpSocket, peer: SocketAddr) -> (Vec<Vec<u8>>, Vec<Stray>) {
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    let mut stray = vec![0; 65_536];
+    for _ in 0..MAX_STRAYS {
+        let Ok((length, from)) = socket.recv_from(&mut stray) else { break };
+        let datagram = stray[..length].to_vec();
+        if from == peer {
+            own.push(datagram);
+        } else {
+            others.push((datagram, from));
+        }
+    }
+    (own, others)
+}
+
+fn connect(local: SocketAddr, peer: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = bind(local)?;
     socket.connect(peer)?;
     let _ = socket::set_buffers(&socket, BUFFER);
     Ok(socket)

@@ -9,7 +9,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-fn wall_clock_us() -> u64 {
+pub(crate) fn wall_clock_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
 }
 
@@ -113,16 +113,16 @@ pub(crate) fn receive_datagrams(
 
 /// Loss, order and jitter computed from numbers and timestamps as in iperf3.
 #[derive(Debug, Default)]
-struct ReceiveStats {
-    highest: u64,
-    lost: u64,
-    out_of_order: u64,
-    jitter: f64,
+pub(crate) struct ReceiveStats {
+    pub highest: u64,
+    pub lost: u64,
+    pub out_of_order: u64,
+    pub jitter: f64,
     transit: Option<f64>,
 }
 
 impl ReceiveStats {
-    fn record(&mut self, header: UdpHeader, now_us: u64) {
+    pub fn record(&mut self, header: UdpHeader, now_us: u64) {
         if header.number > self.highest {
             self.lost = self.lost.saturating_add(header.number - 1 - self.highest);
             self.highest = header.number;

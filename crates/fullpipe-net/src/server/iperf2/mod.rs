@@ -3,6 +3,8 @@
 //! Each connection has its own header. Those of a test with several are found by the client's
 //! address and the header, and share the test's place and limits.
 
+pub(super) mod udp;
+
 use super::watch::Watch;
 use super::{Arrival, Event, Shared, admission, drain, lock, read_more};
 use crate::iperf2::{self, Amount, Header, Mode};
