@@ -43,7 +43,8 @@ fn send(port: u16, parallel: u32) {
     let config = Config { params, extensions: false, sample_every: None, ..Config::new("127.0.0.1", port) };
     let outcome = client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap();
     let sum = outcome.sum(true).unwrap();
-    println!("{} {}", sum.received, sum.received_seconds);
+    let (bytes, seconds) = sum.delivered();
+    println!("{bytes} {seconds}");
 }
 
 /// CPU seconds of finished children.

@@ -14,8 +14,13 @@ pub(crate) fn protocol(first: &[u8]) -> Option<&'static str> {
     if first.starts_with(b"PRI ") {
         return Some("HTTP/2");
     }
-    if first.starts_with(b"HTTP") {
+    // An answer to what is no request may be a page alone.
+    if first.starts_with(b"HTTP") || first.starts_with(b"<!DOC") {
         return Some("HTTP");
+    }
+    // The answer of an iperf 2 server to what it took for a header.
+    if first.starts_with(&iperf2::ack()[..8]) {
+        return Some("iperf 2");
     }
     // A payload without a header, or with one in front of it.
     (iperf2::is_payload(first) || iperf2::header_len(first).is_some()).then_some("iperf 2")

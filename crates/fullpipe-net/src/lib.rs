@@ -19,7 +19,7 @@
 //! let params = Params { bytes: 10_000_000, seconds: 0, congestion, ..Params::default() };
 //! let config = Config { params, ..Config::new("localhost", port) };
 //! let outcome = client::run(&config, &AtomicBool::new(false), &mut |_| {})?;
-//! assert_eq!(outcome.sum(true).map(|sum| sum.received), Some(10_000_000));
+//! assert_eq!(outcome.sum(true).and_then(|sum| sum.received), Some(10_000_000));
 //! assert_eq!(outcome.streams[0].controller.as_deref(), Some("reno"));
 //!
 //! handle.stop();

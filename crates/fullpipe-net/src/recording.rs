@@ -91,15 +91,19 @@ fn flow(outcome: &Outcome, id: u64, omit: f64) -> FlowRecording {
     }
     let mss = stream.socket.as_ref().map_or(u64::from(outcome.params.block), |s| u64::from(s.mss)).max(1);
     let retransmits = stream.retransmits.unwrap_or(0);
-    let packets_sent = if udp { stream.packets } else { stream.sent.div_ceil(mss) + retransmits };
+    let packets_sent = if udp {
+        stream.packets
+    } else {
+        stream.sent.unwrap_or(stream.delivered().0).div_ceil(mss) + retransmits
+    };
     FlowRecording {
         label: format!("{cc} {}", if stream.sends { "→" } else { "←" }) + &format!(" {id}"),
         cc,
         start_s: 0.0,
         summary: Summary {
-            duration_s: stream.received_seconds,
+            duration_s: stream.delivered().1,
             goodput_bps: stream.goodput(),
-            bytes_delivered: stream.received,
+            bytes_delivered: stream.delivered().0,
             packets_sent,
             packets_retransmitted: retransmits,
             packets_lost: if udp { stream.lost } else { retransmits },

@@ -308,7 +308,7 @@ fn good_clients_reach_the_maximum_rate() {
             let directions = [params.client_sends(), params.server_sends()];
             for sends in [true, false].into_iter().zip(directions).filter(|(_, is)| *is).map(|(s, _)| s) {
                 let sum = outcome.sum(sends).unwrap();
-                let share = sum.received as f64 * 8.0 / 2.0 / rate.as_bits_per_sec_f64();
+                let share = sum.delivered().0 as f64 * 8.0 / 2.0 / rate.as_bits_per_sec_f64();
                 // What a receiver has not read yet is queued at the end.
                 if !(0.95..1.2).contains(&share) {
                     return Err(format!("{share:.3} of the rate: {params:?}"));

@@ -3,12 +3,16 @@
 
 mod common;
 
-use common::{PATIENCE, Running, free_port, have, patient, run, until};
+use common::{PATIENCE, Process, Running, free_port, have, patient, run, until};
+use fullpipe_net::client::{self, Config, Outcome};
+use fullpipe_net::iperf3::{Params, Protocol};
 use fullpipe_net::server::{self, Limits};
 use serde_json::Value;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn start(limits: Limits) -> Running {
@@ -88,7 +92,13 @@ fn both_ends_count_the_same_bytes_over_tcp() {
         let sent = if intervals { lines.iter().map(|l| l.bytes).max().unwrap() } else { total(&lines, true) };
         assert_eq!(event["received"], sent, "{options:?}");
         let received = total(&lines, false);
-        assert_eq!(event["sent"], received, "{options:?}");
+        if direction == "full-duplex" {
+            // Here the client closes a connection on which it has data: the last acknowledgements
+            // may not arrive.
+            assert!(event["sent"].as_u64().unwrap().abs_diff(received) < 32 << 20, "{event}");
+        } else {
+            assert_eq!(event["sent"], received, "{options:?}");
+        }
         assert_ne!(event["sent"].as_u64().unwrap() + event["received"].as_u64().unwrap(), 0);
         if received > 0 {
             assert_eq!(event["controller"], "reno", "{options:?}");
@@ -269,4 +279,171 @@ fn connections_back_reach_only_the_servers_ports() {
     let reason = refusal(&server, &[0xc001_0079, 1, port.into(), 0, 0, 10]);
     assert!(reason.contains("only the server's own are allowed"), "{reason}");
     assert!(other.accept().is_err());
+}
+
+/// A stock server, and the lines of its CSV reports.
+struct StockServer {
+    port: u16,
+    lines: Arc<Mutex<Vec<String>>>,
+    _process: Process,
+}
+
+impl StockServer {
+    fn start(udp: bool) -> StockServer {
+        let port = free_port();
+        let mut command = Command::new("stdbuf");
+        command.args(["-oL", "iperf", "-s", "-y", "C", "-p", &port.to_string()]);
+        command.args(udp.then_some("-u")).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let (lines, out) = (Arc::default(), BufReader::new(child.stdout.take().unwrap()));
+        let process = Process(child);
+        let kept: Arc<Mutex<Vec<String>>> = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            out.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line));
+        });
+        // It prints nothing, and a connection would be a test.
+        let (table, state) = if udp { ("/proc/net/udp", " 07 ") } else { ("/proc/net/tcp", " 0A ") };
+        until("iperf -s did not start", || {
+            let sockets = std::fs::read_to_string(table).unwrap();
+            sockets.lines().any(|line| line.contains(&format!(":{port:04X} ")) && line.contains(state))
+        });
+        StockServer { port, lines, _process: process }
+    }
+
+    fn config(&self, params: Params) -> Config {
+        Config { params, iperf2: true, ..Config::new("127.0.0.1", self.port) }
+    }
+
+    /// The bytes that the server counted over the `count` connections of a test.
+    fn bytes(&self, count: usize) -> u64 {
+        let numbers = || -> Vec<u64> {
+            let lines = self.lines.lock().unwrap();
+            lines.iter().filter_map(|line| line.split(',').nth(7)?.parse().ok()).collect()
+        };
+        until("no report of the server", || numbers().len() >= count);
+        numbers().into_iter().sum()
+    }
+}
+
+fn test(config: &Config) -> Outcome {
+    client::run(config, &AtomicBool::new(false), &mut |_| {}).unwrap()
+}
+
+#[test]
+fn a_stock_server_counts_the_bytes_of_this_client() {
+    if !have("iperf") {
+        return;
+    }
+    let bytes = Params { seconds: 0, bytes: 5 << 20, ..Params::default() };
+    let time = Params { seconds: 1, ..Params::default() };
+    for (params, exact) in [
+        (bytes.clone(), true),
+        (Params { parallel: 3, ..bytes.clone() }, true),
+        (Params { reverse: true, ..bytes.clone() }, true),
+        (Params { reverse: true, parallel: 2, ..bytes }, true),
+        (Params { congestion: Some("reno".into()), ..time.clone() }, false),
+        (Params { rate: 20_000_000, ..time.clone() }, false),
+        (Params { rate: 20_000_000, reverse: true, ..time.clone() }, true),
+        (Params { reverse: true, ..time.clone() }, true),
+        (Params { parallel: 2, ..time }, false),
+    ] {
+        let server = StockServer::start(false);
+        let outcome = test(&server.config(params.clone()));
+        assert!(outcome.iperf2.as_deref().is_some_and(|version| version.starts_with("2.")), "{outcome:?}");
+        let sum = outcome.sum(!params.reverse).unwrap();
+        let here = if params.reverse { sum.received } else { sum.sent }.unwrap();
+        let there = server.bytes(params.parallel as usize);
+        println!("{params:?}: {here} here, {there} there");
+        // What is acknowledged after the time arrives, too.
+        assert!(if exact { here == there } else { here <= there && here > 0 }, "{here} {there}");
+        // The other end's counts are absent, not 0.
+        assert_eq!(if params.reverse { sum.sent } else { sum.received }, None);
+        let json = client::iperf3_json(&outcome);
+        let absent = if params.reverse { "sum_sent" } else { "sum_received" };
+        assert_eq!(
+            (json["end"].get(absent), json["end"]["cpu_utilization_percent"].get("remote_total")),
+            (None, None)
+        );
+        assert_eq!(outcome.streams.len(), params.parallel as usize);
+        if let Some(controller) = params.congestion {
+            assert_eq!(outcome.streams[0].controller, Some(controller));
+        }
+        assert!(client::table::summary(&outcome).contains("server        iperf 2."));
+    }
+}
+
+#[test]
+fn a_stock_server_counts_both_directions_at_once() {
+    if !have("iperf") {
+        return;
+    }
+    let server = StockServer::start(false);
+    let outcome = test(&server.config(Params { seconds: 1, bidirectional: true, ..Params::default() }));
+    let (sent, received) = (outcome.sum(true).unwrap(), outcome.sum(false).unwrap());
+    assert!(sent.sent.unwrap() > 0 && received.received.unwrap() > 0);
+    assert!(server.bytes(2) >= sent.sent.unwrap() + received.received.unwrap());
+}
+
+#[test]
+fn a_stock_server_reports_the_datagrams_of_this_client() {
+    if !have("iperf") {
+        return;
+    }
+    for parallel in [1, 2] {
+        let server = StockServer::start(true);
+        let params =
+            Params { protocol: Protocol::Udp, seconds: 1, rate: 10_000_000, parallel, ..Params::default() };
+        let outcome = test(&server.config(params));
+        let sum = outcome.sum(true).unwrap();
+        assert_eq!(server.bytes(parallel as usize), sum.received.unwrap());
+        assert_eq!(sum.received.unwrap() + sum.lost * 1470, sum.sent.unwrap());
+        assert!(sum.packets > 500 && sum.jitter < 1.0, "{sum:?}");
+    }
+}
+
+#[test]
+fn a_stock_server_is_recognised_and_what_it_lacks_is_named() {
+    if !have("iperf") {
+        return;
+    }
+    let server = StockServer::start(false);
+    // iperf 2 takes a cookie for a header: it must answer, and survive it.
+    for _ in 0..4 {
+        let params = Params { seconds: 0, bytes: 1 << 20, ..Params::default() };
+        let config = Config { iperf2: false, ..server.config(params) };
+        assert!(test(&config).iperf2.is_some());
+    }
+    for (params, lacks) in [
+        (
+            Params { reverse: true, congestion: Some("reno".into()), ..Params::default() },
+            "choose the controller",
+        ),
+        (Params { reverse: true, protocol: Protocol::Udp, ..Params::default() }, "UDP in this direction"),
+        (Params { reverse: true, seconds: 0, bytes: 1 << 40, ..Params::default() }, "2147483647 bytes"),
+    ] {
+        let error = client::run(&server.config(params), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains(lacks), "{error}");
+    }
+}
+
+#[test]
+fn another_server_is_named() {
+    // (what it sends at once, its name)
+    for (answer, name) in
+        [(&b"\x09"[..], "iperf3"), (b"HTTP/1.1 400 Bad Request\r\n", "HTTP"), (b"\x15\x03\x01\0\x02", "TLS")]
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let mut held = Vec::new();
+            for socket in listener.incoming().map_while(Result::ok) {
+                let mut socket = socket;
+                let _ = socket.write_all(answer);
+                held.push(socket);
+            }
+        });
+        let config = Config { iperf2: true, ..Config::new("127.0.0.1", port) };
+        let error = client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
 }

@@ -20,7 +20,25 @@ pub(super) fn datagram_size(control: &TcpStream) -> u32 {
     mss.clamp(MIN_UDP_BLOCK as u32, MAX_UDP_BLOCK as u32)
 }
 
-pub(super) fn control(config: &Config, interrupt: &AtomicBool) -> Result<TcpStream, ClientError> {
+/// Connects to the first address of the server that accepts; a stream gets the options of its test.
+pub(super) fn first(
+    config: &Config,
+    stream: Option<&Params>,
+    interrupt: &AtomicBool,
+) -> Result<TcpStream, ClientError> {
+    let mut failed = None;
+    for address in addresses(config)? {
+        match tcp(config, address, stream, interrupt) {
+            Ok(socket) => return Ok(socket),
+            Err(ClientError::Stream(source)) => failed = Some(ClientError::Connect { address, source }),
+            Err(e) => return Err(e),
+        }
+    }
+    Err(failed.unwrap_or(ClientError::Closed))
+}
+
+/// The addresses of the server, at least one.
+pub(super) fn addresses(config: &Config) -> Result<Vec<SocketAddr>, ClientError> {
     let unresolved = |source| ClientError::Resolve {
         host: config.host.clone(),
         family: match config.family {
@@ -37,15 +55,10 @@ pub(super) fn control(config: &Config, interrupt: &AtomicBool) -> Result<TcpStre
         Some(Family::V4) => a.is_ipv4(),
         Some(Family::V6) => a.is_ipv6(),
     });
-    let mut failed = unresolved(io::Error::new(io::ErrorKind::NotFound, "no address of this family"));
-    for address in addresses {
-        match tcp(config, address, None, interrupt) {
-            Ok(socket) => return Ok(socket),
-            Err(ClientError::Stream(source)) => failed = ClientError::Connect { address, source },
-            Err(e) => return Err(e),
-        }
+    if addresses.is_empty() {
+        return Err(unresolved(io::Error::new(io::ErrorKind::NotFound, "no address of this family")));
     }
-    Err(failed)
+    Ok(addresses)
 }
 
 /// Time to wait until the next check for an interrupt; `None` when the time has passed.
@@ -105,14 +118,12 @@ fn set_tos(socket: &impl AsFd, tos: u8) {
     }
 }
 
-/// Opens a UDP socket on which the server has replied.
-pub(super) fn udp(
+/// Opens a UDP socket.
+pub(super) fn datagrams(
     config: &Config,
     server: SocketAddr,
     params: &Params,
-    interrupt: &AtomicBool,
 ) -> Result<UdpSocket, ClientError> {
-    use crate::iperf3::{HELLO, HELLO_REPLY, HELLO_REPLY_OLD};
     let prepare = || -> io::Result<UdpSocket> {
         let socket = socket::udp(server)?;
         let buffer = if params.window > 0 { params.window as usize } else { 4 * 1024 * 1024 };
@@ -124,7 +135,18 @@ pub(super) fn udp(
         socket.connect(server)?;
         Ok(socket)
     };
-    let socket = prepare().map_err(ClientError::Stream)?;
+    prepare().map_err(ClientError::Stream)
+}
+
+/// Opens a UDP socket on which the server has replied.
+pub(super) fn udp(
+    config: &Config,
+    server: SocketAddr,
+    params: &Params,
+    interrupt: &AtomicBool,
+) -> Result<UdpSocket, ClientError> {
+    use crate::iperf3::{HELLO, HELLO_REPLY, HELLO_REPLY_OLD};
+    let socket = datagrams(config, server, params)?;
     // Hellos may be lost; a server that has replied ignores a second one.
     let mut datagram = vec![0; 65_536];
     for _ in 0..5 {

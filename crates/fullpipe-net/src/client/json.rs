@@ -14,6 +14,7 @@ pub fn iperf3_json(outcome: &Outcome) -> Value {
         "end": end(outcome),
         "fullpipe": {
             "server": outcome.server,
+            "iperf2": outcome.iperf2,
             "latency": outcome.latency,
             "senders": outcome.streams.iter().map(|s| json!({
                 "id": s.id, "controller": s.controller, "socket": s.socket, "receiver": s.receiver,
@@ -72,11 +73,14 @@ fn end(outcome: &Outcome) -> Value {
             "host_total": outcome.cpu_local[0],
             "host_user": outcome.cpu_local[1],
             "host_system": outcome.cpu_local[2],
-            "remote_total": outcome.cpu_remote[0],
-            "remote_user": outcome.cpu_remote[1],
-            "remote_system": outcome.cpu_remote[2],
         },
     });
+    if let Some(cpu) = outcome.cpu_remote {
+        let percent = &mut end["cpu_utilization_percent"];
+        for (key, value) in ["remote_total", "remote_user", "remote_system"].into_iter().zip(cpu) {
+            percent[key] = value.into();
+        }
+    }
     // For bidirectional tests, iperf3 has separate keys for the reverse path.
     let first_sends = outcome.params.client_sends();
     for (sends, suffix) in [(first_sends, ""), (!first_sends, "_bidir_reverse")] {
@@ -87,8 +91,12 @@ fn end(outcome: &Outcome) -> Value {
             end[format!("sum{suffix}")] = both;
         }
         let [at_sender, at_receiver] = both_ends(&sum, sends, udp);
-        end[format!("sum_sent{suffix}")] = at_sender;
-        end[format!("sum_received{suffix}")] = at_receiver;
+        if sum.sent.is_some() {
+            end[format!("sum_sent{suffix}")] = at_sender;
+        }
+        if sum.received.is_some() {
+            end[format!("sum_received{suffix}")] = at_receiver;
+        }
     }
     let sender = outcome.streams.iter().find(|s| s.sends == first_sends).and_then(|s| s.controller.clone());
     for (key, name) in
@@ -108,7 +116,7 @@ fn end(outcome: &Outcome) -> Value {
 fn both_ends(sum: &Sum, sends: bool, udp: bool) -> [Value; 2] {
     let mut at_sender = json!({
         "start": 0, "end": sum.sent_seconds, "seconds": sum.sent_seconds, "bytes": sum.sent,
-        "bits_per_second": sum.sent as f64 * 8.0 / sum.sent_seconds.max(1e-9), "sender": sends,
+        "bits_per_second": sum.sent.unwrap_or(0) as f64 * 8.0 / sum.sent_seconds.max(1e-9), "sender": sends,
     });
     if let Some(retransmits) = sum.retransmits {
         at_sender["retransmits"] = retransmits.into();
@@ -236,7 +244,7 @@ fn stream(s: &StreamOutcome, outcome: &Outcome) -> Value {
     }
     let mut sender = json!({
         "socket": s.id, "start": 0, "end": s.sent_seconds, "seconds": s.sent_seconds, "bytes": s.sent,
-        "bits_per_second": s.sent as f64 * 8.0 / s.sent_seconds.max(1e-9), "sender": s.sends,
+        "bits_per_second": s.sent.unwrap_or(0) as f64 * 8.0 / s.sent_seconds.max(1e-9), "sender": s.sends,
     });
     if let Some(n) = s.retransmits {
         sender["retransmits"] = n.into();
@@ -251,11 +259,16 @@ fn stream(s: &StreamOutcome, outcome: &Outcome) -> Value {
     sender["max_rtt"] = rtts.iter().max().copied().unwrap_or(0).into();
     sender["max_snd_wnd"] = sockets().filter_map(|socket| socket.snd_wnd).max().unwrap_or(0).into();
     sender["max_snd_cwnd"] = sockets().map(|socket| socket.cwnd).max().unwrap_or(0).into();
-    json!({
-        "sender": sender,
-        "receiver": {
+    let mut ends = Map::new();
+    if s.sent.is_some() {
+        ends.insert("sender".into(), sender);
+    }
+    if s.received.is_some() {
+        let receiver = json!({
             "socket": s.id, "start": 0, "end": s.received_seconds, "seconds": s.received_seconds,
             "bytes": s.received, "bits_per_second": s.goodput(), "sender": s.sends,
-        },
-    })
+        });
+        ends.insert("receiver".into(), receiver);
+    }
+    Value::Object(ends)
 }

@@ -1,6 +1,7 @@
 //! The measuring client: runs one test against a stock iperf3 or a fullpipe server.
 
 mod connect;
+mod iperf2;
 mod json;
 mod latency;
 mod outcome;
@@ -44,6 +45,8 @@ pub struct Config {
     pub bind: Option<IpAddr>,
     /// Test parameters.
     pub params: Params,
+    /// Whether the server speaks iperf 2. If not, this is noticed where it does not answer as iperf3.
+    pub iperf2: bool,
     /// Whether the user chose the block size; if not, TCP streams write large blocks.
     pub block_chosen: bool,
     /// Time between [`Interval`]s.
@@ -73,6 +76,7 @@ impl Config {
             family: None,
             bind: None,
             params: Params::default(),
+            iperf2: false,
             block_chosen: false,
             interval: Duration::from_secs(1),
             sample_every: Some(Duration::from_millis(100)),
@@ -113,12 +117,21 @@ pub enum ClientError {
     #[error(transparent)]
     Pin(#[from] PinError),
     /// The server is not an iperf3 server.
-    #[error("the server speaks {0}, not iperf3: is the port right?")]
+    #[error("the server speaks {0}, which is not expected: is the port right?")]
     Foreign(&'static str),
+    /// The server speaks iperf 2, which lacks what the test needs.
+    #[error("the server speaks iperf 2, which cannot {0}")]
+    Iperf2Lacks(&'static str),
+    /// The server closed a connection before the end of the test.
+    #[error("the server closed a connection before the end of the test")]
+    Closed,
+    /// No report of an iperf 2 server.
+    #[error("the server returned no report of the datagrams: a firewall may drop UDP, or the port is wrong")]
+    NoReport,
     /// The server sent nothing.
     #[error(
-        "the server accepted the connection and sent nothing for {0:?}: probably not iperf3, but iperf 2, \
-            HTTP or TLS"
+        "the server accepted the connection and sent nothing for {0:?}: probably neither iperf3 nor iperf 2, \
+            but HTTP or TLS"
     )]
     Silent(Duration),
     /// The server is busy.
@@ -169,7 +182,35 @@ pub fn run(
     interrupt: &AtomicBool,
     progress: &mut dyn FnMut(&Interval),
 ) -> Result<Outcome, ClientError> {
-    let socket = connect::control(config, interrupt)?;
+    if config.iperf2 {
+        return iperf2::run(config, interrupt, progress);
+    }
+    match iperf3(config, interrupt, progress, true) {
+        Err(ClientError::Foreign(IPERF2)) => iperf2::run(config, interrupt, progress),
+        // That connection is closed: an iperf 2 server waits for the rest of what it takes for a
+        // header, and accepts no other meanwhile, or has closed it.
+        Err(ClientError::Silent(_) | ClientError::Control(ControlError::Closed(test::ANSWER))) => {
+            match iperf2::is_spoken(config, interrupt)? {
+                true => iperf2::run(config, interrupt, progress),
+                false => iperf3(config, interrupt, progress, false),
+            }
+        }
+        result => result,
+    }
+}
+
+/// The name of the other protocol for tests.
+const IPERF2: &str = "iperf 2";
+
+/// Runs a test against an iperf3 or fullpipe server. With `asks`, one that does not answer soon is
+/// silent.
+fn iperf3(
+    config: &Config,
+    interrupt: &AtomicBool,
+    progress: &mut dyn FnMut(&Interval),
+    asks: bool,
+) -> Result<Outcome, ClientError> {
+    let socket = connect::first(config, None, interrupt)?;
     let (local, peer) = (socket.local_addr()?, socket.peer_addr()?);
     let mut params = config.params.clone();
     if config.extensions {
@@ -182,5 +223,5 @@ pub fn run(
     let control = Control::new(socket)?;
     let cookie = Cookie::random()?;
     control.write(cookie.as_bytes(), "sending the cookie")?;
-    Test::new(config, interrupt, control, cookie, peer, params).run(local, progress)
+    Test::new(config, interrupt, Some(control), cookie, peer, params).run(local, asks, progress)
 }

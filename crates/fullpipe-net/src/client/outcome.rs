@@ -67,12 +67,13 @@ pub struct StreamOutcome {
     pub id: u64,
     /// Whether this end sends.
     pub sends: bool,
-    /// Bytes sent, as counted by the sender.
-    pub sent: u64,
+    /// Bytes sent, as counted by the sender, if it reports them. A sender at this end counts what
+    /// the peer's kernel acknowledges.
+    pub sent: Option<u64>,
     /// Duration at the sender, seconds.
     pub sent_seconds: f64,
-    /// Bytes received, as counted by the receiver.
-    pub received: u64,
+    /// Bytes received, as counted by the receiver, if it reports them.
+    pub received: Option<u64>,
     /// Duration at the receiver, seconds.
     pub received_seconds: f64,
     /// Segments retransmitted, if the sender counts them.
@@ -96,10 +97,26 @@ pub struct StreamOutcome {
 }
 
 impl StreamOutcome {
+    /// Bytes delivered and seconds, by the receiver if it reports them.
+    pub fn delivered(&self) -> (u64, f64) {
+        delivered((self.sent, self.sent_seconds), (self.received, self.received_seconds))
+    }
+
     /// Goodput, bit/s.
     pub fn goodput(&self) -> f64 {
-        self.received as f64 * 8.0 / self.received_seconds.max(1e-9)
+        rate(self.delivered())
     }
+}
+
+fn delivered(sent: (Option<u64>, f64), received: (Option<u64>, f64)) -> (u64, f64) {
+    match (sent, received) {
+        (_, (Some(bytes), seconds)) => (bytes, seconds),
+        ((bytes, seconds), _) => (bytes.unwrap_or(0), seconds),
+    }
+}
+
+fn rate((bytes, seconds): (u64, f64)) -> f64 {
+    bytes as f64 * 8.0 / seconds.max(1e-9)
 }
 
 /// A whole test.
@@ -117,6 +134,9 @@ pub struct Outcome {
     pub params: Params,
     /// Version of a fullpipe server; `None` for a stock one.
     pub server: Option<String>,
+    /// Version of an iperf 2 server, `?` if it does not report one; `None` if the server speaks
+    /// iperf3.
+    pub iperf2: Option<String>,
     /// A fullpipe server's `net.ipv4.tcp_rmem`.
     pub server_rmem: Option<String>,
     /// A fullpipe server's `net.ipv4.tcp_wmem`.
@@ -133,8 +153,8 @@ pub struct Outcome {
     pub receiver_controller: Option<String>,
     /// CPU use of this process in percent of a core: total, user, system.
     pub cpu_local: [f64; 3],
-    /// CPU use of the server.
-    pub cpu_remote: [f64; 3],
+    /// CPU use of the server, if it reports it.
+    pub cpu_remote: Option<[f64; 3]>,
     /// The server's text output, if requested.
     pub server_output: Option<String>,
 }
@@ -142,12 +162,12 @@ pub struct Outcome {
 /// The sum of the streams of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sum {
-    /// Bytes sent.
-    pub sent: u64,
+    /// Bytes sent, if every sender reports them.
+    pub sent: Option<u64>,
     /// Seconds.
     pub sent_seconds: f64,
-    /// Bytes received.
-    pub received: u64,
+    /// Bytes received, if every receiver reports them.
+    pub received: Option<u64>,
     /// Seconds.
     pub received_seconds: f64,
     /// Segments retransmitted, if every sender counts them.
@@ -161,9 +181,14 @@ pub struct Sum {
 }
 
 impl Sum {
+    /// Bytes delivered and seconds, by the receiver if it reports them.
+    pub fn delivered(&self) -> (u64, f64) {
+        delivered((self.sent, self.sent_seconds), (self.received, self.received_seconds))
+    }
+
     /// Goodput, bit/s.
     pub fn goodput(&self) -> f64 {
-        self.received as f64 * 8.0 / self.received_seconds.max(1e-9)
+        rate(self.delivered())
     }
 }
 

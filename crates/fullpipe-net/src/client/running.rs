@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+/// How long an iperf 2 server may send beyond the time of a test, as iperf 2 itself.
+const SLOP: Duration = Duration::from_secs(2);
 /// A test bounded by bytes is aborted after this long without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes that count as progress (about 4 kbit/s over [`STALL_TIMEOUT`]): single bytes of a peer do not
@@ -39,7 +41,9 @@ struct Progress {
 
 impl Progress {
     fn new(test: &Test<'_>) -> Self {
-        let start = (test.counters(), Duration::ZERO);
+        let mut start = (test.counters(), Duration::ZERO);
+        // The headers of iperf 2 count as data.
+        start.0.iter_mut().for_each(|counters| counters.bytes = 0);
         Progress {
             from: start.clone(),
             omitting: test.params.omit > 0,
@@ -55,14 +59,17 @@ impl Progress {
 impl Test<'_> {
     /// Starts the streams and monitors them until the test ends.
     pub(super) fn transfer(&mut self, progress: &mut dyn FnMut(&Interval)) -> Result<(), ClientError> {
-        let budget = self.params.byte_budget().map(|b| Arc::new(Budget::new(b)));
+        // The headers of iperf 2 are part of the data.
+        let begun: u64 = self.streams.iter().map(|s| s.endpoint.meter.bytes()).sum();
+        let budget = self.params.byte_budget().map(|b| Arc::new(Budget::new(b.saturating_sub(begun))));
         let cpu = CpuClock::start();
         let began = Instant::now();
         // A stock server ignores the extension.
         let extension = self.params.extension.clone().filter(|_| self.hello.is_some());
         let params = Params { extension, ..self.params.clone() };
         for stream in &self.streams {
-            stream.start(&params, self.config.block_chosen, budget.clone(), &self.stop)?;
+            let iperf2 = self.iperf2.is_some();
+            stream.start(&params, self.config.block_chosen, iperf2, budget.clone(), &self.stop)?;
         }
         if let Some(probes) = &self.probes {
             probes.set_loaded(true);
@@ -72,6 +79,7 @@ impl Test<'_> {
             let now = began.elapsed();
             let over = match self.params.byte_budget() {
                 Some(bytes) => self.complete(bytes),
+                None if self.iperf2.is_some() => self.is_over(now)?,
                 None => now >= self.length(),
             };
             self.advance(&mut state, now, over, progress);
@@ -97,6 +105,19 @@ impl Test<'_> {
             let wait = self.wait(&state, began.elapsed());
             self.poll_control(wait)?;
         }
+    }
+
+    /// Whether a timed test of iperf 2 is over: a server that sends closes the connection.
+    fn is_over(&self, now: Duration) -> Result<bool, ClientError> {
+        let is_finished = self.streams.iter().any(|s| s.is_finished());
+        if self.params.reverse {
+            let all = self.streams.iter().all(|s| s.is_finished());
+            return Ok(all || now >= self.length() + SLOP);
+        }
+        if is_finished && now < self.length() {
+            return Err(ClientError::Closed);
+        }
+        Ok(now >= self.length())
     }
 
     fn omit(&self) -> Duration {
@@ -155,11 +176,15 @@ impl Test<'_> {
 
     /// Waits for messages of the server.
     fn poll_control(&mut self, wait: Duration) -> Result<(), ClientError> {
-        if !self.control.readable(wait)? {
+        if self.iperf2.is_some() {
+            std::thread::sleep(wait.max(Duration::from_millis(2)));
+            return Ok(());
+        }
+        if !self.control()?.readable(wait)? {
             return Ok(());
         }
         self.expect_progress();
-        match self.control.read_state("running", self.patience())? {
+        match self.control()?.read_state("running", self.patience())? {
             State::Extension => self.extension(),
             State::ServerError => Err(self.read_refusal()?),
             State::ServerTerminate => Err(ClientError::Stopped),
@@ -180,6 +205,14 @@ impl Test<'_> {
 
     fn counters(&self) -> Vec<Counters> {
         self.streams.iter().map(|s| s.endpoint.counters()).collect()
+    }
+
+    /// Counts again at the end.
+    pub(super) fn refresh(&mut self) {
+        let counters = self.counters();
+        if let Some(measured) = &mut self.measured {
+            measured.end = counters;
+        }
     }
 
     /// The sending socket's state: local, or the server's as last reported.

@@ -2,7 +2,7 @@
 
 use crate::iperf3::Params;
 use crate::sample::SocketSample;
-use crate::transfer::{Allowance, Budget, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
+use crate::transfer::{Allowance, Budget, DEFAULT_SEND_BLOCK, Endpoint, Numbering, StreamOptions, Transport};
 use fullpipe_units::Rate;
 use std::io;
 use std::sync::atomic::AtomicBool;
@@ -30,12 +30,13 @@ impl Stream {
         self: &Arc<Self>,
         params: &Params,
         block_chosen: bool,
+        iperf2: bool,
         budget: Option<Arc<Budget>>,
         stop: &Arc<AtomicBool>,
     ) -> io::Result<()> {
         let datagrams = matches!(self.endpoint.transport, Transport::Udp(_));
         // iperf3 servers count whole blocks.
-        let whole_blocks = params.rate > 0 && params.extension.is_none();
+        let whole_blocks = params.rate > 0 && params.extension.is_none() && !iperf2;
         let options = StreamOptions {
             block: if block_chosen || datagrams || whole_blocks {
                 params.block as usize
@@ -44,7 +45,10 @@ impl Stream {
             },
             whole_blocks,
             rate: (params.rate > 0).then(|| Rate::from_bits_per_sec(params.rate)),
-            wide: params.udp_counters_64bit,
+            numbering: match iperf2 {
+                true => Numbering::Iperf2,
+                false => Numbering::Iperf3 { wide: params.udp_counters_64bit },
+            },
         };
         let (me, stop) = (Arc::clone(self), Arc::clone(stop));
         let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
@@ -54,6 +58,12 @@ impl Stream {
         })?;
         *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
         Ok(())
+    }
+
+    /// Whether the transfer has ended.
+    pub fn is_finished(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Ends the connection's data and joins the thread; the stop flag must be set.

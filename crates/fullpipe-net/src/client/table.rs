@@ -203,22 +203,23 @@ pub fn summary(outcome: &Outcome) -> String {
         let how = if latency.source == "probes" { "" } else { " [socket estimate]" };
         let _ = writeln!(text, "{how}");
     }
-    let _ = writeln!(
-        text,
-        "CPU           {:.0} % of a core at the client, {:.0} % at the server",
-        outcome.cpu_local[0], outcome.cpu_remote[0]
-    );
+    let _ = write!(text, "CPU           {:.0} % of a core at the client", outcome.cpu_local[0]);
+    if let Some(cpu) = outcome.cpu_remote {
+        let _ = write!(text, ", {:.0} % at the server", cpu[0]);
+    }
+    text.push('\n');
+    if let Some(version) = outcome.iperf2.as_deref() {
+        let version = if version == "?" { "2" } else { version };
+        let counts = if udp { "" } else { "; it does not report what it counts" };
+        let _ = writeln!(text, "server        iperf {version}{counts}");
+    }
     text
 }
 
 fn direction(outcome: &Outcome, sum: &Sum, streams: &[&StreamOutcome], sends: bool, udp: bool) -> String {
+    let (delivered, seconds) = sum.delivered();
     let what = if sends { "sent    " } else { "received" };
-    let mut line = format!(
-        "{what}      {} in {:.2} s: {}",
-        bytes(sum.received),
-        sum.received_seconds,
-        rate(sum.goodput())
-    );
+    let mut line = format!("{what}      {} in {:.2} s: {}", bytes(delivered), seconds, rate(sum.goodput()));
     if udp {
         let share = sum.lost as f64 * 100.0 / (sum.packets as f64).max(1.0);
         let _ = write!(

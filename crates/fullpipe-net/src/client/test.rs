@@ -2,9 +2,11 @@
 
 use super::latency::Probes;
 use super::stream::Stream;
-use super::{ClientError, Config, Interval, Latency, Outcome, Sample, StreamOutcome, connect};
+use super::{ClientError, Config, Interval, Latency, Outcome, Sample, StreamOutcome, connect, iperf2};
 use crate::control::{Control, ControlError, Ended, Wait};
-use crate::iperf3::{Cookie, MAX_RESULTS, Malformed, Params, Protocol, Results, State, extension, stream_id};
+use crate::iperf3::{
+    Cookie, MAX_RESULTS, Malformed, Params, Protocol, Results, State, StreamResults, extension, stream_id,
+};
 use crate::sample::SocketSample;
 use crate::transfer::{Measurement, Transport};
 use fullpipe_kernel::tcp_info::TcpInfo;
@@ -18,6 +20,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Timeout for each server step that does not wait for data, with all messages before it.
 pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+/// What a client waits for first.
+pub(super) const ANSWER: &str = "waiting for the server's answer";
 /// Maximum reports accepted outside the running phase.
 const MAX_LATE_REPORTS: usize = 10_000;
 /// Time from the end of a test in which reports may extend the wait for the results: a queue of
@@ -28,7 +32,10 @@ const MAX_DRAIN_TIME: Duration = Duration::from_secs(120);
 pub(super) struct Test<'a> {
     pub(super) config: &'a Config,
     pub(super) interrupt: &'a AtomicBool,
-    pub(super) control: Control,
+    /// The connection of iperf3's messages; iperf 2 has none.
+    control: Option<Control>,
+    /// The version of an iperf 2 server.
+    pub(super) iperf2: Option<String>,
     cookie: Cookie,
     peer: SocketAddr,
     pub(super) params: Params,
@@ -59,7 +66,7 @@ impl<'a> Test<'a> {
     pub(super) fn new(
         config: &'a Config,
         interrupt: &'a AtomicBool,
-        control: Control,
+        control: Option<Control>,
         cookie: Cookie,
         peer: SocketAddr,
         params: Params,
@@ -68,6 +75,7 @@ impl<'a> Test<'a> {
             config,
             interrupt,
             control,
+            iperf2: None,
             cookie,
             peer,
             params,
@@ -90,12 +98,18 @@ impl<'a> Test<'a> {
     pub(super) fn run(
         mut self,
         local: SocketAddr,
+        asks: bool,
         progress: &mut dyn FnMut(&Interval),
     ) -> Result<Outcome, ClientError> {
+        if asks {
+            let rtt = TcpInfo::query(self.control()?.socket()).map_or(Duration::ZERO, |info| info.rtt.into());
+            let silence = (iperf2::SILENCE.max(4 * rtt)).min(STEP_TIMEOUT);
+            (self.timeout, self.deadline) = (silence, Instant::now() + silence);
+        }
         let theirs = self.steps(progress);
         use ClientError::{Interrupted, Stalled, TooLong};
         if matches!(theirs, Err(Interrupted | Stalled(_) | TooLong(_))) {
-            let _ = self.control.write_state(State::ClientTerminate, "giving up");
+            let _ = self.control()?.write_state(State::ClientTerminate, "giving up");
         }
         let theirs = theirs?;
         Ok(self.outcome(local, &theirs))
@@ -120,9 +134,9 @@ impl<'a> Test<'a> {
             match state {
                 State::ParamExchange => {
                     if self.params.protocol == Protocol::Udp && !self.config.block_chosen {
-                        self.params.block = connect::datagram_size(self.control.socket());
+                        self.params.block = connect::datagram_size(self.control()?.socket());
                     }
-                    self.control.write_text(&self.params.to_json(), "sending parameters")?;
+                    self.control()?.write_text(&self.params.to_json(), "sending parameters")?;
                 }
                 // Reports from the end of the test may still arrive, in limited number.
                 State::Extension if reports < MAX_LATE_REPORTS => {
@@ -143,20 +157,20 @@ impl<'a> Test<'a> {
                 State::TestStart => {}
                 State::TestRunning => {
                     self.transfer(progress)?;
-                    self.control.write_state(State::TestEnd, "ending the test")?;
+                    self.control()?.write_state(State::TestEnd, "ending the test")?;
                     self.expect_progress();
                     drained_by = Some(Instant::now() + MAX_DRAIN_TIME);
                 }
                 State::ExchangeResults => {
                     self.stop_streams();
-                    self.control.write_text(&self.results().to_json(), "sending results")?;
+                    self.control()?.write_text(&self.results().to_json(), "sending results")?;
                     let doing = "reading the results";
                     self.expect_progress();
-                    let text = self.control.read_text(MAX_RESULTS, doing, self.patience())?;
+                    let text = self.control()?.read_text(MAX_RESULTS, doing, self.patience())?;
                     theirs = Some(Results::parse(&text).map_err(|e| ControlError::Malformed(doing, e))?);
                 }
                 State::DisplayResults => {
-                    let _ = self.control.write_state(State::IperfDone, "closing the test");
+                    let _ = self.control()?.write_state(State::IperfDone, "closing the test");
                     break;
                 }
                 State::AccessDenied => return Err(ClientError::Busy),
@@ -170,6 +184,10 @@ impl<'a> Test<'a> {
         })?)
     }
 
+    pub(super) fn control(&self) -> Result<&Control, ClientError> {
+        self.control.as_ref().ok_or(ClientError::Foreign(super::IPERF2))
+    }
+
     /// Gives the server its time for the next step.
     pub(super) fn expect_progress(&mut self) {
         (self.timeout, self.deadline) = (STEP_TIMEOUT, Instant::now() + STEP_TIMEOUT);
@@ -181,7 +199,7 @@ impl<'a> Test<'a> {
     }
 
     pub(super) fn read_refusal(&self) -> Result<ClientError, ClientError> {
-        Ok(ClientError::Refused(self.control.read_error(self.patience())?))
+        Ok(ClientError::Refused(self.control()?.read_error(self.patience())?))
     }
 
     /// Waits for the server's next state; can be interrupted. What is not an iperf3 server shows in
@@ -190,14 +208,15 @@ impl<'a> Test<'a> {
         let wait = self.patience();
         let late = |ended| match ended {
             Ended::Interrupted => ClientError::Interrupted,
-            Ended::TimedOut if is_first => ClientError::Silent(STEP_TIMEOUT),
+            Ended::TimedOut if is_first => ClientError::Silent(self.timeout),
             Ended::TimedOut => ControlError::TimedOut(doing, self.timeout).into(),
         };
-        while !self.control.readable(wait.slice().map_err(late)?)? {}
-        if is_first && let Some(name) = self.control.foreign_protocol() {
+        let doing = if is_first { ANSWER } else { doing };
+        while !self.control()?.readable(wait.slice().map_err(late)?)? {}
+        if is_first && let Some(name) = self.control()?.foreign_protocol() {
             return Err(ClientError::Foreign(name));
         }
-        Ok(self.control.read_state(doing, wait)?)
+        Ok(self.control()?.read_state(doing, wait)?)
     }
 
     /// Handles an extension message: the first is the server's hello, the others are reports.
@@ -207,7 +226,7 @@ impl<'a> Test<'a> {
         if self.params.extension.is_none() || (self.hello.is_some() && self.streams.is_empty()) {
             return Err(ControlError::Unexpected(doing, State::Extension).into());
         }
-        let text = self.control.read_text(extension::MAX_MESSAGE, doing, self.patience())?;
+        let text = self.control()?.read_text(extension::MAX_MESSAGE, doing, self.patience())?;
         let malformed = |e: serde_json::Error| ControlError::Malformed(doing, Malformed(e.to_string()));
         if self.hello.is_some() {
             let report: extension::Report = serde_json::from_slice(&text).map_err(malformed)?;
@@ -224,7 +243,7 @@ impl<'a> Test<'a> {
         if let Some(challenge) = &hello.challenge {
             let Some(secret) = &self.config.secret else { return Err(ClientError::SecretWanted) };
             let proof = extension::prove(secret, &self.cookie, challenge);
-            self.control.write_text(&json!(proof), "proving the secret")?;
+            self.control()?.write_text(&json!(proof), "proving the secret")?;
         }
         self.hello = Some(hello);
         Ok(())
@@ -237,7 +256,7 @@ impl<'a> Test<'a> {
                 Probes::start(socket, &self.cookie, self.config.idle_probes, interrupt).ok()
             });
         }
-        self.idle_rtt = TcpInfo::query(self.control.socket())
+        self.idle_rtt = TcpInfo::query(self.control()?.socket())
             .ok()
             .map(|i| i.min_rtt.unwrap_or(i.rtt).min(i.rtt).as_secs_f64());
         let directions: &[bool] = match (self.params.bidirectional, self.params.reverse) {
@@ -274,7 +293,7 @@ impl<'a> Test<'a> {
         measured.results(endpoints, self.params.client_sends(), over_tcp, controller)
     }
 
-    fn outcome(mut self, local: SocketAddr, theirs: &Results) -> Outcome {
+    pub(super) fn outcome(mut self, local: SocketAddr, theirs: &Results) -> Outcome {
         let ours = self.results();
         let last: Vec<Option<SocketSample>> = self
             .streams
@@ -287,16 +306,23 @@ impl<'a> Test<'a> {
             .zip(&ours.streams)
             .zip(last)
             .map(|((stream, mine), socket)| {
-                let other = theirs.stream(mine.id).cloned().unwrap_or_default();
-                let (sent, received) = if stream.endpoint.sends { (mine, &other) } else { (&other, mine) };
+                let other = theirs.stream(mine.id);
+                let (sent, received) = match stream.endpoint.sends {
+                    true => (Some(mine), other),
+                    false => (other, Some(mine)),
+                };
+                let seconds = |end: Option<&StreamResults>| {
+                    end.map(|end| end.seconds).filter(|&s| s > 0.0).unwrap_or(mine.seconds)
+                };
+                let packets = |end: Option<&StreamResults>| end.map_or(0, |end| end.packets);
                 StreamOutcome {
                     id: stream.endpoint.id,
                     sends: stream.endpoint.sends,
-                    sent: sent.bytes,
-                    sent_seconds: positive(sent.seconds, mine.seconds),
-                    received: received.bytes,
-                    received_seconds: positive(received.seconds, mine.seconds),
-                    retransmits: sent.retransmits,
+                    sent: sent.map(|end| end.bytes),
+                    sent_seconds: seconds(sent),
+                    received: received.map(|end| end.bytes),
+                    received_seconds: seconds(received),
+                    retransmits: sent.and_then(|end| end.retransmits),
                     controller: if stream.endpoint.sends {
                         ours.congestion_used.clone()
                     } else {
@@ -305,9 +331,9 @@ impl<'a> Test<'a> {
                             .map(|s| s.controller.clone())
                             .or_else(|| theirs.congestion_used.clone())
                     },
-                    jitter: received.jitter,
-                    lost: received.errors,
-                    packets: sent.packets.max(received.packets),
+                    jitter: received.map_or(0.0, |end| end.jitter),
+                    lost: received.map_or(0, |end| end.errors),
+                    packets: packets(sent).max(packets(received)),
                     facts: stream.endpoint.facts(),
                     out_of_order: stream.endpoint.meter.out_of_order(),
                     socket,
@@ -341,7 +367,8 @@ impl<'a> Test<'a> {
             latency,
             receiver_controller,
             cpu_local: ours.cpu,
-            cpu_remote: theirs.cpu,
+            cpu_remote: self.control.is_some().then_some(theirs.cpu),
+            iperf2: self.iperf2.clone(),
             server_output: theirs.server_output.clone(),
         }
     }
@@ -358,8 +385,4 @@ fn step(state: State) -> Option<u8> {
         State::DisplayResults => Some(6),
         _ => None,
     }
-}
-
-fn positive(seconds: f64, otherwise: f64) -> f64 {
-    if seconds > 0.0 { seconds } else { otherwise }
 }

@@ -137,6 +137,8 @@ impl Plan {
             for name in self.order(round) {
                 begun(round, name);
                 let mut config = self.config.clone();
+                // Detecting it again would take time and a connection.
+                config.iperf2 |= runs.iter().flatten().any(|outcome| outcome.iperf2.is_some());
                 config.params.congestion = Some(name.to_owned());
                 config.abort = true;
                 // The idle path does not change between rounds.
@@ -327,7 +329,7 @@ fn retransmits(outcome: &Outcome) -> f64 {
         outcome.streams.iter().find_map(|s| s.socket.as_ref()).map_or(1448.0, |s| f64::from(s.mss.max(1)));
     let sums = || [true, false].into_iter().filter_map(|sends| outcome.sum(sends));
     let again: f64 = sums().filter_map(|s| s.retransmits).map(|n| n as f64).sum();
-    let segments = sums().map(|s| s.sent as f64).sum::<f64>() / mss + again;
+    let segments = sums().map(|s| s.sent.unwrap_or(s.delivered().0) as f64).sum::<f64>() / mss + again;
     100.0 * again / segments.max(1.0)
 }
 

@@ -3,7 +3,7 @@
 use super::{
     EXTEND, LENGTH, SEQUENCE_64, UDP_AVOID1, UDP_TESTS, VERSION1, VERSION2, bytes_of, is_payload, word,
 };
-use super::{Mode, PEER_DETECT, RUN_NOW};
+use super::{HEADER_LEN, Mode, OUR_VERSION, PEER_DETECT, RUN_NOW};
 
 /// Number and time of a datagram.
 const NUMBER_LEN: usize = 16;
@@ -43,6 +43,20 @@ impl Datagram {
         let (seconds, us) = ((self.sent_us / 1_000_000) as u32, (self.sent_us % 1_000_000) as u32);
         let head: [u8; NUMBER_LEN] = bytes_of(&[number as u32, seconds, us, (number >> 32) as u32]);
         bytes[..NUMBER_LEN].copy_from_slice(&head);
+    }
+
+    /// As [`write`](Self::write), with the header that follows the number in every datagram, as far
+    /// as there is room.
+    pub(crate) fn write_with_header(self, bytes: &mut [u8]) {
+        let mut words = [0_u32; HEADER_LEN / 4];
+        let length = (NUMBER_LEN + HEADER_LEN) as u32;
+        words[0] = EXTEND | SEQUENCE_64 | LENGTH | length << 1;
+        (words[1], words[9], words[10]) = (1, OUR_VERSION.0, OUR_VERSION.1);
+        let header: [u8; HEADER_LEN] = bytes_of(&words);
+        for (to, from) in bytes.iter_mut().skip(NUMBER_LEN).zip(header) {
+            *to = from;
+        }
+        self.write(bytes);
     }
 
     /// If this is the first datagram of an iperf 2 client: whether its numbers have 64 bits, and its

@@ -197,13 +197,15 @@ impl Header {
     /// As iperf 2.1 writes it.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         let (flags, upper) = match self.mode {
-            Mode::Forward => (0, 0),
+            // Without this flag, servers send an answer that was not asked for.
+            Mode::Forward => (VERSION2, 0),
             Mode::Reverse => (VERSION2, REVERSE),
             Mode::FullDuplex => (VERSION2, FULL_DUPLEX),
             Mode::Dual => (VERSION1 | RUN_NOW, 0),
             Mode::TradeOff => (VERSION1, 0),
         };
         let mut words = [0_u32; HEADER_LEN / 4];
+        let flags = if self.wants_ack { flags | PEER_DETECT } else { flags };
         words[0] = flags | EXTEND | LENGTH | (HEADER_LEN as u32) << 1;
         (words[1], words[2], words[3]) = (self.threads, self.port.into(), self.block);
         words[5] = self.amount.to_word();
@@ -229,6 +231,11 @@ fn bytes_of<const N: usize>(words: &[u32]) -> [u8; N] {
 pub fn ack() -> [u8; ACK_LEN] {
     const KIND: u32 = 2;
     bytes_of(&[KIND, ACK_LEN as u32, 0, OUR_VERSION.0, OUR_VERSION.1, 0, 0])
+}
+
+/// The version of a server that answers.
+pub fn server_version(answer: &[u8; ACK_LEN]) -> Option<String> {
+    answer.starts_with(&ack()[..4]).then(|| version(word(answer, 3), word(answer, 4))).flatten()
 }
 
 /// `2.1.8` from two words of 16-bit parts; a release of 0 digits is none.
@@ -347,6 +354,7 @@ mod tests {
                 let read = Header::parse(&header.to_bytes()).unwrap();
                 assert_eq!(header_len(&header.to_bytes()), Some(HEADER_LEN));
                 let rest = Header { version: None, wants_ack: false, ..read };
+                assert_eq!(server_version(&ack()).as_deref(), Some("2.1.8"));
                 assert_eq!(rest, header);
             }
         }

@@ -9,6 +9,10 @@ pub const COOKIE_LEN: usize = 37;
 /// iperf3's alphabet for cookies.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 
+/// How a cookie begins. iperf 2 servers take the first bytes for the flags of a header, and fail for
+/// some: with these they expect no header, and answer at once (`HEADER_V2PEERDETECT`).
+const FIRST: u8 = b'2';
+
 /// The first bytes of every connection of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Cookie([u8; COOKIE_LEN]);
@@ -25,6 +29,7 @@ impl Cookie {
         for (byte, r) in bytes.iter_mut().zip(random) {
             *byte = ALPHABET[usize::from(r % 32)];
         }
+        bytes[0] = FIRST;
         Ok(Cookie(bytes))
     }
 

@@ -1,6 +1,6 @@
 //! One stream of a test at one of its ends.
 
-use super::{Allowance, Meter, PACKET, Pacer, discard, receive_datagrams, send, send_datagrams};
+use super::{Allowance, Meter, Numbering, PACKET, Pacer, discard, receive_datagrams, send, send_datagrams};
 use crate::iperf3::{Results, StreamResults};
 use crate::sample::SocketSample;
 use fullpipe_kernel::socket;
@@ -33,8 +33,8 @@ pub(crate) struct StreamOptions {
     pub whole_blocks: bool,
     /// Requested rate of a sender.
     pub rate: Option<Rate>,
-    /// Whether datagram counters have 64 bits.
-    pub wide: bool,
+    /// Of datagrams.
+    pub numbering: Numbering,
 }
 
 /// A snapshot of a stream's counters.
@@ -97,7 +97,7 @@ impl Endpoint {
         allowance: Allowance<'_>,
         stop: &AtomicBool,
     ) -> io::Result<()> {
-        let &StreamOptions { block, whole_blocks, rate, wide } = options;
+        let &StreamOptions { block, whole_blocks, rate, numbering } = options;
         match (&self.transport, self.sends) {
             (Transport::Tcp(socket), true) => {
                 let block = if whole_blocks { block } else { Pacer::new(rate).quantum(block, PACKET) };
@@ -105,9 +105,12 @@ impl Endpoint {
             }
             (Transport::Tcp(socket), false) => discard(socket, allowance, &self.meter, stop),
             (Transport::Udp(socket), true) => {
-                send_datagrams(socket, block, wide, rate, allowance, &self.meter, stop)
+                send_datagrams(socket, block, numbering, rate, allowance, &self.meter, stop)
             }
-            (Transport::Udp(socket), false) => receive_datagrams(socket, wide, allowance, &self.meter, stop),
+            (Transport::Udp(socket), false) => {
+                let wide = numbering == Numbering::Iperf3 { wide: true };
+                receive_datagrams(socket, wide, allowance, &self.meter, stop)
+            }
         }
     }
 
@@ -215,7 +218,7 @@ mod tests {
             let _receiver = listener.accept().unwrap();
             let endpoint = Endpoint::new(1, true, Transport::Tcp(sender));
             let rate = Some(Rate::from_bits_per_sec(8_000));
-            let options = StreamOptions { block: 131_072, whole_blocks, rate, wide: false };
+            let options = StreamOptions { block: 131_072, whole_blocks, rate, numbering: Numbering::Iperf2 };
             let stop = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 scope.spawn(|| endpoint.run(&options, Allowance::default(), &stop).unwrap());

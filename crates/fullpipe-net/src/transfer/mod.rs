@@ -16,7 +16,7 @@ pub use pace::Pacer;
 pub use tcp::{DEFAULT_SEND_BLOCK, noise};
 pub(crate) use tcp::{DISCARD_BLOCK, discard, send};
 pub(crate) use token_bucket::{Grant, PACKET, TokenBucket};
-pub(crate) use udp::{ReceiveStats, receive_datagrams, send_datagrams, wall_clock_us};
+pub(crate) use udp::{Numbering, ReceiveStats, receive_datagrams, send_datagrams, wall_clock_us};
 
 use std::time::Duration;
 

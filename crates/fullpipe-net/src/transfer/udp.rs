@@ -1,6 +1,7 @@
 //! The two ends of a UDP stream.
 
 use super::{Allowance, Meter, POLL_INTERVAL, Pacer};
+use crate::iperf2::Datagram;
 use crate::iperf3::{MIN_UDP_BLOCK, UdpHeader};
 use fullpipe_units::Rate;
 use nix::errno::Errno;
@@ -13,6 +14,15 @@ pub(crate) fn wall_clock_us() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
 }
 
+/// How datagrams are numbered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Numbering {
+    /// iperf3, with counters of 32 or 64 bits.
+    Iperf3 { wide: bool },
+    /// iperf 2.
+    Iperf2,
+}
+
 /// Sends numbered datagrams of `block` bytes over a connected socket until stopped or until the
 /// budget is exhausted. A full device queue is not an error: the datagram is retried.
 ///
@@ -21,7 +31,7 @@ pub(crate) fn wall_clock_us() -> u64 {
 pub(crate) fn send_datagrams(
     socket: &UdpSocket,
     block: usize,
-    wide: bool,
+    numbering: Numbering,
     rate: Option<Rate>,
     allowance: Allowance<'_>,
     meter: &Meter,
@@ -43,7 +53,15 @@ pub(crate) fn send_datagrams(
                 reserved => reserved,
             },
         };
-        UdpHeader { sent_us: wall_clock_us(), number: number + 1 }.write(&mut datagram, wide);
+        let sent_us = wall_clock_us();
+        match numbering {
+            Numbering::Iperf3 { wide } => {
+                UdpHeader { sent_us, number: number + 1 }.write(&mut datagram, wide);
+            }
+            Numbering::Iperf2 => {
+                Datagram { sent_us, number: number + 1, is_last: false }.write_with_header(&mut datagram);
+            }
+        }
         loop {
             match socket.send(&datagram) {
                 Ok(_) => break,
@@ -190,7 +208,7 @@ mod tests {
             send_datagrams(
                 &a,
                 1000,
-                true,
+                Numbering::Iperf3 { wide: true },
                 Some(Rate::from_bytes_per_sec(1_000_000)),
                 Allowance { budget: Some(&budget), bucket: None },
                 &sent,

@@ -6,6 +6,7 @@ use crate::runs::{command_line, listed, open_outputs, print_hanging, width};
 use fullpipe_experiment::Results;
 use fullpipe_net::client::{self, ClientError, Config, Family, Interval, table};
 use fullpipe_net::compare::{CompareError, Plan, PlanError};
+use fullpipe_net::iperf2;
 use fullpipe_net::iperf3::{DEFAULT_TCP_BLOCK, Params, Protocol};
 use fullpipe_net::recording::recording;
 use fullpipe_net::signals;
@@ -19,7 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Measure throughput, RTT and retransmissions to a server
 ///
-/// The server is `fullpipe serve` or a stock iperf3. Options have the same meaning as for iperf3.
+/// The server is `fullpipe serve`, a stock iperf3 or iperf 2. Options have the same meaning as for
+/// iperf3.
 /// With `fullpipe serve`, -R also reports the state of the sending server's socket.
 #[derive(clap::Args)]
 #[command(
@@ -29,9 +31,12 @@ use std::time::{Duration, Instant};
 pub struct Args {
     /// Host name or address of the server
     host: String,
-    /// Port of the server
-    #[arg(short, long, default_value_t = 5201)]
-    port: u16,
+    /// Port of the server [default: 5201; with --iperf2 5001]
+    #[arg(short, long)]
+    port: Option<u16>,
+    /// The server speaks iperf 2 (`iperf -s`, port 5001) [default: detected]
+    #[arg(long)]
+    iperf2: bool,
     /// Time to measure, in seconds or with a unit
     #[arg(short, long, default_value = "10", value_parser = seconds, value_name = "TIME")]
     time: f64,
@@ -127,6 +132,8 @@ pub struct Args {
     json: bool,
 }
 
+/// The port of iperf3.
+const PORT: u16 = 5201;
 /// Column at which the numbers of a test's summary begin.
 const HEAD: usize = 14;
 
@@ -285,10 +292,11 @@ impl Args {
             bind: self.bind,
             params,
             block_chosen: self.length.is_some(),
+            iperf2: self.iperf2,
             interval: Duration::from_secs_f64(self.interval),
             connect_timeout: Duration::from(self.connect_timeout),
             secret: self.secret_file.as_deref().map(crate::secret::read).transpose()?,
-            ..Config::new(&self.host, self.port)
+            ..Config::new(&self.host, self.port.unwrap_or(if self.iperf2 { iperf2::PORT } else { PORT }))
         })
     }
 }
@@ -316,9 +324,10 @@ pub fn plan_failure(error: PlanError) -> Failure {
 /// lacks.
 pub fn failure(error: ClientError) -> Failure {
     match error {
-        ClientError::Resolve { .. } | ClientError::Pin(_) | ClientError::SecretWanted => {
-            Failure::usage(error)
-        }
+        ClientError::Resolve { .. }
+        | ClientError::Pin(_)
+        | ClientError::SecretWanted
+        | ClientError::Iperf2Lacks(_) => Failure::usage(error),
         _ => Failure::Impossible(error.to_string()),
     }
 }

@@ -8,7 +8,9 @@ pub(super) mod udp;
 use super::watch::Watch;
 use super::{Arrival, Event, Shared, admission, drain, lock, read_more};
 use crate::iperf2::{self, Amount, Header, Mode};
-use crate::transfer::{Allowance, Budget, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport, is_excess};
+use crate::transfer::{
+    Allowance, Budget, DEFAULT_SEND_BLOCK, Endpoint, Numbering, StreamOptions, Transport, is_excess,
+};
 use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::Rate;
 use std::io::{self, Write};
@@ -318,7 +320,7 @@ impl Connection<'_> {
             block: if header.block == 0 { DEFAULT_SEND_BLOCK } else { header.block as usize },
             whole_blocks: false,
             rate: (header.rate > 0).then(|| Rate::from_bits_per_sec(header.rate)),
-            wide: true,
+            numbering: Numbering::Iperf2,
         };
         let (send_for, seconds) = match header.amount {
             Amount::Time(time) if !time.is_zero() => (Some(time), time.as_secs() as u32 + 1),

@@ -2,7 +2,7 @@
 
 use crate::iperf3::Params;
 use crate::server::admission::Permit;
-use crate::transfer::{Allowance, DEFAULT_SEND_BLOCK, Endpoint, StreamOptions, Transport};
+use crate::transfer::{Allowance, DEFAULT_SEND_BLOCK, Endpoint, Numbering, StreamOptions, Transport};
 use fullpipe_kernel::socket;
 use fullpipe_units::Rate;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -38,7 +38,7 @@ impl Stream {
             },
             whole_blocks,
             rate: asked,
-            wide: params.udp_counters_64bit,
+            numbering: Numbering::Iperf3 { wide: params.udp_counters_64bit },
         };
         self.endpoint.run(&options, allowance, stop)
     }

@@ -57,7 +57,7 @@ mod loopback {
                 Outcome::inconclusive(format!("20 MB over loopback took more than {} s", TIMEOUT.as_secs()))
             }
             Ok(outcome) => {
-                let received = outcome.sum(true).map_or(0, |sum| sum.received);
+                let received = outcome.sum(true).map_or(0, |sum| sum.delivered().0);
                 let controller = outcome.streams.iter().find_map(|stream| stream.controller.clone());
                 if received != BYTES {
                     return Outcome::failed(format!("{received} of {BYTES} bytes over loopback arrived"));
