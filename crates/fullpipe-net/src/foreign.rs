@@ -14,7 +14,7 @@ pub(crate) fn protocol(first: &[u8]) -> Option<&'static str> {
     if first.starts_with(b"PRI ") {
         return Some("HTTP/2");
     }
-    // An answer to what is no request may be a page alone.
+    // Servers answer an invalid request with a status line or with a page alone.
     if first.starts_with(b"HTTP") || first.starts_with(b"<!DOC") {
         return Some("HTTP");
     }

@@ -12,7 +12,7 @@ use crate::iperf2::{self, ACK_LEN, Amount, Datagram, Header, Mode, Report};
 use crate::iperf3::{Cookie, Params, Protocol, Results, State, StreamResults, stream_id};
 use crate::transfer::{Transport, wall_clock_us};
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -222,6 +222,16 @@ fn finish(test: &mut Test<'_>) -> Result<Results, ClientError> {
     }
     test.stop_streams();
     Ok(theirs)
+}
+
+/// Ends a connection as a test ends, for up to a second, and lets the server finish its report:
+/// 2.1.8 may crash if it is reset, or if the next connection arrives meanwhile.
+pub(super) fn end(socket: &TcpStream) -> io::Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(1);
+    socket.shutdown(Shutdown::Write)?;
+    while Instant::now() < deadline && !is_at_end(socket)? {}
+    std::thread::sleep(REPORT_INTERVAL);
+    Ok(())
 }
 
 /// Reads what a server still sends, for up to 100 ms; whether it has closed the connection.

@@ -214,6 +214,9 @@ impl<'a> Test<'a> {
         let doing = if is_first { ANSWER } else { doing };
         while !self.control()?.readable(wait.slice().map_err(late)?)? {}
         if is_first && let Some(name) = self.control()?.foreign_protocol() {
+            if name == super::IPERF2 {
+                iperf2::end(self.control()?.socket())?;
+            }
             return Err(ClientError::Foreign(name));
         }
         Ok(self.control()?.read_state(doing, wait)?)
