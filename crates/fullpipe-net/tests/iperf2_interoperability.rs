@@ -396,7 +396,9 @@ fn a_stock_server_reports_the_datagrams_of_this_client() {
         let outcome = test(&server.config(params));
         let sum = outcome.sum(true).unwrap();
         assert_eq!(server.bytes(parallel as usize), sum.received.unwrap());
-        assert_eq!(sum.received.unwrap() + sum.lost * 1470, sum.sent.unwrap());
+        // iperf 2 counts what arrives late as lost, too.
+        let counted = sum.received.unwrap() + sum.lost * 1470;
+        assert!((sum.sent.unwrap()..=sum.sent.unwrap() + 10 * 1470).contains(&counted), "{sum:?}");
         assert!(sum.packets > 500 && sum.jitter < 1.0, "{sum:?}");
     }
 }

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Serve iperf3 and iperf 2 clients, `fullpipe test`, curl and browsers
+/// Serve iperf3, iperf 2, `fullpipe test`, curl and browsers
 ///
 /// All clients share one port and run concurrently: iperf3 -c HOST, fullpipe test HOST,
 /// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr', and a speed test for browsers at
