@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 
 /// Maximum time to a check of the limits; also how long a write blocks.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// How long the connections of a test are awaited.
+const MAX_GATHERING: Duration = Duration::from_secs(1);
+/// How long connections back may be refused.
+const MAX_REFUSAL: Duration = Duration::from_secs(1);
 /// The beginning of a connection back: servers take the first four bytes for flags, and these have
 /// none.
 const NO_FLAGS: &[u8] = b"01234567890123456789012345678901";
@@ -30,6 +34,7 @@ pub(super) struct Test {
     from: IpAddr,
     header: Header,
     received: Option<Budget>,
+    began: Instant,
     state: Mutex<State>,
     _permit: admission::Permit,
 }
@@ -82,6 +87,14 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, first: 
         Ok(moved) => (moved, None),
         Err((moved, why)) => (moved, Some(why)),
     };
+    // A short test may end on some connections before the others arrive.
+    while failed.is_none()
+        && lock(&test.state).joined < test.header.threads
+        && test.began.elapsed() < MAX_GATHERING
+        && !shared.stopping()
+    {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     leave(shared, &test, peer, moved, failed);
 }
 
@@ -152,6 +165,7 @@ fn join(shared: &Shared, peer: SocketAddr, header: Header) -> Result<Arc<Test>, 
         from: peer.ip(),
         header,
         received: shared.config.limits.bytes.map(Budget::limit),
+        began: Instant::now(),
         state: Mutex::new(State { joined: 1, active: 1, ..State::default() }),
         _permit: permit,
     });
@@ -308,8 +322,21 @@ impl Connection<'_> {
             (&socket).write_all(NO_FLAGS)?;
             Ok(socket)
         };
-        let socket = connect().map_err(|e| format!("cannot connect back to {address}: {e}"))?;
-        Ok((socket, permit))
+        // The client may not listen yet.
+        let began = Instant::now();
+        loop {
+            match connect() {
+                Ok(socket) => return Ok((socket, permit)),
+                Err(e)
+                    if e.kind() == io::ErrorKind::ConnectionRefused
+                        && began.elapsed() < MAX_REFUSAL
+                        && !shared.stopping() =>
+                {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(e) => return Err(format!("cannot connect back to {address}: {e}")),
+            }
+        }
     }
 
     /// Runs the lanes until all have ended.
