@@ -228,7 +228,8 @@ fn finish(test: &mut Test<'_>) -> Result<Results, ClientError> {
 /// 2.1.8 may crash if it is reset, or if the next connection arrives meanwhile.
 pub(super) fn end(socket: &TcpStream) -> io::Result<()> {
     let deadline = Instant::now() + Duration::from_secs(1);
-    socket.shutdown(Shutdown::Write)?;
+    // A connection that the server has reset is at its end.
+    let _ = socket.shutdown(Shutdown::Write);
     while Instant::now() < deadline && !is_at_end(socket)? {}
     std::thread::sleep(REPORT_INTERVAL);
     Ok(())

@@ -51,7 +51,8 @@ pub struct Config {
     pub address: Option<IpAddr>,
     /// Port; 0 for any free port.
     pub port: u16,
-    /// Another port, where iperf 2 clients look for a server. Not opened if it is in use.
+    /// Another port, where iperf 2 clients look for a server; 0 for any free port. Not opened if it is
+    /// in use.
     pub iperf2_port: Option<u16>,
     /// Limits for clients.
     pub limits: Limits,
@@ -268,7 +269,7 @@ impl Server {
     ///
     /// # Errors
     /// If the port is in use or sockets are not available.
-    pub fn bind(config: Config, log: impl Fn(&Event) + Send + Sync + 'static) -> io::Result<Server> {
+    pub fn bind(mut config: Config, log: impl Fn(&Event) + Send + Sync + 'static) -> io::Result<Server> {
         let (listener, address) = match config.address {
             Some(ip) => listen(SocketAddr::new(ip, config.port))?,
             // Hosts without IPv6 still have IPv4.
@@ -278,6 +279,9 @@ impl Server {
         let mut ports = vec![(listener, udp::bind(address)?)];
         let second = config.iperf2_port.filter(|&port| port != address.port());
         ports.extend(second.and_then(|port| listen_if_free(SocketAddr::new(address.ip(), port))));
+        if let Some((listener, _)) = ports.get(1) {
+            config.iperf2_port = Some(listener.local_addr()?.port());
+        }
         if let Some(name) = &config.controller {
             for (listener, _) in &ports {
                 tcp_info::pin(listener, name).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;

@@ -34,6 +34,7 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
 /// A fullpipe server on a free port, stopped on drop.
 pub struct Running {
     pub address: SocketAddr,
+    pub iperf2_address: Option<SocketAddr>,
     pub handle: Handle,
     events: Arc<Mutex<Vec<Event>>>,
     thread: Option<JoinHandle<()>>,
@@ -57,9 +58,10 @@ impl Running {
         log: impl Fn(&Event) + Send + Sync + 'static,
     ) -> Running {
         let server = Server::bind(Config { port: 0, ..config }, log).unwrap();
-        let (address, handle) = (server.address(), server.handle());
+        let (address, iperf2_address) = (server.address(), server.iperf2_address());
+        let handle = server.handle();
         let thread = std::thread::spawn(move || server.run().unwrap());
-        Running { address, handle, events, thread: Some(thread) }
+        Running { address, iperf2_address, handle, events, thread: Some(thread) }
     }
 
     pub fn port(&self) -> String {

@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 /// Maximum time to a check of the limits; also how long a write blocks.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How long the connections of a test are awaited.
-const MAX_GATHERING: Duration = Duration::from_secs(1);
+const MAX_GATHERING: Duration = Duration::from_secs(5);
 /// How long connections back may be refused.
-const MAX_REFUSAL: Duration = Duration::from_secs(1);
+const MAX_REFUSAL: Duration = Duration::from_secs(5);
 /// The beginning of a connection back: servers take the first four bytes for flags, and these have
 /// none.
 const NO_FLAGS: &[u8] = b"01234567890123456789012345678901";
