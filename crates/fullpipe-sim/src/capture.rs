@@ -59,6 +59,8 @@ pub struct CapturedPacket {
     pub end: End,
     /// Kind and contents.
     pub kind: PacketKind,
+    /// Data marked Congestion Experienced, or an acknowledgment of such data.
+    pub marked: bool,
 }
 
 /// Captures all packets at one end, or the data packets at both.
@@ -85,12 +87,12 @@ impl Capture {
     /// Records a packet of the handshake.
     pub fn handshake(&mut self, at: Time, end: End, kind: PacketKind) {
         if self.end == Some(end) {
-            self.packets.push(CapturedPacket { at, end, kind });
+            self.packets.push(CapturedPacket { at, end, kind, marked: false });
         }
     }
 
-    /// Records a data segment.
-    pub fn data(&mut self, at: Time, end: End, data: &Segment) {
+    /// Records a data segment, which may be `marked`.
+    pub fn data(&mut self, at: Time, end: End, data: &Segment, marked: bool) {
         let from = data.edge - u64::from(data.detail);
         let number = data.seq as usize;
         if self.starts.len() <= number {
@@ -99,7 +101,7 @@ impl Capture {
         self.sent = self.sent.max(data.edge);
         if self.end.is_none_or(|only| only == end) {
             let kind = PacketKind::Data { from, to: data.edge, stamp: data.stamp };
-            self.packets.push(CapturedPacket { at, end, kind });
+            self.packets.push(CapturedPacket { at, end, kind, marked });
         }
     }
 
@@ -117,7 +119,7 @@ impl Capture {
             }
         }
         let kind = PacketKind::Ack { ack: byte(ack.seq), edge: ack.edge, echo: ack.stamp, blocks };
-        self.packets.push(CapturedPacket { at, end, kind });
+        self.packets.push(CapturedPacket { at, end, kind, marked: ack.ce > 0 });
     }
 }
 

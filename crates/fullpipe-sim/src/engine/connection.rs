@@ -402,14 +402,14 @@ impl<C: CongestionControl> Connection<C> {
     /// Delivers data to the receiver; returns whether it acknowledges at once.
     #[inline]
     fn receive_data(&mut self, now: Time, packet: Packet<Segment>, net: &mut Net<'_, impl Outlet>) -> bool {
+        let marked = packet.ecn == Ecn::Ce;
         if let Some(capture) = &mut self.capture {
-            capture.data(now, End::Receiver, &packet.data);
+            capture.data(now, End::Receiver, &packet.data, marked);
         }
         self.on_established(now);
         if self.receiver.must_acknowledge_before(&packet.data) {
             self.acknowledge(now, net);
         }
-        let marked = packet.ecn == Ecn::Ce;
         let rtt = self.sender.srtt();
         let acknowledges = self.receiver.on_data(now, &packet.data, marked, rtt);
         self.on_delivered(now, self.receiver.delivered());
@@ -699,7 +699,7 @@ fn transmit(
     capture: Option<&mut Capture>,
 ) {
     if let Some(capture) = capture {
-        capture.data(now, End::Sender, &segment);
+        capture.data(now, End::Sender, &segment, false);
     }
     let mut packet = Packet::new(id, segment.detail + HEADER_BYTES, segment);
     if ecn && !retransmit {
