@@ -14,7 +14,16 @@
 //! errors in `src/controller/features.rs`. Each SEED draws other paths and losses. `scenarios SEED
 //! N DIR` writes N scenarios for the lab with every kernel controller, and `lab DIR…` identifies
 //! the captures beside the recordings in DIR.
+//!
+//! `families SEED N` names the senders on N paths of each family (`tests/support/families.rs`), at
+//! both ends, and prints a table; `lab-families SEED N DIR` writes such scenarios for the lab, and
+//! `families DIR` names the senders that were captured there. `dump` instead of `families` prints
+//! every run with its features as a line of JSON.
 
+#[path = "../tests/support/families.rs"]
+mod families;
+
+use families::{Draw, Family};
 use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario, Setting};
@@ -135,27 +144,6 @@ impl Build for Delay {
     }
 }
 
-/// Random numbers from a seed (splitmix64).
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-    /// 0 to 1.
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-    /// Log-uniform between `from` and `to`.
-    fn between(&mut self, from: f64, to: f64) -> f64 {
-        from * (to / from).powf(self.share())
-    }
-}
-
 /// A path: 3 to 100 Mbit/s, 8 to 150 ms, a queue of 0.3 to 4 BDP, and on four of seven random loss
 /// up to 1 %; 6 to 25 s.
 fn path(draw: &mut Draw) -> Result<Scenario, Box<dyn Error>> {
@@ -203,15 +191,20 @@ fn scenarios(seed: u64, paths: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The runs recorded by the lab in `dir`, captured at both ends, and the number of missing
-/// captures.
-fn recorded(dir: &Path) -> Result<(Vec<Run>, u32), Box<dyn Error>> {
+/// The recordings in `dir`.
+fn recordings(dir: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut recordings: Vec<PathBuf> =
         std::fs::read_dir(dir)?.map(|f| f.map(|f| f.path())).collect::<Result<_, _>>()?;
     recordings.retain(|f| f.extension().is_some_and(|e| e == "json"));
     recordings.sort();
+    Ok(recordings)
+}
+
+/// The runs recorded by the lab in `dir`, captured at both ends, and the number of missing
+/// captures.
+fn recorded(dir: &Path) -> Result<(Vec<Run>, u32), Box<dyn Error>> {
     let (mut runs, mut missing) = (Vec::new(), 0);
-    for file in recordings {
+    for file in recordings(dir)? {
         let recording: Value = serde_json::from_reader(std::io::BufReader::new(std::fs::File::open(&file)?))?;
         let all = recording["runs"].as_array().ok_or_else(|| format!("{}: no recording", file.display()))?;
         for (i, run) in all.iter().enumerate().filter(|(_, run)| run["valid"] == true) {
@@ -243,7 +236,8 @@ fn identify_file(file: &Path) -> Result<Option<Identification>, Box<dyn Error>> 
     let read = std::fs::File::open(file).map_err(|e| format!("{}: {e}", file.display()))?;
     input::read(&file.display().to_string(), read, |frame| analyser.add_frame(frame))?;
     let analysed = analyser.finish();
-    let most = analysed.connections.iter().max_by_key(|c| c.record.bulk().0.bytes);
+    // The lab's flows have ports in their order.
+    let most = analysed.connections.iter().min_by_key(|c| c.record.server.port());
     Ok(most.map(|most| identify(most, most.record.bulk().1)))
 }
 
@@ -398,11 +392,12 @@ fn largest_deviations(identification: &Identification, sender: usize) {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let usage =
-        "confusion table|residuals|wrong SEED PATHS, scenarios SEED PATHS DIR, lab DIR…, or captures FILE…";
+    let usage = "confusion table|residuals|wrong|families|dump SEED PATHS, \
+                 scenarios|lab-families SEED PATHS DIR, families|dump DIR, lab DIR…, or captures FILE…";
     match &args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["captures", _, ..] => captures(&args[1..]),
         ["scenarios", seed, paths, dir] => scenarios(seed.parse()?, paths.parse()?, Path::new(dir)),
+        ["lab-families", seed, count, dir] => lab_families(seed.parse()?, count.parse()?, Path::new(dir)),
         ["lab", dirs @ ..] if !dirs.is_empty() => {
             let mut all = Vec::new();
             let mut missing = 0;
@@ -418,6 +413,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             wrong(&all);
             Ok(())
         }
+        ["families", rest @ ..] => {
+            let mut runs = Vec::new();
+            each_family_run(rest, &mut |run| runs.push(run))?;
+            family_table(&runs);
+            Ok(())
+        }
+        ["dump", rest @ ..] => each_family_run(rest, &mut |run| dump(&run)),
         ["residuals", seed, paths] => {
             residuals(&runs(seed.parse()?, paths.parse()?, &[0, 1, 2, 3, 4, 5])?);
             Ok(())
@@ -432,6 +434,161 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         _ => Err(usage.into()),
     }
+}
+
+/// Senders of the families: those that are known, and one that is not.
+const FAMILY_SENDERS: [usize; 7] = [0, 1, 2, 4, 5, 6, 7];
+
+/// Writes `count` scenarios of each family for the lab, with every controller of the kernel.
+fn lab_families(seed: u64, count: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
+    for family in Family::ALL {
+        for n in 0..count {
+            let mut scenario = family.scenario(&mut Draw(seed << 32 | n << 8 | family as u64));
+            scenario.sample = Span::from_millis(50);
+            scenario.flows.iter_mut().filter(|f| f.cc == "bbr3").for_each(|f| f.cc = "bbr".to_owned());
+            scenario.flows[0].label = Some("main".to_owned());
+            let text = scenario.to_toml() + "\n[sweep]\n\"flow.0.cc\" = [\"bbr\", \"cubic\", \"reno\"]\n";
+            std::fs::write(dir.join(format!("{family:?}-{n}.toml").to_lowercase()), text)?;
+        }
+    }
+    Ok(())
+}
+
+/// A run on a path of a family.
+struct FamilyRun {
+    family: String,
+    path: String,
+    cc: String,
+    end: End,
+    identification: Identification,
+}
+
+/// Names the senders of `count` paths of each family, captured at both ends, and gives each to `add`.
+fn by_family(seed: u64, count: u64, add: &mut dyn FnMut(FamilyRun)) -> Result<(), Box<dyn Error>> {
+    let controllers = Controllers::new().with::<Scalable>().with::<Delay>();
+    for family in Family::ALL {
+        for (n, sender) in (0..count).flat_map(|n| FAMILY_SENDERS.map(|sender| (n, sender))) {
+            let mut draw = Draw(seed << 32 | n << 8 | family as u64);
+            let mut scenario = family.scenario(&mut draw);
+            scenario.flows[0].cc = SENDERS[sender].0.to_owned();
+            let seed = Draw(draw.0 ^ sender as u64).next();
+            for end in [End::Sender, End::Receiver] {
+                let Some(traced) = simulate_capture(&scenario, seed, &controllers, end, None)? else {
+                    continue;
+                };
+                add(FamilyRun {
+                    family: format!("{family:?}").to_lowercase(),
+                    path: n.to_string(),
+                    cc: SENDERS[sender].0.to_owned(),
+                    end,
+                    identification: identify(&traced, traced.record.bulk().1),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names the first sender of each valid run recorded by the lab in `dir`. The family is the first
+/// part of a file's name.
+fn by_family_in_lab(dir: &Path, add: &mut dyn FnMut(FamilyRun)) -> Result<(), Box<dyn Error>> {
+    for file in recordings(dir)? {
+        let recording: Value = serde_json::from_reader(std::io::BufReader::new(std::fs::File::open(&file)?))?;
+        let all = recording["runs"].as_array().ok_or_else(|| format!("{}: no recording", file.display()))?;
+        for (i, run) in all.iter().enumerate().filter(|(_, run)| run["valid"] == true) {
+            let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+            let (family, path) = stem.split_once('-').unwrap_or((&stem, ""));
+            for (end, place) in [(End::Sender, "client"), (End::Receiver, "server")] {
+                let capture = file.with_file_name(format!("{stem}-{}-{place}.pcap", i + 1));
+                if let Some(identification) = identify_file(&capture)? {
+                    let (family, path) = (family.to_owned(), path.to_owned());
+                    let cc = run["flows"][0]["cc"].as_str().unwrap_or_default().to_owned();
+                    add(FamilyRun { family, path, cc, end, identification });
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Names the senders of simulated runs (`SEED COUNT`), or of those in a directory.
+fn each_family_run(args: &[&str], add: &mut dyn FnMut(FamilyRun)) -> Result<(), Box<dyn Error>> {
+    match args {
+        [dir] => by_family_in_lab(Path::new(dir), add),
+        [seed, count] => by_family(seed.parse()?, count.parse()?, add),
+        _ => Err("families and dump need SEED COUNT, or DIR".into()),
+    }
+}
+
+/// The controllers that are named; of others, any name is wrong.
+const KNOWN: [&str; 5] = ["bbr", "bbr3", "cubic", "reno", "hybla"];
+
+/// Which controllers a row of the table counts.
+type Selection = fn(&str) -> bool;
+
+/// Prints how often the names are right, per family, group of controllers and end.
+fn family_table(runs: &[FamilyRun]) {
+    const GROUPS: [(&str, Selection, &[End]); 4] = [
+        ("bbr, bbr3, cubic, reno", |cc| KNOWN[..4].contains(&cc), &[End::Sender]),
+        ("bbr, bbr3, cubic, reno", |cc| KNOWN[..4].contains(&cc), &[End::Receiver]),
+        ("hybla", |cc| cc == "hybla", &[End::Sender, End::Receiver]),
+        ("unknown ones", |cc| !KNOWN.contains(&cc), &[End::Sender, End::Receiver]),
+    ];
+    println!(
+        "| family | controllers | captured at | runs | right | cannot tell | none of the known | wrong |"
+    );
+    println!("|---|---|---|--:|--:|--:|--:|--:|");
+    let mut families: Vec<&str> = runs.iter().map(|r| r.family.as_str()).collect();
+    families.dedup();
+    for (controllers, is_one, ends) in GROUPS {
+        for family in &families {
+            let these: Vec<&FamilyRun> = runs
+                .iter()
+                .filter(|r| r.family == *family && ends.contains(&r.end) && is_one(&r.cc))
+                .collect();
+            let name = |r: &FamilyRun| r.identification.sender.name.clone();
+            let right = these.iter().filter(|r| name(r).as_deref() == Some(&r.cc)).count();
+            let named = these.iter().filter(|r| name(r).is_some()).count();
+            let none = these.iter().filter(|r| r.identification.sender.words.starts_with("none of")).count();
+            let all = these.len();
+            if all > 0 {
+                let ends: Vec<String> = ends.iter().map(|end| format!("{end:?}").to_lowercase()).collect();
+                println!(
+                    "| {family} | {controllers} | {} | {all} | {right} ({:.0} %) | {} | {none} | {} |",
+                    ends.join(", "),
+                    100.0 * right as f64 / all as f64,
+                    all - named - none,
+                    named - right
+                );
+            }
+        }
+    }
+}
+
+/// Prints a run with everything that it was compared by, as a line of JSON.
+fn dump(run: &FamilyRun) {
+    let number = |v: f64| if v.is_finite() { Value::from(v) } else { Value::Null };
+    let i = &run.identification;
+    let pairs = |of: fn(&(f64, f64)) -> f64| {
+        i.compared
+            .iter()
+            .map(|k| k.candidates.iter().map(|c| number(of(c))).collect())
+            .collect::<Vec<Vec<_>>>()
+    };
+    let likelihoods: BTreeMap<_, _> =
+        i.sender.likelihoods.iter().map(|l| (l.name.clone(), l.share)).collect();
+    let line = serde_json::json!({
+        "family": run.family, "n": run.path, "cc": run.cc, "end": format!("{:?}", run.end),
+        "words": i.sender.words, "name": i.sender.name, "candidates": i.candidates,
+        "distances": i.distances.iter().map(|d| number(*d)).collect::<Vec<_>>(),
+        "likelihoods": likelihoods,
+        "conditions": i.conditions.iter().map(|(n, v)| (*n, number(*v))).collect::<BTreeMap<_, _>>(),
+        "flags": i.sender.conditions,
+        "features": i.compared.iter().map(|k| number(k.observed)).collect::<Vec<_>>(),
+        "errors": i.compared.iter().map(|k| k.error).collect::<Vec<_>>(),
+        "means": pairs(|c| c.0), "deviations": pairs(|c| c.1), "evidence": i.sender.evidence,
+    });
+    println!("{line}");
 }
 
 /// Prints every run that is not identified correctly, with the evidence.

@@ -1,10 +1,15 @@
 //! Identification of controllers in captures of simulated runs.
 
+#[path = "support/families.rs"]
+mod families;
+
+use families::{Draw, Family};
 use fullpipe_experiment::connection::Sender;
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
-use fullpipe_path::LossSpec;
+use fullpipe_path::{AggregateSpec, Distribution, JitterSpec, LossSpec, ScheduledChange};
 use fullpipe_sim::{Controllers, End};
 use fullpipe_trace::{TracedConnection, simulate_capture, text};
+use fullpipe_units::Span;
 
 /// A simulated run of `cc`, captured at `end`.
 fn simulate(cc: &str, path: [&str; 4], seconds: &str, end: End, seed: u64) -> TracedConnection {
@@ -14,6 +19,40 @@ fn simulate(cc: &str, path: [&str; 4], seconds: &str, end: End, seed: u64) -> Tr
     let mut scenario = Scenario::new(path, vec![FlowSpec::bulk(cc)]);
     scenario.duration = seconds.parse().unwrap();
     simulate_capture(&scenario, seed, &Controllers::new(), end, None).unwrap().unwrap()
+}
+
+/// Identifies the sender of the first flow of `scenario`.
+fn identify_in(scenario: &Scenario, end: End, seed: u64) -> Sender {
+    let mut traced = simulate_capture(scenario, seed, &Controllers::new(), end, None).unwrap().unwrap();
+    traced.identify();
+    traced.record.bulk().0.sender.clone().unwrap()
+}
+
+/// A path without loss for several seconds.
+fn scenario(rate: &str, rtt: &str, buffer: &str, seconds: &str) -> Scenario {
+    let path = PathSpec::bottleneck(rate.parse().unwrap(), rtt.parse().unwrap(), buffer.parse().unwrap());
+    let mut scenario = Scenario::new(path, vec![FlowSpec::bulk("bbr")]);
+    scenario.duration = seconds.parse().unwrap();
+    scenario
+}
+
+/// Requires the right name for at least `right` of BBR, CUBIC and Reno at both ends, and otherwise
+/// none; and that the condition of the path is reported.
+fn expect_names(scenario: &Scenario, condition: &str, right: usize) {
+    let mut names = Vec::new();
+    for cc in ["bbr", "cubic", "reno"] {
+        for end in [End::Sender, End::Receiver] {
+            let mut scenario = scenario.clone();
+            scenario.flows[0].cc = cc.to_owned();
+            let sender = identify_in(&scenario, end, 3);
+            assert!(sender.name.as_deref().is_none_or(|n| n == cc), "{cc} at the {end:?}: {sender:#?}");
+            assert!(!sender.words.starts_with("none of"), "{cc} at the {end:?}: {sender:#?}");
+            let reported = sender.conditions.iter().any(|c| c.contains(condition));
+            assert!(reported, "{cc} at the {end:?}: {sender:#?}");
+            names.push((cc, end, sender.name, sender.words));
+        }
+    }
+    assert!(names.iter().filter(|n| n.2.is_some()).count() >= right, "{names:#?}");
 }
 
 /// Identifies the sender of such a run.
@@ -33,6 +72,61 @@ fn each_controller_is_identified_at_both_ends() {
             assert_eq!(sender.name.as_deref(), Some(cc), "{path:?} at the {end:?}: {sender:#?}");
             let sum: f64 = sender.likelihoods.iter().map(|l| l.share).sum();
             assert!((sum - 1.0).abs() < 1e-9 && !sender.evidence.is_empty(), "{sender:#?}");
+        }
+    }
+}
+
+#[test]
+fn halved_rate_is_reported_and_the_names_are_right() {
+    let mut halved = scenario("12mbit", "40ms", "100k", "12s");
+    halved.path.forward[0].schedule.push(ScheduledChange {
+        at: "5s".parse().unwrap(),
+        rate: Some("5mbit".parse().unwrap()),
+        ..ScheduledChange::default()
+    });
+    expect_names(&halved, "the rate of the path changed", 4);
+}
+
+#[test]
+fn jitter_is_reported_and_the_names_are_right() {
+    let mut jitter = scenario("10mbit", "40ms", "100k", "12s");
+    jitter.path.forward[0].jitter = Some(JitterSpec {
+        distribution: Distribution::Normal,
+        ..JitterSpec::from("3ms".parse::<Span>().unwrap())
+    });
+    expect_names(&jitter, "bunched or delayed unevenly", 4);
+}
+
+#[test]
+fn bunched_data_and_acks_are_reported_and_the_names_are_right() {
+    let mut bunched = scenario("20mbit", "20ms", "100k", "12s");
+    let burst =
+        AggregateSpec { hold: Some("8ms".parse().unwrap()), max: Some(32), ..AggregateSpec::default() };
+    bunched.path.forward[0].aggregate = Some(burst);
+    bunched.path.reverse[0].aggregate = Some(burst);
+    expect_names(&bunched, "bunched or delayed unevenly", 2);
+}
+
+#[test]
+fn other_traffic_is_reported_and_the_names_are_right() {
+    let mut shared = scenario("20mbit", "40ms", "2bdp", "15s");
+    shared.flows.push(FlowSpec::bulk("cubic"));
+    expect_names(&shared, "other traffic shared the path", 3);
+}
+
+#[test]
+fn no_name_is_wrong_on_paths_of_any_family() {
+    for (n, family) in (0..).zip(Family::ALL) {
+        for cc in ["bbr", "bbr3", "cubic", "reno"] {
+            let mut scenario = family.scenario(&mut Draw(77 << 32 | n));
+            scenario.flows[0].cc = cc.to_owned();
+            let end = if (n + cc.len() as u64).is_multiple_of(2) { End::Sender } else { End::Receiver };
+            let sender = identify_in(&scenario, end, n);
+            assert!(
+                sender.name.as_deref().is_none_or(|name| name == cc),
+                "{cc} on a {family:?} path at the {end:?}: {sender:#?}"
+            );
+            assert!(family != Family::Constant || sender.conditions.is_empty(), "{sender:#?}");
         }
     }
 }

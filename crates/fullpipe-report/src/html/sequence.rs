@@ -35,6 +35,13 @@ pub(super) fn section(sequences: &[Sequence]) -> String {
 pub(super) fn sender(sender: &Sender) -> String {
     let mut out =
         format!("<section><h2>Congestion controller of the sender</h2><p>{}</p>", escape_html(&sender.words));
+    if !sender.conditions.is_empty() {
+        out += "<p class=\"hint\">What the path did beyond a constant rate and a drop-tail queue:</p><ul>";
+        for condition in &sender.conditions {
+            let _ = write!(out, "<li>{}</li>", escape_html(condition));
+        }
+        out += "</ul>";
+    }
     if !sender.likelihoods.is_empty() {
         out += "<dl>";
         for l in &sender.likelihoods {
@@ -43,7 +50,7 @@ pub(super) fn sender(sender: &Sender) -> String {
         out += "</dl>";
     }
     if !sender.evidence.is_empty() {
-        out += "<p class=\"hint\">Evidence for the most likely controller over the second:</p><ul>";
+        out += "<p class=\"hint\">Evidence:</p><ul>";
         for why in &sender.evidence {
             let _ = write!(out, "<li>{}</li>", escape_html(why));
         }

@@ -17,6 +17,7 @@ mod notes;
 mod receiving;
 mod record;
 mod retransmission;
+mod spacing;
 mod timeline;
 mod tracker;
 mod trajectory;

@@ -2,6 +2,7 @@
 //! controller.
 
 use super::receiving::{Acknowledgment, Receiver};
+use super::spacing::Spacing;
 use super::timeline::{Interval, Timeline};
 use crate::sequence::later;
 use fullpipe_sim::ReceiverBehaviour;
@@ -70,6 +71,8 @@ pub(crate) struct Trajectory {
     opening: Opening,
     full_window: u64,
     receiver: Receiver,
+    /// Spacing of the captured data, and of what the captured ACKs newly acknowledge.
+    spacing: [Spacing; 2],
 }
 
 /// What the first acknowledgment with a timestamp contained: the minimum that the sender of its
@@ -107,6 +110,7 @@ impl Trajectory {
             opening: Opening::default(),
             full_window: 0,
             receiver: Receiver::default(),
+            spacing: Default::default(),
         }
     }
 
@@ -200,6 +204,25 @@ impl Trajectory {
         self.receiver.add_ack(a, mss);
     }
 
+    /// Records that `bytes` were captured at `at`.
+    #[inline]
+    pub(super) fn data_passes(&mut self, at: Time, bytes: u64) {
+        self.spacing[0].add(at, bytes);
+    }
+
+    /// Records that `bytes` were newly acknowledged at `at`.
+    #[inline]
+    pub(super) fn acknowledged(&mut self, at: Time, bytes: u64) {
+        if bytes > 0 {
+            self.spacing[1].add(at, bytes);
+        }
+    }
+
+    /// Spacing of the arriving data, if captured at the sender (`sent_here`) as acknowledged.
+    pub(crate) fn spacing(&self, sent_here: bool) -> &Spacing {
+        &self.spacing[usize::from(sent_here)]
+    }
+
     /// The behaviour of the receiver.
     pub(crate) fn receiving(&self) -> &[ReceiverBehaviour] {
         self.receiver.phases()
@@ -207,7 +230,10 @@ impl Trajectory {
 
     /// Bytes of memory, approximately.
     pub(crate) fn memory(&self) -> usize {
-        self.steps.memory() + self.waiting.capacity() * size_of::<WaitingTimestamp>() + self.receiver.memory()
+        self.steps.memory()
+            + self.waiting.capacity() * size_of::<WaitingTimestamp>()
+            + self.receiver.memory()
+            + self.spacing.iter().map(Spacing::memory).sum::<usize>()
     }
 
     /// All steps.

@@ -37,7 +37,7 @@ pub(crate) fn simulate(
     end: End,
     seed: u64,
 ) -> Result<Option<TracedConnection>, SimError> {
-    let mut scenario = path.scenario(candidate.name);
+    let mut scenario = path.scenario(candidate.name, end);
     for flow in &mut scenario.flows {
         let settings = candidate.settings.iter();
         flow.settings = settings.map(|(k, v)| ((*k).to_owned(), Setting::Text((*v).to_owned()))).collect();
@@ -159,6 +159,10 @@ impl PacketConverter {
             }
         }
         options.timestamps = Some(timestamps);
+        let is_data = matches!(packet.kind, PacketKind::Data { .. });
+        if packet.marked && !is_data {
+            flags |= Flags::ECE;
+        }
         let (from, to) = if to_server { (self.client, self.server) } else { (self.server, self.client) };
         Segment {
             at,
@@ -171,7 +175,7 @@ impl PacketConverter {
             payload,
             headers: 52,
             options,
-            ecn: Ecn::NotCapable,
+            ecn: if packet.marked && is_data { Ecn::Marked } else { Ecn::NotCapable },
             identity: Identity::default(),
         }
     }

@@ -50,7 +50,7 @@ const fn feature(name: &'static str, format: Format, error: f64) -> Feature {
 use Format::{Count, Plain, Ratio};
 
 /// All features, in the order of [`Features`].
-pub(super) const FEATURES: [Feature; 36] = [
+pub(super) const FEATURES: [Feature; 37] = [
     feature("round trips to half of the first peak of inflight", Count, 0.3),
     feature("round trips to the first peak of inflight", Count, 0.27),
     feature("first peak of inflight / BDP", Ratio, 0.3),
@@ -87,6 +87,7 @@ pub(super) const FEATURES: [Feature; 36] = [
     feature("growth of inflight per round trip without losses, segments", Plain, 0.06),
     feature("share of the growth in the first half between losses", Plain, 0.1),
     feature("seconds between losses", Count, 0.13),
+    feature("difference of inflight at the same times", Plain, 0.2),
 ];
 
 /// The values of all features of a connection.
@@ -167,6 +168,21 @@ pub(super) fn features(
     all[27] = (1.0 + median(half.windows(2).map(|w| (w[1] - w[0]) as f64 * length).collect())).log2();
     losses(steady, length, mss, &mut all);
     all
+}
+
+/// Index of the feature that compares two connections moment by moment, which [`features`] leaves out.
+pub(super) const SAME_TIMES: usize = 36;
+
+/// Mean difference of the data in flight of two connections at the same times, as a base-2 logarithm.
+pub(super) fn difference(a: &Trajectory, b: &Trajectory, rtprop: Span, sent_here: bool) -> f64 {
+    let length = a.steps().width().max(b.steps().width()).max(rtprop).as_nanos();
+    let [a, b] = [a, b].map(|t| {
+        let each = (length / t.steps().width().as_nanos().max(1)).max(1);
+        rounds(t, each as usize, sent_here).into_iter().map(|r| r.inflight).collect::<Vec<f64>>()
+    });
+    let both: Vec<f64> =
+        a.iter().zip(&b).filter(|(a, b)| **a > 0.0 && **b > 0.0).map(|(a, b)| (a / b).log2().abs()).collect();
+    both.iter().sum::<f64>() / both.len() as f64
 }
 
 fn rounds(trajectory: &Trajectory, each: usize, sent_here: bool) -> Vec<Round> {

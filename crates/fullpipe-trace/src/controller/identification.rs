@@ -1,6 +1,7 @@
 //! Compares the features of a connection with those of each candidate.
 
 use super::candidates::{CANDIDATES, Candidate};
+use super::conditions::Limits;
 use super::features::{FEATURES, Features, Format};
 use super::path::INITIAL_WINDOW;
 use fullpipe_experiment::connection::{Likelihood, Sender};
@@ -25,8 +26,14 @@ const HYBLA_RTT0: Span = Span::from_millis(25);
 const UNUSUAL_WINDOW: f64 = 0.05;
 /// Features that count periodic dips, which may differ by one between equal connections.
 const DIP_FEATURES: [usize; 2] = [25, 26];
-/// Distance above which a candidate is excluded (root mean square, in standard errors).
-const MAX_MATCH_DISTANCE: f64 = 1.5;
+/// Features after losses: how much of the data in flight is left, its median and lower quartile.
+const REDUCTIONS: [usize; 2] = [28, 29];
+/// Distance from every candidate at which a feature speaks against all,
+const UNLIKE_DISTANCE: f64 = 2.0;
+/// and the number of such features that are evidence of an unknown controller.
+const MIN_UNLIKE_FEATURES: usize = 3;
+/// How often each controller is expected, relative to the most deployed.
+const PRIORS: [(&str, f64); 3] = [("reno", 0.7), ("bbr3", 0.7), ("hybla", 0.3)];
 /// Minimum probability to name a controller.
 const MIN_PROBABILITY: f64 = 0.8;
 
@@ -54,6 +61,8 @@ pub struct Identification {
     pub compared: Vec<FeatureComparison>,
     /// Distance of each candidate (root mean square, in standard errors).
     pub distances: Vec<f64>,
+    /// Conditions of the path.
+    pub conditions: Vec<(&'static str, f64)>,
 }
 
 fn mean_and_deviation(values: impl Iterator<Item = f64>) -> (f64, f64) {
@@ -161,6 +170,20 @@ impl Distances {
         Distances { compared, squares, count, all }
     }
 
+    /// The features that no candidate has.
+    fn unlike(&self) -> Vec<usize> {
+        let far = |i: &usize| {
+            let nearest = self.squares.iter().map(|s| s[*i]).fold(f64::MAX, f64::min);
+            nearest >= UNLIKE_DISTANCE * UNLIKE_DISTANCE && !self.compared[*i].observed.is_nan()
+        };
+        (0..FEATURES.len()).filter(far).collect()
+    }
+
+    /// Distance of the reductions after losses from those of a candidate.
+    fn reductions(&self, candidate: usize) -> f64 {
+        REDUCTIONS.iter().map(|i| self.squares[candidate][*i].sqrt()).sum::<f64>() / REDUCTIONS.len() as f64
+    }
+
     /// The features that most favour the candidate `best` over the `second`.
     fn evidence(&self, best: usize, second: usize) -> Vec<String> {
         let mut order: Vec<usize> = (0..FEATURES.len()).collect();
@@ -200,20 +223,21 @@ struct Likelihoods {
 }
 
 impl Likelihoods {
-    fn new(distances: &Distances, hybla_is_reno: bool, opening: Option<Opening>) -> Self {
-        // An unknown controller counts as a candidate at `MAX_MATCH_DISTANCE`.
+    fn new(distances: &Distances, hybla_is_reno: bool, opening: Option<Opening>, limits: &Limits) -> Self {
         let weigh = |distance: f64| (-0.5 * distance * distance * distances.count * INDEPENDENCE).exp();
         let mut each: Vec<(usize, f64)> = Vec::new();
         let is_distinct = |c: &Candidate| opening.is_some() || !(hybla_is_reno && c.name == "hybla");
         for (c, candidate) in CANDIDATES.iter().enumerate().filter(|(_, c)| is_distinct(c)) {
-            let weight = weigh(distances.all[c]) * opening.map_or(1.0, |o| o.likelihood(candidate.name));
+            let prior = PRIORS.iter().find(|p| p.0 == candidate.name).map_or(1.0, |p| p.1);
+            let weight =
+                prior * weigh(distances.all[c]) * opening.map_or(1.0, |o| o.likelihood(candidate.name));
             match each.iter_mut().find(|(other, _)| name(*other) == candidate.name) {
                 Some(other) if other.1 < weight => *other = (c, weight),
                 Some(_) => {}
                 None => each.push((c, weight)),
             }
         }
-        let unknown = weigh(MAX_MATCH_DISTANCE) * opening.map_or(1.0, |o| o.likelihood("none of these"));
+        let unknown = weigh(limits.unlike) * opening.map_or(1.0, |o| o.likelihood("none of these"));
         let total = each.iter().map(|(_, w)| w).sum::<f64>() + unknown;
         for (_, weight) in &mut each {
             *weight /= total;
@@ -222,24 +246,67 @@ impl Likelihoods {
         Likelihoods { each, none: unknown / total }
     }
 
-    /// The controller, if its probability suffices, and the description. `distance` is that of the
-    /// most likely one.
-    fn verdict(&self, distance: f64) -> (Option<String>, String) {
+    /// The controller, if its probability suffices, and the description.
+    fn verdict(&self, distances: &Distances, limits: &Limits) -> (Option<String>, String) {
         let (best, second) = (self.each[0], self.each[1]);
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
-        if distance > MAX_MATCH_DISTANCE {
-            (None, format!("none of the known controllers; the nearest is {}", name(best.0)))
-        } else if best.1 >= MIN_PROBABILITY {
+        let distance = distances.all[best.0];
+        let matches = distance <= limits.named && distances.reductions(best.0) <= limits.reductions;
+        let is_unlike = distance > limits.unlike || self.none > 0.5;
+        if best.1 >= MIN_PROBABILITY && matches {
             (Some(name(best.0).to_owned()), format!("{} ({})", name(best.0), percent(best.1)))
-        } else if self.none > 0.5 {
+        } else if let Some(reason) = limits.reason
+            && (is_unlike || !matches)
+        {
+            (None, format!("cannot tell, because {reason}; the nearest is {}", name(best.0)))
+        } else if is_unlike && distances.unlike().len() >= MIN_UNLIKE_FEATURES {
             (None, format!("none of the known controllers; the nearest is {}", name(best.0)))
-        } else if best.1 + second.1 >= MIN_PROBABILITY && best.1 < MIN_PROBABILITY {
+        } else if best.1 + second.1 >= MIN_PROBABILITY && best.1 < MIN_PROBABILITY && !is_unlike {
             let (a, b) = ((name(best.0), percent(best.1)), (name(second.0), percent(second.1)));
             (None, format!("{} ({}) or {} ({}): not distinguishable here", a.0, a.1, b.0, b.1))
         } else {
-            (None, format!("unknown; the nearest is {} ({})", name(best.0), percent(best.1)))
+            let reason = limits.reason.unwrap_or("no known controller is near enough");
+            (
+                None,
+                format!(
+                    "cannot tell, because {reason}; the nearest is {} ({})",
+                    name(best.0),
+                    percent(best.1)
+                ),
+            )
         }
     }
+}
+
+/// The reaction to losses, if it is the same each time: it does not depend on the path.
+fn reduction(measured: &Features) -> Option<String> {
+    let [median, low, high] = [28, 29, 30].map(|i: usize| measured[i].exp2());
+    if !(median > 0.0 && high / low < 1.35) {
+        return None;
+    }
+    let by = match median {
+        0.42..=0.58 => ", as reno and hybla do",
+        0.66..=0.74 => ", as cubic and bbr3 do",
+        _ => "",
+    };
+    Some(format!("after losses, ×{median:.2} of the data in flight is left{by}"))
+}
+
+/// For each candidate, its simulations on that of the paths on which they are nearest.
+pub(super) fn nearest(
+    measured: &Features,
+    paths: &[Vec<Vec<Features>>],
+    length: &Length,
+) -> Option<Vec<Vec<Features>>> {
+    let distances: Vec<Vec<f64>> =
+        paths.iter().map(|simulated| Distances::new(measured, simulated, length).all).collect();
+    let candidates = 0..paths.first()?.len();
+    candidates
+        .map(|c| {
+            let near = (0..paths.len()).min_by(|a, b| distances[*a][c].total_cmp(&distances[*b][c]))?;
+            Some(paths[near][c].clone())
+        })
+        .collect()
 }
 
 /// Compares the `measured` features with those of each candidate in each simulation.
@@ -248,15 +315,30 @@ pub(super) fn compare(
     simulated: &[Vec<Features>],
     length: &Length,
     opening: Option<Opening>,
+    limits: &Limits,
 ) -> Identification {
     let distances = Distances::new(measured, simulated, length);
-    let likelihoods = Likelihoods::new(&distances, length.hybla_is_reno, opening);
+    let likelihoods = Likelihoods::new(&distances, length.hybla_is_reno, opening, limits);
     let (best, second) = (likelihoods.each[0].0, likelihoods.each[1].0);
-    let (named, words) = likelihoods.verdict(distances.all[best]);
+    let (named, words) = likelihoods.verdict(&distances, limits);
+    let mut evidence = Vec::new();
+    if words.starts_with("none") {
+        evidence.extend(distances.unlike().into_iter().take(3).map(|i| {
+            let (k, format) = (&distances.compared[i], FEATURES[i].format);
+            let (observed, nearest) = (format.show(k.observed), format.show(k.candidates[best].0));
+            format!("{}: {observed} observed, {nearest} for {}, others differ, too", k.feature, name(best))
+        }));
+    } else {
+        evidence.extend(distances.evidence(best, second));
+    }
+    if named.is_none() {
+        evidence.extend(reduction(measured));
+    }
     let sender = Sender {
         name: named,
         words,
-        evidence: distances.evidence(best, second),
+        conditions: Vec::new(),
+        evidence,
         likelihoods: likelihoods
             .each
             .iter()
@@ -269,6 +351,7 @@ pub(super) fn compare(
         candidates: CANDIDATES.iter().map(|c| c.name).collect(),
         compared: distances.compared,
         distances: distances.all,
+        conditions: Vec::new(),
     }
 }
 
@@ -276,6 +359,7 @@ pub(super) fn compare(
 mod tests {
     use super::*;
     use crate::controller::RUNS;
+    use crate::controller::conditions::Conditions;
 
     /// The result if the features of candidate `c` are `4 c` errors and those of `alike` equal the
     /// first of them.
@@ -295,7 +379,8 @@ mod tests {
             .map(|c| vec![std::array::from_fn(|i| of(c) * FEATURES[i].error); RUNS as usize])
             .collect();
         let length = Length { rounds: 1e6, seconds: 1e6, bdp: 1e6, hybla_is_reno };
-        compare(&std::array::from_fn(|i| seen * FEATURES[i].error), &simulated, &length, opening)
+        let limits = Conditions::default().limits();
+        compare(&std::array::from_fn(|i| seen * FEATURES[i].error), &simulated, &length, opening, &limits)
     }
 
     fn opening(segments: u32, ms: u64) -> Opening {
@@ -313,7 +398,7 @@ mod tests {
     fn equal_candidates_are_not_named() {
         let c = identified(16.0, &[4, 5]);
         assert_eq!(c.sender.name, None, "{:?}", c.sender);
-        assert_eq!(c.sender.words, "reno (50 %) or hybla (50 %): not distinguishable here");
+        assert_eq!(c.sender.words, "reno (70 %) or hybla (30 %): not distinguishable here");
     }
 
     #[test]
@@ -344,7 +429,7 @@ mod tests {
             assert_eq!(c.sender.name.as_deref(), Some(name), "{:?}", c.sender);
         }
         let c = identified_with(16.0, &[4, 5], Some(opening(32, 110)), false);
-        assert_eq!(c.sender.words, "reno (50 %) or hybla (50 %): not distinguishable here");
+        assert_eq!(c.sender.words, "reno (70 %) or hybla (30 %): not distinguishable here");
         // It does not outweigh features.
         let c = identified_with(16.0, &[], Some(opening(4, 110)), false);
         assert_eq!(c.sender.name.as_deref(), Some("reno"), "{:?}", c.sender);

@@ -1,11 +1,13 @@
 //! Identifies the congestion controller of a sender by comparing the connection with simulations of
 //! each candidate.
 //!
-//! The [path](path) is estimated from the connection. Every [candidate](candidates) is simulated on
-//! it several times and captured at the same end. The [features](features) of both are compared,
-//! which gives the [identification](identification).
+//! The [path](path) is estimated from the connection. What it did beyond a constant rate with a
+//! drop-tail queue are its [conditions]. Every [candidate](candidates) is simulated on it several
+//! times, as it was seen, and captured at the same end. The [features](features) of both are
+//! compared, which gives the [identification](identification).
 
 mod candidates;
+mod conditions;
 mod features;
 mod identification;
 mod path;
@@ -13,11 +15,11 @@ mod path;
 use crate::analysis::TracedConnection;
 use crate::connection::Trajectory;
 use candidates::{CANDIDATES, Candidate, simulate};
-use features::{Features, features};
+use features::{Features, SAME_TIMES, difference, features};
 use fullpipe_experiment::connection::{Handshake, Heading, Limitation, Place, Sender};
 use fullpipe_sim::End;
 use fullpipe_units::{Rate, Span};
-use identification::{Length, Opening, compare};
+use identification::{Length, Opening, compare, nearest};
 use path::{INITIAL_WINDOW, PathEstimate};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,6 +29,8 @@ pub use identification::{FeatureComparison, Identification};
 
 /// Simulations of each candidate: enough to see the variation between runs.
 const RUNS: u64 = 3;
+/// Simulations of each candidate on each path as it was seen.
+const RUNS_AS_SEEN: u64 = 2;
 /// Simulations in total if the first ones do not decide.
 const MAX_RUNS: u64 = 9;
 
@@ -53,6 +57,8 @@ pub(crate) struct Observation<'a> {
     pub(crate) receive_window: Option<u64>,
     /// Whether the handshake was captured.
     pub(crate) from_start: bool,
+    /// Marked packets, and ACKs that echo marks.
+    pub(crate) marks: (u64, u64),
 }
 
 impl<'a> Observation<'a> {
@@ -106,6 +112,7 @@ impl<'a> Observation<'a> {
             receive_window: trajectory
                 .full_window()
                 .filter(|_| d.limits.share(Limitation::ReceiveWindow) > 0.02),
+            marks: (d.ecn.marked_packets, d.ecn.echoes),
             from_start: traced.record.opening.handshake == Handshake::Seen,
         })
     }
@@ -118,27 +125,26 @@ pub fn identify(traced: &TracedConnection, heading: Heading) -> Identification {
         candidates: Vec::new(),
         compared: Vec::new(),
         distances: Vec::new(),
+        conditions: Vec::new(),
     };
     let observed = match Observation::new(traced, heading) {
         Ok(observed) => observed,
         Err(reason) => return insufficient(reason),
     };
+    let conditions = conditions::measure(&observed);
     let path = PathEstimate::new(&observed);
+    let paths = path.variants(&conditions);
+    let (rtprop, at_sender) = (observed.rtprop, observed.end == End::Sender);
     let measure = |trajectory: &Trajectory| {
-        features(
-            trajectory,
-            observed.rtprop,
-            observed.rate,
-            observed.mss,
-            observed.end == End::Sender,
-            observed.from_start,
-        )
+        let mut features =
+            features(trajectory, rtprop, observed.rate, observed.mss, at_sender, observed.from_start);
+        if !conditions.is_plain() {
+            // The path of the simulation does the same at the same times.
+            features[SAME_TIMES] = difference(trajectory, observed.trajectory, rtprop, at_sender);
+        }
+        features
     };
     let measured = measure(observed.trajectory);
-    let mut simulated = simulate_all(&path, observed.end, 1..=RUNS, &measure);
-    if simulated.iter().any(Vec::is_empty) {
-        return insufficient("the estimated path cannot be simulated".to_owned());
-    }
     let bdp = observed.rate.bytes_in(observed.rtprop) as f64 / f64::from(observed.mss);
     let opening =
         path.initial_window_seen.then_some(Opening { segments: path.initial_window, rtt: observed.rtprop });
@@ -148,11 +154,19 @@ pub fn identify(traced: &TracedConnection, heading: Heading) -> Identification {
         bdp: bdp.max(1.0),
         hybla_is_reno: observed.rtprop <= HYBLA_IS_RENO_RTT,
     };
-    let mut identification = compare(&measured, &simulated, &length, opening);
-    if identification.sender.name.is_none() {
+    // Where the losses are given, runs differ little.
+    let runs = if conditions.is_plain() { RUNS } else { RUNS_AS_SEEN };
+    let mut each: Vec<Vec<Vec<Features>>> =
+        paths.iter().map(|path| simulate_all(path, observed.end, 1..=runs, &measure)).collect();
+    each.retain(|simulated| simulated.iter().all(|runs| !runs.is_empty()));
+    let Some(mut simulated) = nearest(&measured, &each, &length) else {
+        return insufficient("the estimated path cannot be simulated".to_owned());
+    };
+    let mut identification = compare(&measured, &simulated, &length, opening, &conditions.limits());
+    if identification.sender.name.is_none() && conditions.is_plain() {
         let more = simulate_all(&path, observed.end, RUNS + 1..=MAX_RUNS, &measure);
         simulated.iter_mut().zip(more).for_each(|(runs, more)| runs.extend(more));
-        identification = compare(&measured, &simulated, &length, opening);
+        identification = compare(&measured, &simulated, &length, opening, &conditions.limits());
     }
     let named = identification.sender.name.as_deref();
     if length.hybla_is_reno && matches!(named, Some("reno" | "hybla")) {
@@ -172,6 +186,9 @@ pub fn identify(traced: &TracedConnection, heading: Heading) -> Identification {
         ));
     }
     identification.sender.evidence.push(path.description());
+    identification.conditions = conditions.raw.clone();
+    identification.sender.conditions =
+        conditions.evidence().into_iter().map(|(what, how)| format!("{what}: {how}")).collect();
     identification
 }
 

@@ -1,10 +1,13 @@
 //! Estimates the path of a connection, as a scenario for the candidates.
 
 use super::Observation;
+use super::conditions::{Conditions, EarlyQueue};
 use crate::connection::Step;
 use crate::text;
 use fullpipe_experiment::scenario::{FlowSpec, HEADER_BYTES, PathSpec, Scenario};
-use fullpipe_path::{Limit, LossSpec};
+use fullpipe_path::{
+    AggregateSpec, CodelSpec, Distribution, JitterSpec, Limit, LossSpec, PieSpec, QueueSpec, ScheduledChange,
+};
 use fullpipe_sim::{End, ReceiverBehaviour};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
@@ -38,6 +41,24 @@ pub(crate) struct PathEstimate {
     pub(crate) mss: u32,
     /// Simulated time.
     pub(crate) duration: Span,
+    /// Later rates of the bottleneck.
+    pub(crate) schedule: Vec<ScheduledChange>,
+    pub(crate) delivery: Delivery,
+    /// A queue that drops or marks before it is full.
+    pub(crate) early: Option<QueueSpec>,
+    /// Whether it marks.
+    pub(crate) marks: bool,
+}
+
+/// How the path delivers packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Delivery {
+    /// One after the other.
+    Even,
+    /// Bunches of packets that waited for at most this time.
+    Bunches(Span),
+    /// With random delays of this standard deviation.
+    Jitter(Span),
 }
 
 /// A loss is a queue drop if the queueing delay shortly before was this share of the maximum.
@@ -193,7 +214,74 @@ impl PathEstimate {
             receiving: observed.trajectory.receiving().to_vec(),
             mss: observed.mss,
             duration: observed.active.min(MAX_DURATION).min(packets),
+            schedule: Vec::new(),
+            delivery: Delivery::Even,
+            early: None,
+            marks: false,
         }
+    }
+
+    /// The paths to simulate under these conditions.
+    pub(crate) fn variants(&self, conditions: &Conditions) -> Vec<PathEstimate> {
+        if conditions.is_plain() {
+            return vec![self.clone()];
+        }
+        let headers = f64::from(self.mss + HEADER_BYTES) / f64::from(self.mss);
+        let on_the_wire =
+            |rate: Rate| Rate::from_bytes_per_sec((rate.as_bytes_per_sec() as f64 * headers) as u64);
+        let with_rates = |rates: &[(Span, Rate)]| PathEstimate {
+            rate: rates.first().map_or(self.rate, |r| on_the_wire(r.1)),
+            schedule: rates
+                .iter()
+                .skip(1)
+                .map(|(at, rate)| ScheduledChange {
+                    at: *at,
+                    rate: Some(on_the_wire(*rate)),
+                    ..ScheduledChange::default()
+                })
+                .collect(),
+            ..self.clone()
+        };
+        let changes = conditions.rates.as_ref();
+        let levels = with_rates(changes.map_or(&[], |c| &c.levels));
+        let marks = matches!(conditions.queue, Some(EarlyQueue::Marks(_)));
+        let mut paths = match conditions.queue {
+            None => vec![levels],
+            Some(_) => [
+                QueueSpec::Codel(CodelSpec { ecn: marks, ..CodelSpec::default() }),
+                QueueSpec::Pie(PieSpec { ecn: marks, ..PieSpec::default() }),
+            ]
+            .map(|queue| PathEstimate { early: Some(queue), marks, loss: 0.0, ..levels.clone() })
+            .into(),
+        };
+        if !marks {
+            // What fills the queue is not all known, but what was lost is.
+            paths.push(with_rates(changes.map_or(&[], |c| &c.windows)).with_losses(&conditions.losses));
+        }
+        let Some(bunches) = conditions.bunches else { return paths };
+        let each = [Delivery::Bunches(bunches.gap), Delivery::Jitter(bunches.gap / 2)];
+        let delivered = |path: &PathEstimate| each.map(|delivery| PathEstimate { delivery, ..path.clone() });
+        paths.iter().flat_map(delivered).collect()
+    }
+
+    /// This path with these losses only: since when, and for how long, what leaves the queue is lost.
+    fn with_losses(mut self, losses: &[(Span, Span)]) -> PathEstimate {
+        let change = |at: Span, billionths: u32| ScheduledChange {
+            at,
+            loss: Some(Fraction::from_billionths(billionths)),
+            ..ScheduledChange::default()
+        };
+        let mut end = Span::ZERO;
+        for (i, (at, length)) in losses.iter().enumerate() {
+            let from = (*at).max(end);
+            self.schedule.push(change(from, 1_000_000_000));
+            end = from + *length;
+            if losses.get(i + 1).is_none_or(|next| next.0 > end) {
+                self.schedule.push(change(end, 0));
+            }
+        }
+        self.schedule.sort_by_key(|c| c.at);
+        PathEstimate { buffer: self.buffer.saturating_mul(2), loss: 0.0, ..self }
     }
 
     /// Description for the evidence.
@@ -213,13 +301,30 @@ impl PathEstimate {
     }
 
     /// A bulk flow of `cc` on this path.
-    pub(crate) fn scenario(&self, cc: &str) -> Scenario {
+    pub(crate) fn scenario(&self, cc: &str, end: End) -> Scenario {
         let mut path = PathSpec::bottleneck(self.rate, self.rtprop, Limit::Bytes(self.buffer));
-        if self.loss > 0.0 {
+        if self.loss > 0.0 || self.schedule.iter().any(|c| c.loss.is_some()) {
             let share = Fraction::from_billionths((self.loss.min(0.5) * 1e9) as u32);
             path.forward[0].loss = Some(LossSpec::from(share));
         }
+        path.forward[0].schedule.clone_from(&self.schedule);
+        if let Some(queue) = &self.early {
+            path.forward[0].queue = Some(queue.clone());
+        }
+        // The data is bunched before the receiver's capture, and data or ACKs before the sender's.
+        let bunched = if end == End::Receiver { &mut path.forward[0] } else { &mut path.reverse[0] };
+        match self.delivery {
+            Delivery::Even => {}
+            Delivery::Bunches(hold) => {
+                bunched.aggregate = Some(AggregateSpec { hold: Some(hold), ..AggregateSpec::default() });
+            }
+            Delivery::Jitter(spread) => {
+                bunched.delay += spread * 2;
+                bunched.jitter = Some(JitterSpec { distribution: Distribution::Normal, ..spread.into() });
+            }
+        }
         let mut flow = FlowSpec::bulk(cc);
+        flow.ecn = self.marks;
         flow.initial_window = self.initial_window;
         // Kernels use segmentation offload.
         flow.tso = Some(true);

@@ -38,6 +38,9 @@ pub(super) fn lines(out: &mut String, d: &Direction) {
     }
     if let Some(sender) = &d.sender {
         line("controller", &sender.words);
+        for condition in &sender.conditions {
+            line("", condition);
+        }
         for why in &sender.evidence {
             line("", why);
         }

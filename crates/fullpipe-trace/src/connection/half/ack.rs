@@ -183,6 +183,7 @@ impl Half {
         if let Some(trajectory) = &mut self.trajectory {
             let step = trajectory.at(now);
             step.arrived = step.arrived.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+            trajectory.acknowledged(now, bytes);
             if let Some(acknowledgment) = acknowledgment {
                 trajectory.receiver_acks(acknowledgment, mss);
             }

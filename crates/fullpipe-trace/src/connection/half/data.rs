@@ -187,6 +187,7 @@ impl Half {
         trajectory.track_opening(from_first(d.seq), from_first(d.end), d.echo, answered);
         let step = trajectory.at(d.at);
         step.sent = step.sent.saturating_add(s.payload);
+        trajectory.data_passes(d.at, d.bytes());
         let c = &mut self.counts;
         c.data_packets += 1;
         c.bytes_sent += d.bytes();
