@@ -182,11 +182,11 @@ pub fn reset_on_close(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// Bytes written to the socket and not acknowledged by the peer (`SIOCOUTQ`); 0 if unknown.
-pub fn unacked(socket: &TcpStream) -> u64 {
+pub fn unacked(socket: &impl AsFd) -> u64 {
     nix::ioctl_read_bad!(siocoutq, libc::TIOCOUTQ, libc::c_int);
     let mut bytes: libc::c_int = 0;
     // SAFETY: SIOCOUTQ writes one int, and `bytes` is one that outlives the call.
-    let result = unsafe { siocoutq(socket.as_raw_fd(), &raw mut bytes) };
+    let result = unsafe { siocoutq(socket.as_fd().as_raw_fd(), &raw mut bytes) };
     if result.is_ok() { bytes.max(0) as u64 } else { 0 }
 }
 

@@ -13,6 +13,15 @@ pub use chunked::{Chunked, Step};
 pub use request::RequestHead;
 pub use response::{ContentRange, ResponseHead};
 
+/// Whether a page of another site makes a request with these fields, which include `Host`.
+///
+/// # Errors
+/// If they are ambiguous.
+#[cfg(feature = "rpm")]
+pub(crate) fn is_cross_site(headers: &[httparse::Header<'_>]) -> Result<bool, MessageError> {
+    request::cross_site(&fields::Fields::read(headers))
+}
+
 /// How a body is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {

@@ -111,7 +111,7 @@ impl RequestHead {
 /// Whether a browser says that a page of another site makes the request: by `Sec-Fetch-Site`, which
 /// browsers send to HTTPS and loopback addresses only (Fetch Metadata section 3), and otherwise by an
 /// `Origin` or `Referer` that differs from `Host`. Pages cannot set these fields.
-fn cross_site(fields: &Fields) -> Result<bool, MessageError> {
+pub(super) fn cross_site(fields: &Fields) -> Result<bool, MessageError> {
     let mut sites = fields.list("sec-fetch-site").peekable();
     if sites.peek().is_some() {
         return Ok(

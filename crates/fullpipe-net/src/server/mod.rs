@@ -10,6 +10,8 @@ mod admission;
 mod confinement;
 mod event;
 mod http;
+#[cfg(feature = "rpm")]
+mod http2;
 mod iperf2;
 mod limits;
 mod session;
@@ -19,6 +21,8 @@ mod watch;
 
 pub use admission::raise_descriptor_limit;
 pub use event::Event;
+#[cfg(feature = "rpm")]
+pub use http2::Pem;
 pub use limits::{Limits, MIN_BYTES_PER_SECOND, Network};
 
 pub(crate) use accounts::Account;
@@ -64,6 +68,9 @@ pub struct Config {
     pub one_off: bool,
     /// Default controller for sockets; `None` for the system default.
     pub controller: Option<String>,
+    /// The certificate for TLS; `None` for one that is made on the spot.
+    #[cfg(feature = "rpm")]
+    pub certificate: Option<Pem>,
 }
 
 impl Default for Config {
@@ -77,6 +84,8 @@ impl Default for Config {
             allow: Vec::new(),
             one_off: false,
             controller: None,
+            #[cfg(feature = "rpm")]
+            certificate: None,
         }
     }
 }
@@ -134,6 +143,9 @@ struct Shared {
     transfers: Mutex<http::Transfers>,
     /// Controllers that the kernel was asked to load.
     tried: Mutex<HashSet<String>>,
+    /// To the thread of connections with TLS.
+    #[cfg(feature = "rpm")]
+    tls: http2::Entrance,
 }
 
 impl Shared {
@@ -238,6 +250,9 @@ fn drain(shared: &Shared, socket: &TcpStream, account: Option<&Account>) {
 pub struct Server {
     /// On the server's port, and on the port of iperf 2 if it was free.
     ports: Vec<(TcpListener, UdpSocket)>,
+    /// What serves connections with TLS.
+    #[cfg(feature = "rpm")]
+    tls: http2::Service,
     shared: Arc<Shared>,
     /// Additional fields of the event `listening`.
     remarks: Vec<(&'static str, String)>,
@@ -268,7 +283,7 @@ impl Server {
     /// Binds the sockets. Every event is passed to `log` from the thread it occurred in.
     ///
     /// # Errors
-    /// If the port is in use or sockets are not available.
+    /// If the port is in use, sockets are not available, or the certificate is invalid.
     pub fn bind(mut config: Config, log: impl Fn(&Event) + Send + Sync + 'static) -> io::Result<Server> {
         let (listener, address) = match config.address {
             Some(ip) => listen(SocketAddr::new(ip, config.port))?,
@@ -291,6 +306,8 @@ impl Server {
         let clients = Admission::of_clients(limits.clients);
         let iperf2_udp = Admission::of_clients(limits.clients.div_ceil(4));
         let stop = Arc::new(AtomicBool::new(false));
+        #[cfg(feature = "rpm")]
+        let (tls, entrance) = http2::Service::new(config.certificate.as_ref(), address)?;
         let accounts = limits.rate.map(|rate| Accounts::new(rate, Arc::clone(&stop)));
         let shared = Shared {
             admission: Admission::new(limits.connections, limits.connections_per_address),
@@ -309,8 +326,19 @@ impl Server {
             iperf2_udp,
             transfers: Mutex::default(),
             tried: Mutex::default(),
+            #[cfg(feature = "rpm")]
+            tls: entrance,
         };
-        Ok(Server { ports, shared: Arc::new(shared), remarks: Vec::new() })
+        Ok(Server {
+            ports,
+            #[cfg(feature = "rpm")]
+            remarks: vec![("certificate_sha256", tls.fingerprint().to_owned())],
+            #[cfg(feature = "rpm")]
+            tls,
+            #[cfg(not(feature = "rpm"))]
+            remarks: Vec::new(),
+            shared: Arc::new(shared),
+        })
     }
 
     /// The listen address.
@@ -342,6 +370,11 @@ impl Server {
         shared.log(
             self.remarks.iter().fold(listening, |event, (name, value)| event.with(name, value.as_str())),
         );
+        #[cfg(feature = "rpm")]
+        {
+            let (tls, shared) = (self.tls, Arc::clone(shared));
+            std::thread::Builder::new().spawn(move || tls.run(&shared))?;
+        }
         let mut sequence = 0;
         while !shared.stopping() {
             let mut fds = vec![PollFd::new(shared.wake.as_fd(), PollFlags::POLLIN)];
@@ -356,7 +389,7 @@ impl Server {
             let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
             for ((listener, datagrams), ready) in self.ports.iter().zip(ready[1..].chunks(2)) {
                 if ready[0] {
-                    self.accept(listener, &mut sequence);
+                    accept(shared, listener, &mut sequence);
                 }
                 if ready[1] {
                     udp::receive(shared, datagrams);
@@ -372,49 +405,50 @@ impl Server {
         shared.log(Event::new("stopped", None).with("connections_left", left));
         Ok(())
     }
+}
 
-    /// Accepts pending connections.
-    fn accept(&self, listener: &TcpListener, sequence: &mut u64) {
-        for _ in 0..MAX_PER_TURN {
-            let (socket, peer) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                Err(e) => {
-                    // The client has closed, or descriptors are exhausted and some will be released
-                    // soon.
-                    self.shared.log(Event::new("accept_failed", None).with("error", e.to_string()));
-                    if matches!(
-                        Errno::try_from(e),
-                        Ok(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)
-                    ) {
-                        std::thread::sleep(Duration::from_millis(50));
-                    }
-                    return;
+/// Accepts pending connections.
+fn accept(shared: &Arc<Shared>, listener: &TcpListener, sequence: &mut u64) {
+    for _ in 0..MAX_PER_TURN {
+        let (socket, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            Err(e) => {
+                // The client has closed, or descriptors are exhausted and some will be released
+                // soon.
+                shared.log(Event::new("accept_failed", None).with("error", e.to_string()));
+                if matches!(
+                    Errno::try_from(e),
+                    Ok(Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM)
+                ) {
+                    std::thread::sleep(Duration::from_millis(50));
                 }
-            };
-            *sequence += 1;
-            let (shared, number) = (Arc::clone(&self.shared), *sequence);
-            let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-            // Strangers take neither a place nor an account.
-            if !limits::allowed(&shared.config.allow, peer.ip()) {
-                shared.log(Event::new("refused", Some(peer)).with("reason", "address not allowed"));
+                return;
+            }
+        };
+        *sequence += 1;
+        let number = *sequence;
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        // Strangers take neither a place nor an account.
+        if !limits::allowed(&shared.config.allow, peer.ip()) {
+            shared.log(Event::new("refused", Some(peer)).with("reason", "address not allowed"));
+            continue;
+        }
+        // Excess connections are closed unread.
+        let permit = match shared.admission.acquire(peer.ip()) {
+            Ok(permit) => permit,
+            Err(full) => {
+                shared.log(Event::new("refused", Some(peer)).with("reason", full.reason()));
                 continue;
             }
-            // Excess connections are closed unread.
-            let permit = match shared.admission.acquire(peer.ip()) {
-                Ok(permit) => permit,
-                Err(full) => {
-                    shared.log(Event::new("refused", Some(peer)).with("reason", full.reason()));
-                    continue;
-                }
-            };
-            let spawned = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
-                let account = shared.account(peer.ip());
-                connection(&shared, Arrival { number, socket, permit, account }, peer);
-            });
-            if let Err(e) = spawned {
-                self.shared.log(Event::new("refused", Some(peer)).with("reason", e.to_string()));
-            }
+        };
+        let serving = Arc::clone(shared);
+        let spawned = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
+            let account = serving.account(peer.ip());
+            connection(&serving, Arrival { number, socket, permit, account }, peer);
+        });
+        if let Err(e) = spawned {
+            shared.log(Event::new("refused", Some(peer)).with("reason", e.to_string()));
         }
     }
 }
@@ -458,6 +492,8 @@ fn connection(shared: &Shared, arrival: Arrival, peer: SocketAddr) {
         Err(reason) => failed(reason),
         Ok(Opening::Iperf2(filled)) => iperf2::serve(shared, arrival, peer, &opening[..filled]),
         Ok(Opening::Http) => http::serve(shared, &arrival, peer, &opening[..4]),
+        #[cfg(feature = "rpm")]
+        Ok(Opening::Tls(filled)) => shared.tls.pass(arrival, peer, &opening[..filled]),
         Ok(Opening::Cookie) => match Cookie::parse(opening) {
             Ok(cookie) => match admit_stream(shared, &cookie, arrival) {
                 Stream::Accepted => {}
@@ -522,6 +558,9 @@ enum Opening {
     Http,
     /// With this many bytes read.
     Iperf2(usize),
+    /// With this many bytes read.
+    #[cfg(feature = "rpm")]
+    Tls(usize),
     Cookie,
 }
 
@@ -544,6 +583,10 @@ pub(crate) fn receive(
     Ok(read)
 }
 
+/// The type of a TLS record with a handshake message (RFC 8446 section 5.1).
+#[cfg(feature = "rpm")]
+const TLS_HANDSHAKE: u8 = 0x16;
+
 /// Reads four bytes, which distinguish HTTP and iperf 2 from iperf3, and then the rest of a cookie.
 fn read_opening(
     shared: &Shared,
@@ -559,6 +602,13 @@ fn read_opening(
         }
         match foreign::protocol(&opening[..filled]) {
             Some("iperf 2") if filled >= 4 => return Ok(Opening::Iperf2(filled)),
+            #[cfg(feature = "rpm")]
+            Some("TLS") if opening[0] == TLS_HANDSHAKE && filled >= 4 => return Ok(Opening::Tls(filled)),
+            #[cfg(feature = "rpm")]
+            Some("HTTP/2") => {
+                return Err("the client speaks HTTP/2 without TLS: use https://".to_owned());
+            }
+            #[cfg(not(feature = "rpm"))]
             Some("TLS") if filled < COOKIE_LEN => {
                 return Err("the client speaks TLS: use http://, this port is not encrypted".to_owned());
             }

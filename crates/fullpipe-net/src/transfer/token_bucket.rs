@@ -5,6 +5,8 @@ use super::pace::quantum;
 use fullpipe_units::Rate;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "rpm")]
+use std::task::Waker;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,9 @@ const MAX_CREDIT: Duration = Duration::from_millis(20);
 const MAX_LAG: Duration = Duration::from_millis(100);
 /// Short messages go ahead of data unless the bucket is behind by more than this.
 const MAX_AHEAD: Duration = Duration::from_millis(100);
+/// A task that does not poll for this long loses its place, so that the others do not wait for it.
+#[cfg(feature = "rpm")]
+const MAX_SILENCE: Duration = Duration::from_millis(200);
 /// As [`MAX_AHEAD`] at low rates, where one packet takes longer.
 const PACKETS_AHEAD: u64 = 4 * 1514;
 /// Payload of a packet: no less is sent or received at a time, unless it takes more than a second.
@@ -31,9 +36,37 @@ pub(crate) struct TokenBucket {
 struct State {
     /// When what was permitted so far is paid for.
     due: Instant,
-    /// Waiting threads in the order of arrival; only the first one waits for `due`.
-    waiting: VecDeque<(u64, Thread)>,
+    /// Those that wait in the order of arrival; only the first one waits for `due`.
+    waiting: VecDeque<(u64, Waiter)>,
     next_ticket: u64,
+}
+
+/// A thread or a task that waits.
+#[derive(Debug)]
+enum Waiter {
+    Thread(Thread),
+    /// With the time of its latest poll.
+    #[cfg(feature = "rpm")]
+    Task(Waker, Instant),
+}
+
+impl Waiter {
+    fn wake(&self) {
+        match self {
+            Waiter::Thread(thread) => thread.unpark(),
+            #[cfg(feature = "rpm")]
+            Waiter::Task(waker, _) => waker.wake_by_ref(),
+        }
+    }
+
+    /// Whether it is a task that polls no more: its connection waits for something else.
+    fn is_stale(&self, now: Instant) -> bool {
+        match self {
+            Waiter::Thread(_) => false,
+            #[cfg(feature = "rpm")]
+            Waiter::Task(_, polled) => now.saturating_duration_since(*polled) > MAX_SILENCE,
+        }
+    }
 }
 
 /// Bytes that may be transferred; those that are not are refunded.
@@ -65,6 +98,47 @@ impl Drop for Grant<'_> {
     fn drop(&mut self) {
         if let Some(bucket) = self.bucket {
             bucket.refund(self.bytes.saturating_sub(self.used));
+        }
+    }
+}
+
+impl State {
+    fn is_first(&self, ticket: Option<u64>) -> bool {
+        self.waiting.front().is_none_or(|(number, _)| Some(*number) == ticket)
+    }
+
+    fn join(&mut self, waiter: Waiter) -> u64 {
+        let number = self.next_ticket;
+        self.next_ticket += 1;
+        self.waiting.push_back((number, waiter));
+        number
+    }
+
+    /// Charges `cost` if it is this one's turn.
+    fn pass(&mut self, ticket: Option<u64>, now: Instant, cost: Duration) -> bool {
+        while self.waiting.front().is_some_and(|(number, w)| Some(*number) != ticket && w.is_stale(now)) {
+            self.waiting.pop_front();
+        }
+        let its_turn = self.is_first(ticket) && now >= self.due;
+        if its_turn {
+            let caught_up = if ticket.is_some() { MAX_LAG } else { MAX_CREDIT };
+            self.due = self.due.max(now.checked_sub(caught_up).unwrap_or(now)) + cost;
+            self.leave(ticket);
+        }
+        its_turn
+    }
+
+    fn leave(&mut self, ticket: Option<u64>) {
+        if ticket.is_none() {
+            return;
+        }
+        let was_first = self.is_first(ticket);
+        self.waiting.retain(|(number, _)| Some(*number) != ticket);
+        match self.waiting.front() {
+            Some((_, next)) if was_first => next.wake(),
+            Some(_) => {}
+            // Many buckets are remembered after a rush.
+            None => self.waiting.shrink_to(8),
         }
     }
 }
@@ -117,40 +191,75 @@ impl TokenBucket {
         loop {
             let go_on = keep_waiting();
             let mut state = self.lock();
-            let first = state.waiting.front().is_none_or(|(number, _)| Some(*number) == ticket);
             let now = Instant::now();
-            if !go_on || (first && now >= state.due) {
-                if go_on {
-                    let caught_up = if ticket.is_some() { MAX_LAG } else { MAX_CREDIT };
-                    state.due = state.due.max(now.checked_sub(caught_up).unwrap_or(now)) + cost;
-                }
-                if ticket.is_some() {
-                    state.waiting.retain(|(number, _)| Some(*number) != ticket);
-                    match state.waiting.front() {
-                        Some((_, next)) if first => next.unpark(),
-                        Some(_) => {}
-                        // Many buckets are remembered after a rush.
-                        None => state.waiting.shrink_to(8),
-                    }
-                }
-                return go_on;
+            if !go_on {
+                state.leave(ticket);
+                return false;
+            }
+            if state.pass(ticket, now, cost) {
+                return true;
             }
             if ticket.is_none() {
-                let number = state.next_ticket;
-                state.next_ticket += 1;
-                state.waiting.push_back((number, std::thread::current()));
-                ticket = Some(number);
+                ticket = Some(state.join(Waiter::Thread(std::thread::current())));
             }
-            let pause = if first { (state.due - now).min(POLL_INTERVAL) } else { POLL_INTERVAL };
+            let pause = if state.is_first(ticket) {
+                state.due.saturating_duration_since(now).min(POLL_INTERVAL)
+            } else {
+                POLL_INTERVAL
+            };
             drop(state);
             std::thread::park_timeout(pause);
         }
     }
 
+    /// As [`acquire`](Self::acquire) for a task: acquires `bytes`, or keeps a place in `ticket` and
+    /// returns when to poll again at the latest. The task is woken earlier if it becomes the first.
+    /// One that no longer waits must [`leave`](Self::leave).
+    ///
+    /// # Errors
+    /// When to poll again.
+    #[cfg(feature = "rpm")]
+    pub fn poll_acquire(&self, bytes: usize, ticket: &mut Option<u64>, waker: &Waker) -> Result<(), Instant> {
+        let cost = self.time(bytes as u64);
+        let mut state = self.lock();
+        let now = Instant::now();
+        if state.pass(*ticket, now, cost) {
+            *ticket = None;
+            return Ok(());
+        }
+        match state.waiting.iter_mut().find(|(number, _)| Some(*number) == *ticket) {
+            Some((_, waiter)) => *waiter = Waiter::Task(waker.clone(), now),
+            None => *ticket = Some(state.join(Waiter::Task(waker.clone(), now))),
+        }
+        Err(if state.is_first(*ticket) { state.due } else { now + POLL_INTERVAL })
+    }
+
+    /// Gives up a place.
+    #[cfg(feature = "rpm")]
+    pub fn leave(&self, ticket: Option<u64>) {
+        self.lock().leave(ticket);
+    }
+
+    /// A grant of bytes that were acquired.
+    #[cfg(feature = "rpm")]
+    pub fn acquired(&self, bytes: usize) -> Grant<'_> {
+        Grant { bucket: Some(self), bytes, used: 0 }
+    }
+
+    /// Whether a message of `bytes` may go ahead of waiting data now; it is charged then.
+    #[cfg(feature = "rpm")]
+    pub fn charge_ahead(&self, bytes: usize) -> bool {
+        self.charge(bytes, self.max_ahead())
+    }
+
+    fn max_ahead(&self) -> Duration {
+        MAX_AHEAD.max(self.time(PACKETS_AHEAD))
+    }
+
     /// As [`acquire`](Self::acquire) for a short message, which goes ahead of waiting data unless the
     /// bucket is too far behind.
     pub fn acquire_ahead(&self, bytes: usize, keep_waiting: &mut dyn FnMut() -> bool) -> bool {
-        self.charge(bytes, MAX_AHEAD.max(self.time(PACKETS_AHEAD))) || self.acquire(bytes, keep_waiting)
+        self.charge(bytes, self.max_ahead()) || self.acquire(bytes, keep_waiting)
     }
 
     /// Charges `bytes` without waiting; `false`, and nothing is charged, if the bucket is behind by
@@ -182,7 +291,7 @@ impl TokenBucket {
             let mut state = self.lock();
             state.due = state.due.checked_sub(self.time(bytes as u64)).unwrap_or(state.due);
             if let Some((_, first)) = state.waiting.front() {
-                first.unpark();
+                first.wake();
             }
         }
     }
@@ -283,7 +392,8 @@ mod tests {
         let wait = |threads| {
             let mut state = bucket.lock();
             let ticket = state.waiting.len() as u64;
-            state.waiting.extend((ticket..threads).map(|n| (n, std::thread::current())));
+            let waiter = || Waiter::Thread(std::thread::current());
+            state.waiting.extend((ticket..threads).map(|n| (n, waiter())));
         };
         wait(3);
         assert_eq!(quantum(), 2500);

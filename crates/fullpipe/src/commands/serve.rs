@@ -2,18 +2,19 @@
 
 use crate::failure::Failure;
 use fullpipe_net::iperf2;
-use fullpipe_net::server::{self, Config, Event, Limits, Network, Server};
+use fullpipe_net::server::{self, Config, Event, Limits, Network, Pem, Server};
 use fullpipe_net::signals;
 use fullpipe_units::{Bytes, Rate, Span};
 use std::io::Write;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Serve iperf3, iperf 2, `fullpipe test`, curl and browsers
+/// Serve iperf3, iperf 2, `fullpipe test` and `rpm`, curl and browsers
 ///
 /// All clients share one port and run concurrently: iperf3 -c HOST, fullpipe test HOST,
+/// fullpipe rpm HOST,
 /// curl -o /dev/null 'http://HOST:5201/download?size=1g&cc=bbr', and a speed test for browsers at
 /// http://HOST:5201/. iperf 2 clients also find it on their own port: iperf -c HOST.
 #[derive(clap::Args)]
@@ -65,6 +66,13 @@ pub struct Args {
     /// Network that may connect, such as `192.0.2.0/24`; may be repeated [default: all networks]
     #[arg(long, value_name = "NET", value_delimiter = ',')]
     allow: Vec<Network>,
+    /// TLS certificate chain in PEM, for `fullpipe rpm` and other HTTP/2 clients [default: a
+    /// self-signed one, made at the start; its SHA-256 is in the event `listening`]
+    #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
+    tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
+    tls_key: Option<PathBuf>,
     /// User to switch to once the port is open [default: `nobody` if started by root]
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -104,9 +112,15 @@ impl Args {
             allow: self.allow,
             one_off: self.one_off,
             controller: self.congestion,
+            certificate: self.tls_cert.as_deref().zip(self.tls_key.as_deref()).map(pem).transpose()?,
         };
-        let mut server = Server::bind(config, logger(self.log, self.json)?)
-            .map_err(|e| Failure::Impossible(format!("cannot listen on port {}: {e}", self.port)))?;
+        let mut server =
+            Server::bind(config, logger(self.log, self.json)?).map_err(|e| match &self.tls_cert {
+                Some(path) if e.kind() == std::io::ErrorKind::InvalidData => {
+                    Failure::usage(format!("--tls-cert {}: {e}", path.display()))
+                }
+                _ => Failure::Impossible(format!("cannot listen on port {}: {e}", self.port)),
+            })?;
         if let Some(port) = self.iperf2_port.filter(|&port| port != 0 && port != self.port)
             && server.iperf2_address().is_none()
         {
@@ -121,6 +135,21 @@ impl Args {
         signals::on_termination(move || handle.stop()).map_err(|e| Failure::Impossible(e.to_string()))?;
         server.run().map_err(|e| Failure::Impossible(format!("the listening socket failed: {e}")))
     }
+}
+
+/// Maximum size of a file of certificates.
+const MAX_CERTIFICATES: u64 = 1024 * 1024;
+
+/// Reads the files of a certificate and its key.
+fn pem((certificate, key): (&Path, &Path)) -> Result<Pem, Failure> {
+    let failed = |option: &str, path: &Path, e: std::io::Error| {
+        Failure::usage(format!("cannot read {option} {}: {e}", path.display()))
+    };
+    Ok(Pem {
+        certificate: fullpipe_files::read_bounded(certificate, MAX_CERTIFICATES)
+            .map_err(|e| failed("--tls-cert", certificate, e))?,
+        key: fullpipe_files::read_secret(key).map_err(|e| failed("--tls-key", key, e))?,
+    })
 }
 
 /// Writes each event as a line. A log that becomes unwritable does not stop the server.

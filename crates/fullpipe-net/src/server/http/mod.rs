@@ -26,7 +26,7 @@ use std::io;
 use std::net::SocketAddr;
 
 /// Maximum size.
-const MAX_SIZE: u64 = 1 << 53;
+pub(super) const MAX_SIZE: u64 = 1 << 53;
 
 /// Whether a connection that begins with these bytes is HTTP. Cookies have no capital letters.
 pub(super) fn is_http(opening: &[u8]) -> bool {
@@ -135,25 +135,31 @@ fn answer(connection: &mut Connection<'_>, request: &RequestHead) -> io::Result<
     }
 }
 
-/// Refuses requests by loopback for names of other machines: a page of another site can make its own
-/// name resolve to this machine, and then read the answers (DNS rebinding). Such a page does not know
-/// a secret.
-fn check_host(connection: &Connection<'_>, request: &RequestHead) -> Result<(), Failed> {
-    let is_local = request.host.as_deref().is_none_or(local_name::is_local);
-    let is_open = connection.shared.config.secret.is_none();
-    if is_open && connection.peer.ip().to_canonical().is_loopback() && !is_local {
-        let why = "this name does not belong to this machine; use localhost or an address as `Host`";
-        return Err(refusal("421 Misdirected Request", why).into());
-    }
-    Ok(())
+/// Whether a request by loopback is for a name of another machine: a page of another site can make
+/// its own name resolve to this machine, and then read the answers (DNS rebinding). Such a page does
+/// not know a secret.
+pub(super) fn is_misdirected(shared: &Shared, peer: SocketAddr, host: Option<&str>) -> bool {
+    let is_open = shared.config.secret.is_none();
+    is_open && peer.ip().to_canonical().is_loopback() && !host.is_none_or(local_name::is_local)
 }
 
+/// Why such a request is refused.
+pub(super) const MISDIRECTED: &str =
+    "this name does not belong to this machine; use localhost or an address as `Host`";
+
+/// Why a request without the secret is refused.
+pub(super) const UNAUTHORIZED: &str = "this server requires `Authorization: Bearer SECRET`";
+
+/// Why a request of a page of another site is refused.
+pub(super) const CROSS_SITE: &str = "pages of other sites may not use this server";
+
 fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next, Failed> {
-    check_host(connection, request)?;
-    if !authorized(connection.shared, request) {
-        let why = "this server requires `Authorization: Bearer SECRET`";
+    if is_misdirected(connection.shared, connection.peer, request.host.as_deref()) {
+        return Err(refusal("421 Misdirected Request", MISDIRECTED).into());
+    }
+    if !is_authorized(connection.shared, request.authorization.as_deref()) {
         let field = "WWW-Authenticate: Bearer\r\n".to_owned();
-        let refused = Refusal { field, ..refusal("401 Unauthorized", why) };
+        let refused = Refusal { field, ..refusal("401 Unauthorized", UNAUTHORIZED) };
         if !speed::is_requested(request) {
             return Err(refused.into());
         }
@@ -162,7 +168,7 @@ fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next,
         return Ok(speed::serve(connection, request, refused.status, &refused.field)?);
     }
     if request.cross_site && request.path != "/" {
-        return Err(refusal("403 Forbidden", "pages of other sites may not use this server").into());
+        return Err(refusal("403 Forbidden", CROSS_SITE).into());
     }
     match request.path.as_str() {
         "/download" => known_parameters(request, &["size", "cc", "rate", "time"])?,
@@ -184,6 +190,10 @@ fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next,
             let json = found.ok_or_else(|| refusal("404 Not Found", "unknown or expired transfer"))?;
             Ok(connection.text(request, "application/json", &json)?)
         }
+        ("GET" | "HEAD", "/.well-known/nq") => {
+            let why = "responsiveness tests need TLS: use https:// (`fullpipe rpm`)";
+            Err(refusal("404 Not Found", why).into())
+        }
         ("GET" | "HEAD" | "PUT" | "POST", _) => {
             Err(refusal("404 Not Found", "not found; see / for a list").into())
         }
@@ -195,9 +205,10 @@ fn route(connection: &mut Connection<'_>, request: &RequestHead) -> Result<Next,
     }
 }
 
-fn authorized(shared: &Shared, request: &RequestHead) -> bool {
+/// Whether the value of an `Authorization` field has the secret, if there is one.
+pub(super) fn is_authorized(shared: &Shared, authorization: Option<&str>) -> bool {
     let Some(secret) = &shared.config.secret else { return true };
-    let given = request.authorization.as_deref().and_then(|a| a.strip_prefix("Bearer ")).unwrap_or("");
+    let given = authorization.and_then(|a| a.strip_prefix("Bearer ")).unwrap_or("");
     // Compare digests, so that timing reveals nothing about the secret.
     use sha2::{Digest, Sha256};
     Sha256::digest(given.trim()) == Sha256::digest(secret)
