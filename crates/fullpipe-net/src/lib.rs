@@ -1,8 +1,8 @@
 //! TCP measurements on real networks.
 //!
 //! A [`server`] and a [`client`] that speak iperf3's protocol, extensions of it and [`iperf2`], downloads
-//! ([`get`]), comparisons of controllers with statistics ([`compare`]), and diagnosis of what
-//! limits a transfer ([`diagnose`]). Socket state and controllers come from `fullpipe-kernel`.
+//! ([`get`]), comparisons of controllers with statistics ([`compare`]), responsiveness under load
+//! (`rpm`, with the feature of that name), and diagnosis of what limits a transfer ([`diagnose`]). Socket state and controllers come from `fullpipe-kernel`.
 //!
 //! ```
 //! use fullpipe_net::client::{self, Config};
@@ -38,6 +38,8 @@ pub mod iperf2;
 pub mod iperf3;
 pub use fullpipe_kernel::{printable, signals};
 pub mod recording;
+#[cfg(feature = "rpm")]
+pub mod rpm;
 pub mod sample;
 pub mod server;
 pub mod transfer;

@@ -13,7 +13,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     (
         "Measure and observe",
-        &["test", "serve", "get", "diagnose", "watch", "trace", "export", "records", "split", "probe"],
+        &["test", "serve", "rpm", "get", "diagnose", "watch", "trace", "export", "records", "split", "probe"],
     ),
     ("Utilities", &["self-test", "schema", "completions", "man"]),
 ];

@@ -33,6 +33,8 @@ mod race;
 mod records;
 mod report;
 mod revert;
+#[cfg(feature = "net")]
+mod rpm;
 mod run;
 mod schema;
 mod self_test;
@@ -79,6 +81,8 @@ pub enum Command {
     Diagnose(diagnose::Args),
     #[cfg(feature = "net")]
     Get(get::Args),
+    #[cfg(feature = "net")]
+    Rpm(rpm::Args),
     #[cfg(feature = "net")]
     Serve(serve::Args),
     #[cfg(feature = "mesh")]
@@ -128,6 +132,8 @@ impl Command {
             Command::Diagnose(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Get(args) => args.run(),
+            #[cfg(feature = "net")]
+            Command::Rpm(args) => args.run(),
             #[cfg(feature = "net")]
             Command::Serve(args) => args.run(),
             #[cfg(feature = "mesh")]

@@ -22,6 +22,12 @@ enum Format {
     Connection,
     /// Lines of a controller in another program (`exec:PROGRAM`), in both directions
     Controller,
+    /// Output of `fullpipe rpm --json`
+    #[cfg(feature = "net")]
+    Rpm,
+    /// Output of `fullpipe rpm --compare --json`
+    #[cfg(feature = "net")]
+    RpmComparison,
     /// Each line of `fullpipe watch --json`
     #[cfg(feature = "live")]
     Watch,
@@ -36,6 +42,10 @@ impl Args {
                 schemars::schema_for!(fullpipe_experiment::connection::Connections).to_value()
             }
             Format::Controller => fullpipe_run::exec::schema(),
+            #[cfg(feature = "net")]
+            Format::Rpm => schemars::schema_for!(fullpipe_net::rpm::Outcome).to_value(),
+            #[cfg(feature = "net")]
+            Format::RpmComparison => schemars::schema_for!(fullpipe_net::rpm::Comparison).to_value(),
             #[cfg(feature = "live")]
             Format::Watch => fullpipe_live::Snapshot::schema(),
         })

@@ -31,6 +31,9 @@ const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream")
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
+/// The field of plain HTTP with the same meaning.
+const CONTROLLER: HeaderName = HeaderName::from_static("x-fullpipe-controller");
+
 const INDEX: &str = "fullpipe serve, resources of a responsiveness test\n\n\
     GET  /.well-known/nq?cc=bbr   their addresses, with this controller; `cc` is optional\n\
     GET  /small                   one byte\n\
@@ -246,6 +249,10 @@ async fn route(
             let transfer = Transfer::begin(connection, "download")?;
             let mut response = respond(OCTETS, Content::Data(Data { transfer, left, at: 0 }));
             response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            let controller = tcp_info::controller(&connection.socket.tcp).ok();
+            if let Some(controller) = controller.and_then(|name| HeaderValue::try_from(name).ok()) {
+                response.headers_mut().insert(CONTROLLER, controller);
+            }
             Ok(response)
         }
         "/upload" => {

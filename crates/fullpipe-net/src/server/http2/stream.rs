@@ -101,6 +101,22 @@ pub(super) struct Stream {
     opening: Vec<u8>,
     reading: Option<Turn>,
     writing: Option<Turn>,
+    /// Bytes read and written since this connection last waited.
+    burst: [usize; 2],
+}
+
+/// Bytes after which the other connections have their turn: with a load on many, probes would wait
+/// for all of it.
+const MAX_BURST: usize = 128 * 1024;
+
+/// Whether a connection goes on; otherwise it is polled again after the others.
+fn goes_on(burst: &mut usize, cx: &Context<'_>) -> bool {
+    let goes_on = *burst < MAX_BURST;
+    if !goes_on {
+        *burst = 0;
+        cx.waker().wake_by_ref();
+    }
+    goes_on
 }
 
 impl Stream {
@@ -114,7 +130,19 @@ impl Stream {
             })
         };
         let (reading, writing) = (turn(|a: &Account| &a.received as _), turn(|a: &Account| &a.sent as _));
-        Stream { socket, opening, reading, writing }
+        Stream { socket, opening, reading, writing, burst: [0; 2] }
+    }
+}
+
+impl Stream {
+    /// Waits until the socket can be read (0) or written (1).
+    fn poll_ready(&mut self, cx: &mut Context<'_>, direction: usize) -> Poll<io::Result<()>> {
+        let tcp = &self.socket.tcp;
+        let ready = if direction == 0 { tcp.poll_read_ready(cx) } else { tcp.poll_write_ready(cx) };
+        if ready.is_pending() {
+            self.burst[direction] = 0;
+        }
+        ready
     }
 }
 
@@ -137,9 +165,12 @@ impl AsyncRead for Stream {
             }
             return Poll::Ready(Ok(()));
         }
+        if !goes_on(&mut this.burst[0], cx) {
+            return Poll::Pending;
+        }
         loop {
             // A client that sends nothing must not wait in the queue of its address.
-            ready!(this.socket.tcp.poll_read_ready(cx))?;
+            ready!(this.poll_ready(cx, 0))?;
             let max = buffer.remaining().min(MAX_READ);
             let (max, grant) = match &mut this.reading {
                 None => (max, None),
@@ -155,6 +186,7 @@ impl AsyncRead for Stream {
                     if let Some(grant) = grant {
                         grant.transferred(n);
                     }
+                    this.burst[0] += n;
                     return Poll::Ready(this.socket.count(n));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
@@ -167,8 +199,11 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
+        if !goes_on(&mut this.burst[1], cx) {
+            return Poll::Pending;
+        }
         loop {
-            ready!(this.socket.tcp.poll_write_ready(cx))?;
+            ready!(this.poll_ready(cx, 1))?;
             let (max, grant) = match &mut this.writing {
                 None => (bytes.len(), None),
                 // As for plain HTTP: short messages do not wait behind the data of other connections.
@@ -190,6 +225,7 @@ impl AsyncWrite for Stream {
                     if let Some(grant) = grant {
                         grant.transferred(n);
                     }
+                    this.burst[1] += n;
                     return Poll::Ready(Ok(n));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}

@@ -1,0 +1,218 @@
+//! Hostile HTTP/2 clients: each is bounded, counted in the log and closed, and the server keeps
+//! serving. Each test prints its counts.
+
+mod common;
+#[path = "common/tls.rs"]
+mod tls;
+
+use common::{patient, until};
+use fullpipe_net::server::{Config, Limits};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tls::{CONTINUATION, END_HEADERS, GOAWAY, HEADERS, PING, RST_STREAM, Raw, SETTINGS, Secured, frame};
+
+/// Tests run one at a time, because they measure the memory of the process.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// More memory than a flood may take on the server. Most of a flood of `MAX_SENT` bytes would exceed it.
+const MAX_MEMORY: u64 = 48 << 20;
+/// Bytes that an attack sends at most.
+const MAX_SENT: usize = 256 << 20;
+
+/// Resident memory of this process.
+fn memory() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+fn server() -> Secured {
+    Secured::start(Config { limits: patient(), ..Config::default() })
+}
+
+/// A good client is served.
+fn serves(secured: &Secured) {
+    let mut raw = Raw::connect(secured, &[]);
+    assert!(raw.send(&Raw::get(1, "/small")));
+    assert_eq!(raw.body(1).map(|body| body.len()), Some(1));
+}
+
+/// Sends what `attack` makes until the server closes the connection. Returns the bytes sent.
+fn flood(secured: &Secured, settings: &[(u16, u32)], mut attack: impl FnMut(u32) -> Vec<u8>) -> usize {
+    let before = memory();
+    let mut raw = Raw::connect(secured, settings);
+    let (mut sent, mut most) = (0, before);
+    for turn in 0.. {
+        let bytes = attack(turn);
+        sent += bytes.len();
+        if !raw.send(&bytes) || !raw.discard() {
+            break;
+        }
+        most = most.max(memory());
+        assert!(sent < MAX_SENT, "the connection is still open after {sent} bytes");
+    }
+    assert!(most - before < MAX_MEMORY, "{} bytes of memory for {sent} sent", most - before);
+    serves(secured);
+    until("connections are left", || secured.server.handle.connections() == 0);
+    sent
+}
+
+/// Waits for a failed connection with this reason in the log.
+fn counted(secured: &Secured, reason: &str) {
+    until(reason, || {
+        let events = secured.server.events();
+        events.iter().any(|event| event.kind == "http_failed" && event.to_string().contains(reason))
+    });
+}
+
+#[test]
+fn rapid_resets_end_the_connection() {
+    let _alone = alone();
+    let secured = server();
+    for path in ["/small", "/large"] {
+        secured.server.forget_events();
+        let mut requests = 0;
+        let sent = flood(&secured, &[], |turn| {
+            let mut bytes = Vec::new();
+            for i in 0..100 {
+                let stream = (turn * 100 + i) * 2 + 1;
+                bytes.extend(Raw::get(stream, path));
+                bytes.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
+                requests += 1;
+            }
+            bytes
+        });
+        println!("rapid resets of {path}: {requests} requests, {sent} bytes, then closed");
+        let events = secured.server.events();
+        assert!(events.iter().any(|event| event.kind == "http_failed"), "{events:?}");
+    }
+}
+
+#[test]
+fn floods_of_control_frames_end_the_connection() {
+    let _alone = alone();
+    let secured = server();
+    let attacks: [(&str, Vec<u8>); 4] = [
+        ("settings", frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 100])),
+        ("empty settings", frame(SETTINGS, 0, 0, &[])),
+        ("pings", frame(PING, 0, 0, &[7; 8])),
+        ("priorities", frame(2, 0, 3, &[0, 0, 0, 0, 16])),
+    ];
+    for (name, one) in attacks {
+        secured.server.forget_events();
+        let sent = flood(&secured, &[], |_| one.repeat(1000));
+        println!("{name}: {sent} bytes, then closed");
+        counted(&secured, "are plausible");
+    }
+}
+
+#[test]
+fn headers_without_end_are_refused() {
+    let _alone = alone();
+    let secured = server();
+    // A literal field with a name of its own, of 16 kB.
+    let mut field = vec![0, 1, b'x', 0x7f, 0x81, 0x7f];
+    field.resize(field.len() + 16_384, b'a');
+    let field = &field[..16_384];
+    let sent = flood(&secured, &[], |turn| {
+        let first = frame(HEADERS, 1, 1, &Raw::block(0x82, "/small"));
+        if turn == 0 { first } else { frame(CONTINUATION, 0, 1, field) }
+    });
+    println!("large CONTINUATION frames: {sent} bytes, then closed");
+    let sent = flood(&secured, &[], |turn| {
+        let first = frame(HEADERS, 1, 1, &Raw::block(0x82, "/small"));
+        if turn == 0 { first } else { frame(CONTINUATION, 0, 1, &[]).repeat(1000) }
+    });
+    println!("empty CONTINUATION frames: {sent} bytes, then closed");
+}
+
+#[test]
+fn huge_headers_are_refused_and_not_kept() {
+    let _alone = alone();
+    let secured = server();
+    let mut raw = Raw::connect(&secured, &[]);
+    let mut block = Raw::block(0x82, "/small");
+    // Without indexing: four fields of 8 kB.
+    for _ in 0..4 {
+        block.extend([0, 1, b'x', 0x7f, 0x81, 0x3f]);
+        block.extend([b'a'; 8192]);
+    }
+    let mut bytes = frame(HEADERS, 1, 1, &block[..16_384]);
+    bytes.extend(frame(CONTINUATION, 0, 1, &block[16_384..32_768]));
+    bytes.extend(frame(CONTINUATION, END_HEADERS, 1, &block[32_768..]));
+    raw.send(&bytes);
+    let mut answers = Vec::new();
+    while let Some((kind, _, stream, payload)) = raw.frame() {
+        if kind == HEADERS && stream == 1 {
+            // Status 431 as a literal of the static table's field 8.
+            answers.push(payload);
+            break;
+        }
+        if kind == GOAWAY || kind == RST_STREAM {
+            answers.push(payload);
+            break;
+        }
+    }
+    println!("huge headers: {answers:?}");
+    assert_eq!(answers.len(), 1);
+    serves(&secured);
+}
+
+#[test]
+fn slow_readers_lose_their_places() {
+    let _alone = alone();
+    let idle = Duration::from_millis(600);
+    let limits = Limits { idle, clients: 64, ..Limits::default() };
+    let secured = Secured::start(Config { limits, ..Config::default() });
+    let before = memory();
+    // One without a window, one that never reads, one that gives a byte at a time.
+    let mut closed: Vec<Raw> = vec![Raw::connect(&secured, &[(4, 0)])];
+    let mut unread = Raw::connect(&secured, &[(4, 0x7fff_ffff)]);
+    unread.send(&frame(8, 0, 0, &0x7000_0000_u32.to_be_bytes()));
+    let mut dripping = Raw::connect(&secured, &[(4, 0)]);
+    for raw in closed.iter_mut().chain([&mut unread, &mut dripping]) {
+        for stream in [1, 3, 5] {
+            raw.send(&Raw::get(stream, "/large"));
+        }
+    }
+    let mut drops = 0;
+    while dripping.send(&frame(8, 0, 1, &1_u32.to_be_bytes())) && dripping.discard() {
+        drops += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    println!("slow readers: {drops} windows of a byte, then closed");
+    closed.iter_mut().for_each(Raw::closed);
+    unread.closed();
+    let slow = |event: &fullpipe_net::server::Event| event.to_string().contains("less than");
+    until("they are counted", || secured.server.events().iter().filter(|event| slow(event)).count() >= 3);
+    until("connections are left", || secured.server.handle.connections() == 0);
+    assert!(memory().saturating_sub(before) < MAX_MEMORY);
+    serves(&secured);
+}
+
+#[test]
+fn a_crowd_of_streams_is_bounded() {
+    let _alone = alone();
+    let secured = server();
+    let before = memory();
+    let mut raw = Raw::connect(&secured, &[(4, 0)]);
+    // Each is answered and none can be sent: those beyond the maximum are refused.
+    for stream in 0..600 {
+        raw.send(&Raw::get(stream * 2 + 1, "/small"));
+    }
+    let mut refused = 0;
+    while refused < 600 - 256 {
+        let Some((kind, ..)) = raw.frame() else { break };
+        refused += usize::from(kind == RST_STREAM);
+        if kind == GOAWAY {
+            break;
+        }
+    }
+    println!("600 streams without a window: {refused} refused");
+    assert!(refused > 0);
+    assert!(memory().saturating_sub(before) < MAX_MEMORY);
+    serves(&secured);
+}
