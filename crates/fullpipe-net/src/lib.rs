@@ -43,3 +43,5 @@ pub mod rpm;
 pub mod sample;
 pub mod server;
 pub mod transfer;
+#[cfg(feature = "rpm")]
+mod unbuffered;

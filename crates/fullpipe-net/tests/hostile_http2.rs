@@ -7,6 +7,8 @@ mod tls;
 
 use common::{patient, until};
 use fullpipe_net::server::{Config, Limits};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tls::{CONTINUATION, END_HEADERS, GOAWAY, HEADERS, PING, RST_STREAM, Raw, SETTINGS, Secured, frame};
@@ -191,6 +193,65 @@ fn slow_readers_lose_their_places() {
     until("connections are left", || secured.server.handle.connections() == 0);
     assert!(memory().saturating_sub(before) < MAX_MEMORY);
     serves(&secured);
+}
+
+/// Idle connections of the other process: port, certificate and number.
+const IDLE: &str = "FULLPIPE_IDLE";
+
+/// The client of the next test, if it runs as that.
+#[test]
+fn idle_client() {
+    let Ok(arguments) = std::env::var(IDLE) else { return };
+    fullpipe_net::server::raise_descriptor_limit().unwrap();
+    let mut arguments = arguments.split(' ');
+    let mut next = || arguments.next().unwrap();
+    let (port, count, digits): (u16, usize, _) = (next().parse().unwrap(), next().parse().unwrap(), next());
+    let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).unwrap();
+    let certificate: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+    let address = ([127, 0, 0, 1], port).into();
+    let open = || {
+        let stream = tls::connect(address, certificate.clone().into(), "h2");
+        let mut raw = Raw::over(stream, &[]);
+        raw.send(&Raw::get(1, "/small"));
+        assert!(raw.body(1).is_some());
+        raw
+    };
+    let held: Vec<Raw> = (0..count).map(|_| open()).collect();
+    println!("open");
+    // Until the parent has measured.
+    let _ = std::io::stdin().read_line(&mut String::new());
+    drop(held);
+}
+
+/// A thousand, or as many as `FULLPIPE_IDLE_CONNECTIONS` says.
+#[test]
+fn idle_connections_take_little_memory() {
+    let _alone = alone();
+    let count = std::env::var("FULLPIPE_IDLE_CONNECTIONS").map_or(1000, |n| n.parse().unwrap());
+    fullpipe_net::server::raise_descriptor_limit().unwrap();
+    let limits = Limits { connections: count + 10, connections_per_address: count + 10, ..patient() };
+    let secured = Secured::start(Config { limits, ..Config::default() });
+    serves(&secured);
+    let before = memory();
+    let digits: String = secured.certificate.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut client = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "idle_client", "--nocapture"])
+        .env(IDLE, format!("{} {count} {digits}", secured.server.address.port()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+    let is_open = lines.by_ref().map_while(Result::ok).any(|line| line.ends_with("open"));
+    assert!(is_open, "the client failed");
+    let each = memory().saturating_sub(before) / count as u64;
+    println!("{count} idle connections: {each} bytes each");
+    assert!(secured.server.handle.connections() >= count);
+    serves(&secured);
+    drop(client.stdin.take());
+    assert!(client.wait().unwrap().success());
+    until("connections are left", || secured.server.handle.connections() == 0);
+    assert!(each <= 20_000, "more than 200 MB for 10 000");
 }
 
 #[test]

@@ -92,6 +92,7 @@ async fn measure(
     })
 }
 
+/// The secret is sent to the server that the user named only.
 fn new_target(config: &Config, url: &Url, address: SocketAddr) -> Result<Target, RpmError> {
     Target::new(
         url,
@@ -99,7 +100,7 @@ fn new_target(config: &Config, url: &Url, address: SocketAddr) -> Result<Target,
         &config.trust,
         config.controller.as_deref(),
         config.connect_timeout,
-        config.secret.as_deref(),
+        config.secret.as_deref().filter(|_| url.origin() == config.url.origin()),
     )
 }
 
@@ -221,12 +222,9 @@ impl Load {
         let connection = target.connect().await?;
         let mut sender = connection.sender.clone();
         let _ = self.controller.set(tcp_info::controller(&connection.socket).map_err(RpmError::System)?);
+        let body = Upload::Endless { unsent: Arc::clone(&connection.unsent), bytes: Arc::clone(&self.bytes) };
         let _ = self.connection.set(connection);
-        let bytes = Arc::clone(&self.bytes);
-        let count = Arc::new(move |n| {
-            bytes.fetch_add(n, Relaxed);
-        });
-        let request = target.request(Method::POST, url, Upload::Endless { count })?;
+        let request = target.request(Method::POST, url, body)?;
         let response = sender.send_request(request).await.map_err(|e| RpmError::http(url, &e))?;
         checked(url, response).await.map(drop)
     }
@@ -363,7 +361,8 @@ impl<'a> Run<'a> {
         let now = self.positions();
         for ((load, before), now) in self.loads.iter().zip(before).zip(&now) {
             if let Some(connection) = load.connection.get() {
-                connection.limit_unsent(now.saturating_sub(*before) as f64 / POLL_INTERVAL.as_secs_f64());
+                let rate = now.saturating_sub(*before) as f64 / POLL_INTERVAL.as_secs_f64();
+                connection.unsent.adapt(&connection.socket, rate);
             }
         }
         now

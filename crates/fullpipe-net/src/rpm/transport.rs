@@ -1,6 +1,7 @@
 //! Connections of the client: TCP, TLS and HTTP/2, with the time of each.
 
 use super::{RpmError, Trust};
+use crate::unbuffered::{Unbuffered, Unsent};
 use bytes::Bytes;
 use fullpipe_kernel::{socket, tcp_info};
 use http_body_util::BodyExt;
@@ -14,6 +15,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::net::TcpSocket;
@@ -27,13 +29,6 @@ use url::Url;
 const WINDOW: u32 = 16 << 20;
 /// Maximum bytes of a body in front of the flow control of its stream.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
-/// What a socket may hold unsent before its rate is known, and as a time at its rate: requests of
-/// probes wait behind it (draft section 6.1.1).
-const UNSENT: u32 = 128 * 1024;
-const UNSENT_TIME: Duration = Duration::from_millis(5);
-/// Its limits. A TLS record is not sent in parts.
-const MIN_UNSENT: f64 = 16_384.0;
-const MAX_UNSENT: f64 = 4_194_304.0;
 /// Maximum size of a configuration object or an error text.
 const MAX_TEXT: usize = 64 * 1024;
 
@@ -90,8 +85,7 @@ impl Target {
         }
         socket.set_nonblocking(true).map_err(failed)?;
         socket.set_nodelay(true).map_err(failed)?;
-        // Without it, only latency is worse.
-        let _ = socket::set_notsent_lowat(&socket, UNSENT);
+        let unsent = Arc::new(Unsent::new(&socket));
         // Connections that end in the middle of a transfer leave neither data on the path nor metrics
         // in the kernel that would help later ones.
         socket::reset_on_close(&socket).map_err(failed)?;
@@ -113,7 +107,7 @@ impl Target {
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .max_send_buf_size(MAX_SEND_BUFFER)
-            .handshake(TokioIo::new(stream))
+            .handshake(TokioIo::new(Unbuffered(stream)))
             .await;
         let (sender, connection) = http.map_err(|e| failed(io::Error::other(e)))?;
         let driver = tokio::spawn(async move {
@@ -123,6 +117,7 @@ impl Target {
         Ok(Connection {
             sender,
             socket: descriptor,
+            unsent,
             driver: driver.abort_handle(),
             tcp_ms: milliseconds(connected - began),
             tls_ms: milliseconds(secured - connected) / rounds,
@@ -154,11 +149,12 @@ pub(super) fn milliseconds(span: Duration) -> f64 {
 /// The body of requests: nothing, or data without end.
 pub(super) enum Upload {
     Nothing,
-    Endless { count: Arc<dyn Fn(u64) + Send + Sync> },
+    Endless {
+        unsent: Arc<Unsent>,
+        /// Counts what was given to HTTP.
+        bytes: Arc<AtomicU64>,
+    },
 }
-
-/// Bytes given to HTTP at a time: a frame.
-const BLOCK: usize = 16 * 1024;
 
 impl Body for Upload {
     type Data = Bytes;
@@ -170,9 +166,9 @@ impl Body for Upload {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match &*self {
             Upload::Nothing => Poll::Ready(None),
-            Upload::Endless { count } => {
-                let block = Bytes::from_static(&crate::transfer::noise()[..BLOCK]);
-                count(block.len() as u64);
+            Upload::Endless { unsent, bytes } => {
+                let block = Bytes::from_static(&crate::transfer::noise()[..unsent.block()]);
+                bytes.fetch_add(block.len() as u64, Relaxed);
                 Poll::Ready(Some(Ok(Frame::data(block))))
             }
         }
@@ -187,6 +183,7 @@ impl Body for Upload {
 pub(super) struct Connection {
     pub sender: SendRequest<Upload>,
     pub socket: OwnedFd,
+    pub unsent: Arc<Unsent>,
     driver: AbortHandle,
     pub tcp_ms: f64,
     /// Per round trip of the handshake.
@@ -196,15 +193,6 @@ pub(super) struct Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.abort();
-    }
-}
-
-impl Connection {
-    /// Limits what the socket holds unsent to a time at its rate in bytes per second.
-    pub fn limit_unsent(&self, rate: f64) {
-        let unsent = (rate * UNSENT_TIME.as_secs_f64()).clamp(MIN_UNSENT, MAX_UNSENT);
-        // Without it, only latency is worse.
-        let _ = socket::set_notsent_lowat(&self.socket, unsent as u32);
     }
 }
 

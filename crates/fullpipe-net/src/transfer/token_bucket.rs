@@ -384,6 +384,28 @@ mod tests {
         assert!(bucket.grant(1000, 1000, &mut || false).is_none() && bucket.lock().due == due);
     }
 
+    #[cfg(feature = "rpm")]
+    #[test]
+    fn a_task_waits_in_turn_and_loses_its_place_if_it_polls_no_more() {
+        let bucket = bucket();
+        assert!(bucket.acquire(2000, &mut || true)); // 20 ms
+        let (mut first, mut second) = (None, None);
+        let due = bucket.poll_acquire(1000, &mut first, Waker::noop()).unwrap_err();
+        assert_eq!(due, bucket.lock().due);
+        assert!(bucket.poll_acquire(1000, &mut second, Waker::noop()).is_err());
+        bucket.rewind(Duration::from_secs(1));
+        assert!(bucket.poll_acquire(1000, &mut second, Waker::noop()).is_err(), "it is the first one's turn");
+        assert_eq!((bucket.poll_acquire(1000, &mut first, Waker::noop()), first), (Ok(()), None));
+        // A thread does not wait for a task that has gone.
+        bucket.rewind(Duration::from_secs(1));
+        if let Some((_, Waiter::Task(_, polled))) = bucket.lock().waiting.front_mut() {
+            *polled -= MAX_SILENCE * 2;
+        }
+        assert!(bucket.acquire(1000, &mut || true));
+        bucket.leave(second);
+        assert!(bucket.lock().waiting.is_empty());
+    }
+
     #[test]
     fn a_grant_shrinks_with_the_number_of_waiting_threads() {
         let bucket = TokenBucket::new(Rate::from_bytes_per_sec(1_000_000));

@@ -6,7 +6,7 @@ use fullpipe_net::server::{Config, Pem};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,24 +45,31 @@ impl Secured {
     }
 
     /// A connection that offers `alpn`.
-    pub fn connect(&self, alpn: &str) -> StreamOwned<ClientConnection, TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone()).unwrap();
-        let mut config =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .unwrap()
-                .with_root_certificates(roots)
-                .with_no_client_auth();
-        config.alpn_protocols = vec![alpn.into()];
-        let socket = TcpStream::connect(self.server.v4()).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.set_write_timeout(Some(PATIENCE)).unwrap();
-        let name = "localhost".try_into().unwrap();
-        let mut stream = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket);
-        stream.flush().unwrap();
-        stream
+    pub fn connect(&self, alpn: &str) -> Stream {
+        connect(self.server.v4(), self.certificate.clone(), alpn)
     }
+}
+
+pub type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// A connection to a server with this certificate that offers `alpn`.
+pub fn connect(address: SocketAddr, certificate: CertificateDer<'static>, alpn: &str) -> Stream {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![alpn.into()];
+    let socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_write_timeout(Some(PATIENCE)).unwrap();
+    let name = "localhost".try_into().unwrap();
+    let mut stream = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket);
+    stream.flush().unwrap();
+    stream
 }
 
 /// Frame types and flags (RFC 9113 section 6).
@@ -86,14 +93,19 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// A raw HTTP/2 client.
 pub struct Raw {
-    pub stream: StreamOwned<ClientConnection, TcpStream>,
+    pub stream: Stream,
     received: Vec<u8>,
 }
 
 impl Raw {
     /// Connects and sends the preface with these settings, in pairs of identifier and value.
     pub fn connect(secured: &Secured, settings: &[(u16, u32)]) -> Raw {
-        let mut raw = Raw { stream: secured.connect("h2"), received: Vec::new() };
+        Raw::over(secured.connect("h2"), settings)
+    }
+
+    /// As [`connect`](Self::connect) over a connection.
+    pub fn over(stream: Stream, settings: &[(u16, u32)]) -> Raw {
+        let mut raw = Raw { stream, received: Vec::new() };
         let mut payload = Vec::new();
         for (identifier, value) in settings {
             payload.extend(identifier.to_be_bytes());

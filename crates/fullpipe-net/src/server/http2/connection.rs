@@ -4,6 +4,7 @@ use super::Handover;
 use super::resource;
 use super::stream::{Socket, Stream};
 use crate::server::{Arrival, Event, Shared, lock};
+use crate::unbuffered::Unbuffered;
 use fullpipe_kernel::socket;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -33,14 +34,6 @@ const MAX_SEND_BUFFER: usize = 64 * 1024;
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Requests that a connection may make at once, and those that it may make each second.
 const REQUESTS: f64 = 1000.0;
-
-/// What a socket may hold unsent, before its rate is known, and as a time at its rate (draft
-/// section 6.1.1): answers to probes wait behind it.
-const UNSENT: u32 = 128 * 1024;
-const UNSENT_TIME: Duration = Duration::from_millis(5);
-/// Its limits. A TLS record is not sent in parts.
-const MIN_UNSENT: f64 = 16_384.0;
-const MAX_UNSENT: f64 = 4_194_304.0;
 
 /// What the requests of a connection share.
 pub(super) struct Connection {
@@ -134,9 +127,7 @@ impl Connection {
             let elapsed = (now - sent.1).as_secs_f64();
             if elapsed >= CHECK_INTERVAL.as_secs_f64() {
                 let rate = progress.saturating_sub(sent.0) as f64 / elapsed;
-                let unsent = (rate * UNSENT_TIME.as_secs_f64()).clamp(MIN_UNSENT, MAX_UNSENT);
-                // Without it, only latency is worse.
-                let _ = socket::set_notsent_lowat(&self.socket.tcp, unsent as u32);
+                self.socket.unsent.adapt(&self.socket.tcp, rate);
                 sent = (progress, now);
             }
             let _ = timeout(CHECK_INTERVAL, self.changed.notified()).await;
@@ -151,7 +142,6 @@ pub(super) async fn serve(shared: Arc<Shared>, acceptor: TlsAcceptor, handover: 
     let prepared = socket
         .set_nonblocking(true)
         .and_then(|()| socket.set_nodelay(true))
-        .and_then(|()| socket::set_notsent_lowat(&socket, UNSENT))
         .and_then(|()| tokio::net::TcpStream::from_std(socket));
     let socket = match prepared {
         Ok(tcp) => Arc::new(Socket::new(tcp, account)),
@@ -223,7 +213,7 @@ async fn http2(stream: TlsStream<Stream>, connection: &Arc<Connection>) -> Resul
         .max_send_buf_size(MAX_SEND_BUFFER)
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Unbuffered(stream)), service)
         .await;
     outcome(served)
 }
@@ -236,7 +226,7 @@ async fn http1(stream: TlsStream<Stream>, connection: &Arc<Connection>) -> Resul
         .auto_date_header(false)
         .header_read_timeout(connection.shared.config.limits.idle)
         .max_buf_size(MAX_HEAD as usize)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Unbuffered(stream)), service)
         .await;
     outcome(served)
 }

@@ -24,8 +24,6 @@ use url::form_urlencoded;
 
 /// Size of the large resource; the draft demands at least 8 GB.
 const LARGE: u64 = 1 << 43;
-/// Bytes given to HTTP at a time: a frame.
-const BLOCK: usize = 16 * 1024;
 /// The kind of everything that is only transferred.
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -79,7 +77,8 @@ impl Body for Content {
             return Poll::Ready(Some(Err(e)));
         }
         let content = noise();
-        let length = BLOCK.min(content.len() - data.at).min(usize::try_from(data.left).unwrap_or(BLOCK));
+        let block = data.transfer.connection.socket.unsent.block();
+        let length = block.min(content.len() - data.at).min(usize::try_from(data.left).unwrap_or(block));
         let block = Bytes::from_static(&content[data.at..data.at + length]);
         data.at = (data.at + length) % content.len();
         data.left -= length as u64;
@@ -311,7 +310,8 @@ fn set_controller(connection: &Connection, request: &Request<Incoming>) -> Resul
     Ok(controller)
 }
 
-/// The configuration object (draft section 5.1).
+/// The configuration object (draft section 5.1), also with the names of earlier drafts, which
+/// goresponsiveness and older clients need.
 fn configuration(host: &str, controller: Option<&str>) -> String {
     let query = controller.map_or(String::new(), |name| format!("?cc={name}"));
     let url = |path| format!("https://{host}{path}{query}");
@@ -321,6 +321,9 @@ fn configuration(host: &str, controller: Option<&str>) -> String {
             "large_download_url": url("/large"),
             "small_download_url": url("/small"),
             "upload_url": url("/upload"),
+            "large_https_download_url": url("/large"),
+            "small_https_download_url": url("/small"),
+            "https_upload_url": url("/upload"),
         },
     });
     format!("{object}\n")

@@ -3,6 +3,7 @@
 use super::connection::WINDOW;
 use crate::server::Account;
 use crate::transfer::{PACKET, TokenBucket};
+use crate::unbuffered::Unsent;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use tokio::time::Sleep;
 pub(super) struct Socket {
     pub tcp: TcpStream,
     pub account: Option<Arc<Account>>,
+    pub unsent: Unsent,
     /// Bytes received, including those of TLS.
     received: AtomicU64,
     /// Number of requests.
@@ -39,8 +41,8 @@ const CONTROL_PER_RECEIVED: f64 = 3.0;
 impl Socket {
     pub fn new(tcp: TcpStream, account: Option<Arc<Account>>) -> Socket {
         let [received, requests, body_sent, body_received] = Default::default();
-        let has_upload = AtomicBool::new(false);
-        Socket { tcp, account, received, requests, body_sent, body_received, has_upload }
+        let (has_upload, unsent) = (AtomicBool::new(false), Unsent::new(&tcp));
+        Socket { tcp, account, unsent, received, requests, body_sent, body_received, has_upload }
     }
 
     /// Counts what was received.
