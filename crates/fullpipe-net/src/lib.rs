@@ -2,7 +2,8 @@
 //!
 //! A [`server`] and a [`client`] that speak iperf3's protocol, extensions of it and [`iperf2`], downloads
 //! ([`get`]), comparisons of controllers with statistics ([`compare`]), responsiveness under load
-//! (`rpm`, with the feature of that name), and diagnosis of what limits a transfer ([`diagnose`]). Socket state and controllers come from `fullpipe-kernel`.
+//! (`rpm`, with the feature of that name), and diagnosis of what limits a transfer ([`diagnose`]).
+//! Socket state and controllers come from `fullpipe-kernel`.
 //!
 //! ```
 //! use fullpipe_net::client::{self, Config};

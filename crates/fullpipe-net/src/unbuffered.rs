@@ -22,7 +22,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Unbuffered<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buffer)
+        // The stream initialises what it may fill, and untouched memory of an idle connection is free.
+        let max = buffer.remaining().min(MAX_READ);
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(max));
+        ready!(Pin::new(&mut self.0).poll_read(cx, &mut part))?;
+        let n = part.filled().len();
+        buffer.advance(n);
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -53,6 +59,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Unbuffered<S> {
         Pin::new(&mut self.0).poll_shutdown(cx)
     }
 }
+
+/// Bytes to read at a time.
+const MAX_READ: usize = 2048;
 
 /// What a socket may hold unsent as a time at its rate, as the draft says.
 const UNSENT_TIME: Duration = Duration::from_millis(5);

@@ -251,7 +251,8 @@ fn idle_connections_take_little_memory() {
     drop(client.stdin.take());
     assert!(client.wait().unwrap().success());
     until("connections are left", || secured.server.handle.connections() == 0);
-    assert!(each <= 20_000, "more than 200 MB for 10 000");
+    // h2 allocates 24 KB for its frames.
+    assert!(each <= 40_000, "{each}");
 }
 
 #[test]

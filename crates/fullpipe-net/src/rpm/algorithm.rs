@@ -1,5 +1,5 @@
 //! The algorithm of the draft (draft-ietf-ippm-responsiveness-08, sections 4.2 to 4.4), without I/O:
-//! it is told what was transferred and how long probes took, and says when to open connections, how
+//! its inputs are what was transferred and how long probes took, its outputs when to open connections, how
 //! fast to probe and when to end.
 
 use super::statistics::{standard_deviation, trimmed_mean};

@@ -89,8 +89,8 @@ impl Configuration {
 mod tests {
     use super::*;
 
-    const URLS: &str = r#""urls": {"large_download_url": "https://h:1/l", "small_download_url": "https://h:1/s",
-        "upload_url": "https://h:1/u"}"#;
+    const URLS: &str = r#""urls": {"large_download_url": "https://h:1/l",
+        "small_download_url": "https://h:1/s", "upload_url": "https://h:1/u"}"#;
 
     fn parse(text: &str) -> Result<Configuration, String> {
         Configuration::parse(text.as_bytes()).map_err(|e| e.to_string())

@@ -18,7 +18,7 @@ use tokio_rustls::rustls::{
 pub enum Trust {
     /// Those that an authority of the web has signed for the host.
     Authorities,
-    /// The one with this fingerprint, whoever signed it.
+    /// The one with this fingerprint, even if no authority signed it.
     Pinned(Fingerprint),
     /// Any: a measurement transfers nothing secret.
     Any,

@@ -166,8 +166,8 @@ fn failure(error: RpmError, place: &str) -> Failure {
     let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
     if error.is_certificate() {
         return Failure::Impossible(format!(
-            "{place}{error}\nhelp: for a self-signed certificate, pass --pin with the certificate_sha256 that \
-             `fullpipe serve` prints, or --insecure"
+            "{place}{error}\nhelp: for a self-signed certificate, pass --pin with the certificate_sha256 \
+             that `fullpipe serve` prints, or --insecure"
         ));
     }
     match error {

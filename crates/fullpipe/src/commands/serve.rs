@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Serve iperf3, iperf 2, `fullpipe test` and `rpm`, curl and browsers
+/// Serve iperf3, iperf 2, `fullpipe test`, `rpm`, curl and browsers
 ///
 /// All clients share one port and run concurrently: iperf3 -c HOST, fullpipe test HOST,
 /// fullpipe rpm HOST,

@@ -150,7 +150,8 @@ pub(super) async fn serve(shared: Arc<Shared>, acceptor: TlsAcceptor, handover: 
     let stream = Stream::new(Arc::clone(&socket), opening);
     let limit = shared.config.limits.handshake;
     let stream = match timeout(limit, Box::pin(acceptor.accept(stream))).await {
-        Ok(Ok(stream)) => stream,
+        // Each function that it passes through would reserve its kilobytes in the idle task.
+        Ok(Ok(stream)) => Box::new(stream),
         Ok(Err(e)) => return log("connection_failed", format!("TLS: {e}")),
         Err(_) => return log("connection_failed", format!("timed out in the TLS handshake ({limit:?})")),
     };
@@ -200,7 +201,7 @@ fn outcome(served: hyper::Result<()>) -> Result<(), String> {
     Err(text)
 }
 
-async fn http2(stream: TlsStream<Stream>, connection: &Arc<Connection>) -> Result<(), String> {
+async fn http2(stream: Box<TlsStream<Stream>>, connection: &Arc<Connection>) -> Result<(), String> {
     let answering = Arc::clone(connection);
     let service = service_fn(move |request| resource::answer(Arc::clone(&answering), request));
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
@@ -218,7 +219,7 @@ async fn http2(stream: TlsStream<Stream>, connection: &Arc<Connection>) -> Resul
     outcome(served)
 }
 
-async fn http1(stream: TlsStream<Stream>, connection: &Arc<Connection>) -> Result<(), String> {
+async fn http1(stream: Box<TlsStream<Stream>>, connection: &Arc<Connection>) -> Result<(), String> {
     let answering = Arc::clone(connection);
     let service = service_fn(move |request| resource::answer(Arc::clone(&answering), request));
     let served = hyper::server::conn::http1::Builder::new()

@@ -340,8 +340,10 @@ async fn upload(connection: &Arc<Connection>, mut body: Incoming) -> Result<Resp
             Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "the time limit was exceeded"),
             Ok(None) => break,
             Ok(Some(Err(e))) => {
-                // The client ends an upload by resetting it: that is no failure.
-                return Err(Refusal::new(StatusCode::BAD_REQUEST, format!("the upload ended: {e}")));
+                // The client ends the upload of a test so: not a failure.
+                let mut response = respond(TEXT, Content::text(format!("the upload ended: {e}\n")));
+                *response.status_mut() = StatusCode::BAD_REQUEST;
+                return Ok(response);
             }
             Ok(Some(Ok(frame))) => {
                 transfer.received(frame.data_ref().map_or(0, |data| data.len() as u64));
