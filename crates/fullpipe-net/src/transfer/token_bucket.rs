@@ -60,10 +60,10 @@ impl Waiter {
     }
 
     /// Whether it is a task that polls no more: its connection waits for something else.
+    #[cfg(feature = "rpm")]
     fn is_stale(&self, now: Instant) -> bool {
         match self {
             Waiter::Thread(_) => false,
-            #[cfg(feature = "rpm")]
             Waiter::Task(_, polled) => now.saturating_duration_since(*polled) > MAX_SILENCE,
         }
     }
@@ -116,6 +116,7 @@ impl State {
 
     /// Charges `cost` if it is this one's turn.
     fn pass(&mut self, ticket: Option<u64>, now: Instant, cost: Duration) -> bool {
+        #[cfg(feature = "rpm")]
         while self.waiting.front().is_some_and(|(number, w)| Some(*number) != ticket && w.is_stale(now)) {
             self.waiting.pop_front();
         }
