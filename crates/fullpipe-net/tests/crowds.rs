@@ -88,6 +88,17 @@ fn rude(address: SocketAddr, kind: usize) -> std::io::Result<()> {
 
 const CROWD: usize = 1000;
 
+/// Threads of a server without clients: one accepts, and one serves what comes over TLS.
+const SERVER_THREADS: usize = if cfg!(feature = "rpm") { 2 } else { 1 };
+
+/// A server with all its threads, and their number with those of this process.
+fn start() -> (Running, usize) {
+    let threads = resources().threads + SERVER_THREADS;
+    let server = Running::without_events(server::Config { limits: patient(), ..server::Config::default() });
+    until("the server has not started", || resources().threads == threads);
+    (server, threads)
+}
+
 /// The resources held after a crowd of clients has left, with at most `threads` threads.
 fn after_a_crowd(server: &Running, threads: usize) -> Resources {
     let (address, served) = (server.v4(), AtomicU64::new(0));
@@ -133,14 +144,12 @@ fn good_client(port: u16, params: Params) -> Config {
 
 #[test]
 fn misbehaving_crowds_leak_nothing_and_idle_ones_starve_no_client() {
-    let config = || server::Config { limits: patient(), ..Default::default() };
-    let server = Running::without_events(config());
+    let (server, threads) = start();
     let port = server.address.port();
 
     // The sockets of the latest 1024 downloads are kept for `/transfer`, including those of
     // misbehaving clients that received the head, whose number varies. The first crowds fill all
     // such caches; a leak would grow with every further crowd.
-    let threads = resources().threads;
     downloads(server.v4(), 1100);
     after_a_crowd(&server, threads);
     let before = after_a_crowd(&server, threads);
@@ -162,7 +171,7 @@ fn misbehaving_crowds_leak_nothing_and_idle_ones_starve_no_client() {
 
     // 500 idle connections.
     const IDLE: usize = 500;
-    let server = Running::without_events(config());
+    let (server, _) = start();
     let (address, port) = (server.v4(), server.address.port());
     let (before, before_kb) = (resources(), resident());
     let idle: Vec<TcpStream> = (0..IDLE)

@@ -371,31 +371,15 @@ impl Server {
             self.remarks.iter().fold(listening, |event, (name, value)| event.with(name, value.as_str())),
         );
         #[cfg(feature = "rpm")]
-        {
+        let tls = {
             let (tls, shared) = (self.tls, Arc::clone(shared));
-            std::thread::Builder::new().spawn(move || tls.run(&shared))?;
-        }
-        let mut sequence = 0;
-        while !shared.stopping() {
-            let mut fds = vec![PollFd::new(shared.wake.as_fd(), PollFlags::POLLIN)];
-            for (listener, datagrams) in &self.ports {
-                fds.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
-                fds.push(PollFd::new(datagrams.as_fd(), PollFlags::POLLIN));
-            }
-            match poll(&mut fds, PollTimeout::NONE) {
-                Ok(_) | Err(nix::Error::EINTR) => {}
-                Err(e) => return Err(e.into()),
-            }
-            let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
-            for ((listener, datagrams), ready) in self.ports.iter().zip(ready[1..].chunks(2)) {
-                if ready[0] {
-                    accept(shared, listener, &mut sequence);
-                }
-                if ready[1] {
-                    udp::receive(shared, datagrams);
-                }
-            }
-        }
+            std::thread::Builder::new().spawn(move || tls.run(&shared))?
+        };
+        let served = accept_until_stopped(shared, &self.ports);
+        shared.stop.store(true, SeqCst);
+        #[cfg(feature = "rpm")]
+        let _ = tls.join();
+        served?;
         drop(self.ports);
         let deadline = Instant::now() + Duration::from_secs(5);
         while shared.admission.count() > 0 && Instant::now() < deadline {
@@ -405,6 +389,32 @@ impl Server {
         shared.log(Event::new("stopped", None).with("connections_left", left));
         Ok(())
     }
+}
+
+/// Accepts connections and receives datagrams until the server stops.
+fn accept_until_stopped(shared: &Arc<Shared>, ports: &[(TcpListener, UdpSocket)]) -> io::Result<()> {
+    let mut sequence = 0;
+    while !shared.stopping() {
+        let mut fds = vec![PollFd::new(shared.wake.as_fd(), PollFlags::POLLIN)];
+        for (listener, datagrams) in ports {
+            fds.push(PollFd::new(listener.as_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(datagrams.as_fd(), PollFlags::POLLIN));
+        }
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| fd.any().unwrap_or(false)).collect();
+        for ((listener, datagrams), ready) in ports.iter().zip(ready[1..].chunks(2)) {
+            if ready[0] {
+                accept(shared, listener, &mut sequence);
+            }
+            if ready[1] {
+                udp::receive(shared, datagrams);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Accepts pending connections.
