@@ -1,5 +1,6 @@
 //! Failures of commands, and their exit codes.
 
+use fullpipe_kernel::printable;
 use std::fmt::{self, Display, Formatter};
 use std::process::ExitCode;
 
@@ -31,7 +32,8 @@ impl Failure {
             Failure::Impossible(_) => 3,
             Failure::Passed(code) => return ExitCode::from(code),
         };
-        eprintln!("fullpipe: {self}");
+        // Reasons may quote peers and files.
+        eprintln!("fullpipe: {}", printable::coloured(&self.to_string()));
         ExitCode::from(code)
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration object of a server (draft section 5.1).
 
+use crate::printable::line;
 use serde::Deserialize;
 use url::Url;
 
@@ -59,14 +60,14 @@ impl Configuration {
     /// # Errors
     /// If the draft requires to ignore the object, or if it has URLs without TLS.
     pub fn parse(body: &[u8]) -> Result<Configuration, ConfigurationError> {
-        let object: Object =
-            serde_json::from_slice(body).map_err(|e| ConfigurationError::Malformed(e.to_string()))?;
+        let object: Object = serde_json::from_slice(body)
+            .map_err(|e| ConfigurationError::Malformed(line(&e.to_string()).into_owned()))?;
         if object.version != 1 {
             return Err(ConfigurationError::Version(object.version));
         }
         let url = |name, text: String| match Url::parse(&text) {
             Ok(url) if url.scheme() == "https" && url.has_host() => Ok(url),
-            _ => Err(ConfigurationError::Url { name, url: text }),
+            _ => Err(ConfigurationError::Url { name, url: line(&text).into_owned() }),
         };
         let large = url("large_download_url", object.urls.large_download_url)?;
         let small = url("small_download_url", object.urls.small_download_url)?;
@@ -126,6 +127,11 @@ mod tests {
         assert_eq!(
             error(&format!(r#"{{"version": 1, {other}}}"#)),
             "its URLs are of different hosts or ports"
+        );
+        let escape = URLS.replace("https://h:1/s", "\\u001b[2J");
+        assert_eq!(
+            error(&format!(r#"{{"version": 1, {escape}}}"#)),
+            r"small_download_url is not an https:// URL: \u{1b}[2J"
         );
         let plain = URLS.replace("https://h:1/s", "http://h:1/s");
         assert_eq!(

@@ -5,6 +5,7 @@ use super::outcome::{Direction, DirectionOutcome, Idle, Interval, Outcome, Ratin
 use super::transport::{Connection, Target, Upload, checked, exchange, host, milliseconds};
 use super::{Config, Configuration, RpmError};
 use crate::compare::median;
+use crate::printable;
 use fullpipe_kernel::{socket, tcp_info};
 use http_body_util::BodyExt;
 use hyper::Method;
@@ -105,7 +106,8 @@ fn new_target(config: &Config, url: &Url, address: SocketAddr) -> Result<Target,
 }
 
 async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, RpmError> {
-    let failed = |source| RpmError::Resolve { host: host.to_owned(), source };
+    // A server may name it.
+    let failed = |source| RpmError::Resolve { host: printable::line(host).into_owned(), source };
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(failed)?.collect();
     if addresses.is_empty() {
         return Err(failed(io::Error::new(io::ErrorKind::NotFound, "the host has no address")));
@@ -207,7 +209,8 @@ impl Load {
         let response = sender.send_request(request).await.map_err(|e| RpmError::http(url, &e))?;
         let response = checked(url, response).await?;
         if let Some(name) = response.headers().get("x-fullpipe-controller") {
-            let _ = self.controller.set(String::from_utf8_lossy(name.as_bytes()).into_owned());
+            let name = String::from_utf8_lossy(name.as_bytes());
+            let _ = self.controller.set(printable::line(&name).into_owned());
         }
         let _ = self.connection.set(connection);
         let mut body = response.into_body();

@@ -1,6 +1,7 @@
 //! Connections of the client: TCP, TLS and HTTP/2, with the time of each.
 
 use super::{RpmError, Trust};
+use crate::printable;
 use crate::unbuffered::{Unbuffered, Unsent};
 use bytes::Bytes;
 use fullpipe_kernel::{socket, tcp_info};
@@ -215,7 +216,8 @@ pub(super) async fn checked(url: &Url, response: Response<Incoming>) -> Result<R
     }
     let status = response.status().as_u16();
     let text = whole(url, response).await.unwrap_or_default();
-    let text = String::from_utf8_lossy(&text).trim().chars().take(200).collect();
+    let text: String = String::from_utf8_lossy(&text).trim().chars().take(200).collect();
+    let text = printable::line(&text).into_owned();
     Err(RpmError::Status { url: url.to_string(), status, text })
 }
 
