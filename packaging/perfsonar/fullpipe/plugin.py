@@ -58,7 +58,7 @@ FIELDS = {
 
 
 class Refused(Exception):
-    """What the caller is told."""
+    """What is reported to the caller."""
 
 
 def seconds(text):
