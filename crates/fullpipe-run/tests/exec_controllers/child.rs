@@ -22,8 +22,9 @@ fn lines() -> impl Iterator<Item = String> {
 }
 
 fn say(line: &str) {
-    // fullpipe may have closed its end.
-    let _ = writeln!(stdout(), "{line}").and_then(|()| stdout().flush());
+    // At once: of two lines the second would otherwise answer the next call. fullpipe may have
+    // closed its end.
+    let _ = stdout().write_all(format!("{line}\n").as_bytes()).and_then(|()| stdout().flush());
 }
 
 struct Fields(Map<String, Value>);
