@@ -475,9 +475,14 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
 /// Both sockets of a port, unless another process uses it. UDP addresses can be shared: only a
 /// socket that does not share its own notices.
 fn listen_if_free(address: SocketAddr) -> Option<(TcpListener, UdpSocket)> {
-    let (listener, address) = listen(address).ok()?;
-    drop(UdpSocket::bind(address).ok()?);
-    Some((listener, udp::bind(address).ok()?))
+    let both = || {
+        let (listener, address) = listen(address).ok()?;
+        drop(UdpSocket::bind(address).ok()?);
+        Some((listener, udp::bind(address).ok()?))
+    };
+    // A port that is free for TCP may be in use for UDP.
+    let attempts = if address.port() == 0 { 20 } else { 1 };
+    (0..attempts).find_map(|_| both())
 }
 
 /// Binds a socket to the server's address with address sharing; the unspecified IPv6 address
