@@ -12,11 +12,11 @@ use fullpipe_net::server::{Config, Limits};
 use fullpipe_units::Rate;
 use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use tls::{END_HEADERS, HEADERS, Raw, Secured, frame};
+use tls::{END_HEADERS, HEADERS, Raw, Secured, frame, silent_after};
 
 fn server() -> Secured {
     Secured::start(Config { limits: patient(), ..Config::default() })
@@ -159,6 +159,46 @@ fn other_protocols_get_one_clear_sentence() {
     cleartext.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     let reason = secured.server.event("connection_failed")["reason"].to_string();
     assert_eq!(reason, "\"the client speaks HTTP/2 without TLS: use https://\"");
+}
+
+/// The error of a measurement with a server that speaks no HTTP/2.
+fn error_of(port: u16, connect_timeout: Duration) -> String {
+    let url = configuration_url("localhost", port).unwrap();
+    measure(&rpm::Config { trust: Trust::Any, connect_timeout, ..rpm::Config::new(url) })
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn a_server_that_does_not_answer_ends_the_measurement() {
+    // Nothing, and the settings with which HTTP/2 begins.
+    for answer in [&b""[..], b"\0\0\0\x04\0\0\0\0\0"] {
+        let port = silent_after(answer);
+        // On a busy machine the handshake itself may take long.
+        let error = [300, 3_000, 30_000]
+            .map(Duration::from_millis)
+            .into_iter()
+            .map(|timeout| error_of(port, timeout))
+            .find(|error| !error.ends_with(": timed out"));
+        let error = error.expect("a handshake within 30 s");
+        assert!(error.contains("/.well-known/nq: no answer within "), "{error}");
+    }
+}
+
+#[test]
+fn a_server_of_another_protocol_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        // As iperf3 does after any cookie.
+        socket.read_exact(&mut [0; 37]).unwrap();
+        socket.write_all(b"\x09").unwrap();
+        let _ = socket.read_to_end(&mut Vec::new());
+    });
+    let error = error_of(port, PATIENCE);
+    assert_eq!(error, format!("127.0.0.1:{port} does not speak TLS"));
+    server.join().unwrap();
 }
 
 #[test]

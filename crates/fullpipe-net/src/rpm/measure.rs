@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, sleep_until};
+use tokio::time::{sleep, sleep_until, timeout};
 use url::Url;
 
 /// Interval for noticing an interrupt, and for adapting to the rate.
@@ -66,7 +66,7 @@ async fn measure(
     let target = match &configuration.test_endpoint {
         Some(endpoint) => {
             let port = configuration.large.port_or_known_default().unwrap_or(443);
-            first_reached(config, &configuration.large, resolve(endpoint, port).await?).await?
+            first_reached(config, &configuration.large, resolve(endpoint, port).await?).await?.0
         }
         None if configuration.large.origin() == config.url.origin() => {
             new_target(config, &configuration.large, reached)?
@@ -74,7 +74,7 @@ async fn measure(
         None => {
             let port = configuration.large.port_or_known_default().unwrap_or(443);
             let addresses = resolve(&host(&configuration.large), port).await?;
-            first_reached(config, &configuration.large, addresses).await?
+            first_reached(config, &configuration.large, addresses).await?.0
         }
     };
     let idle = idle(&target, &configuration.small).await?;
@@ -115,13 +115,17 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, RpmError> {
     Ok(addresses)
 }
 
-/// The first address that accepts a connection.
-async fn first_reached(config: &Config, url: &Url, addresses: Vec<SocketAddr>) -> Result<Target, RpmError> {
+/// The first address that accepts a connection, with that connection.
+async fn first_reached(
+    config: &Config,
+    url: &Url,
+    addresses: Vec<SocketAddr>,
+) -> Result<(Target, Connection), RpmError> {
     let mut last = None;
     for address in addresses {
         let target = new_target(config, url, address)?;
         match target.connect().await {
-            Ok(_) => return Ok(target),
+            Ok(connection) => return Ok((target, connection)),
             Err(e) => last = Some(e),
         }
     }
@@ -136,9 +140,8 @@ async fn configure(config: &Config) -> Result<(Configuration, SocketAddr), RpmEr
         url.query_pairs_mut().append_pair("cc", name);
     }
     let port = url.port_or_known_default().unwrap_or(443);
-    let target = first_reached(config, &url, resolve(&host(&url), port).await?).await?;
-    let mut connection = target.connect().await?;
-    let body = exchange(&mut connection.sender, &target, &url).await?;
+    let (target, mut connection) = first_reached(config, &url, resolve(&host(&url), port).await?).await?;
+    let body = answered(&target, &url, exchange(&mut connection.sender, &target, &url)).await?;
     let configuration = Configuration::parse(&body)
         .map_err(|source| RpmError::Configuration { url: url.to_string(), source })?;
     let sends = config.directions.contains(&Direction::Download);
@@ -148,11 +151,22 @@ async fn configure(config: &Config) -> Result<(Configuration, SocketAddr), RpmEr
     Ok((configuration, target.address))
 }
 
+/// The answer to a request before there is load: a silent server must not hold the user up. Under
+/// load the time limit of the direction applies.
+async fn answered<T>(
+    target: &Target,
+    url: &Url,
+    answer: impl Future<Output = Result<T, RpmError>>,
+) -> Result<T, RpmError> {
+    let late = |_| RpmError::http(url, format!("no answer within {:?}", target.timeout));
+    timeout(target.timeout, answer).await.map_err(late)?
+}
+
 /// Probes before there is load.
 async fn idle(target: &Target, url: &Url) -> Result<Idle, RpmError> {
     let mut round_trips = Vec::new();
     for _ in 0..IDLE_PROBES {
-        let probe = foreign(target, url).await?;
+        let probe = answered(target, url, foreign(target, url)).await?;
         round_trips.push((probe.tcp_ms + probe.tls_ms.unwrap_or(0.0) + probe.http_ms) / 3.0);
     }
     let rtt_ms = median(&round_trips);
@@ -196,17 +210,16 @@ impl Load {
             Direction::Download => self.receive(&target, &url).await,
             Direction::Upload => self.send(&target, &url).await,
         };
-        RpmError::Load(Box::new(failed.err().unwrap_or_else(|| RpmError::Http {
-            url: url.to_string(),
-            why: "the server ended the transfer".to_owned(),
-        })))
+        RpmError::Load(Box::new(
+            failed.err().unwrap_or_else(|| RpmError::http(&url, "the server ended the transfer".to_owned())),
+        ))
     }
 
     async fn receive(&self, target: &Target, url: &Url) -> Result<(), RpmError> {
         let connection = target.connect().await?;
         let mut sender = connection.sender.clone();
         let request = target.request(Method::GET, url, Upload::Nothing)?;
-        let response = sender.send_request(request).await.map_err(|e| RpmError::http(url, &e))?;
+        let response = sender.send_request(request).await.map_err(|e| RpmError::hyper(url, &e))?;
         let response = checked(url, response).await?;
         if let Some(name) = response.headers().get("x-fullpipe-controller") {
             let name = String::from_utf8_lossy(name.as_bytes());
@@ -215,7 +228,7 @@ impl Load {
         let _ = self.connection.set(connection);
         let mut body = response.into_body();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|e| RpmError::http(url, &e))?;
+            let frame = frame.map_err(|e| RpmError::hyper(url, &e))?;
             self.bytes.fetch_add(frame.data_ref().map_or(0, |data| data.len() as u64), Relaxed);
         }
         Ok(())
@@ -228,7 +241,7 @@ impl Load {
         let body = Upload::Endless { unsent: Arc::clone(&connection.unsent), bytes: Arc::clone(&self.bytes) };
         let _ = self.connection.set(connection);
         let request = target.request(Method::POST, url, body)?;
-        let response = sender.send_request(request).await.map_err(|e| RpmError::http(url, &e))?;
+        let response = sender.send_request(request).await.map_err(|e| RpmError::hyper(url, &e))?;
         checked(url, response).await.map(drop)
     }
 }

@@ -41,7 +41,7 @@ pub struct Config {
     pub trust: Trust,
     /// The server's secret.
     pub secret: Option<String>,
-    /// Timeout for connecting.
+    /// Timeout for connecting, and for answers before there is load.
     pub connect_timeout: Duration,
     /// The draft's parameters.
     pub parameters: Parameters,
@@ -115,6 +115,9 @@ pub enum RpmError {
         /// The cause.
         source: io::Error,
     },
+    /// The server answers in another protocol, such as that of iperf3.
+    #[error("{0} does not speak TLS")]
+    NoTls(SocketAddr),
     /// The server speaks HTTP/1.1 only.
     #[error("{0} does not offer HTTP/2")]
     NoHttp2(SocketAddr),
@@ -180,15 +183,23 @@ pub enum RpmError {
 }
 
 impl RpmError {
+    fn http(url: &Url, why: String) -> RpmError {
+        RpmError::Http { url: url.to_string(), why }
+    }
+
     /// With the causes: hyper's own text says only in which layer an error occurred.
-    fn http(url: &Url, error: &hyper::Error) -> RpmError {
+    fn hyper(url: &Url, error: &hyper::Error) -> RpmError {
         let mut why = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
+            let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+            if matches!(kind, Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)) {
+                return RpmError::http(url, "the server closed the connection".to_owned());
+            }
             why = format!("{why}: {error}");
             cause = error.source();
         }
-        RpmError::Http { url: url.to_string(), why }
+        RpmError::http(url, why)
     }
 
     /// Whether the server's certificate was not accepted.

@@ -23,7 +23,7 @@ use tokio::net::TcpSocket;
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, ProtocolVersion};
+use tokio_rustls::rustls::{ClientConfig, Error as TlsError, InvalidMessage, ProtocolVersion};
 use url::Url;
 
 /// Flow-control windows: TCP limits, not HTTP/2.
@@ -78,6 +78,18 @@ impl Target {
         RpmError::Connect { address: self.address, source }
     }
 
+    /// Why there is no TLS.
+    fn insecure(&self, source: io::Error) -> RpmError {
+        let tls = source.get_ref().and_then(|e| e.downcast_ref::<TlsError>());
+        match tls {
+            // What it sent is not even a record.
+            Some(TlsError::InvalidMessage(InvalidMessage::InvalidContentType)) => {
+                RpmError::NoTls(self.address)
+            }
+            _ => self.failed(source),
+        }
+    }
+
     async fn open(&self) -> Result<Connection, RpmError> {
         let failed = |e| self.failed(e);
         let socket = socket::tcp(self.address).map_err(failed)?;
@@ -95,7 +107,7 @@ impl Target {
         let tcp = TcpSocket::from_std_stream(socket).connect(self.address).await.map_err(failed)?;
         let connected = Instant::now();
         let connector = TlsConnector::from(Arc::clone(&self.tls));
-        let stream = connector.connect(self.name.clone(), tcp).await.map_err(failed)?;
+        let stream = connector.connect(self.name.clone(), tcp).await.map_err(|e| self.insecure(e))?;
         let secured = Instant::now();
         let session = stream.get_ref().1;
         if session.alpn_protocol() != Some(b"h2") {
@@ -204,7 +216,7 @@ pub(super) async fn exchange(
     url: &Url,
 ) -> Result<Bytes, RpmError> {
     let request = target.request(Method::GET, url, Upload::Nothing)?;
-    let response = sender.send_request(request).await.map_err(|e| RpmError::http(url, &e))?;
+    let response = sender.send_request(request).await.map_err(|e| RpmError::hyper(url, &e))?;
     let response = checked(url, response).await?;
     whole(url, response).await
 }
@@ -223,7 +235,6 @@ pub(super) async fn checked(url: &Url, response: Response<Incoming>) -> Result<R
 
 async fn whole(url: &Url, response: Response<Incoming>) -> Result<Bytes, RpmError> {
     let body = http_body_util::Limited::new(response.into_body(), MAX_TEXT);
-    let collected =
-        body.collect().await.map_err(|e| RpmError::Http { url: url.to_string(), why: e.to_string() })?;
+    let collected = body.collect().await.map_err(|e| RpmError::http(url, e.to_string()))?;
     Ok(collected.to_bytes())
 }

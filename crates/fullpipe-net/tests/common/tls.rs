@@ -3,10 +3,10 @@
 
 use super::common::{PATIENCE, Running};
 use fullpipe_net::server::{Config, Pem};
-use rustls::pki_types::CertificateDer;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +70,33 @@ pub fn connect(address: SocketAddr, certificate: CertificateDer<'static>, alpn: 
     let mut stream = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), socket);
     stream.flush().unwrap();
     stream
+}
+
+/// The port of a server that sends `answer` after each TLS handshake, and then nothing more. It ends
+/// with the test program.
+pub fn silent_after(answer: &'static [u8]) -> u16 {
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    config.alpn_protocols = vec![b"h2".into()];
+    let (config, listener) = (Arc::new(config), TcpListener::bind("127.0.0.1:0").unwrap());
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for socket in listener.incoming().map_while(Result::ok) {
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket);
+            let _ = stream.conn.complete_io(&mut stream.sock);
+            let _ = stream.write_all(answer);
+            open.push(stream);
+        }
+    });
+    port
 }
 
 /// Frame types and flags (RFC 9113 section 6).

@@ -64,7 +64,7 @@ pub struct Args {
     /// File with the server's secret in its first line
     #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
     secret_file: Option<PathBuf>,
-    /// Timeout for connecting
+    /// Timeout for connecting, and for answers before there is load
     #[arg(long, default_value = "10s", value_name = "TIME")]
     connect_timeout: Span,
     /// Print the result as JSON
