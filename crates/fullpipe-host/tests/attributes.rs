@@ -224,10 +224,8 @@ fn a_user_can_change_read_only_and_labelled_files_of_an_own_image() {
     // A copy of this program that every user can execute.
     let public = tempfile::tempdir().unwrap();
     let program = public.path().join("test");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    for path in [public.path(), &program] {
-        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    fs::set_permissions(public.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fullpipe_testing::copy_program(&std::env::current_exe().unwrap(), &program);
     let mut command = std::process::Command::new(program);
     command.args([NAME, "--exact", "--nocapture"]).env(IMAGE, root.path());
     if chown_all(root.path(), USER).is_ok() {

@@ -720,7 +720,7 @@ fn an_ordinary_user_needs_no_privilege() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let copy = directory.path().join("lab");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    fullpipe_testing::copy_program(&std::env::current_exe().unwrap(), &copy);
     let outcome = Command::new(&copy)
         .args(["--exact", "the_program_inside"])
         .env(TASK, "run")

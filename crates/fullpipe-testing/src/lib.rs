@@ -1,5 +1,5 @@
 //! Timing claims for tests on busy machines, memory of a test program, pages in a real browser, an
-//! access list, random numbers, and the state of a kernel's BBR v3.
+//! access list, random numbers, programs to execute, and the state of a kernel's BBR v3.
 //!
 //! A test that fails because the machine stalled says nothing about the program, and one that is
 //! repeated until it passes says little. So each attempt records its disturbances: findings of its
@@ -13,6 +13,7 @@ mod claims;
 mod files;
 mod machine;
 mod memory;
+mod programs;
 mod random;
 mod visit;
 
@@ -23,6 +24,7 @@ pub use claims::{Attempt, check_claim, check_repeatedly, failed_checks, invalid_
 pub use files::files_below;
 pub use machine::Machine;
 pub use memory::{CountingAllocator, MemoryUse, alone};
+pub use programs::{copy_program, write_script};
 pub use random::Random;
 pub use visit::{View, Visit, visit};
 

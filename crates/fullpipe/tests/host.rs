@@ -2,9 +2,9 @@
 
 mod image;
 
+use fullpipe_testing::write_script;
 use image::{content, fullpipe, host, write};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -439,8 +439,7 @@ fn a_package_waits_a_bounded_time_and_stays_while_a_journal_may_be_needed() {
     let r = root.path();
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     // A fullpipe that hangs.
-    write(r, "fullpipe", "#!/bin/sh\nexec sleep 60\n");
-    fs::set_permissions(r.join("fullpipe"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&r.join("fullpipe"), "#!/bin/sh\nexec sleep 60\n");
     for (script, argument) in [("debian/prerm", "remove"), ("rpm/preun", "0")] {
         let text = fs::read_to_string(packaging.join(script)).unwrap();
         let at = |path: &str| r.join(path).display().to_string();
@@ -502,8 +501,7 @@ echo '{'
 [ "$(readlink /proc/self/ns/net)" != "$HOST" ] || echo '  "phase": "applied",'
 echo '}'
 "#;
-    write(r, "fullpipe", stub);
-    fs::set_permissions(r.join("fullpipe"), fs::Permissions::from_mode(0o755)).unwrap();
+    write_script(&r.join("fullpipe"), stub);
     for (script, argument) in [("debian/prerm", "remove"), ("rpm/preun", "0")] {
         let text = fs::read_to_string(packaging.join(script)).unwrap();
         let text = text

@@ -3,10 +3,11 @@
 
 mod image;
 
+use fullpipe_testing::write_script;
 use image::{content, write};
 use serde_json::Value;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -64,11 +65,6 @@ struct Bench {
     root: tempfile::TempDir,
 }
 
-fn program(path: &Path, text: &str) {
-    fs::write(path, text).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
 impl Bench {
     fn new() -> Bench {
         let bench = Bench { root: image::host() };
@@ -80,7 +76,7 @@ impl Bench {
         let bin = bench.at("bin");
         fs::create_dir(&bin).unwrap();
         for name in ["ld", "flex", "bison", "bc", "perl", "rsync", "kmod", "dpkg-buildpackage", "gcc"] {
-            program(&bin.join(name), "#!/bin/sh\nexit 0\n");
+            write_script(&bin.join(name), "#!/bin/sh\nexit 0\n");
         }
         let others = [
             ("make", MAKE),
@@ -90,7 +86,7 @@ impl Bench {
             ("tar", TAR),
         ];
         for (name, text) in others {
-            program(&bin.join(name), text);
+            write_script(&bin.join(name), text);
         }
         let setpriv = ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists());
         symlink(setpriv.expect("setpriv is part of util-linux"), bin.join("setpriv")).unwrap();

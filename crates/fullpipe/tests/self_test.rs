@@ -73,10 +73,8 @@ fn text_output_lists_the_selected_parts() {
 fn parts_that_need_root_are_named() {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("fullpipe");
-    fs::copy(program::path(), &program).unwrap();
-    for path in [directory.path(), &program] {
-        fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
-    }
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    fullpipe_testing::copy_program(&program::path(), &program);
     let mut command = Command::new(&program);
     command.args(["self-test", "--json", "simulator", "watch", "ebpf", "records", "apply"]).current_dir("/");
     if nix::unistd::geteuid().is_root() {

@@ -258,10 +258,8 @@ fn first_lines(command: &mut std::process::Command) -> Vec<String> {
 fn public_program() -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("fullpipe");
-    std::fs::copy(program::path(), &path).unwrap();
-    for path in [directory.path(), &path] {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    }
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    fullpipe_testing::copy_program(&program::path(), &path);
     (directory, path)
 }
 
