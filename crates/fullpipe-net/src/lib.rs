@@ -35,6 +35,8 @@ pub mod diagnose;
 mod foreign;
 pub mod get;
 pub mod http;
+#[cfg(feature = "rpm")]
+mod http2_error;
 pub mod iperf2;
 pub mod iperf3;
 pub use fullpipe_kernel::{printable, signals};

@@ -21,8 +21,8 @@ pub use outcome::{Direction, DirectionOutcome, Idle, Interval, Outcome, Rating};
 pub use statistics::{standard_deviation, trimmed_mean};
 pub use trust::{Fingerprint, FingerprintError, Trust};
 
+use crate::http2_error;
 use fullpipe_kernel::tcp_info::PinError;
-use std::error::Error as _;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -187,19 +187,9 @@ impl RpmError {
         RpmError::Http { url: url.to_string(), why }
     }
 
-    /// With the causes: hyper's own text says only in which layer an error occurred.
     fn hyper(url: &Url, error: &hyper::Error) -> RpmError {
-        let mut why = error.to_string();
-        let mut cause = error.source();
-        while let Some(error) = cause {
-            let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-            if matches!(kind, Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset)) {
-                return RpmError::http(url, "the server closed the connection".to_owned());
-            }
-            why = format!("{why}: {error}");
-            cause = error.source();
-        }
-        RpmError::http(url, why)
+        let closed = || "the server closed the connection".to_owned();
+        RpmError::http(url, http2_error::text(error).unwrap_or_else(closed))
     }
 
     /// Whether the server's certificate was not accepted.

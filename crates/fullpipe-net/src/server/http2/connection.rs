@@ -3,13 +3,12 @@
 use super::Handover;
 use super::resource;
 use super::stream::{Socket, Stream};
+use crate::http2_error;
 use crate::server::{Arrival, Event, Shared, lock};
 use crate::unbuffered::Unbuffered;
 use fullpipe_kernel::socket;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use std::error::Error as _;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -183,22 +182,8 @@ pub(super) async fn serve(shared: Arc<Shared>, acceptor: TlsAcceptor, handover: 
 /// The result of serving, for the log. Clients end a test by closing its connections, in the middle
 /// of transfers that are logged themselves.
 fn outcome(served: hyper::Result<()>) -> Result<(), String> {
-    let Err(error) = served else { return Ok(()) };
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-        if matches!(
-            kind,
-            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof)
-        ) {
-            return Ok(());
-        }
-        // hyper's own text says only in which layer it occurred.
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    Err(text)
+    let why = served.err().and_then(|error| http2_error::text(&error));
+    why.map_or(Ok(()), Err)
 }
 
 async fn http2(stream: Box<TlsStream<Stream>>, connection: &Arc<Connection>) -> Result<(), String> {
