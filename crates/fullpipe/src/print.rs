@@ -38,7 +38,7 @@ pub fn prose(text: &str) {
 }
 
 /// `text` wrapped to the width of stdout. For sentences, not tables.
-#[cfg(any(feature = "net", feature = "mesh", feature = "trace", feature = "live"))]
+#[cfg(any(feature = "ebpf", feature = "mesh", feature = "net", feature = "trace"))]
 pub fn wrapped_to_stdout(text: &str) -> String {
     columns().map_or_else(|| text.to_owned(), |width| fitted(text, width))
 }

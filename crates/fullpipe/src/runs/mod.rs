@@ -13,11 +13,13 @@ pub use controllers::{EBPF_CONTROLLERS, kernel_offers, reenter, unload_all};
 pub use input::open;
 pub use input::{check_controller, contestants, listed, read, read_as, recording_text, unreadable};
 pub use progress::Progress;
+#[cfg(any(feature = "net", feature = "live"))]
+pub use reporting::open_outputs;
 #[cfg(feature = "net")]
 pub use reporting::width;
+#[cfg(feature = "live")]
+pub use reporting::write;
 pub use reporting::{Outputs, Reporting, command_line, print_hanging, quoted, verdict};
-#[cfg(any(feature = "net", feature = "live"))]
-pub use reporting::{open_outputs, write};
 
 use crate::failure::Failure;
 use fullpipe_lab::LabError;
