@@ -24,6 +24,8 @@ mod print;
 mod runs;
 #[cfg(any(feature = "live", feature = "net"))]
 mod secret;
+#[cfg(any(feature = "ebpf", feature = "live", feature = "net", feature = "trace"))]
+mod termination;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use std::process::ExitCode;

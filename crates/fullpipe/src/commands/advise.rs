@@ -13,14 +13,11 @@ use fullpipe_host::checks::{self, Question, Report, Verdict};
 use fullpipe_host::host::{Host, Machine, View};
 use fullpipe_net::client::{ClientError, Config};
 use fullpipe_net::compare::{CompareError, Plan};
-use fullpipe_net::signals;
 use fullpipe_report::comparison_text;
 use fullpipe_units::{Rate, Span};
 use serde::Serialize;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Measure a path and advise whether to switch controller
 ///
@@ -342,10 +339,7 @@ impl Args {
             self.host,
             tests as u64 * u64::from(each)
         );
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&interrupt);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let interrupt = crate::termination::flag()?;
         let mut on_start = |round: usize, name: &str| eprintln!("{}: {name}", plan.round_name(round));
         let comparison = plan.run(&interrupt, &mut on_start, &mut |_| {}).map_err(|e| match e {
             CompareError::Plan(e) => plan_failure(e),

@@ -7,10 +7,7 @@ use fullpipe_net::client::table::rate;
 use fullpipe_net::client::{Config, Outcome};
 use fullpipe_net::diagnose::{self, Diagnosis, Observed};
 use fullpipe_net::iperf3::Params;
-use fullpipe_net::signals;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Find what limits a transfer
@@ -57,10 +54,7 @@ impl Args {
     }
 
     fn host(&self, host: &str) -> Result<(), Failure> {
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&interrupt);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let interrupt = crate::termination::flag()?;
         let params = Params {
             seconds: self.time.round().clamp(1.0, 3600.0) as u32,
             omit: 1,

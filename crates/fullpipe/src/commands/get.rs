@@ -4,12 +4,9 @@ use crate::failure::Failure;
 use crate::print::prose;
 use fullpipe_net::client::table::{bytes, millis, rate};
 use fullpipe_net::get::{self, Download, GetError, Progress, Request, Target};
-use fullpipe_net::signals;
 use fullpipe_units::{Bytes, Span};
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Download a URL and report what limited it
@@ -65,10 +62,7 @@ fn sha256(text: &str) -> Result<String, String> {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let request = self.request()?;
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&interrupt);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let interrupt = crate::termination::flag()?;
         let live = std::io::stderr().is_terminal() && !self.json;
         let mut progress = |p: Progress| {
             if live {

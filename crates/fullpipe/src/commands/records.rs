@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::secret;
 use fullpipe_ebpf::closings::{Closings, Counts, RING_BYTES, Settings};
-use fullpipe_kernel::{facts, signals};
+use fullpipe_kernel::facts;
 use fullpipe_live::Filter;
 use fullpipe_live::records::{Anonymiser, Key, Records};
 use fullpipe_report::records::{RecordsError, Rotation, Writer};
@@ -11,8 +11,7 @@ use fullpipe_units::{Bytes, Span, Time};
 use nix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 /// Record each connection as it closes
@@ -102,10 +101,7 @@ impl Args {
             return Err(Failure::usage("--buffer must be between 4096 bytes and 1 GiB"));
         };
         let anonymiser = self.anonymiser()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let stop = crate::termination::flag()?;
 
         let impossible = |e: &dyn std::fmt::Display| Failure::Impossible(e.to_string());
         let namespace = match self.all_namespaces {

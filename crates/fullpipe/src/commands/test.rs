@@ -9,13 +9,11 @@ use fullpipe_net::compare::{CompareError, Plan, PlanError};
 use fullpipe_net::iperf2;
 use fullpipe_net::iperf3::{DEFAULT_TCP_BLOCK, Params, Protocol};
 use fullpipe_net::recording::recording;
-use fullpipe_net::signals;
 use fullpipe_report::{About, Output, comparison_text};
 use fullpipe_units::{Bytes, ParseError, Rate, Span};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 /// Measure throughput, RTT and retransmissions to a server
@@ -160,10 +158,7 @@ fn bitrate(text: &str) -> Result<Rate, ParseError> {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let config = self.config()?;
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&interrupt);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let interrupt = crate::termination::flag()?;
         let output = open_outputs(&self.out)?;
         if self.compare.is_some() {
             return self.compare(config, &interrupt, output);

@@ -6,7 +6,6 @@ use crate::runs;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::connection::{Capture, Connection, Connections, Direction, Judged, Point, Sequence};
 use fullpipe_experiment::recording::Recording;
-use fullpipe_kernel::signals;
 use fullpipe_report::{About, AtomicFile, Format, Output, write_capture};
 use fullpipe_trace::input::Input;
 use fullpipe_trace::qlog::{self, LoggedConnection};
@@ -16,8 +15,7 @@ use fullpipe_trace::{
 use fullpipe_units::Span;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// The number of connections in the table; the rest are counted.
@@ -210,10 +208,7 @@ impl Args {
 
     /// Captures the packets on `interface` until the time has passed or a signal arrives.
     fn capture(&self, interface: &str) -> Result<File, Failure> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let stop = crate::termination::flag()?;
         let length = Duration::from(self.length);
         let mut began = None;
         // First called once the socket is open.

@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use crate::print::{columns, print, print_json_line};
 use crate::runs::{open_outputs, write};
-use fullpipe_kernel::signals;
 use fullpipe_live::table::Order;
 use fullpipe_live::view::{self, ViewError};
 use fullpipe_live::{Filter, Reader, Recorder, SampleError, Snapshot, text};
@@ -11,8 +10,7 @@ use fullpipe_report::About;
 use fullpipe_units::Span;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 /// Watch this host's connections: controller, model state and limits
@@ -86,10 +84,7 @@ impl Args {
         let outputs = open_outputs(&self.record)?;
         let mut recorder = (!outputs.is_empty()).then(Recorder::new);
 
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let stop = crate::termination::flag()?;
         let began = Instant::now();
         let length = self.length.map(Duration::from);
         let ended = || stop.load(Relaxed) || length.is_some_and(|length| began.elapsed() >= length);

@@ -11,7 +11,7 @@ use fullpipe_files::Location;
 use fullpipe_host::facts::Scope;
 use fullpipe_host::host::{Host, Machine, Process};
 use fullpipe_host::journal::Store;
-use fullpipe_kernel::{facts, signals};
+use fullpipe_kernel::facts;
 use fullpipe_split::session::{Event, LEASE, MAX_FILE_BYTES, Session, SessionError};
 use fullpipe_split::{Arms, AssignBy, Assigner, Guard, Plan, Writer};
 use fullpipe_units::{Bytes, Span};
@@ -19,8 +19,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[derive(clap::Args)]
@@ -93,10 +92,7 @@ impl Args {
         plan.check().map_err(usage)?;
 
         // Before threads are started, since they inherit the blocked signals.
-        let stop = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&stop);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let stop = crate::termination::flag()?;
         let _loaded = load_missing(&plan.arms)?;
         let (writer, max_bytes) = self.writer(&plan)?;
 
