@@ -80,7 +80,7 @@ fn a_comparison_alternates_and_gives_intervals() {
     let secured = server();
     let config = rpm::Config { directions: vec![Direction::Download], ..quick(&secured) };
     let controllers = vec!["reno".to_owned(), "cubic".to_owned()];
-    let plan = Plan { config, controllers, baseline: "cubic".to_owned(), rounds: 2, seed: 1 };
+    let plan = Plan::new(config, controllers, None, 2, 1).unwrap();
     let mut order = Vec::new();
     let mut begun = |round: usize, name: &str| order.push(format!("{round}{name}"));
     let comparison = plan.run(&AtomicBool::new(false), &mut begun, &mut |_, _| {}).unwrap();

@@ -4,9 +4,11 @@
 //! of each test is omitted, and streams are reset at their end, so that the kernel caches no
 //! metrics that would help later tests.
 
+mod plan;
 mod statistics;
 
 pub use fullpipe_experiment::recording::{Estimate, Finding, Verdict};
+pub use plan::{Plan, PlanError};
 pub use statistics::{MIN_GAIN, MIN_PAIRS, compare, difference, estimate, median, median_interval};
 
 use crate::client::{self, ClientError, Config, Interval, Outcome};
@@ -20,35 +22,6 @@ use fullpipe_kernel::{socket, tcp_info};
 use std::net::Ipv4Addr;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-
-/// A plan for a comparison.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The test of one round; its controller is replaced.
-    pub config: Config,
-    /// The controllers, at least two, without duplicates.
-    pub controllers: Vec<String>,
-    /// The baseline that the others are compared with.
-    pub baseline: String,
-    /// Measurements per controller.
-    pub rounds: usize,
-    /// Seed of the bootstrap.
-    pub seed: u64,
-}
-
-/// Why a plan is invalid.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PlanError {
-    /// There are fewer than two controllers, or the same one twice.
-    #[error("a comparison needs at least two different controllers")]
-    TooFewControllers,
-    /// There are no rounds.
-    #[error("a comparison needs at least one round")]
-    NoRounds,
-    /// The baseline is not compared.
-    #[error("the baseline {0} is not among the compared controllers")]
-    UnknownBaseline(String),
-}
 
 /// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
@@ -79,44 +52,6 @@ pub enum CompareError {
 }
 
 impl Plan {
-    /// Creates a plan. The default baseline is CUBIC, the default of most systems, if it takes
-    /// part, else the last controller.
-    ///
-    /// # Errors
-    /// If there are fewer than two different controllers, or no rounds.
-    pub fn new(
-        config: Config,
-        controllers: Vec<String>,
-        baseline: Option<String>,
-        rounds: usize,
-        seed: u64,
-    ) -> Result<Plan, PlanError> {
-        let mut unique = controllers.clone();
-        unique.sort();
-        unique.dedup();
-        if unique.len() < 2 || unique.len() != controllers.len() {
-            return Err(PlanError::TooFewControllers);
-        }
-        if rounds == 0 {
-            return Err(PlanError::NoRounds);
-        }
-        let usual = || {
-            let cubic = controllers.iter().find(|c| *c == "cubic");
-            cubic.or(controllers.last()).cloned().unwrap_or_default()
-        };
-        let baseline = baseline.unwrap_or_else(usual);
-        if !controllers.contains(&baseline) {
-            return Err(PlanError::UnknownBaseline(baseline));
-        }
-        Ok(Plan { config, controllers, baseline, rounds, seed })
-    }
-
-    /// The order of controllers in a round, counted from 0.
-    pub fn order(&self, round: usize) -> Vec<&str> {
-        let order = self.controllers.iter().map(String::as_str);
-        if round.is_multiple_of(2) { order.collect() } else { order.rev().collect() }
-    }
-
     /// Runs the rounds, and those beside a CUBIC flow. `begun` is called before each test with the
     /// number of the round, counted from 0.
     ///
@@ -132,25 +67,23 @@ impl Plan {
         self.check_local_controllers()?;
         let began = Instant::now();
         self.check_server_controllers(interrupt)?;
-        let mut runs: Vec<Vec<Outcome>> = self.controllers.iter().map(|_| Vec::new()).collect();
-        for round in 0..self.rounds {
-            for name in self.order(round) {
-                begun(round, name);
-                let mut config = self.config.clone();
-                // Detecting it again would take time and a connection.
-                config.iperf2 |= runs.iter().flatten().any(|outcome| outcome.iperf2.is_some());
-                config.params.congestion = Some(name.to_owned());
-                config.abort = true;
-                // The idle path does not change between rounds.
-                config.idle_probes = if round == 0 { config.idle_probes } else { LATER_IDLE_PROBES };
-                let outcome = client::run(&config, interrupt, progress).map_err(|source| {
-                    CompareError::Round { round: round + 1, controller: name.to_owned(), source }
-                })?;
-                self.check_controller(round + 1, name, &outcome)?;
-                let place = self.controllers.iter().position(|c| c == name).unwrap_or(0);
-                runs[place].push(outcome);
-            }
-        }
+        let mut iperf2 = self.config.iperf2;
+        let runs = self.interleaved(self.rounds, |round, name| {
+            begun(round, name);
+            let mut config = self.config.clone();
+            config.iperf2 = iperf2;
+            config.params.congestion = Some(name.to_owned());
+            config.abort = true;
+            // The idle path does not change between rounds.
+            config.idle_probes = if round == 0 { config.idle_probes } else { LATER_IDLE_PROBES };
+            let outcome = client::run(&config, interrupt, progress).map_err(|source| {
+                CompareError::Round { round: round + 1, controller: name.to_owned(), source }
+            })?;
+            self.check_controller(round + 1, name, &outcome)?;
+            // Detecting it again would take time and a connection.
+            iperf2 |= outcome.iperf2.is_some();
+            Ok::<_, CompareError>(outcome)
+        })?;
         let mut comparison = Comparison {
             plan: self.clone(),
             runs,
@@ -196,25 +129,20 @@ impl Plan {
         if comparison.runs.iter().flatten().any(|outcome| outcome.server.is_none()) {
             return Err("the server is not fullpipe, and iperf3 runs one test at a time".to_owned());
         }
-        let mut shares: Vec<Vec<f64>> = self.controllers.iter().map(|_| Vec::new()).collect();
-        for round in 0..ROUNDS_BESIDE_CUBIC {
-            for name in self.order(round) {
-                begun(self.rounds + round, name);
-                let (own, cubic) = (self.config_beside(name), self.config_beside("cubic"));
-                let (own, cubic) = std::thread::scope(|scope| {
-                    let other = scope.spawn(|| client::run(&cubic, interrupt, &mut |_| {}));
-                    (client::run(&own, interrupt, &mut |_| {}), other.join())
-                });
-                let own = own.map_err(|e| format!("{name}: {e}"))?;
-                let cubic = cubic.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                let cubic = goodput(&cubic.map_err(|e| format!("cubic: {e}"))?);
-                add_time(spent, &own);
-                let own = goodput(&own);
-                let place = self.controllers.iter().position(|c| c == name).unwrap_or(0);
-                shares[place].push(own / (own + cubic).max(1.0));
-            }
-        }
-        comparison.shares = shares;
+        comparison.shares = self.interleaved(ROUNDS_BESIDE_CUBIC, |round, name| {
+            begun(self.rounds + round, name);
+            let (own, cubic) = (self.config_beside(name), self.config_beside("cubic"));
+            let (own, cubic) = std::thread::scope(|scope| {
+                let other = scope.spawn(|| client::run(&cubic, interrupt, &mut |_| {}));
+                (client::run(&own, interrupt, &mut |_| {}), other.join())
+            });
+            let own = own.map_err(|e| format!("{name}: {e}"))?;
+            let cubic = cubic.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let cubic = goodput(&cubic.map_err(|e| format!("cubic: {e}"))?);
+            add_time(spent, &own);
+            let own = goodput(&own);
+            Ok::<_, String>(own / (own + cubic).max(1.0))
+        })?;
         Ok(())
     }
 

@@ -2,25 +2,13 @@
 
 use super::outcome::{Direction, Interval, Outcome};
 use super::{Config, RpmError, measure};
-use crate::compare::{Estimate, Finding, compare, estimate};
+use crate::compare::{self, Estimate, Finding, compare, estimate};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::atomic::AtomicBool;
 
 /// A plan for a comparison.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The measurement of one round; its controller is replaced.
-    pub config: Config,
-    /// The controllers, at least two, without duplicates.
-    pub controllers: Vec<String>,
-    /// The baseline that the others are compared with.
-    pub baseline: String,
-    /// Measurements per controller.
-    pub rounds: usize,
-    /// Seed of the bootstrap.
-    pub seed: u64,
-}
+pub type Plan = compare::Plan<Config>;
 
 /// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
@@ -82,13 +70,6 @@ pub struct Contrast {
 }
 
 impl Plan {
-    /// The order of controllers in a round, counted from 0: alternating, so that a drifting path
-    /// favours none.
-    pub fn order(&self, round: usize) -> Vec<&str> {
-        let order = self.controllers.iter().map(String::as_str);
-        if round.is_multiple_of(2) { order.collect() } else { order.rev().collect() }
-    }
-
     /// Runs the rounds. `begun` is called before each measurement with the number of the round,
     /// counted from 0.
     ///
@@ -100,18 +81,15 @@ impl Plan {
         begun: &mut dyn FnMut(usize, &str),
         progress: &mut dyn FnMut(Direction, &Interval),
     ) -> Result<Comparison, ComparisonError> {
-        let mut runs: Vec<Vec<Outcome>> = self.controllers.iter().map(|_| Vec::new()).collect();
-        for round in 0..self.rounds {
-            for name in self.order(round) {
-                begun(round, name);
-                let config = Config { controller: Some(name.to_owned()), ..self.config.clone() };
-                let outcome = measure::run(&config, interrupt, progress).map_err(|source| {
-                    ComparisonError { round: round + 1, controller: name.to_owned(), source }
-                })?;
-                let place = self.controllers.iter().position(|c| c == name).unwrap_or(0);
-                runs[place].push(outcome);
-            }
-        }
+        let runs = self.interleaved(self.rounds, |round, name| {
+            begun(round, name);
+            let config = Config { controller: Some(name.to_owned()), ..self.config.clone() };
+            measure::run(&config, interrupt, progress).map_err(|source| ComparisonError {
+                round: round + 1,
+                controller: name.to_owned(),
+                source,
+            })
+        })?;
         Ok(self.compare(runs))
     }
 

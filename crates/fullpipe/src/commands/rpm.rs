@@ -1,5 +1,6 @@
 //! `fullpipe rpm`: responsiveness under load.
 
+use super::test::plan_failure;
 use crate::failure::Failure;
 use crate::print::{print, print_json, prose};
 use crate::runs::listed;
@@ -9,12 +10,9 @@ use fullpipe_net::rpm::{
     self, Comparison, Confidence, Config, Direction, DirectionOutcome, Fingerprint, Interval, Outcome,
     Parameters, Plan, RpmError, Trust, configuration_url,
 };
-use fullpipe_net::signals;
 use fullpipe_units::Span;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Measure responsiveness under load, in round trips per minute
@@ -82,17 +80,15 @@ enum Which {
 impl Args {
     pub fn run(self) -> Result<(), Failure> {
         let config = self.config()?;
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let flag = Arc::clone(&interrupt);
-        signals::on_termination(move || flag.store(true, Relaxed))
-            .map_err(|e| Failure::Impossible(e.to_string()))?;
+        let interrupt = crate::termination::flag()?;
         let mut progress = |direction: Direction, interval: &Interval| {
             let rpm = interval.rpm.map_or("-".to_owned(), |rpm| format!("{rpm:.0}"));
             let (goodput, n) = (rate(interval.goodput_bps), interval.connections);
             eprintln!("{direction:<8}  {goodput:>14}  {n:>2} connections  {rpm:>6} RPM");
         };
         if let Some(names) = &self.compare {
-            let plan = self.plan(config, listed(names))?;
+            let plan = Plan::new(config, listed(names), self.baseline.clone(), self.rounds, self.seed)
+                .map_err(plan_failure)?;
             let mut begun = |round: usize, name: &str| {
                 eprintln!("round {} of {}: {name}", round + 1, plan.rounds);
             };
@@ -138,26 +134,6 @@ impl Args {
             parameters: Parameters { time_limit_s, ..Parameters::default() },
             ..Config::new(url)
         })
-    }
-
-    fn plan(&self, config: Config, controllers: Vec<String>) -> Result<Plan, Failure> {
-        let mut unique = controllers.clone();
-        unique.sort();
-        unique.dedup();
-        if unique.len() < 2 || unique.len() != controllers.len() {
-            let why = "--compare needs at least two different controllers, for example --compare bbr,cubic";
-            return Err(Failure::usage(why));
-        }
-        if self.rounds == 0 {
-            return Err(Failure::usage("--rounds must be at least 1"));
-        }
-        let cubic = || controllers.iter().find(|name| *name == "cubic").or(controllers.last()).cloned();
-        let baseline = self.baseline.clone().or_else(cubic).unwrap_or_default();
-        if !controllers.contains(&baseline) {
-            let why = format!("--baseline {baseline} is not among the compared controllers");
-            return Err(Failure::usage(why));
-        }
-        Ok(Plan { config, controllers, baseline, rounds: self.rounds, seed: self.seed })
     }
 }
 
