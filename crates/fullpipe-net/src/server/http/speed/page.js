@@ -46,6 +46,14 @@
     return sorted[low] + (sorted[Math.min(low + 1, sorted.length - 1)] - sorted[low]) * (at - low);
   };
   const median = (values) => quantile(values, 0.5);
+  // Round trips per minute at the mean of the fastest 95 % (draft-ietf-ippm-responsiveness-08 section 4.3).
+  const responsiveness = (times) => {
+    // The tolerance keeps 19 of 20, whatever the rounding of 0.95.
+    const kept = [...times].sort((x, y) => x - y).slice(0, Math.ceil(times.length * 0.95 - 1e-9));
+    return kept.length ? 60000 / (kept.reduce((sum, ms) => sum + ms, 0) / kept.length) : null;
+  };
+  // The draft's categories.
+  const rating = (rpm) => (rpm >= 6000 ? "excellent" : rpm >= 1000 ? "good" : rpm >= 300 ? "fair" : "poor");
   const figure = (v) => {
     if (v === null || v === undefined || !Number.isFinite(v)) return "–";
     const a = Math.abs(v);
@@ -209,6 +217,7 @@
       const pings = own.flatMap((r) => r.pings.map((p) => p[1]));
       const put = (name, value) => { byId(`${name}-${side}`).textContent = value; };
       put("goodput", figure(median(own.map(mbit).filter((v) => v !== null))));
+      put("rpm", figure(responsiveness(pings)));
       put("loaded", figure(median(pings)));
       put("worst", figure(quantile(pings, 0.95)));
       put("again", figure(median(own.map(retransmitted).filter((v) => v !== null))));
@@ -221,7 +230,9 @@
     for (const side of SIDES) for (const where of ["name", "legend"]) byId(`${where}-${side}`).textContent = byId(side).value || "–";
     const host = location.hostname.replace(/^\[|\]$/g, "");
     const port = location.port && location.port !== "5201" ? ` -p ${location.port}` : "";
-    byId("command").textContent = `fullpipe test ${host}${port} --compare ${byId("a").value},${byId("b").value} -R`;
+    const compared = `${host}${port} --compare ${byId("a").value},${byId("b").value}`;
+    byId("command").textContent = `fullpipe test ${compared} -R`;
+    byId("rpm-command").textContent = `fullpipe rpm ${compared} --insecure`;
   };
 
   const verdict = () => {
@@ -232,8 +243,13 @@
     const rates = `${figure(median(fast.rates))} against ${figure(median(slow.rates))} Mbit/s`;
     const times = ratio >= 2 ? `${ratio.toFixed(ratio >= 10 ? 0 : 1)} times as fast as ${slow.name}` : `${((ratio - 1) * 100).toFixed(0)} % faster than ${slow.name}`;
     let words = apart ? `Here ${fast.name} is ${times}: ${rates}.` : `No difference in ${byId("rounds").value} rounds: ${fast.name} ${figure(median(fast.rates))}, ${slow.name} ${figure(median(slow.rates))} Mbit/s.`;
-    const [load, other] = [median(fast.pings), median(slow.pings)];
-    if (load !== null && other !== null) words += ` RTT under load: ${fast.name} ${figure(load)} ms, ${slow.name} ${figure(other)} ms.`;
+    if (fast.pings.length && slow.pings.length) {
+      const [own, other] = [fast, slow].map(({ name, pings }) => {
+        const rpm = responsiveness(pings);
+        return `${name} ${figure(median(pings))} ms (${figure(rpm)} RPM, ${rating(rpm)})`;
+      });
+      words += ` RTT under load: ${own}, ${other}.`;
+    }
     return words;
   };
 
