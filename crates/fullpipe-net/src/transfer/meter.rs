@@ -63,6 +63,8 @@ pub struct Budget {
     settled: Condvar,
     /// The limit, if more than it is an error and not the end of the test.
     limit: Option<u64>,
+    /// A stream may always reserve this many bytes.
+    min_reservation: u64,
 }
 
 #[derive(Debug)]
@@ -76,7 +78,7 @@ struct Remaining {
 /// A stream reserves at most this fraction of what is left, so that one which cannot transfer its
 /// bytes does not hold all of those that the others need.
 const MAX_SHARE: u64 = 16;
-/// A stream may always reserve this many bytes.
+/// A stream may always reserve this many bytes, or a block if it sends whole ones.
 const MIN_RESERVATION: u64 = 64 * 1024;
 
 /// Bytes of a budget that a stream is transferring; those that it does not transfer are returned.
@@ -112,7 +114,13 @@ impl Budget {
     /// A budget of `bytes`.
     pub fn new(bytes: u64) -> Self {
         let remaining = Mutex::new(Remaining { left: bytes, reserved: 0 });
-        Budget { remaining, settled: Condvar::new(), limit: None }
+        Budget { remaining, settled: Condvar::new(), limit: None, min_reservation: MIN_RESERVATION }
+    }
+
+    /// With reservations of a whole block.
+    pub fn in_blocks(mut self, block: u64) -> Self {
+        self.min_reservation = self.min_reservation.max(block);
+        self
     }
 
     /// A budget of `bytes` that a test must not exceed.
@@ -141,7 +149,7 @@ impl Budget {
     /// If all are transferred and the budget is a limit.
     pub(super) fn reserve(&self, max: usize, stop: &AtomicBool) -> io::Result<Option<Reservation<'_>>> {
         let max = max as u64;
-        self.reserve_part(stop, |left| max.min((left / MAX_SHARE).max(MIN_RESERVATION)))
+        self.reserve_part(stop, |left| max.min((left / MAX_SHARE).max(self.min_reservation)))
     }
 
     /// As [`reserve`](Self::reserve), for a datagram, the last of which may be longer than what is
@@ -271,6 +279,18 @@ mod tests {
         });
         budget.reserve(1000, &go).unwrap().unwrap().transferred(600);
         assert!(budget.reserve(1, &go).is_err());
+    }
+
+    #[test]
+    fn a_budget_in_blocks_reserves_whole_ones() {
+        const BLOCK: usize = 128 * 1024;
+        let (budget, stop) = (Budget::new(20 * BLOCK as u64).in_blocks(BLOCK as u64), AtomicBool::new(false));
+        for _ in 0..20 {
+            let reservation = budget.reserve(BLOCK, &stop).unwrap().unwrap();
+            assert_eq!(reservation.bytes(), BLOCK);
+            reservation.transferred(BLOCK);
+        }
+        assert!(budget.is_spent());
     }
 
     #[test]

@@ -28,8 +28,7 @@ impl Stream {
         // iperf3's default block size for TCP was not chosen by the user.
         let chosen = params.block != crate::iperf3::DEFAULT_TCP_BLOCK;
         let datagrams = matches!(self.endpoint.transport, Transport::Udp(_));
-        // iperf3 clients count whole blocks, and iperf3 servers pace between them.
-        let whole_blocks = asked.is_some() && params.extension.is_none();
+        let whole_blocks = sends_whole_blocks(params);
         let options = StreamOptions {
             block: if chosen || datagrams || whole_blocks {
                 params.block as usize
@@ -42,6 +41,12 @@ impl Stream {
         };
         self.endpoint.run(&options, allowance, stop)
     }
+}
+
+/// Whether a sender writes whole blocks. iperf3 clients count them, and iperf3 servers pace between
+/// them; with a number of blocks (`-k`) such a client ends the test after as many reads.
+pub(super) fn sends_whole_blocks(params: &Params) -> bool {
+    (params.rate > 0 || params.blocks > 0) && params.extension.is_none()
 }
 
 /// Whether the peer has closed the connection or it failed.

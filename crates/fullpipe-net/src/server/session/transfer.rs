@@ -1,6 +1,6 @@
 //! The data phase of a test and its results.
 
-use super::stream::Stream;
+use super::stream::{self, Stream};
 use super::{Session, SessionError, direction, refuse};
 use crate::control::{ControlError, extension as extension_message};
 use crate::iperf3::{Params, Protocol, Results, ServerError, State, extension, max_results};
@@ -130,7 +130,8 @@ impl Budgets {
         });
         // A requested number of bytes is at most the limit, but iperf3 sends whole blocks: as many
         // as its streams have may follow. TCP leaves them in its buffers; datagrams arrive anyway.
-        let sent = params.byte_budget().map(Budget::new).or(limit);
+        let block = if stream::sends_whole_blocks(params) { params.block.into() } else { 0 };
+        let sent = params.byte_budget().map(|bytes| Budget::new(bytes).in_blocks(block)).or(limit);
         let received = limits.bytes.map(|max| match (params.byte_budget(), params.protocol) {
             (None, _) => Budget::limit(max),
             (Some(_), Protocol::Tcp) => Budget::new(max),
