@@ -3,7 +3,7 @@
 
 mod support;
 
-use fullpipe_experiment::connection::{Connection, Direction, Limitation};
+use fullpipe_experiment::connection::{Connection, Direction, Limitation, Point};
 use fullpipe_trace::wire::{Flags, TcpOptions};
 use fullpipe_trace::{Analyser, Options, text};
 use fullpipe_units::Span;
@@ -438,5 +438,29 @@ proptest! {
             prop_assert!(w.zero_total <= c.duration + Span::from_millis(40), "{:?} in {:?}", w, c.duration);
             prop_assert!(d.bytes <= u64::from(ends[0].max(ends[1])), "{:?}", d);
         }
+    }
+}
+
+/// The client writes every 80 ms and is answered after 0.02 ms, with timestamps. Whether the capture
+/// is at the server, or at the client of a server nearby, only a handshake can show.
+#[test]
+fn place_is_a_guess_if_an_end_answers_with_data_only() {
+    for handshake in [false, true] {
+        let mut t = Exchange::new(100, 500);
+        if handshake {
+            t.open(0.0, 0.02, 79.98);
+        }
+        for n in 0..12 {
+            let ms = 160.0 + 80.0 * f64::from(n);
+            t.data(ms, n * MSS, (n + 1) * MSS);
+            t.segments.last_mut().unwrap().options.timestamps = Some((1000 + n * 80, 500 + n * 80));
+            t.ack(ms + 0.02, (n + 1) * MSS).options.timestamps = Some((580 + n * 80, 1000 + n * 80));
+        }
+        let c = t.connection();
+        assert_eq!((c.vantage.point, c.vantage.is_guess), (Point::Server, !handshake), "{:?}", c.vantage);
+        let evidence = c.vantage.evidence.iter().any(|e| e.contains("the client answered with data only"));
+        assert_eq!(evidence, !handshake, "{:?}", c.vantage);
+        let printed = text::detail(&c).contains("captured probably at the server: ");
+        assert_eq!(printed, !handshake);
     }
 }

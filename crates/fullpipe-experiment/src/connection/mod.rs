@@ -194,6 +194,10 @@ pub enum Closing {
 pub struct Vantage {
     /// The observation point.
     pub point: Point,
+    /// Whether the point is a guess: one end acknowledged no data and no handshake. It answered only
+    /// with data, so its response times may be those of its application.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_guess: bool,
     /// The evidence it was inferred from.
     pub evidence: Vec<String>,
 }

@@ -44,7 +44,7 @@ pub(super) fn record(
         duration,
         opening: Opening { handshake, ..Opening::default() },
         closing: closing(closed, active),
-        vantage: Vantage { point: if active { Point::Client } else { Point::Server }, evidence: Vec::new() },
+        vantage: Vantage { point: if active { Point::Client } else { Point::Server }, ..Vantage::default() },
         to_server,
         to_client,
         notes: match closed.opened {

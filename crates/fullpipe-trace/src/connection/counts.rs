@@ -40,9 +40,17 @@ pub(super) struct Counts {
 pub(super) struct Leg {
     pub(super) min: Option<Span>,
     pub(super) samples: u64,
+    /// Whether a sample is of a handshake or an acknowledgment of data. The echo of a timestamp may
+    /// wait for the application.
+    pub(super) has_answers: bool,
 }
 
 impl Leg {
+    pub(super) fn add_answer(&mut self, sample: Span) {
+        self.add(sample);
+        self.has_answers = true;
+    }
+
     pub(super) fn add(&mut self, sample: Span) {
         self.min = Some(self.min.map_or(sample, |m| m.min(sample)));
         self.samples += 1;

@@ -324,6 +324,7 @@ impl Tracker {
         let (scale, mss, min_rtt) = (self.scale(of), self.mss(of), self.min_rtt(of));
         if let Some(sample) = self.halves[of].process_ack(ack, now, scale, mss, min_rtt) {
             self.add_leg_sample(of, now, sample);
+            self.halves[of].leg.has_answers = true;
         }
     }
 
@@ -363,7 +364,7 @@ impl Tracker {
         {
             let sample = at.since(syn);
             self.opening.to_server.get_or_insert(sample);
-            self.halves[0].leg.add(sample);
+            self.halves[0].leg.add_answer(sample);
             // Written behind its answer, which was thus captured close to the client.
             if self.opened.is_some_and(|opened| at.since(opened) <= MIN_CLOCK_STEP) && sample > MIN_CLOCK_STEP
             {
@@ -384,7 +385,7 @@ impl Tracker {
         if let (Some(syn_ack), 0) = (self.syn[1], self.opening.retransmitted) {
             let sample = at.since(syn_ack);
             self.opening.to_client.get_or_insert(sample);
-            self.halves[1].leg.add(sample);
+            self.halves[1].leg.add_answer(sample);
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) fn negligible(part: Span, rest: Span) -> bool {
 /// Detects where the capture of a connection was taken.
 pub(super) fn vantage(tracker: &Tracker) -> Vantage {
     if let Some(point) = tracker.specified_point {
-        return Vantage { point, evidence: vec!["set with --at".to_owned()] };
+        return Vantage { point, is_guess: false, evidence: vec!["set with --at".to_owned()] };
     }
     let ms = |s: Span| format!("{:.3} ms", s.as_millis_f64());
     let mut evidence = Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn vantage(tracker: &Tracker) -> Vantage {
     }
     let (Some(server), Some(client)) = (server, client) else {
         evidence.push("one of the ends has no responses in the capture".to_owned());
-        return Vantage { point: Point::Unknown, evidence };
+        return Vantage { point: Point::Unknown, is_guess: false, evidence };
     };
     let point = if server + client < MIN_RTT {
         evidence.push("the RTT is too short to detect the place".to_owned());
@@ -53,5 +53,12 @@ pub(super) fn vantage(tracker: &Tracker) -> Vantage {
     } else {
         Point::Between
     };
-    Vantage { point, evidence }
+    let mut is_guess = false;
+    for (half, name) in tracker.halves.iter().zip(["server", "client"]) {
+        if point != Point::Unknown && !half.leg.has_answers {
+            is_guess = true;
+            evidence.push(format!("the {name} answered with data only, which may wait for its application"));
+        }
+    }
+    Vantage { point, is_guess, evidence }
 }

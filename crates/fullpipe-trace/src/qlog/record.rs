@@ -160,7 +160,7 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
         duration: r.last.since(r.first),
         opening: Default::default(),
         closing: if r.is_closed { Closing::Closed } else { Closing::Open },
-        vantage: Vantage { point: header.point, evidence },
+        vantage: Vantage { point: header.point, is_guess: false, evidence },
         to_server,
         to_client,
         notes,

@@ -317,7 +317,8 @@ pub fn detail(c: &Connection) -> String {
         Point::Between => "between the ends",
         Point::Unknown => "at an unknown point",
     };
-    let _ = writeln!(out, "  captured {point}: {}", c.vantage.evidence.join("; "));
+    let probably = if c.vantage.is_guess { "probably " } else { "" };
+    let _ = writeln!(out, "  captured {probably}{point}: {}", c.vantage.evidence.join("; "));
     if let Some(words) = opening(&c.opening) {
         let _ = writeln!(out, "  {words}");
     }
