@@ -1,5 +1,6 @@
 //! Batches: the same bytes with any number of threads, and the results of an interrupted batch.
 
+use fullpipe_experiment::recording::ProcessingOrder;
 use fullpipe_experiment::scenario::{Case, parse};
 use fullpipe_run::{Batch, Engine, Job, Monitor, Outcome, RunError, vocabulary};
 use fullpipe_units::Span;
@@ -45,6 +46,23 @@ fn recordings_of_bbr3_name_the_draft_and_others_do_not() {
     assert_eq!(draft("bbr3"), named);
     assert_eq!(draft("bbr3' \nsettings = { variant = 'linux' }\nlabel = 'other"), named);
     assert_eq!((draft("bbr"), draft("cubic")), (None, None));
+}
+
+#[test]
+fn recordings_of_many_flows_say_how_they_were_processed_and_why() {
+    let processing = |count: u32, jitter: &str| {
+        let file = format!(
+            "duration = '100ms'\n[[path.forward]]\nrate = '100mbit'\ndelay = '10ms'\n{jitter}\
+             [[path.reverse]]\ndelay = '10ms'\n[[flow]]\ncc = 'cubic'\ncount = {count}\n"
+        );
+        let run = Batch::new(jobs(&file)).run(&()).results.runs.remove(0);
+        run.provenance.processing.map(|p| (p.order, p.because))
+    };
+    assert_eq!(processing(99, ""), None);
+    let (order, because) = processing(100, "").unwrap();
+    assert!(order == ProcessingOrder::Windows && because.contains("many flows"), "{because}");
+    let (order, because) = processing(100, "jitter = '1ms'\n").unwrap();
+    assert!(order == ProcessingOrder::Events && because.contains("no constant delay"), "{because}");
 }
 
 #[test]

@@ -316,6 +316,30 @@ pub struct Provenance {
     /// Transports other than the simulated TCP, one entry for each controller that ran over one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub transports: Vec<TransportFacts>,
+    /// How the simulator ordered its work. With fewer than 100 flows there is no choice and no
+    /// entry. The recording does not depend on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processing: Option<Processing>,
+}
+
+/// How the simulator ordered its work.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Processing {
+    /// `windows` (a flow's events of a window of time together, flow by flow) or `events` (one event
+    /// after another).
+    pub order: ProcessingOrder,
+    /// The reason for this order.
+    pub because: String,
+}
+
+/// Orders of the simulator's work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessingOrder {
+    /// One event after another.
+    Events,
+    /// A flow's events of a window of time together, flow by flow.
+    Windows,
 }
 
 /// A transport other than the simulated TCP.

@@ -127,6 +127,7 @@ fn provenance(scenario: &Scenario, seed: u64, started: u64) -> Provenance {
         started: Some(fullpipe_experiment::calendar::rfc3339(started)),
         draft: None,
         transports: Vec::new(),
+        processing: None,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::error::SimError;
 use crate::receiver::ReceiverBehaviour;
 use crate::transport::Transports;
 use fullpipe_cc::Time;
-use fullpipe_experiment::recording::Recording;
+use fullpipe_experiment::recording::{Processing, ProcessingOrder, Recording};
 use fullpipe_experiment::scenario::{Scenario, Vocabulary};
 use std::ops::ControlFlow;
 pub use stepped::SteppedRun;
@@ -126,14 +126,30 @@ impl<'a> Simulation<'a> {
         self
     }
 
+    /// Number of flows.
+    fn flows(&self) -> u64 {
+        self.scenario.flows.iter().map(|flow| u64::from(flow.count)).sum()
+    }
+
+    /// The chosen engine as recordings describe it; `None` with so few flows that there is no
+    /// choice, and if a caller has chosen, which compares recordings.
+    fn processing(&self) -> Option<Processing> {
+        let (engine, because) = self.chosen_engine();
+        let order = match engine {
+            Engine::Sequential => ProcessingOrder::Events,
+            Engine::Windowed => ProcessingOrder::Windows,
+        };
+        let because = because.to_owned();
+        (self.engine.is_none() && self.flows() >= MANY_FLOWS).then_some(Processing { order, because })
+    }
+
     /// The engine that [`run`](Self::run) uses, and why.
     pub fn chosen_engine(&self) -> (Engine, &'static str) {
-        let flows: u64 = self.scenario.flows.iter().map(|flow| u64::from(flow.count)).sum();
         match (self.engine, Windows::reason_against(self)) {
             (Some(Engine::Sequential), _) => (Engine::Sequential, "it was asked for"),
             (_, Some(reason)) => (Engine::Sequential, reason),
             (Some(Engine::Windowed), None) => (Engine::Windowed, "it was asked for"),
-            (None, None) if flows < MANY_FLOWS => {
+            (None, None) if self.flows() < MANY_FLOWS => {
                 (Engine::Sequential, "few flows fit the processor's caches")
             }
             (None, None) => (Engine::Windowed, "many flows exceed the processor's caches"),
@@ -170,7 +186,9 @@ impl<'a> Simulation<'a> {
             Engine::Sequential => world.run(progress)?,
             Engine::Windowed => world.run_in_windows(&mut Windows::new(&world), progress)?,
         }
-        Ok(world.finish())
+        let mut recording = world.finish();
+        recording.provenance.processing = self.processing();
+        Ok(recording)
     }
 
     /// Starts it, for a caller that advances its time step by step.
