@@ -81,16 +81,17 @@ fn reader(fields: &str) -> String {
             const test = () => document.documentElement.dataset.test;
             while (test() !== "done" && test() !== "failed") await new Promise((r) => setTimeout(r, 50));
             const text = (id) => byId(id).textContent;
+            const all = (what) => [...document.querySelectorAll("#plot-rtt " + what)];
+            const heights = (e) => e.getAttribute("points").split(" ").map((p) => +p.split(",")[1]);
             return {{
                 end: test(), verdict: text("verdict"), state: text("state"), button: text("go"),
                 goodput: [text("goodput-a"), text("goodput-b")],
                 loaded: [text("loaded-a"), text("loaded-b")], idle: text("idle"),
                 rpm: [text("rpm-a"), text("rpm-b")],
                 drawn: {{
-                    rules: [...document.querySelectorAll("#plot-rtt .rule")].map((e) => +e.getAttribute("y1")),
-                    labels: [...document.querySelectorAll("#plot-rtt text")].map((e) => e.textContent),
-                    heights: ["a", "b"].map((side) => [...document.querySelectorAll("#plot-rtt polyline." + side)]
-                        .flatMap((e) => e.getAttribute("points").split(" ").map((p) => +p.split(",")[1]))),
+                    rules: all(".rule").map((e) => +e.getAttribute("y1")),
+                    labels: all("text").map((e) => e.textContent),
+                    heights: ["a", "b"].map((side) => all("polyline." + side).flatMap(heights)),
                 }},
                 again: [text("again-a"), text("again-b")],
                 lines: ["plot-rate", "plot-rtt"]
