@@ -124,7 +124,7 @@ fuzz_target!(|bytes: &[u8]| {
     history.minutes.sort_by_key(|m| m.at_ms);
     history.routes.sort_by_key(|r| r.at_ms);
 
-    let report = Report::new(&history, false);
+    let report = Report::new(&history, None);
     let _ = terminal(&report);
     serde_json::to_string(&report).expect("it is JSON");
     for (table, rows) in

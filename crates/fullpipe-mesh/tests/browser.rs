@@ -1,13 +1,18 @@
 //! The page in a real browser: drawing, controls, and its size with a week of 56 pairs.
 
+use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_mesh::location::Location;
 use fullpipe_mesh::record::{History, Pair, SiteId};
 use fullpipe_mesh::report::{Report, Summary, page};
 use fullpipe_mesh::simulate::{Fault, InjectedFault, SimulatedMesh};
 use fullpipe_path::{JitterSpec, Limit, LinkSpec};
-use fullpipe_report::About;
+use fullpipe_presentation::page::About;
 use fullpipe_testing::browse;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
+
+fn simulate(scenario: &Scenario, seed: u64) -> Result<Recording, String> {
+    fullpipe_sim::Simulation::new(scenario, seed).run().map_err(|e| e.to_string())
+}
 
 /// Operates the page like a reader and stores observations as attributes of the root element.
 const READER: &str = r##"
@@ -77,12 +82,12 @@ fn world(sites: SiteId, periods: u32) -> SimulatedMesh {
 
 fn render(history: &History) -> String {
     let about = About { title: "A mesh".into(), command: "fullpipe probe report".into() };
-    page(&Summary::from(history), &Report::new(history, false), &about)
+    page(&Summary::from(history), &Report::new(history, None), &about)
 }
 
 #[test]
 fn the_page_draws_a_pair_and_its_controls_work() {
-    let history = world(4, 240).history().unwrap();
+    let history = world(4, 240).history(simulate).unwrap();
     let page = render(&history);
     for text in ["Changes", "site-0 → site-1", "bbr vs cubic", "loss"] {
         assert!(page.contains(text), "{text}");
@@ -97,7 +102,7 @@ fn the_page_draws_a_pair_and_its_controls_work() {
 
 #[test]
 fn a_week_of_56_pairs_is_a_page_below_2_5_megabytes() {
-    let page = render(&world(8, 10_080).history().unwrap());
+    let page = render(&world(8, 10_080).history(simulate).unwrap());
     // Half an hour per step: two million characters are parsed and drawn in a fraction of a second.
     assert!(page.len() < 2_500_000, "{} bytes", page.len());
     let Some(page) = browse(&page, READER, (1280, 2000)) else { return };

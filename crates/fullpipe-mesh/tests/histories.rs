@@ -1,13 +1,18 @@
 //! Arbitrary records: reports never panic and stay bounded.
 
+use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_mesh::analysis::changes;
 use fullpipe_mesh::record::{
     History, Measurement, Minute, Outcome, Pair, Route, RttBand, Transfer, TransferError,
 };
 use fullpipe_mesh::report::{Report, Summary, page, terminal};
-use fullpipe_report::About;
+use fullpipe_presentation::page::About;
 use fullpipe_units::{Rate, Span};
 use proptest::prelude::*;
+
+fn simulate(scenario: &Scenario, seed: u64) -> Result<Recording, String> {
+    fullpipe_sim::Simulation::new(scenario, seed).run().map_err(|e| e.to_string())
+}
 
 fn span() -> impl Strategy<Value = Span> {
     prop_oneof![Just(0), 0..10_000_000_000u64, Just(u64::MAX)].prop_map(Span::from_nanos)
@@ -106,7 +111,7 @@ fn transfers_of_absurd_sizes_are_reported_and_not_simulated() {
         ..History::default()
     };
     let began = std::time::Instant::now();
-    let report = Report::new(&history, true);
+    let report = Report::new(&history, Some(simulate));
     assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
     assert_eq!((report.pairs.len(), report.pairs[0].transfers), (1, 200));
     assert!(report.pairs[0].expected.is_none() && report.pairs[0].diagnosis.is_none());
@@ -117,7 +122,7 @@ proptest! {
 
     #[test]
     fn any_history_can_be_reported(history in history()) {
-        let report = Report::new(&history, false);
+        let report = Report::new(&history, None);
         let text = terminal(&report);
         prop_assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
         prop_assert!(page(&Summary::from(&history), &report, &About::default()).len() < 3_000_000);

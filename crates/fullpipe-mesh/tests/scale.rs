@@ -10,7 +10,7 @@ use fullpipe_mesh::record::{
 };
 use fullpipe_mesh::report::{DetectedChanges, Report, Summary, page};
 use fullpipe_mesh::store::{Source, Store};
-use fullpipe_report::About;
+use fullpipe_presentation::page::About;
 use fullpipe_testing::{CountingAllocator, MemoryUse, alone};
 use fullpipe_units::Span;
 use rusqlite::{Connection, params};

@@ -1,12 +1,12 @@
 //! A comparison of controllers that were measured in alternating rounds: table and text for the
 //! terminal, and a picture with one dot per round.
 
-use crate::figures::{millis, percent_figure, rate_unit, seconds, significant, wrap_text};
-use crate::palette::controller_colour;
 use crate::picture::{Axis, Curve, Panel, Picture, Stroke, escape_html};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Comparison, Estimate, Finding, Recording, Variation, Verdict};
 use fullpipe_experiment::statistics;
+use fullpipe_presentation::numbers::{millis, percent_figure, rate_unit, seconds, significant, wrap_text};
+use fullpipe_presentation::palette::controller_colour;
 use std::fmt::Write;
 
 /// With fewer rounds there is no 95 % interval, only the range of all rounds.

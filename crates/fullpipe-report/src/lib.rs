@@ -35,16 +35,23 @@
 
 mod comparison;
 mod csv;
-mod figures;
 mod format;
 mod html;
 mod notes;
 #[cfg(feature = "files")]
 mod output;
-mod palette;
 #[cfg(feature = "parquet")]
 mod parquet;
-pub mod picture;
+pub mod picture {
+    //! Plots as SVG and PNG, and those of recordings.
+
+    mod race;
+    mod sweep;
+
+    pub use fullpipe_presentation::picture::*;
+    pub use race::race_picture;
+    pub use sweep::sweep_picture;
+}
 mod qlog;
 #[cfg(feature = "files")]
 pub mod records;
@@ -59,25 +66,17 @@ mod verdict;
 mod support;
 
 pub use comparison::comparison_text;
-pub use figures::{millis, percent, rate, seconds, wrap_text};
 pub use format::{Format, UnknownFormat};
+pub use fullpipe_presentation::numbers::{millis, percent, rate, seconds, wrap_text};
+pub use fullpipe_presentation::page::About;
+#[cfg(feature = "files")]
+pub use fullpipe_presentation::page::{PlottedPage, write_page, write_plotted_page};
+pub use fullpipe_presentation::palette::{Colour, controller_colour};
+pub use fullpipe_presentation::picture::escape_html;
 #[cfg(feature = "sequence")]
 pub use html::write_capture;
 #[cfg(feature = "files")]
-pub use html::{PlottedPage, write_page, write_plotted_page};
-#[cfg(feature = "files")]
 pub use output::{AtomicFile, Output, OutputError};
-pub use palette::{Colour, controller_colour};
-pub use picture::escape_html;
 #[cfg(feature = "terminal")]
 pub use table::table;
 pub use verdict::{problems, verdict};
-
-/// Title and command of a report; all else comes from the results.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct About {
-    /// Heading: the scenario's title.
-    pub title: String,
-    /// The command that reproduces the results; empty if there is none.
-    pub command: String,
-}

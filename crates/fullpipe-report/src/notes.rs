@@ -1,9 +1,9 @@
 //! Explanations of figures that seem to contradict each other.
 
-use crate::figures::{millis, percent, significant, size_unit};
 use crate::reduce::distinct;
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary, TransportFacts};
+use fullpipe_presentation::numbers::{millis, percent, significant, size_unit};
 
 /// An RTT is explained if it exceeds the queueing delay by this many milliseconds and by this
 /// factor.

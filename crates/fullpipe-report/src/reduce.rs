@@ -1,9 +1,9 @@
 //! Reduces recordings to what can be plotted: the lines, and few enough points.
 
-use crate::palette::{Colour, controller_colour, style};
 use fullpipe_experiment::recording::{
     FlowRecording, Quantiles, QueueQuantiles, Recording, Results, Series, Source, Summary, Variation, column,
 };
+use fullpipe_presentation::palette::{Colour, controller_colour, style};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;

@@ -2,8 +2,8 @@
 //! data frames (RFC 4180).
 
 use crate::csv::{quoted, varied_columns};
-use crate::figures::share;
 use fullpipe_experiment::recording::{Recording, Results};
+use fullpipe_presentation::numbers::share;
 use std::io::{self, Write};
 
 /// A column: its name with the unit, and its value.

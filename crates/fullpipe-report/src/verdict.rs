@@ -2,10 +2,10 @@
 //! recording shows.
 
 use crate::comparison;
-use crate::figures::{millis, percent, rate, seconds};
 use crate::reduce::{distinct, path_label};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Recording, Source, Summary, column};
+use fullpipe_presentation::numbers::{millis, percent, rate, seconds};
 use std::collections::HashMap;
 
 /// Goodputs or round-trip times within this ratio count as equal.

@@ -124,9 +124,9 @@ pub(crate) fn simulate(
 ) -> Result<Recording, RunError> {
     let (own, differing) = counterpart(case, versions);
     if differing.changed.is_empty() {
-        return engine::simulate(case, progress);
+        return engine::simulate_case(case, progress);
     }
-    let mut recording = engine::simulate(&own, progress)?;
+    let mut recording = engine::simulate_case(&own, progress)?;
     // With the settings of the user, which distinguish contenders.
     let contender = case.contender.clone().unwrap_or_else(|| case.scenario.cc());
     recording.contender = Some(format!("{contender} (as {GOOGLE})"));
@@ -219,7 +219,7 @@ mod tests {
         let none = |_: &str| Err(String::new());
         let again = fullpipe_experiment::scenario::parse("x", text, &vocabulary(&[Engine::Sim]), &none);
         let again = again.unwrap_or_else(|e| panic!("{e}: {text}")).remove(0);
-        let again = engine::simulate(&again, &mut |_| ControlFlow::Continue(())).unwrap();
+        let again = engine::simulate_case(&again, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!((again.summary.goodput_bps, passed(&again)), (v3.summary.goodput_bps, vec![true; 3]));
     }
 

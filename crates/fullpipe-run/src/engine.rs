@@ -3,9 +3,9 @@
 #[cfg(feature = "lab")]
 use crate::ControllerLoader;
 use crate::RunError;
-use fullpipe_experiment::Recording;
 use fullpipe_experiment::recording::Source;
 use fullpipe_experiment::scenario::Case;
+use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_sim::Simulation;
 use fullpipe_units::Time;
 use std::ops::ControlFlow;
@@ -36,17 +36,25 @@ impl Engine {
     }
 }
 
+/// Simulates a scenario, without its checks. The error is the reason as text.
+///
+/// # Errors
+/// An invalid path, or one that is too large to simulate.
+pub fn simulate(scenario: &Scenario, seed: u64) -> Result<Recording, String> {
+    Simulation::new(scenario, seed).run().map_err(|error| error.to_string())
+}
+
 /// Simulates `case` and judges its checks. `progress` receives the virtual time now and then;
 /// returning [`ControlFlow::Break`] stops the run.
 ///
 /// # Errors
 /// [`RunError::Sim`], or [`RunError::Interrupted`] if `progress` stopped it.
 pub fn run(case: &Case, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, RunError> {
-    simulate(case, progress).map(without_distributions)
+    simulate_case(case, progress).map(without_distributions)
 }
 
 /// Like [`run`], but keeps the flows' distributions.
-pub(crate) fn simulate(
+pub(crate) fn simulate_case(
     case: &Case,
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, RunError> {
@@ -61,7 +69,7 @@ pub(crate) fn simulate(
     Ok(judged(case, recording))
 }
 
-/// Like [`simulate`], with kernel TCP in the lab; with `pcap` the lab writes captures.
+/// Like [`simulate_case`], with kernel TCP in the lab; with `pcap` the lab writes captures.
 #[cfg(feature = "lab")]
 pub(crate) fn run_in_lab(
     case: &Case,

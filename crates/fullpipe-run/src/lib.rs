@@ -58,7 +58,7 @@ pub use batch::LabOptions;
 pub use batch::{Batch, Job, Outcome};
 #[cfg(feature = "lab")]
 pub use counterpart::BbrVersions;
-pub use engine::{Engine, run};
+pub use engine::{Engine, run, simulate};
 pub use error::RunError;
 pub use files::{files_in, read_scenario};
 #[cfg(feature = "lab")]

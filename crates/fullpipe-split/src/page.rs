@@ -3,7 +3,7 @@
 
 use crate::rows::{ARM, Row, arms};
 use crate::{Comparison, Report};
-use fullpipe_report::escape_html;
+use fullpipe_presentation::picture::escape_html;
 use std::fmt::Write;
 
 /// Renders the body of the page.

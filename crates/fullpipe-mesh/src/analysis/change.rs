@@ -227,14 +227,14 @@ impl Quantity {
     /// Formats a value with its unit.
     pub fn format(self, value: f64) -> String {
         match self {
-            Quantity::Best | Quantity::Goodput(_) => fullpipe_report::rate(value),
+            Quantity::Best | Quantity::Goodput(_) => fullpipe_presentation::numbers::rate(value),
             Quantity::Retransmitted(_) | Quantity::ProbesLost | Quantity::Failed if value < 5e-5 => {
                 "0 %".to_owned()
             }
             Quantity::Retransmitted(_) | Quantity::ProbesLost | Quantity::Failed => {
-                fullpipe_report::percent(value)
+                fullpipe_presentation::numbers::percent(value)
             }
-            Quantity::Rtt => fullpipe_report::millis(value),
+            Quantity::Rtt => fullpipe_presentation::numbers::millis(value),
             Quantity::Asymmetry => format!("×{value:.2}"),
         }
     }

@@ -3,7 +3,7 @@
 use super::estimate::random_loss;
 use super::{PathEstimate, TRANSFERS, simulated, wire_rate};
 use crate::record::Measurement;
-use crate::simulate::State;
+use crate::simulate::{Simulate, State};
 use fullpipe_net::compare::median;
 use fullpipe_path::{Limit, LinkSpec, PolicerSpec};
 use fullpipe_units::{Bytes, Rate, Span};
@@ -66,13 +66,15 @@ impl Cause {
     pub fn description(&self) -> String {
         match self {
             Cause::Rate { bps } => {
-                format!("a bottleneck of {}", fullpipe_report::rate(*bps))
+                format!("a bottleneck of {}", fullpipe_presentation::numbers::rate(*bps))
             }
             Cause::RandomLoss { share } => {
-                format!("random loss of about {}", fullpipe_report::percent(*share))
+                format!("random loss of about {}", fullpipe_presentation::numbers::percent(*share))
             }
             Cause::ShallowBuffer { bdp } => format!("a shallow buffer, about {bdp:.2} BDP"),
-            Cause::Policer { bps, .. } => format!("a policer at about {}", fullpipe_report::rate(*bps)),
+            Cause::Policer { bps, .. } => {
+                format!("a policer at about {}", fullpipe_presentation::numbers::rate(*bps))
+            }
             Cause::ReceiveWindow { bytes } => {
                 format!(
                     "the receiver's window, about {} kB (net.ipv4.tcp_rmem at the receiver)",
@@ -111,12 +113,12 @@ impl Figures {
 }
 
 /// Diagnoses what limits a direction.
-pub fn diagnose(path: &PathEstimate) -> Diagnosis {
+pub fn diagnose(path: &PathEstimate, simulate: Simulate) -> Diagnosis {
     let busiest = path.controllers.iter().map(|observed| observed.cpu).fold(0.0, f64::max);
     let waiting = path.controllers.iter().map(|observed| observed.buffer_limited).fold(0.0, f64::max);
     let distances: Vec<(Cause, f64)> = candidates(path)
         .into_iter()
-        .filter_map(|(cause, state)| Some((cause, distance(path, &state)?)))
+        .filter_map(|(cause, state)| Some((cause, distance(path, &state, simulate)?)))
         .collect();
     let nearest = distances.iter().min_by(|a, b| a.1.total_cmp(&b.1));
     let plain = distances.iter().filter(|(cause, _)| matches!(cause, Cause::Rate { .. })).map(|(_, d)| *d);
@@ -193,10 +195,10 @@ fn candidates(path: &PathEstimate) -> Vec<(Cause, State)> {
 }
 
 /// The distance of a path from the measurements; `None` if the simulator lacks a controller.
-fn distance(path: &PathEstimate, state: &State) -> Option<f64> {
+fn distance(path: &PathEstimate, state: &State, simulate: Simulate) -> Option<f64> {
     let mut all = Vec::new();
     for (nth, observed) in path.controllers.iter().enumerate() {
-        let outcomes = state.transfers(simulated(&observed.name), TRANSFERS, nth as u64).ok()?;
+        let outcomes = state.transfers(simulated(&observed.name), TRANSFERS, nth as u64, simulate).ok()?;
         let done: Vec<&Measurement> = outcomes.iter().filter_map(|outcome| outcome.done()).collect();
         let middle = |what: &dyn Fn(&Measurement) -> f64| {
             median(&done.iter().map(|done| what(done)).collect::<Vec<_>>())
@@ -231,7 +233,7 @@ fn distance(path: &PathEstimate, state: &State) -> Option<f64> {
 }
 
 fn evidence(path: &PathEstimate, cause: &Cause) -> Vec<String> {
-    let span = |span: Span| fullpipe_report::millis(span.as_millis_f64());
+    let span = |span: Span| fullpipe_presentation::numbers::millis(span.as_millis_f64());
     let mut all: Vec<String> = path
         .controllers
         .iter()
@@ -239,7 +241,7 @@ fn evidence(path: &PathEstimate, cause: &Cause) -> Vec<String> {
             format!(
                 "{}: goodput {}, retr {}, RTT {} under load ({} idle)",
                 observed.name,
-                fullpipe_report::rate(observed.goodput_bps),
+                fullpipe_presentation::numbers::rate(observed.goodput_bps),
                 crate::analysis::Quantity::ProbesLost.format(observed.retransmitted),
                 span(observed.rtt),
                 span(path.min_rtt)
@@ -249,18 +251,21 @@ fn evidence(path: &PathEstimate, cause: &Cause) -> Vec<String> {
     if path.loss > 0.0 {
         all.push(format!(
             "{} of the probes are lost, even without load",
-            fullpipe_report::percent(path.loss)
+            fullpipe_presentation::numbers::percent(path.loss)
         ));
     }
     if matches!(cause, Cause::ReceiveWindow { .. }) {
         let held = path.controllers.iter().map(|observed| observed.window_limited).fold(0.0, f64::max);
         all.push(format!(
             "limited by the receiver's window for {} of the time",
-            fullpipe_report::percent(held)
+            fullpipe_presentation::numbers::percent(held)
         ));
     }
     if let Cause::Sender { cpu } = cause {
-        all.push(format!("the sender's CPU is busy for {} of a transfer", fullpipe_report::percent(*cpu)));
+        all.push(format!(
+            "the sender's CPU is busy for {} of a transfer",
+            fullpipe_presentation::numbers::percent(*cpu)
+        ));
     }
     all
 }

@@ -12,7 +12,7 @@ mod estimate;
 pub use cause::{Cause, Diagnosis, diagnose};
 pub use estimate::{ControllerStats, ESTIMATION_RECORDS, PathEstimate, estimate_path};
 
-use crate::simulate::State;
+use crate::simulate::{Simulate, State};
 use fullpipe_net::compare::{Estimate, median_interval};
 use fullpipe_units::Rate;
 use serde::Serialize;
@@ -35,13 +35,13 @@ pub struct Expectation {
 
 impl Expectation {
     /// Simulates a path. The result is deterministic.
-    pub fn simulate(path: &PathEstimate) -> Expectation {
+    pub fn simulate(path: &PathEstimate, simulate: Simulate) -> Expectation {
         let state = path.state();
         let goodputs: Vec<Vec<f64>> = path
             .controllers
             .iter()
             .enumerate()
-            .map(|(nth, observed)| goodputs(&state, &observed.name, nth as u64))
+            .map(|(nth, observed)| goodputs(&state, &observed.name, nth as u64, simulate))
             .collect();
         let goodput: Vec<Option<Estimate>> = goodputs.iter().map(|all| range(all)).collect();
         let first = goodput.first().copied().flatten();
@@ -69,8 +69,8 @@ fn simulated(name: &str) -> &str {
 }
 
 /// Goodputs in bit/s of the simulated transfers that finish in time.
-fn goodputs(state: &State, controller: &str, seed: u64) -> Vec<f64> {
-    let outcomes = state.transfers(simulated(controller), TRANSFERS, seed).unwrap_or_default();
+fn goodputs(state: &State, controller: &str, seed: u64, simulate: Simulate) -> Vec<f64> {
+    let outcomes = state.transfers(simulated(controller), TRANSFERS, seed, simulate).unwrap_or_default();
     outcomes
         .iter()
         .filter_map(|outcome| outcome.done())
@@ -96,6 +96,7 @@ fn wire_rate(goodput_bps: f64) -> Rate {
 mod tests {
     use super::*;
     use crate::record::{History, Pair, Transfer};
+    use crate::simulate::tests::simulate;
     use fullpipe_path::{BernoulliSpec, Limit, LinkSpec, LossSpec, PolicerSpec};
     use fullpipe_units::{Bytes, Fraction, Span};
 
@@ -121,7 +122,7 @@ mod tests {
         };
         history.minutes.iter_mut().for_each(|minute| minute.pair = PAIR);
         for (nth, cc) in controllers.iter().enumerate() {
-            for (period, outcome) in state.transfers(cc, 20, 77).unwrap().into_iter().enumerate() {
+            for (period, outcome) in state.transfers(cc, 20, 77, simulate).unwrap().into_iter().enumerate() {
                 let (at_ms, period) = (period as i64 * 60_000, period as i64);
                 history.transfers.push(Transfer {
                     at_ms,
@@ -154,8 +155,8 @@ mod tests {
     fn a_plain_path_meets_its_expectation() {
         for forward in [link(100, 20, 1.0), link(50, 40, 2.0), lossy(link(100, 30, 1.0), 0.01)] {
             let (history, path) = measured(forward.clone(), None);
-            let expected = Expectation::simulate(&path);
-            let report = crate::report::Report::new(&history, false);
+            let expected = Expectation::simulate(&path, simulate);
+            let report = crate::report::Report::new(&history, None);
             if let Some(ratio) = report.pairs[0].ratios[1] {
                 assert_eq!(
                     expected.agrees(1, &ratio.ratio),
@@ -194,7 +195,7 @@ mod tests {
             .into_iter()
             .filter_map(|(name, forward, buffer, right)| {
                 let path = measured(forward, buffer).1;
-                let diagnosis = diagnose(&path);
+                let diagnosis = diagnose(&path, simulate);
                 (!right(&diagnosis.cause)).then(|| format!("{name}: {diagnosis:?} of {path:?}"))
             })
             .collect();
@@ -209,7 +210,7 @@ mod tests {
                 done.cpu = done.duration;
             }
         }
-        let diagnosis = diagnose(&estimate_path(&history, PAIR).unwrap());
+        let diagnosis = diagnose(&estimate_path(&history, PAIR).unwrap(), simulate);
         assert!(matches!(diagnosis.cause, Cause::Sender { .. }), "{diagnosis:?}");
     }
 

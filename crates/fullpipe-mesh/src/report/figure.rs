@@ -1,8 +1,8 @@
 //! Figure 7 of the paper, from a mesh's own records.
 
 use super::Report;
-use fullpipe_report::controller_colour;
-use fullpipe_report::picture::{Axis, Curve, Panel, Picture};
+use fullpipe_presentation::palette::controller_colour;
+use fullpipe_presentation::picture::{Axis, Curve, Panel, Picture};
 
 /// The distribution of goodput gains over the first controller, by median ratios of the paths.
 pub fn figure(report: &Report) -> Picture {

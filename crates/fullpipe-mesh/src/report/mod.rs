@@ -18,6 +18,7 @@ use crate::expect::{Diagnosis, Expectation, PathEstimate, diagnose, estimate_pat
 use crate::file::SIZE_RANGE;
 use crate::location::Location;
 use crate::record::{History, Pair, Route, SiteId};
+use crate::simulate::Simulate;
 use crate::store::StoreError;
 use fullpipe_net::compare::median;
 use serde::Serialize;
@@ -128,13 +129,13 @@ pub struct ChangeReport {
 }
 
 impl Report {
-    /// Analyses a history. With `explain`, each path is simulated as well, and deviations are
+    /// Analyses a history. With `simulate`, each path is simulated as well, and deviations are
     /// diagnosed, which takes seconds.
-    pub fn new(history: &History, explain: bool) -> Report {
+    pub fn new(history: &History, simulate: Option<Simulate>) -> Report {
         let detected = DetectedChanges { changes: changes(history), from_ms: None };
         let mut report = Report::from_summary(&Summary::from(history), detected);
-        if explain {
-            report.add_expectations_from(history, report.to_simulate());
+        if let Some(simulate) = simulate {
+            report.add_expectations_from(history, report.to_simulate(), simulate);
         }
         report
     }
@@ -147,11 +148,12 @@ impl Report {
     pub fn add_expectations(
         &mut self,
         rows: impl FnOnce(&[Pair]) -> Result<History, StoreError>,
+        simulate: Simulate,
     ) -> Result<(), StoreError> {
         let selected = self.to_simulate();
         let pairs: Vec<Pair> = selected.iter().map(|(_, pair)| *pair).collect();
         let history = rows(&pairs)?;
-        self.add_expectations_from(&history, selected);
+        self.add_expectations_from(&history, selected, simulate);
         Ok(())
     }
 
@@ -331,13 +333,13 @@ impl Report {
         order.into_iter().map(|(nth, _)| (nth, self.pairs[nth].pair)).collect()
     }
 
-    fn add_expectations_from(&mut self, history: &History, selected: Vec<(usize, Pair)>) {
+    fn add_expectations_from(&mut self, history: &History, selected: Vec<(usize, Pair)>, simulate: Simulate) {
         let pairs = &mut self.pairs;
         let diagnosed = if pairs.len() > MAX_EXPECTED { MAX_DIAGNOSED_OF_MANY } else { MAX_DIAGNOSED };
         let expected = in_parallel(&selected, |(_, pair)| {
             // Sizes come from other sites.
             let estimate = estimate_path(history, *pair).filter(|path| path.size <= MAX_SIMULATED_SIZE)?;
-            let expected = Expectation::simulate(&estimate);
+            let expected = Expectation::simulate(&estimate, simulate);
             Some((estimate, expected))
         });
         let mut off: Vec<(f64, usize, PathEstimate)> = Vec::new();
@@ -358,7 +360,7 @@ impl Report {
         }
         off.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
         off.truncate(diagnosed);
-        let diagnoses = in_parallel(&off, |(_, _, estimate)| diagnose(estimate));
+        let diagnoses = in_parallel(&off, |(_, _, estimate)| diagnose(estimate, simulate));
         for ((_, nth, _), diagnosis) in off.into_iter().zip(diagnoses) {
             pairs[nth].diagnosis = Some(diagnosis);
         }

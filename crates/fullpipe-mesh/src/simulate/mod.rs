@@ -1,11 +1,12 @@
 //! A simulated mesh: its paths in the simulator, with faults, and the records it would produce.
 //!
-//! Transfers are simulated by `fullpipe-sim` on a standing connection, alone on its path; probes go
-//! through the same [`fullpipe_path`]. A day of 56 pairs would be 160 000 transfers: instead, some
-//! transfers are simulated for each state of each path ([`SimulatedMesh::pool`]), and the day is
-//! resampled from runs of these, started at random and 8 long on average (the stationary bootstrap
-//! of Politis and Romano, *JASA* 89, 1994), which preserves the order within runs. Interference
-//! between transfers of different controllers or pairs is not simulated.
+//! Transfers are simulated by an engine that the caller passes ([`Simulate`]), on a standing
+//! connection, alone on its path; probes go through the same [`fullpipe_path`]. A day of 56 pairs
+//! would be 160 000 transfers: instead, some transfers are simulated for each state of each path
+//! ([`SimulatedMesh::pool`]), and the day is resampled from runs of these, started at random and 8
+//! long on average (the stationary bootstrap of Politis and Romano, *JASA* 89, 1994), which preserves
+//! the order within runs. Interference between transfers of different controllers or pairs is not
+//! simulated.
 
 mod file;
 mod pool;
@@ -16,9 +17,15 @@ pub use resample::Pools;
 
 use crate::location::Location;
 use crate::record::{Pair, SiteId};
+use fullpipe_experiment::Scenario;
+use fullpipe_experiment::recording::Recording;
 use fullpipe_path::{BernoulliSpec, LinkSpec, LossSpec, PolicerSpec};
 use fullpipe_units::{Bytes, Fraction, Span};
 use std::collections::BTreeMap;
+
+/// Runs a scenario with a seed: the simulator, which this crate does not contain. An error is the
+/// reason as text.
+pub type Simulate = fn(&Scenario, u64) -> Result<Recording, String>;
 
 /// A mesh to simulate.
 #[derive(Clone, Debug)]
@@ -134,5 +141,15 @@ impl SimulatedMesh {
                 && fault.location == Location::Site(site)
                 && (fault.from..fault.until).contains(&period)
         })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The simulator, for all tests of the crate.
+    pub(crate) fn simulate(scenario: &Scenario, seed: u64) -> Result<Recording, String> {
+        fullpipe_sim::Simulation::new(scenario, seed).run().map_err(|e| e.to_string())
     }
 }

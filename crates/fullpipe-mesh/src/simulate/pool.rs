@@ -1,5 +1,6 @@
 //! Simulated transfers and probes of a path that does not change.
 
+use super::Simulate;
 use crate::record::{Measurement, Minute, Outcome, Pair, RttBand, TransferError};
 use fullpipe_experiment::Scenario;
 use fullpipe_experiment::recording::{EventKind, Recording, column};
@@ -30,7 +31,13 @@ impl State {
 
     /// Simulates `n` transfers of `cc` on one standing connection, not counting the connection's
     /// first.
-    pub(crate) fn transfers(&self, cc: &str, n: u16, seed: u64) -> Result<Vec<Outcome>, String> {
+    pub(crate) fn transfers(
+        &self,
+        cc: &str,
+        n: u16,
+        seed: u64,
+        simulate: Simulate,
+    ) -> Result<Vec<Outcome>, String> {
         let app = App::Bursts { size: self.size, every: self.every };
         let flow = FlowSpec { app, receive_buffer: self.receive_buffer, ..FlowSpec::bulk(cc) };
         let scenario = Scenario {
@@ -39,7 +46,7 @@ impl State {
             seed,
             ..Scenario::new(self.path(), vec![flow])
         };
-        let recording = fullpipe_sim::Simulation::new(&scenario, seed).run().map_err(|e| e.to_string())?;
+        let recording = simulate(&scenario, seed)?;
         let mut all = self.read(&recording);
         all.truncate(usize::from(n));
         // The connection did not complete a single transfer.

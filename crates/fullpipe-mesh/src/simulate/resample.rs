@@ -1,5 +1,6 @@
 //! A history resampled from the simulated transfers of each state of each path.
 
+use super::Simulate;
 use super::pool::State;
 use super::{MAX_TRANSFERS, SimulatedMesh, SimulationError};
 use crate::record::{ControllerId, History, Minute, Outcome, Pair, Transfer, TransferError};
@@ -45,15 +46,15 @@ impl SimulatedMesh {
     ///
     /// # Errors
     /// See [`SimulationError`].
-    pub fn history(&self) -> Result<History, SimulationError> {
-        self.history_from(&mut Pools::default())
+    pub fn history(&self, simulate: Simulate) -> Result<History, SimulationError> {
+        self.history_from(&mut Pools::default(), simulate)
     }
 
     /// The same, using and extending `pools`.
     ///
     /// # Errors
     /// See [`SimulationError`].
-    pub fn history_from(&self, pools: &mut Pools) -> Result<History, SimulationError> {
+    pub fn history_from(&self, pools: &mut Pools, simulate: Simulate) -> Result<History, SimulationError> {
         let pairs = self.pairs().count() as u64;
         let transfers = pairs * self.controllers.len() as u64 * u64::from(self.periods);
         if transfers > MAX_TRANSFERS {
@@ -71,7 +72,7 @@ impl SimulatedMesh {
             routes: Vec::new(),
         };
         for (nth, pair) in self.pairs().enumerate() {
-            self.add_pair(pair, nth as u64, pools, &mut history)?;
+            self.add_pair(pair, nth as u64, pools, &mut history, simulate)?;
         }
         history.transfers.sort_by_key(|transfer| transfer.at_ms);
         history.minutes.sort_by_key(|minute| minute.at_ms);
@@ -84,6 +85,7 @@ impl SimulatedMesh {
         nth: u64,
         pools: &mut Pools,
         history: &mut History,
+        simulate: Simulate,
     ) -> Result<(), SimulationError> {
         let mut random = Pcg64Mcg::seed_from_u64(self.seed ^ nth.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let known = &mut pools.known;
@@ -133,7 +135,7 @@ impl SimulatedMesh {
                     limit: self.limit,
                     receive_buffer: self.receive_buffer,
                 };
-                let simulated = self.simulate(&state, probes, nth);
+                let simulated = self.simulate(&state, probes, nth, simulate);
                 let simulated =
                     simulated.map_err(|reason| SimulationError::Path { pair: history.name(pair), reason })?;
                 known.insert(key.clone(), simulated);
@@ -151,13 +153,13 @@ impl SimulatedMesh {
         Ok(())
     }
 
-    fn simulate(&self, state: &State, probes: u16, nth: u64) -> Result<PathPool, String> {
+    fn simulate(&self, state: &State, probes: u16, nth: u64, simulate: Simulate) -> Result<PathPool, String> {
         let mut random = Pcg64Mcg::seed_from_u64(nth);
         let n = self.pool.max(1);
         let transfers = self
             .controllers
             .iter()
-            .map(|cc| state.transfers(cc, n, random.next_u64()))
+            .map(|cc| state.transfers(cc, n, random.next_u64(), simulate))
             .collect::<Result<_, _>>()?;
         // Probes are cheap to simulate, and their rare losses matter.
         let minutes = state.minutes(n.saturating_mul(4), probes, random.next_u64())?;

@@ -1,5 +1,6 @@
 //! Simulated days with and without faults, and the changes detected in them.
 
+use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_mesh::analysis::{Change, Detector, changes, periods};
 use fullpipe_mesh::location::Location;
 use fullpipe_mesh::record::{Pair, SiteId};
@@ -117,6 +118,11 @@ fn faults(seed: u64) -> Vec<InjectedFault> {
 }
 
 /// The detections of one day.
+/// The simulator.
+pub fn simulate(scenario: &Scenario, seed: u64) -> Result<Recording, String> {
+    fullpipe_sim::Simulation::new(scenario, seed).run().map_err(|e| e.to_string())
+}
+
 #[derive(Debug)]
 pub struct Day {
     /// Faults, with the number of periods until each was reported at the right location.
@@ -127,14 +133,14 @@ pub struct Day {
 
 /// A day without faults.
 pub fn quiet_day(world: &SimulatedMesh, pools: &mut Pools) -> Day {
-    let history = world.history_from(pools).unwrap();
+    let history = world.history_from(pools, simulate).unwrap();
     Day { faults: Vec::new(), besides: changes(&history) }
 }
 
 /// Twenty hours with seven faults, which depend on `nth`.
 pub fn bad_day(world: &SimulatedMesh, nth: u64, pools: &mut Pools) -> Day {
     let world = SimulatedMesh { faults: faults(nth), ..world.clone() };
-    let history = world.history_from(pools).unwrap();
+    let history = world.history_from(pools, simulate).unwrap();
     let periods = periods(&history);
     let mut detector = Detector::new(2, world.period);
     let mut delays: Vec<Option<u32>> = vec![None; world.faults.len()];

@@ -1,15 +1,12 @@
 //! The data of the page's plots, as JSON that is safe inside markup.
 
-use crate::figures::{rate_unit, significant, size_unit};
 use crate::reduce::{self, Grid, Line, lines, smoothed, smoothing_s, varied_path};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{FlowRecording, PathFacts, Recording, Series, Source, column};
+use fullpipe_presentation::numbers::{millis, rate_unit, significant, size_unit};
+use fullpipe_presentation::page::escape_json;
 use serde::Serialize;
-#[cfg(feature = "files")]
-use serde_json::ser::{CompactFormatter, Formatter};
 use serde_json::value::RawValue;
-#[cfg(feature = "files")]
-use std::io;
 
 /// Maximum number of values in all time series of a page; about six bytes each.
 const MAX_VALUES: usize = 330_000;
@@ -129,7 +126,7 @@ pub(super) fn json(results: &Results) -> String {
         || results.runs.iter().all(|r| r.source != Source::Log) && lines.iter().all(|l| l.cc.is_empty());
     let page = Page {
         end: results.runs.iter().map(reduce::end_s).fold(0.0, f64::max),
-        smoothing: crate::figures::millis(window * 1e3),
+        smoothing: millis(window * 1e3),
         counted: counted(results),
         t: numbers(grid.t.iter().map(|t| (t * 1e6).round() / 1e6), 9),
         panels,
@@ -148,41 +145,6 @@ fn counted(results: &Results) -> &'static str {
         n if n == results.runs.len() => "on arrival at the receiver",
         0 => "in order at the receiver (filled holes appear as peaks)",
         _ => "at the receiver (simulated: on arrival; measured: in order)",
-    }
-}
-
-/// Escapes JSON for use inside <script>, where `</script` and `<!--` would end or change it. In
-/// JSON, `<` occurs in strings only.
-pub(super) fn escape_json(json: &str) -> String {
-    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
-}
-
-/// Writes JSON for use inside <script>, escaped as by [`escape_json`].
-#[cfg(feature = "files")]
-pub(super) struct ScriptFormatter;
-
-#[cfg(feature = "files")]
-impl Formatter for ScriptFormatter {
-    fn write_string_fragment<W: io::Write + ?Sized>(&mut self, out: &mut W, text: &str) -> io::Result<()> {
-        let mut rest = text;
-        while let Some(at) = rest.find(['<', '\u{2028}', '\u{2029}']) {
-            let (plain, special) = rest.split_at(at);
-            out.write_all(plain.as_bytes())?;
-            let mut chars = special.chars();
-            if let Some(one) = chars.next() {
-                write!(out, "\\u{:04x}", u32::from(one))?;
-            }
-            rest = chars.as_str();
-        }
-        out.write_all(rest.as_bytes())
-    }
-
-    /// Whole numbers need no decimal point.
-    fn write_f32<W: io::Write + ?Sized>(&mut self, out: &mut W, value: f32) -> io::Result<()> {
-        if value.fract() == 0.0 && value.abs() < 1e7 {
-            return self.write_i64(out, value as i64);
-        }
-        CompactFormatter.write_f32(out, value)
     }
 }
 

@@ -9,25 +9,23 @@ mod sequence;
 
 use crate::About;
 use crate::comparison;
-use crate::figures::{millis, percent, percent_figure, rate_unit, seconds, share, significant};
 use crate::notes::notes;
-use crate::palette::{Colour, controller_colour};
 use crate::picture::{self, escape_html};
 use crate::reduce::{INTERVALS, RunNames, condense, distinct, groups};
 use crate::verdict::{problems, verdict};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Source, Summary};
+use fullpipe_presentation::numbers::{
+    millis, percent, percent_figure, rate_unit, seconds, share, significant,
+};
+use fullpipe_presentation::page::{PRELUDE, STYLE, UPLOT, UPLOT_LICENCE, UPLOT_STYLE};
+use fullpipe_presentation::palette::{Colour, controller_colour};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
 const TEMPLATE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
-const PRELUDE: &str = include_str!("prelude.js");
 const SCRIPT: &str = include_str!("page.js");
-const UPLOT: &str = include_str!("vendor/uPlot.iife.min.js");
-const UPLOT_STYLE: &str = include_str!("vendor/uPlot.min.css");
-const UPLOT_LICENCE: &str = include_str!("vendor/LICENSE-uPlot");
 
 /// Runs with more flows list only the first ones in the table.
 const MAX_FLOWS: usize = 32;
@@ -116,97 +114,6 @@ fn page(results: &Results, about: &About, extra: &Extra, out: &mut dyn Write) ->
         out.write_all(rest.as_bytes())?;
     }
     Ok(())
-}
-
-/// The command that reproduces the page, if there is one.
-#[cfg(feature = "files")]
-fn reproduce_section(about: &About) -> String {
-    match about.command.is_empty() {
-        true => String::new(),
-        false => format!(
-            "<section><h2>Reproduce</h2><pre class=\"command\">{}</pre></section>",
-            escape_html(&about.command)
-        ),
-    }
-}
-
-/// Writes a page without interactive plots. `body` is markup, all else is text.
-///
-/// # Errors
-/// `out` cannot be written.
-#[cfg(feature = "files")]
-pub fn write_page(about: &About, subtitle: &str, body: &str, out: &mut dyn Write) -> io::Result<()> {
-    let (title, subtitle) = (escape_html(&about.title), escape_html(subtitle));
-    let (command, dark) = (reproduce_section(about), dark_theme_media_query());
-    write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
-         'unsafe-inline'\">\n\
-         <title>{title}</title>\n<style>{STYLE}{dark}</style>\n</head>\n<body>\n<header><h1>{title}</h1>\
-         <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n</body>\n</html>\n"
-    )
-}
-
-/// The rules of the dark theme as a media query, for pages without the script that switches themes.
-#[cfg(feature = "files")]
-fn dark_theme_media_query() -> String {
-    let rules = STYLE.split_inclusive('}').filter_map(|rule| {
-        let root = rule.find(":root.dark").map(|at| rule[at..].replacen(".dark", "", 1));
-        root.or_else(|| rule.find("\n.dark ").map(|at| rule[at..].replacen(".dark ", "", 1)))
-    });
-    format!("@media (prefers-color-scheme: dark) {{\n{}\n}}\n", rules.collect::<String>())
-}
-
-/// Parts of a page with its own plots.
-#[cfg(feature = "files")]
-#[derive(Clone, Copy, Debug)]
-pub struct PlottedPage<'a, T> {
-    /// Markup.
-    pub body: &'a str,
-    /// Additional styles.
-    pub style: &'a str,
-    /// What the script finds as JSON in the element `data`.
-    pub data: &'a T,
-    /// The script. It can use `uPlot` and the object `fullpipe` of prelude.js; the theme button has
-    /// the id `theme`.
-    pub script: &'a str,
-}
-
-/// Writes a page with its own plots. All but `plotted` is text.
-///
-/// # Errors
-/// `out` cannot be written.
-#[cfg(feature = "files")]
-pub fn write_plotted_page<T: serde::Serialize>(
-    about: &About,
-    subtitle: &str,
-    plotted: &PlottedPage<'_, T>,
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let (title, subtitle) = (escape_html(&about.title), escape_html(subtitle));
-    let PlottedPage { body, style, data, script } = plotted;
-    let command = reproduce_section(about);
-    write!(
-        out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
-         'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\">\n\
-         <title>{title}</title>\n<style>{UPLOT_STYLE}</style>\n<style>{STYLE}{style}</style>\n</head>\n\
-         <body>\n\
-         <header><div class=\"top\"><h1>{title}</h1>\
-         <button id=\"theme\" type=\"button\" title=\"light or dark\">◐</button></div>\
-         <p class=\"path\">{subtitle}</p></header>\n<main>\n{body}\n{command}</main>\n\
-         <footer><details><summary>Plots drawn with uPlot 1.6.32</summary><pre>{UPLOT_LICENCE}</pre>\
-         </details></footer>\n\
-         <script>{UPLOT}</script>\n<script type=\"application/json\" id=\"data\">"
-    )?;
-    // Written as it is made: the data of a large page is in memory once.
-    data.serialize(&mut serde_json::Serializer::with_formatter(&mut *out, data::ScriptFormatter))?;
-    write!(out, "</script>\n<script>{PRELUDE}</script>\n<script>{script}</script>\n</body>\n</html>\n")
 }
 
 fn described_path(results: &Results) -> String {
@@ -538,24 +445,6 @@ mod tests {
         shades.sort_unstable();
         shades.dedup();
         assert_eq!(shades.len(), 6, "{shades:?}");
-    }
-
-    #[cfg(feature = "files")]
-    #[test]
-    fn page_without_script_follows_the_system_theme() {
-        let mut out = Vec::new();
-        write_page(&About::default(), "", "", &mut out).unwrap();
-        let page = String::from_utf8(out).unwrap();
-        let (_, dark) = page.split_once("@media (prefers-color-scheme: dark) {").unwrap();
-        let (dark, _) = dark.split_once("</style>").unwrap();
-        for rule in [
-            ":root {\n  color-scheme: dark;",
-            "\n.swatch { background: var(--dark); }",
-            "\nfigure svg { filter:",
-        ] {
-            assert!(dark.contains(rule), "{rule}: {dark}");
-        }
-        assert!(!dark.contains(".dark") && dark.matches('{').count() + 1 == dark.matches('}').count());
     }
 
     #[test]

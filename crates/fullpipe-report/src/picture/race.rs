@@ -1,13 +1,13 @@
 //! Results as a picture: goodput, round-trip time, inflight and queue over time.
 
 use super::{Axis, Curve, Mark, Panel, Picture, sweep_picture};
-use crate::figures::{rate_unit, size_unit};
-use crate::palette::{Colour, controller_colour, style};
 use crate::reduce::{Grid, lines, smoothed};
 use crate::verdict::{problems, verdict};
 use crate::{About, comparison, reduce};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{PathFacts, Recording, Series, column};
+use fullpipe_presentation::numbers::{rate_unit, size_unit};
+use fullpipe_presentation::palette::{Colour, controller_colour, style};
 use std::collections::BTreeMap;
 
 /// Points per line; more than a plot has pixels.

@@ -5,11 +5,11 @@
 //! connected. Categories are dots without connecting lines.
 
 use super::{Axis, Curve, Panel, Picture, Scale, Stroke};
-use crate::figures::rate_unit;
-use crate::palette::controller_colour;
 use crate::reduce::{distinct, half_interval, path_label, varied_path};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Variation};
+use fullpipe_presentation::numbers::rate_unit;
+use fullpipe_presentation::palette::controller_colour;
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
 /// Ratio of the largest to the smallest value from which an x axis is logarithmic.

@@ -1,10 +1,11 @@
 //! Distributions as a text table and as an HTML page.
 
 use super::distributions::{Distributions, Group, GroupBy, Metric};
-use crate::figures::{percent_figure, rate_unit, significant, size_unit};
-use crate::palette::{Colour, controller_colour};
+use crate::About;
 use crate::picture::{Axis, Curve, Panel, Picture, escape_html};
-use crate::{About, html};
+use fullpipe_presentation::numbers::{percent_figure, rate_unit, significant, size_unit};
+use fullpipe_presentation::page::write_page;
+use fullpipe_presentation::palette::{Colour, controller_colour};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -160,7 +161,7 @@ pub fn page(all: &Distributions, kinds: &[GroupBy], about: &About, out: &mut dyn
         }
         let _ = write!(body, "<figure>{}</figure>", picture(*by, &groups).svg());
     }
-    html::write_page(about, &summary(all), &body, out)
+    write_page(about, &summary(all), &body, out)
 }
 
 /// Cumulative distribution of each metric, one curve per group.

@@ -3,14 +3,14 @@
 mod sparkline;
 
 use crate::comparison_text;
-use crate::figures::{percent_figure, rate_unit, seconds, share, significant, wrap_text};
 use crate::notes::notes;
-use crate::palette::controller_colour;
 use crate::reduce::{self, Condensed, RunNames};
 use crate::verdict::{problems, verdict};
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use fullpipe_experiment::Results;
 use fullpipe_experiment::recording::{Recording, Summary};
+use fullpipe_presentation::numbers::{percent_figure, rate_unit, seconds, share, significant, wrap_text};
+use fullpipe_presentation::palette::controller_colour;
 use sparkline::sparkline;
 use std::fmt::Write;
 

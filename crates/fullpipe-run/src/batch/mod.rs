@@ -135,7 +135,7 @@ impl<'a> Batch<'a> {
                 #[cfg(feature = "lab")]
                 return crate::counterpart::simulate(case, &bbr_versions, progress);
                 #[cfg(not(feature = "lab"))]
-                engine::simulate(case, progress)
+                engine::simulate_case(case, progress)
             });
             put(&slots[i], Some(self.kept(ended)));
             ControlFlow::Continue(())

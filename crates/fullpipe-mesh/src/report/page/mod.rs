@@ -3,7 +3,10 @@
 use super::bins::{PairBins, Steps};
 use super::{PathReport, Report, State, Summary, clock, paths, times};
 use crate::record::{History, Pair};
-use fullpipe_report::{About, PlottedPage, controller_colour, escape_html, millis, percent, rate};
+use fullpipe_presentation::numbers::{millis, percent, rate};
+use fullpipe_presentation::page::{About, PlottedPage, write_plotted_page};
+use fullpipe_presentation::palette::controller_colour;
+use fullpipe_presentation::picture::escape_html;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -95,7 +98,7 @@ pub fn page(summary: &Summary, report: &Report, about: &About) -> String {
     let plotted = PlottedPage { body: &body, style: STYLE, data: &data, script: SCRIPT };
     let mut out = Vec::with_capacity(body.len() + (64 << 10) + 5 * summary.values());
     // Writing to memory cannot fail.
-    let _ = fullpipe_report::write_plotted_page(about, &subtitle(report), &plotted, &mut out);
+    let _ = write_plotted_page(about, &subtitle(report), &plotted, &mut out);
     String::from_utf8(out).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
 }
 
@@ -380,7 +383,7 @@ mod tests {
             transfers: (0..30).map(failed).collect(),
             ..History::default()
         };
-        let report = Report::new(&history, false);
+        let report = Report::new(&history, None);
         assert_eq!(report.pairs[0].state, State::Failing(TransferError::Refused));
         let page =
             page(&Summary::from(&history), &report, &About { title: evil.into(), command: evil.into() });
@@ -393,7 +396,11 @@ mod tests {
     #[test]
     fn an_empty_history_gives_a_page_without_records() {
         let history = History::default();
-        let page = page(&Summary::from(&history), &Report::new(&history, true), &About::default());
+        let page = page(
+            &Summary::from(&history),
+            &Report::new(&history, Some(crate::simulate::tests::simulate)),
+            &About::default(),
+        );
         assert!(page.contains("No records yet"));
     }
 }

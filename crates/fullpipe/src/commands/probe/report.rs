@@ -120,7 +120,7 @@ impl Args {
         let mut report = Report::from_summary(&summary, detected);
         if !self.format.no_simulation {
             let rows = |pairs: &[Pair]| store.newest_records(&summary.head, pairs, &time, ESTIMATION_RECORDS);
-            report.add_expectations(rows).map_err(Failure::usage)?;
+            report.add_expectations(rows, fullpipe_run::simulate).map_err(Failure::usage)?;
         }
         let title = format!("Mesh of {} sites", summary.head.sites.len());
         show(&summary, &report, &title, &command_line(), &self.format, outputs)

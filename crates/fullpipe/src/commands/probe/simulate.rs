@@ -7,6 +7,7 @@ use fullpipe_experiment::regular_file;
 use fullpipe_mesh::file::MAX_FILE_BYTES;
 use fullpipe_mesh::report::{Report, Summary};
 use fullpipe_mesh::simulate::SimulatedMesh;
+use fullpipe_run::simulate;
 use fullpipe_units::Span;
 use std::path::PathBuf;
 
@@ -42,8 +43,8 @@ impl Args {
             .map_err(|e| Failure::usage(format!("{name}: {e}")))?;
         let world =
             SimulatedMesh::parse(&mesh, &name, &text, self.duration, self.seed).map_err(Failure::usage)?;
-        let history = world.history().map_err(|e| Failure::usage(format!("{name}: {e}")))?;
-        let report = Report::new(&history, !self.format.no_simulation);
+        let history = world.history(simulate).map_err(|e| Failure::usage(format!("{name}: {e}")))?;
+        let report = Report::new(&history, (!self.format.no_simulation).then_some(simulate));
         let title = format!("{}, simulated", mesh.name);
         show(&Summary::from(&history), &report, &title, &command_line(), &self.format, outputs)
     }
