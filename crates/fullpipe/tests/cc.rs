@@ -430,14 +430,14 @@ fn another_user_cannot_hold_the_lock_of_pins() {
         assert!(started.elapsed() < Duration::from_secs(20), "the lock is not taken");
         std::thread::sleep(Duration::from_millis(20));
     }
-    space.ok("$FULLPIPE cc load bbr1 --name fpq_bbr1");
+    space.ok("$FULLPIPE cc load bbr1 --name fpa_bbr1");
     assert!(holder.try_wait().unwrap().is_none(), "the lock is still held");
     assert_eq!(space.ok("cd /sys/fs/bpf; stat -c %a fullpipe fullpipe/@lock"), "700\n700\n");
     for path in ["fullpipe", "fullpipe/@lock"] {
         let denied = space.run(&format!("LC_ALL=C {STRANGER} flock -n /sys/fs/bpf/{path} true"));
         assert!(String::from_utf8_lossy(&denied.stderr).contains("Permission denied"), "{denied:?}");
     }
-    space.ok("$FULLPIPE cc unload bbr1 --name fpq_bbr1");
+    space.ok("$FULLPIPE cc unload bbr1 --name fpa_bbr1");
     holder.kill().unwrap();
     holder.wait().unwrap();
 }

@@ -336,11 +336,12 @@ fn advice_names_the_version_of_bbr_and_the_reason() {
                 command.args(path).args(["--server", &server, "--", program, "advise", "198.18.0.2"]);
                 let output = command.args(["bbr", "bbr3", "-t", "1", "--json"]).output().unwrap();
                 let printed = text(&output.stderr);
-                let advice: Value = serde_json::from_slice(&output.stdout).expect(&printed);
+                // A path that cannot be measured gives no advice, as on a busy machine.
+                let advice: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
                 let choice = &advice["comparison"]["bbr_choice"];
                 let shares = |i: usize| advice["comparison"]["controllers"][i]["shares_beside_cubic"].clone();
                 let failures = failed_checks([
-                    (choice["controller"] == expected.0, format!("{advice:#}")),
+                    (choice["controller"] == expected.0, format!("{printed}{advice:#}")),
                     (choice["reason"] == expected.1, format!("{choice:#}")),
                     (
                         [shares(0), shares(1)].iter().all(|s| s.as_array().is_some_and(|s| s.len() == 3)),
