@@ -1,6 +1,6 @@
 //! Why a controller could not be loaded, used or removed.
 
-use crate::features::Feature;
+use crate::feature::Feature;
 use std::path::PathBuf;
 
 /// What went wrong, with a remedy.

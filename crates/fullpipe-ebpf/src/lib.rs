@@ -40,6 +40,7 @@ pub mod calls;
 pub mod closings;
 mod controller;
 mod error;
+mod feature;
 pub mod features;
 pub mod kernel;
 pub mod lifecycle;

@@ -1,8 +1,8 @@
 //! The control connection: states and JSON texts, always with a deadline.
 
+use crate::account::{Account, receive};
 use crate::foreign;
 use crate::iperf3::{MAX_RESULTS, Malformed, ServerError, State};
-use crate::server::{Account, receive};
 use crate::transfer::PACKET;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

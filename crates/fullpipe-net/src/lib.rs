@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod account;
 pub mod client;
 pub mod compare;
 pub mod control;

@@ -32,8 +32,10 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod backlog;
 mod blackout;
 mod build;
+mod kebab;
 mod limit;
 mod line;
 mod link;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use fullpipe_units::{Bytes, ParseError, Rate, Span};
 
-use crate::queue::Backlog;
+use crate::backlog::Backlog;
 
 /// The size of a buffer.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -135,18 +135,6 @@ impl LinkSpec {
     }
 }
 
-/// `GilbertElliott` as `gilbert-elliott`, like serde's `kebab-case`.
-pub(crate) fn kebab(name: &str) -> String {
-    let mut text = String::with_capacity(name.len() + 2);
-    for c in name.chars() {
-        if c.is_ascii_uppercase() && !text.is_empty() {
-            text.push('-');
-        }
-        text.push(c.to_ascii_lowercase());
-    }
-    text
-}
-
 /// Deserializes a table with a `kind`, or text or a number by `short`.
 struct Shorthand<V> {
     expecting: &'static str,
@@ -300,12 +288,6 @@ mod tests {
         let e = error("dely = '1ms'");
         assert!(e.contains("`dely`") && e.contains("`delay`"), "{e}");
         assert!(error("rate = -5").contains("negative"));
-    }
-
-    #[test]
-    fn kinds_are_written_as_serde_writes_them() {
-        assert_eq!(kebab("GilbertElliott"), "gilbert-elliott");
-        assert_eq!(kebab("Fq"), "fq");
     }
 
     #[test]

@@ -31,6 +31,7 @@ mod histogram;
 pub mod input;
 mod live;
 pub mod qlog;
+mod quantity;
 mod recording;
 mod sequence;
 pub mod text;

@@ -97,8 +97,8 @@ fn summary(d: &Direction) -> Summary {
 
 fn path(d: &Direction) -> PathFacts {
     let found = match (d.btlbw_on_the_wire, d.rtprop) {
-        (Some(rate), Some(rtt)) => format!("{}, {}", crate::text::rate(rate), crate::text::span(rtt)),
-        (None, Some(rtt)) => format!("unknown rate, {}", crate::text::span(rtt)),
+        (Some(rate), Some(rtt)) => format!("{}, {}", crate::quantity::rate(rate), crate::quantity::span(rtt)),
+        (None, Some(rtt)) => format!("unknown rate, {}", crate::quantity::span(rtt)),
         _ => "unknown path".to_owned(),
     };
     let place = match d.place {

@@ -3,62 +3,17 @@
 
 use super::admission::address_group;
 use super::lock;
-use crate::transfer::{Grant, TokenBucket};
+use crate::account::Account;
 use fullpipe_units::Rate;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// Addresses that are remembered, in some 20 MB of memory.
 const MAX_REMEMBERED: usize = 65_536;
 /// Addresses examined for the one to forget.
 const MAX_EXAMINED: usize = 8;
-
-/// Both directions of the traffic of an address.
-#[derive(Debug)]
-pub(crate) struct Account {
-    /// What this server sends.
-    pub sent: TokenBucket,
-    /// What it receives.
-    pub received: TokenBucket,
-    stopping: Arc<AtomicBool>,
-}
-
-impl Account {
-    /// Whether the client is connected and the server is not stopping.
-    fn is_open(&self, socket: &impl AsFd) -> bool {
-        !self.stopping.load(SeqCst) && !hung_up(socket)
-    }
-
-    /// Waits until a message of `bytes` may be sent to `socket`; `false` if the client is gone or
-    /// the server stops.
-    pub fn send_message(&self, bytes: usize, socket: &impl AsFd) -> bool {
-        self.sent.acquire_ahead(bytes, &mut || self.is_open(socket))
-    }
-
-    /// As [`send_message`](Self::send_message), for a part of a longer message, which waits behind
-    /// the data of other transfers.
-    pub fn send_part(&self, bytes: usize, socket: &impl AsFd) -> bool {
-        self.sent.acquire(bytes, &mut || self.is_open(socket))
-    }
-
-    /// Waits until a part of `max` bytes of a message may be received from `socket`; `None` if the
-    /// client is gone or the server stops.
-    pub fn receive_message(&self, max: usize, socket: &impl AsFd) -> Option<Grant<'_>> {
-        self.received.grant_ahead(max, &mut || self.is_open(socket))
-    }
-}
-
-/// Whether both directions of a connection are closed, or it was reset. A client that half-closed
-/// its end still reads.
-pub(super) fn hung_up(socket: &impl AsFd) -> bool {
-    let mut fds = [PollFd::new(socket.as_fd(), PollFlags::empty())];
-    let ready = poll(&mut fds, PollTimeout::ZERO).is_ok_and(|n| n > 0);
-    ready && fds[0].revents().is_some_and(|r| r.intersects(PollFlags::POLLHUP | PollFlags::POLLERR))
-}
 
 /// The accounts by address, or by IPv6 /64.
 #[derive(Debug)]
@@ -91,11 +46,7 @@ impl Accounts {
         if table.queue.len() >= self.max {
             table.forget_one();
         }
-        let account = Arc::new(Account {
-            sent: TokenBucket::new(self.rate),
-            received: TokenBucket::new(self.rate),
-            stopping: Arc::clone(&self.stopping),
-        });
+        let account = Arc::new(Account::new(self.rate, Arc::clone(&self.stopping)));
         table.by_address.insert(group, Arc::clone(&account));
         table.queue.push_back(group);
         account

@@ -25,7 +25,7 @@ pub use event::Event;
 pub use http2::Pem;
 pub use limits::{Limits, MIN_BYTES_PER_SECOND, Network};
 
-pub(crate) use accounts::Account;
+pub(crate) use crate::account::{Account, receive};
 
 use crate::control::readable;
 use crate::foreign;
@@ -577,25 +577,6 @@ enum Opening {
     #[cfg(feature = "rpm")]
     Tls(usize),
     Cookie,
-}
-
-/// Reads from a readable socket as soon as its address may, which does not count towards the
-/// deadline.
-pub(crate) fn receive(
-    account: Option<&Account>,
-    mut socket: &TcpStream,
-    buffer: &mut [u8],
-    deadline: &mut Instant,
-) -> io::Result<usize> {
-    let Some(account) = account else { return socket.read(buffer) };
-    let began = Instant::now();
-    let Some(grant) = account.receive_message(buffer.len(), socket) else {
-        return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the connection ended"));
-    };
-    *deadline += began.elapsed();
-    let read = socket.read(&mut buffer[..grant.bytes()])?;
-    grant.transferred(read);
-    Ok(read)
 }
 
 /// The type of a TLS record with a handshake message (RFC 8446 section 5.1).

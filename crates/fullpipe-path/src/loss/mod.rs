@@ -46,7 +46,7 @@ macro_rules! loss_models {
         impl LossSpec {
             /// Every kind: its name in scenario files, and one line about it.
             pub fn kinds() -> impl Iterator<Item = (String, &'static str)> {
-                [$((crate::spec::kebab(stringify!($Kind)), <$Spec as LossKind>::ABOUT)),+].into_iter()
+                [$((crate::kebab::kebab(stringify!($Kind)), <$Spec as LossKind>::ABOUT)),+].into_iter()
             }
 
             /// The share of packets lost in the long run (0 to 1), if the model has one.

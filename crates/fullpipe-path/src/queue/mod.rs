@@ -3,7 +3,6 @@
 //! To add a discipline, add a file here and a line in [`queues!`](self); scenario files, schema,
 //! help and engines then support it.
 
-mod backlog;
 mod codel;
 mod drop_tail;
 mod fair;
@@ -21,7 +20,7 @@ use crate::limit::{Capacity, Limit};
 use crate::random::Stream;
 use crate::{DropCause, Packet};
 
-pub(crate) use backlog::Backlog;
+pub(crate) use crate::backlog::Backlog;
 pub use codel::CodelSpec;
 pub use drop_tail::DropTailSpec;
 pub use fq::FqSpec;
@@ -87,12 +86,12 @@ macro_rules! queues {
         impl QueueSpec {
             /// Every kind: its name in scenario files, and one line about it.
             pub fn kinds() -> impl Iterator<Item = (String, &'static str)> {
-                [$((crate::spec::kebab(stringify!($Kind)), <$Spec as QueueKind>::ABOUT)),+].into_iter()
+                [$((crate::kebab::kebab(stringify!($Kind)), <$Spec as QueueKind>::ABOUT)),+].into_iter()
             }
 
             /// The queue of this kind with its defaults; `None` for an unknown kind.
             pub fn from_kind(kind: &str) -> Option<Self> {
-                $(if crate::spec::kebab(stringify!($Kind)) == kind {
+                $(if crate::kebab::kebab(stringify!($Kind)) == kind {
                     return Some(QueueSpec::$Kind(Default::default()));
                 })+
                 None
@@ -100,7 +99,7 @@ macro_rules! queues {
 
             /// The name of its kind in scenario files.
             pub fn kind(&self) -> String {
-                match self { $(QueueSpec::$Kind(_) => crate::spec::kebab(stringify!($Kind)),)+ }
+                match self { $(QueueSpec::$Kind(_) => crate::kebab::kebab(stringify!($Kind)),)+ }
             }
 
             /// Its limit.

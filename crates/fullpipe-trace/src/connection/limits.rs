@@ -1,7 +1,7 @@
 //! Determines what limited a direction and when, from its RTprop and BtlBw.
 
 use super::bins::{Bin, Bins};
-use crate::text;
+use crate::quantity;
 use fullpipe_experiment::connection::{Interval, LimitShare, Limitation, Limits, SmallWrites};
 use fullpipe_units::{Rate, Span, Time};
 
@@ -202,11 +202,11 @@ fn describe(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
             }
             Limitation::ReceiveWindow if is_most(zero_windows, s) => {
                 let (times, total) = summary.zero_windows;
-                let windows = text::count(times, "zero window");
+                let windows = quantity::count(times, "zero window");
                 format!(
                     "{of} of the time the receive window was full ({windows}, total {}): the receiving \
                      application reads too slowly, or not at all",
-                    text::span(total)
+                    quantity::span(total)
                 )
             }
             Limitation::ReceiveWindow => format!(
@@ -222,7 +222,7 @@ fn describe(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
                  had backed off after losses"
             ),
             Limitation::Bandwidth => match summary.btlbw {
-                Some(rate) => format!("{of} of the time the path was full, at {}", text::rate(rate)),
+                Some(rate) => format!("{of} of the time the path was full, at {}", quantity::rate(rate)),
                 None => format!("{of} of the time the path was full"),
             },
             Limitation::Policer => format!(

@@ -3,7 +3,7 @@
 
 use super::Observation;
 use crate::connection::Step;
-use crate::text;
+use crate::quantity;
 use fullpipe_experiment::statistics;
 use fullpipe_sim::End;
 use fullpipe_units::{Rate, Span};
@@ -107,15 +107,18 @@ impl Conditions {
         let mut all = Vec::new();
         if let Some(b) = self.bunches {
             let how = if b.share > 0.0 {
-                format!("{:.0} % of the data, with gaps of {}", b.share * 100.0, text::span(b.gap))
+                format!("{:.0} % of the data, with gaps of {}", b.share * 100.0, quantity::span(b.gap))
             } else {
-                format!("the RTT changes by {} from one moment to the next", text::span(b.noise))
+                format!("the RTT changes by {} from one moment to the next", quantity::span(b.noise))
             };
             all.push(("data or ACKs were bunched or delayed unevenly", how));
         }
         if let Some(r) = &self.rates {
-            let between =
-                format!("{} to {} delivered while a queue stood", text::rate(r.low), text::rate(r.high));
+            let between = format!(
+                "{} to {} delivered while a queue stood",
+                quantity::rate(r.low),
+                quantity::rate(r.high)
+            );
             all.push(if r.steps {
                 let changes = r.levels.len().saturating_sub(1).max(1);
                 ("the rate of the path changed", format!("{changes} times, {between}"))
@@ -132,7 +135,7 @@ impl Conditions {
             Some(EarlyQueue::Marks(n)) => all.push(("the queue marked packets", format!("{n} marks (ECN)"))),
             Some(EarlyQueue::Drops(at, longest)) => all.push((
                 "the queue dropped before it was full (AQM)",
-                format!("at a delay of {}, its longest was {}", text::span(at), text::span(longest)),
+                format!("at a delay of {}, its longest was {}", quantity::span(at), quantity::span(longest)),
             )),
             None => {}
         }

@@ -3,7 +3,7 @@
 use super::Observation;
 use super::conditions::{Conditions, EarlyQueue};
 use crate::connection::Step;
-use crate::text;
+use crate::quantity;
 use fullpipe_experiment::scenario::{FlowSpec, HEADER_BYTES, PathSpec, Scenario};
 use fullpipe_path::{
     AggregateSpec, CodelSpec, Distribution, JitterSpec, Limit, LossSpec, PieSpec, QueueSpec, ScheduledChange,
@@ -292,9 +292,9 @@ impl PathEstimate {
         };
         format!(
             "candidates simulated on {}, {}, a queue of {}{}, {loss}, initial window {} segments",
-            text::rate(self.rate),
-            text::span(self.rtprop),
-            text::bytes(self.buffer),
+            quantity::rate(self.rate),
+            quantity::span(self.rtprop),
+            quantity::bytes(self.buffer),
             if self.overflows { "" } else { " (never full)" },
             self.initial_window
         )

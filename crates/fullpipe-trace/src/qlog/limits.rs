@@ -2,7 +2,7 @@
 
 use super::windows::{Window, Windows};
 use crate::connection::{FULL_SHARE, QUEUE_SEGMENTS, QUEUE_SHARE};
-use crate::text;
+use crate::quantity;
 use fullpipe_experiment::connection::{Interval, LimitShare, Limitation, Limits};
 use fullpipe_units::{Rate, Span};
 
@@ -72,7 +72,7 @@ pub(super) fn limits(windows: &Windows, path: &Path) -> Limits {
         words.push(format!("the log does not show what limited {:.0} % of the time", (1.0 - known) * 100.0));
     }
     if let Some(rate) = path.btlbw.filter(|_| shares.iter().any(|s| s.by == Limitation::Bandwidth)) {
-        words.push(format!("the path was full at {}", text::rate(rate)));
+        words.push(format!("the path was full at {}", quantity::rate(rate)));
     }
     Limits { shares, intervals, words }
 }

@@ -8,7 +8,7 @@ use super::metrics::{INITIAL_RTT_SECONDS, index};
 use super::streams::Streams;
 use crate::connection::sustained_rate;
 use crate::histogram::Histogram;
-use crate::text;
+use crate::quantity;
 use fullpipe_experiment::connection::{
     Closing, Connection, Direction, Heading, Judged, Limits, Log, Place, Point, RoundTrips, Sender, Spread,
     StateTime, Vantage,
@@ -50,10 +50,11 @@ impl LoggedConnection {
             buffer_bytes: None,
             description: format!(
                 "{}, {}",
-                direction
-                    .rtprop
-                    .map_or_else(|| "unknown path".to_owned(), |rtt| format!("RTprop {}", text::span(rtt))),
-                text::logged_at(self.record.vantage.point)
+                direction.rtprop.map_or_else(
+                    || "unknown path".to_owned(),
+                    |rtt| format!("RTprop {}", quantity::span(rtt))
+                ),
+                quantity::logged_at(self.record.vantage.point)
             ),
         };
         Recording {
@@ -127,7 +128,8 @@ pub(super) fn connection(r: Recorder, header: &Header, number: u32) -> LoggedCon
     if let Some((until, why)) =
         r.judged_until.filter(|_| checks.iter().any(|c| c.result != Judged::NotJudged))
     {
-        notes.push(format!("the checks cover the time until {}: {why}", text::span(until.since(r.first))));
+        notes
+            .push(format!("the checks cover the time until {}: {why}", quantity::span(until.since(r.first))));
     }
     let log = Log {
         has_packets: r.packets.sent > 0 || r.received > 0,
@@ -200,7 +202,10 @@ fn notes(r: &Recorder, header: &Header) -> Vec<String> {
     );
     note(
         r.other_paths > 0,
-        format!("{} with metrics or states of further paths left out", text::count(r.other_paths, "event")),
+        format!(
+            "{} with metrics or states of further paths left out",
+            quantity::count(r.other_paths, "event")
+        ),
     );
     note(r.dropped > 0, format!("states and events beyond the limit are left out: {}", r.dropped));
     notes
@@ -233,7 +238,7 @@ fn units(r: &Recorder, notes: &mut Vec<String>) -> Units {
         notes.push(format!(
             "the round-trip times of the log are {factor:.3} times those of its packets ({}): they may be in \
              another unit than milliseconds",
-            text::span(Span::from_nanos(measured as u64))
+            quantity::span(Span::from_nanos(measured as u64))
         ));
     }
     let (_, windows) = r.windows.all();

@@ -1,24 +1,15 @@
 //! Connections of logs as text.
 
 use super::{bytes, count, or_dash, rate, span};
+use crate::quantity::logged_at;
 use fullpipe_experiment::connection::{
-    Capture, Closing, Connection, Direction, Heading, Judged, Log, LogFile, Point, Spread,
+    Capture, Closing, Connection, Direction, Heading, Judged, Log, LogFile, Spread,
 };
 use fullpipe_units::Rate;
 use std::fmt::Write;
 
 /// Names of events in the heading.
 const MAX_NAMES: usize = 6;
-
-/// `recorded at the client`.
-pub(crate) fn logged_at(point: Point) -> &'static str {
-    match point {
-        Point::Client => "recorded at the client",
-        Point::Server => "recorded at the server",
-        Point::Between => "recorded in the network",
-        Point::Unknown => "recorded at an unknown end",
-    }
-}
 
 /// What was read of a log file, and its damage.
 pub fn log_heading(facts: &Capture, connections: usize, unlisted: u64) -> String {

@@ -2,9 +2,9 @@
 //! client, an exceeded limit or a server stop within a quarter of a second.
 
 use super::{Next, Refusal, bad, refusal};
+use crate::account::hung_up;
 use crate::control::readable;
 use crate::http::RequestHead;
-use crate::server::accounts::hung_up;
 use crate::server::{Account, Arrival, Shared, drain, receive};
 use crate::transfer::{Grant, PACKET, Pacer, TokenBucket};
 use fullpipe_kernel::socket;

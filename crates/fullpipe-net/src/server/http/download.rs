@@ -2,11 +2,11 @@
 
 use super::connection::{Connection, POLL_INTERVAL, SAME_ORIGIN, Watch, connection_field, next};
 use super::{Event, Failed, MAX_SIZE, Next, Refusal, admit, bad, lock, rate, refusal};
+use crate::account::hung_up;
 use crate::control::readable;
 use crate::http::RequestHead;
 use crate::iperf3::Cookie;
 use crate::sample::SocketSample;
-use crate::server::accounts::hung_up;
 use crate::transfer::{PACKET, Pacer, noise};
 use fullpipe_kernel::{socket, tcp_info};
 use fullpipe_units::{Bytes, Rate, Span};

@@ -10,7 +10,7 @@ mod loss;
 mod probe_rtt;
 
 use super::record::Units;
-use crate::text::{self, count, digits};
+use crate::quantity::{self, count, digits};
 use fullpipe_experiment::connection::{Judged, Judgement};
 use fullpipe_experiment::recording::{EventKind, FlowRecording, Series, column};
 use fullpipe_units::Span;
@@ -301,5 +301,5 @@ fn judged(check: &str, cases: &[&str], failures: Vec<String>, words: String) -> 
 }
 
 fn seconds(value: f64) -> String {
-    text::span(Span::from_secs_f64(value))
+    quantity::span(Span::from_secs_f64(value))
 }
