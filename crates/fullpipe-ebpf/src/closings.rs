@@ -3,7 +3,7 @@
 //! Nothing is pinned: the programs are unloaded when the process ends.
 
 use crate::error::{Error, Result};
-use crate::loader;
+use crate::libbpf;
 use crate::ring;
 use bytemuck::{Pod, Zeroable};
 use fullpipe_kernel::closed::{ClosedSocket, NegotiatedOptions, Opening};
@@ -218,7 +218,7 @@ impl Closings {
     /// If BPF programs may not be loaded, or the kernel lacks the tracepoint.
     pub fn start(settings: &Settings) -> Result<Self> {
         let ring_bytes = settings.ring_bytes.clamp(4096, 1 << 30).next_power_of_two();
-        let object = loader::quietly(|| {
+        let object = libbpf::quietly(|| {
             let mut open = ObjectBuilder::default().open_memory(object!("closed"))?;
             for mut map in open.maps_mut() {
                 if map.name() == "closings" {

@@ -4,7 +4,7 @@
 
 use crate::controller::Controller;
 use crate::error::Result;
-use crate::loader;
+use crate::libbpf;
 use libbpf_rs::MapType;
 
 pub use crate::feature::Feature;
@@ -35,7 +35,7 @@ impl Feature {
     }
 
     fn verify(self) -> Result<()> {
-        loader::quietly(|| {
+        libbpf::quietly(|| {
             let mut open = libbpf_rs::ObjectBuilder::default().open_memory(object!("probes"))?;
             for mut map in open.maps_mut() {
                 let is_selected = match map.map_type() {
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_feature_has_its_own_probe() {
-        let mut open = loader::open(object!("probes")).unwrap();
+        let mut open = libbpf::open(object!("probes")).unwrap();
         let mut probes: Vec<String> = open
             .maps_mut()
             .filter(|map| map.map_type() == MapType::StructOps)

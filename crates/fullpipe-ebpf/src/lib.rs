@@ -43,6 +43,7 @@ mod error;
 mod feature;
 pub mod features;
 pub mod kernel;
+mod libbpf;
 pub mod lifecycle;
 mod listing;
 pub mod load_options;

@@ -2,7 +2,7 @@
 
 use crate::controller::Controller;
 use crate::error::{Error, Result};
-use crate::loader;
+use crate::libbpf;
 use crate::settings;
 use libbpf_rs::{MapType, OpenObject};
 use std::os::fd::BorrowedFd;
@@ -90,7 +90,7 @@ impl LoadOptions<'_> {
 /// # Errors
 /// If the object is invalid.
 pub(crate) fn inspect(controller: Controller) -> Result<(BuildInfo, Vec<u32>)> {
-    let mut open = loader::open(controller.object())?;
+    let mut open = libbpf::open(controller.object())?;
     let (mut marks, mut words) = (None, Vec::new());
     for mut map in open.maps_mut() {
         let map_name = map.name().to_string_lossy().into_owned();

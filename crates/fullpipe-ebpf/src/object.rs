@@ -37,6 +37,6 @@ mod tests {
         let mut packed = include_bytes!(concat!(env!("OUT_DIR"), "/bbr1.bpf.o")).to_vec();
         let middle = packed.len() / 2;
         packed[middle] ^= 1;
-        assert!(crate::loader::open(&super::unpacked(&packed)).is_err());
+        assert!(crate::libbpf::open(&super::unpacked(&packed)).is_err());
     }
 }

@@ -3,9 +3,10 @@
 use crate::controller::Controller;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
+use crate::libbpf::{self, NAME_SIZE};
 use crate::listing;
 use crate::load_options::{self, BuildInfo, LoadOptions};
-use crate::loader::{self, NAME_SIZE};
+use crate::loader;
 use crate::namespaces;
 use crate::pins::Pins;
 use crate::settings;
@@ -229,7 +230,7 @@ impl Pinned {
     /// Whether a previous build with this name is still referenced, most likely by sockets.
     pub(crate) fn has_predecessor(&self) -> bool {
         let mut name = [0; NAME_SIZE];
-        loader::write_name(&mut name, &self.name);
+        libbpf::write_name(&mut name, &self.name);
         for about in
             MapInfoIter::default().filter(|map| map.ty == MapType::StructOps && map.id != self.map_id)
         {

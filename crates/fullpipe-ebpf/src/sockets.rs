@@ -1,7 +1,7 @@
 //! Inspects TCP sockets that use fullpipe's controllers, and moves them to other controllers.
 
 use crate::error::{Error, Result};
-use crate::loader::{self, NAME_SIZE};
+use crate::libbpf::{self, NAME_SIZE};
 use crate::namespaces::Namespace;
 use crate::native::MODES;
 use crate::storage::put;
@@ -196,7 +196,7 @@ impl Walker {
             Purpose::Migration { from, to } => Some((from, to)),
             _ => None,
         };
-        loader::quietly(|| {
+        libbpf::quietly(|| {
             let mut open = ObjectBuilder::default().open_memory(object!("sockets"))?;
             for mut program in open.progs_mut() {
                 let is_wanted = program.name() == wanted;
@@ -207,8 +207,8 @@ impl Walker {
                 if let Some((from, to)) = migration
                     && value.len() >= 2 * NAME_SIZE
                 {
-                    loader::write_name(&mut value[..NAME_SIZE], from);
-                    loader::write_name(&mut value[NAME_SIZE..2 * NAME_SIZE], to);
+                    libbpf::write_name(&mut value[..NAME_SIZE], from);
+                    libbpf::write_name(&mut value[NAME_SIZE..2 * NAME_SIZE], to);
                 }
             }
             open.load()

@@ -3,7 +3,7 @@
 //! update.
 
 use crate::error::{Error, Result};
-use crate::loader::{self, NAME_SIZE};
+use crate::libbpf::{self, NAME_SIZE};
 use crate::namespaces;
 use crate::pins::Pins;
 use fullpipe_kernel::rtnetlink::{CongestionRoute, RouteLimits, Rtnetlink};
@@ -69,13 +69,13 @@ pub fn cgroup_pin(pins: &Pins, path: &Path, name: &str) -> Result<PathBuf> {
 /// If it is not a control group, or the kernel rejects the program.
 pub fn attach_to_cgroup(pin: &Path, path: &Path, name: &str) -> Result<()> {
     let group = File::open(path).map_err(Error::io("cannot open the control group", path))?;
-    let object = loader::quietly(|| {
+    let object = libbpf::quietly(|| {
         let mut open = ObjectBuilder::default().open_memory(object!("cgroup"))?;
         for mut map in open.maps_mut() {
             if let Some(value) = map.initial_value_mut()
                 && value.len() >= NAME_SIZE
             {
-                loader::write_name(&mut value[..NAME_SIZE], name);
+                libbpf::write_name(&mut value[..NAME_SIZE], name);
             }
         }
         open.load()

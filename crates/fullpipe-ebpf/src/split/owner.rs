@@ -3,7 +3,7 @@
 use super::raw::{Closed, Counts, Setup, SplitInfo, Table, Wanted};
 use super::{ConnectionFilter, refused, unreadable};
 use crate::error::{Error, Result};
-use crate::loader;
+use crate::libbpf;
 use bytemuck::{Pod, Zeroable};
 use libbpf_rs::{Map, MapCore, MapFlags, Object, ObjectBuilder, RingBufferBuilder};
 use nix::time::{ClockId, clock_gettime};
@@ -103,7 +103,7 @@ impl SplitProgram {
     /// # Errors
     /// Without permission, or if the directory is not a version 2 control group.
     pub fn start(start: &SplitConfig<'_>) -> Result<Self> {
-        let object = loader::quietly(|| {
+        let object = libbpf::quietly(|| {
             let object = object!("split");
             let mut open = ObjectBuilder::default().open_memory(object)?;
             for mut map in open.maps_mut() {

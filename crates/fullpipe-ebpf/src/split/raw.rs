@@ -80,7 +80,7 @@ impl Table {
         let mut table = Table { generation, arms: arms.len().min(MAX_ARMS) as u32, ..Table::zeroed() };
         for (place, (cut, controller)) in arms.iter().take(MAX_ARMS).enumerate() {
             table.cut[place] = *cut;
-            crate::loader::write_name(&mut table.name[place], controller.unwrap_or(""));
+            crate::libbpf::write_name(&mut table.name[place], controller.unwrap_or(""));
         }
         table
     }

@@ -1,6 +1,6 @@
 //! IP headers outside the fast path: tunnels and fragments.
 
-use super::encapsulation::Data;
+use super::data::Data;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Maximum number of IPv6 extension headers.

@@ -1,8 +1,10 @@
 //! Parses captured frames as TCP segments.
 
+mod data;
 mod encapsulation;
 mod fragments;
 mod ip;
+mod layers;
 mod link;
 mod options;
 mod segment;
@@ -10,7 +12,8 @@ mod tunnels;
 mod wireless;
 
 pub(crate) use encapsulation::Skipped;
-pub use encapsulation::{Decapsulator, EncapsulationCounts, LINK_HINT, Tunnel, Unread};
+pub use encapsulation::{Decapsulator, EncapsulationCounts};
+pub use layers::{LINK_HINT, Tunnel, Unread};
 pub use link::{Link, OtherLink, link_type_name};
 pub use options::{Sack, TcpOptions};
 pub use segment::{Ecn, Flags, Identity, Segment, SkipReason};

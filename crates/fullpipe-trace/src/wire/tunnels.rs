@@ -1,6 +1,7 @@
 //! Headers of tunnels, and of PPP, MPLS and frame relay.
 
-use super::encapsulation::{AUTHENTICATION, Data, Layer, Next, Tunnel, Unread};
+use super::data::Data;
+use super::layers::{AUTHENTICATION, Layer, Next, Tunnel, Unread};
 use super::link::Link;
 
 const ETHERNET: Layer = Layer::Link(Link::Ethernet);

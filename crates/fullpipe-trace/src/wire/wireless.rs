@@ -1,6 +1,7 @@
 //! IEEE 802.11 data frames, and the headers that drivers put before them.
 
-use super::encapsulation::{Data, Layer, Next, Unread, inner_link};
+use super::data::Data;
+use super::layers::{Layer, Next, Unread, inner_link};
 use super::link::OtherLink;
 
 /// Reads the header of a capturing driver. `None` for other links.
