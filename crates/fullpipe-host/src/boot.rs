@@ -12,7 +12,8 @@ mod modules;
 mod overrides;
 mod scripts;
 
-pub use assignment::{Assignment, Dialect, glob_matches, normalise, parse};
+pub use crate::names::normalise;
+pub use assignment::{Assignment, Dialect, glob_matches, parse};
 pub use containers::{ContainerSysctl, container_sysctls};
 pub use modules::{ModuleEntry, modules_at_boot};
 

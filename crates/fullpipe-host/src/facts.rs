@@ -1,6 +1,6 @@
 //! Facts about a host without judgement: kernel, modules, scope, controllers.
 
-mod kernel;
+pub(crate) mod kernel;
 mod modprobe;
 mod scope;
 mod system;
@@ -136,13 +136,6 @@ const DISCIPLINES: [&str; 35] = [
     "sfq",
     "tbf",
 ];
-
-/// A value of os-release(5): `ID`, `VERSION_ID`, `PRETTY_NAME`, …
-pub fn distribution(view: &dyn View, key: &str) -> Option<String> {
-    let text = view.content("/etc/os-release")?;
-    let value = |line: &str| Some(line.strip_prefix(key)?.strip_prefix('=')?.trim_matches('"').to_owned());
-    text.lines().find_map(value)
-}
 
 /// The default kernel of the boot loader, if it is not the running one. A container or a namespace
 /// boots none.

@@ -159,7 +159,7 @@ pub trait View {
 
 /// `/proc/sys/net/ipv4/tcp_rmem` for `net.ipv4.tcp_rmem`.
 pub fn sysctl_path(name: &str) -> String {
-    format!("/proc/sys/{}", crate::boot::normalise(name))
+    format!("/proc/sys/{}", crate::names::normalise(name))
 }
 
 /// Walks `path` component by component, asking `stat` whether each is a link.

@@ -15,15 +15,14 @@ mod step_state;
 mod tree;
 pub(crate) mod unit;
 
+pub(crate) use crate::names::{ALLOWED, CONTROLLER};
 pub(crate) use boot_files::BootFiles;
 pub use boot_files::{DISABLED_PREFIX, MODULES_FILE, SYSCTL_FILE};
 pub use change::Change;
 pub(crate) use change::choice;
 pub use make::make;
 pub(crate) use make::make_with;
-pub(crate) use make::{
-    ALLOWED, CONTROLLER, buffer_needed, controller_changes, find_controller, version_note,
-};
+pub(crate) use make::{buffer_needed, controller_changes, find_controller, version_note};
 pub use state::{Content, FileState, install, tidy};
 pub(crate) use state::{has_temporary, refuse_unsafe_file, tidy_if};
 pub use step_state::StepState;
@@ -171,7 +170,7 @@ impl Plan {
     /// Whether its apply writes files for the default after a restart: for an eBPF controller the
     /// unit, which only hosts with systemd get.
     pub(crate) fn lasts(&self) -> bool {
-        let sets = |path: &str| !is_ebpf(&self.controller) || path.ends_with(boot_files::UNIT);
+        let sets = |path: &str| !is_ebpf(&self.controller) || path.ends_with(crate::names::UNIT);
         self.steps.iter().any(|step| {
             step.part_of.is_none() && matches!(&step.change, Change::File { path, .. } if sets(path))
         })

@@ -1,6 +1,7 @@
 //! One line of a sysctl file, in the dialects of the programs that read it.
 
 use super::Program;
+use crate::names::{normalise, swap, swapped};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -83,30 +84,6 @@ pub enum Line {
     Exclude { key: String },
     /// A comment, an empty line, or one that the program ignores with a warning.
     Nothing,
-}
-
-/// A key in its form with slashes. The first separator decides: after a dot, dots become slashes
-/// and slashes dots (`net.ipv4.conf.eth0/1.rp_filter`); after a slash nothing changes.
-pub fn normalise(key: &str) -> String {
-    let swapped = swapped(key);
-    let parts: Vec<&str> = swapped.split('/').filter(|p| !p.is_empty() && *p != ".").collect();
-    parts.join("/")
-}
-
-fn swapped(key: &str) -> String {
-    match key.find(['.', '/']) {
-        Some(i) if key.as_bytes()[i] == b'.' => swap(key),
-        _ => key.to_owned(),
-    }
-}
-
-fn swap(key: &str) -> String {
-    let other = |c| match c {
-        '.' => '/',
-        '/' => '.',
-        c => c,
-    };
-    key.chars().map(other).collect()
 }
 
 /// A path below /proc/sys as the kernel resolves it. No key has a slash at its end.

@@ -2,9 +2,9 @@
 //! containers.conf(5) and quadlets (podman-systemd.unit(5)), and `--sysctl` in enabled units. They
 //! replace what a container would copy from its host; they do not change the host.
 
-use super::assignment::normalise;
 use super::overrides::{enabled_units, expand};
 use crate::host::View;
+use crate::names::normalise;
 
 /// A sysctl that a container manager sets.
 #[derive(Clone, PartialEq, Eq, Debug)]

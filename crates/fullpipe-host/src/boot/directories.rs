@@ -1,11 +1,12 @@
 //! sysctl.d: its directories and the programs that read them.
 
 use super::assignment::{
-    Assignment, BLANKS, Dialect, Line, busybox_image_path, busybox_path, is_glob, normalise, parse_some,
+    Assignment, BLANKS, Dialect, Line, busybox_image_path, busybox_path, is_glob, parse_some,
 };
 use super::scripts::{self, Reader};
 use super::{Program, glob_matches};
 use crate::host::{Node, View, parent};
+use crate::names::normalise;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// By priority: of two files with one name, the one in the first directory counts (sysctl.d(5)).

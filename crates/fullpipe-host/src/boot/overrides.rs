@@ -1,10 +1,10 @@
 //! Settings outside sysctl.d: the kernel command line before it, UFW, tuned and scripts after it.
 
 use super::Program;
-use super::assignment::{Assignment, normalise};
+use super::assignment::Assignment;
 use super::directories::{Only, add, procps_files};
 use crate::host::View;
-use crate::plan::{CONTROLLER, boot_files, unit};
+use crate::names::{CONTROLLER, UNIT, default_of, normalise};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// `sysctl.net.ipv4.tcp_congestion_control=bbr` (kernel-parameters, since 5.8).
@@ -333,7 +333,7 @@ pub(super) fn enabled_units(view: &dyn View) -> Vec<String> {
 
 /// Whether a unit is one that fullpipe writes for eBPF controllers.
 fn is_own(name: &str) -> bool {
-    name == boot_files::UNIT || (name.starts_with("fullpipe-cc-") && name.ends_with(".service"))
+    name == UNIT || (name.starts_with("fullpipe-cc-") && name.ends_with(".service"))
 }
 
 /// Lines of start-up scripts that set a sysctl (`sysctl -w key=value`) or write to /proc/sys.
@@ -373,7 +373,7 @@ pub(super) fn units(view: &dyn View) -> Vec<Assignment> {
             // Earlier builds set the default with a shell command.
             let by_shell =
                 || script_setting(line.strip_prefix("ExecStart=/bin/sh -c '")?.strip_suffix('\'')?);
-            let loaded = || Some((normalise(CONTROLLER), unit::default_of(line)?));
+            let loaded = || Some((normalise(CONTROLLER), default_of(line)?));
             if let Some((key, value)) = by_shell().or_else(loaded) {
                 let file = file.clone();
                 let program = Program::Unit;

@@ -2,8 +2,8 @@
 
 use super::assignment::glob_matches;
 use super::directories::{is_file, matching, opens};
-use crate::facts::distribution;
 use crate::host::{Node, View};
+use crate::os_release::distribution;
 use std::collections::BTreeMap;
 
 /// The reader of the sysctl files at boot.

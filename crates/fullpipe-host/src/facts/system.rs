@@ -1,7 +1,8 @@
 //! Systems with their own method to change settings or kernels.
 
-use super::{Scope, distribution, is_wsl};
+use super::{Scope, is_wsl};
 use crate::host::{Host, Identity, View};
+use crate::os_release::distribution;
 
 /// A system whose settings are not kept in /etc/sysctl.d, or whose kernel is not a package.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,7 +10,7 @@ use super::{
     BootClock, Clock, DelegateFiles, Files, Host, Identity, Network, Process, Program, ProgramOutput, parent,
     sysctl_path,
 };
-use crate::boot::normalise;
+use crate::names::normalise;
 use crate::net::{
     CongestionRoute, DeviceFeatures, KeyedRoute, QdiscNode, QdiscOperation, ROOT, RouteController, RouteKey,
     RoutesLeft, TcpSocket,

@@ -6,9 +6,9 @@ use super::status::{dkms, secure_boot};
 use super::{BootEnvironment, INSTALL, Wanted, perform_steps, release_of};
 use crate::apply::{lock, make_steps, read_back};
 use crate::error::{Error, Result};
-use crate::facts::distribution;
 use crate::host::{Host, View};
 use crate::journal::{Record, Store};
+use crate::os_release::distribution;
 use crate::plan::{Change, FileState};
 use serde::Serialize;
 

@@ -1,7 +1,8 @@
 //! The kernels on a host's disk, and their options.
 
-use crate::facts::{Config, ModuleIndex, Presence};
+use crate::facts::kernel::{ModuleIndex, Presence};
 use crate::host::{Host, View};
+use fullpipe_kernel::facts::Config;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

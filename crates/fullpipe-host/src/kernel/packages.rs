@@ -2,8 +2,8 @@
 
 use super::installed::{compare, flavour};
 use crate::error::{Error, Result};
-use crate::facts::distribution;
 use crate::host::{Host, Program, View};
+use crate::os_release::distribution;
 use serde::{Deserialize, Serialize};
 use std::io;
 

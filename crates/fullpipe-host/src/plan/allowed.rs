@@ -4,9 +4,9 @@
 //! leaves it when it is unregistered. So a change is described by the names it adds, not by the
 //! whole list.
 
-use super::make::ALLOWED;
 use super::step_state::StepState;
 use crate::host::Host;
+use crate::names::ALLOWED;
 
 const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
 

@@ -2,21 +2,19 @@
 
 use super::Step;
 use super::change::Change;
-use super::make::CONTROLLER;
 use super::state::{FileState, refuse_unsafe_file};
 use super::unit::{ControllerUnit, refuse_writable_program, unit_path};
 use crate::boot::{self, Assignment, Program};
 use crate::error::{Error, Result};
 use crate::facts::Facts;
 use crate::host::{Host, Overlay, View, parent};
+use crate::names::{CONTROLLER, UNIT, normalise};
 use std::collections::BTreeMap;
 
 /// fullpipe's sysctl file. Its name sorts after `99-sysctl.conf` and most others.
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/99-zz-fullpipe.conf";
 /// fullpipe's modules-load.d file.
 pub const MODULES_FILE: &str = "/etc/modules-load.d/fullpipe.conf";
-/// The unit of an apply.
-pub(crate) const UNIT: &str = "fullpipe-controller.service";
 
 /// Prefix of a disabled line.
 pub const DISABLED_PREFIX: &str = "# disabled by fullpipe: ";
@@ -57,7 +55,7 @@ impl Readers<'_> {
     /// The line that sets a key. Lines of this key count even if the kernel refuses their value,
     /// since they must be disabled; refused lines of other keys only stop busybox.
     fn winner(&self, view: &dyn View, programs: &[Program], key: &str) -> Option<Assignment> {
-        let path = boot::normalise(key);
+        let path = normalise(key);
         let accepts =
             |other: &str, value: &str| other == path || self.facts.accepts_at_boot(view, other, value);
         boot::winner(view, programs, key, &accepts)
@@ -72,7 +70,7 @@ impl Readers<'_> {
                     let accepts = |key: &str, value: &str| self.facts.accepts_at_boot(view, key, value);
                     let real = boot::winner(view, programs, sysctl.key, &accepts);
                     let is_reached = real.is_some_and(|real| same(&real.value, &sysctl.value))
-                        || !accepts(&boot::normalise(sysctl.key), &sysctl.value);
+                        || !accepts(&normalise(sysctl.key), &sysctl.value);
                     (!is_reached).then_some(Obstacle::Unset)
                 }
                 Some(line) => Some(Obstacle::Line(line)),

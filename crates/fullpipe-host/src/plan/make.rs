@@ -10,11 +10,10 @@ use crate::ecn;
 use crate::error::{Error, Result};
 use crate::facts::{Facts, Presence, Snippet, Version};
 use crate::host::Host;
+use crate::names::{ALLOWED, CONTROLLER};
 use fullpipe_kernel::tcp_info::{EBPF_CONTROLLERS, LINUX_CONTROLLERS};
 use fullpipe_units::{Bytes, Rate, Span};
 
-pub(crate) const CONTROLLER: &str = "net.ipv4.tcp_congestion_control";
-pub(crate) const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
 const DEFAULT_QDISC: &str = "net.core.default_qdisc";
 
 /// Whether the controller paces, so that fq is recommended.

@@ -152,24 +152,11 @@ impl ControllerUnit<'_> {
     }
 }
 
-/// The controller that a line of such a unit makes the default.
-pub(crate) fn default_of(line: &str) -> Option<String> {
-    let (_, words) = line.strip_prefix("ExecStart=")?.split_once(" cc load ")?;
-    let words: Vec<&str> = words.split_ascii_whitespace().collect();
-    if !words.contains(&"--default") {
-        return None;
-    }
-    let named = words.iter().position(|word| *word == "--name").and_then(|at| words.get(at + 1));
-    Some(match named {
-        Some(name) => (*name).to_owned(),
-        None => format!("fp_{}", words.first()?.trim_start_matches("fp_")),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::host::Directory;
+    use crate::names::default_of;
 
     fn unit(name: &str, which: &str, default: bool) -> String {
         let unit = ControllerUnit { name, which, settings: &[], program: "/usr/bin/fullpipe", default };
