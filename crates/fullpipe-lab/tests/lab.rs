@@ -586,23 +586,18 @@ fn run_beside_busy_programs_reports_how_long_its_ends_waited() {
             recording
         })
     };
-    judged(
-        "a run beside busy programs",
-        run,
-        |_| Vec::new(),
-        |recording| {
-            let waits = recording.health.as_ref().unwrap().waits.as_ref().unwrap();
-            assert!(waits.client > 0.0 && waits.server > 0.0 && waits.end_max_ms > 0.0, "{waits:?}");
-            assert!(waits.pressure.is_none_or(|share| share > 0.1), "{waits:?}");
-            let too_long = waits.client.max(waits.server) > 0.2 || waits.end_max_ms >= 200.0;
-            // The queue drains in 20 ms: it overflows in bursts after half of that, if at all.
-            let may_burst = waits.end_p99_ms > 9.5;
-            let reported = recording.invalid_because.iter().any(|reason| reason.contains("for a processor"));
-            assert!(reported || !too_long, "{waits:?} {:?}", recording.invalid_because);
-            assert!(!reported || too_long || may_burst, "{waits:?} {:?}", recording.invalid_because);
-            assert!(!(reported && recording.valid));
-        },
-    );
+    // Whatever else the machine does, what it did is reported.
+    let recording = run();
+    let waits = recording.health.as_ref().unwrap().waits.as_ref().unwrap();
+    assert!(waits.client > 0.0 && waits.server > 0.0 && waits.end_max_ms > 0.0, "{waits:?}");
+    assert!(waits.pressure.is_none_or(|share| share > 0.1), "{waits:?}");
+    let too_long = waits.client.max(waits.server) > 0.2 || waits.end_max_ms >= 200.0;
+    // The queue drains in 20 ms: it overflows in bursts after half of that, if at all.
+    let may_burst = waits.end_p99_ms > 9.5;
+    let reported = recording.invalid_because.iter().any(|reason| reason.contains("for a processor"));
+    assert!(reported || !too_long, "{waits:?} {:?}", recording.invalid_because);
+    assert!(!reported || too_long || may_burst, "{waits:?} {:?}", recording.invalid_because);
+    assert!(!(reported && recording.valid));
 }
 
 #[test]
