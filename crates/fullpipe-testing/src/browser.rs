@@ -61,6 +61,8 @@ pub fn browse(page: &str, script: &str, size: (u32, u32)) -> Option<BrowserOutpu
         .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
         .arg("--dump-dom")
         .arg(format!("file://{}", file.display()))
+        // Its own files, which it can leave behind.
+        .env("TMPDIR", dir.path())
         .stdout(File::create(&dom).unwrap())
         .stderr(File::create(&log).unwrap())
         .spawn()

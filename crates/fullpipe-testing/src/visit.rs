@@ -98,6 +98,8 @@ impl Browser {
             .args(["--disable-background-networking", "--disable-component-update"])
             .args(["--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", dir.path().join("profile").display()))
+            // Its own files, which it can leave behind.
+            .env("TMPDIR", dir.path())
             .env("TO", &to)
             .env("FROM", &from)
             .stdin(Stdio::null())
