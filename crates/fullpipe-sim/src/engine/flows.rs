@@ -208,7 +208,7 @@ impl Flows {
     }
 
     /// Records that the path dropped a packet.
-    pub fn on_dropped(&mut self, packet: &Packet<Segment>) {
+    fn on_dropped(&mut self, packet: &Packet<Segment>) {
         let flow = packet.flow as usize;
         match packet.data.kind {
             Kind::Ack => {

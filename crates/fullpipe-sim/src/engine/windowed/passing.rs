@@ -4,7 +4,7 @@ use super::super::flows::Flows;
 use super::super::one_way::{OneWay, Outlet};
 use super::super::queueing::Queueing;
 use super::pushes::Merge;
-use crate::segment::{Kind, Segment};
+use crate::segment::{Kind, NO_SACK, Segment};
 use fullpipe_cc::{Span, Time};
 use fullpipe_path::{Outcome, Packet};
 
@@ -12,9 +12,16 @@ use fullpipe_path::{Outcome, Packet};
 /// direction may be processed at the same time.
 #[derive(Default)]
 pub(super) struct Outcomes {
-    dropped: Vec<Packet<Segment>>,
+    dropped: Vec<Dropped>,
     /// Data packets that were delivered, by flow, and the queueing delay then.
     queued: Vec<(u32, Span)>,
+}
+
+/// What the flow of a dropped packet needs of it: when thousands of flows start, the path drops most
+/// packets of a window.
+enum Dropped {
+    Data { flow: u32, sent_at: Time },
+    Ack { flow: u32, sack: u32 },
 }
 
 impl Outcomes {
@@ -26,14 +33,28 @@ impl Outcomes {
                     self.queued.push((packet.flow, *queued));
                 }
             }
-            Outcome::Dropped(packet, _) => self.dropped.push(packet),
+            Outcome::Dropped(Packet { flow, data, .. }, _) => match data.kind {
+                Kind::Data => self.dropped.push(Dropped::Data { flow, sent_at: data.stamp }),
+                Kind::Ack if data.detail != NO_SACK => {
+                    self.dropped.push(Dropped::Ack { flow, sack: data.detail });
+                }
+                // Flows with datagrams have no windows.
+                _ => {}
+            },
         }
     }
 
     /// Passes them on to `flows`.
     pub fn deliver(&mut self, flows: &mut Flows) {
-        for packet in self.dropped.drain(..) {
-            flows.on_dropped(&packet);
+        for dropped in self.dropped.drain(..) {
+            match dropped {
+                Dropped::Data { flow, sent_at } => {
+                    flows.connections[flow as usize].recorder.on_dropped(sent_at);
+                }
+                Dropped::Ack { flow, sack } => {
+                    flows.sacks.of_flow(flow as usize).remove(sack);
+                }
+            }
         }
         for (flow, queued) in self.queued.drain(..) {
             flows.connections[flow as usize].recorder.on_queued(queued);

@@ -10,21 +10,23 @@ use fullpipe_path::Packet;
 /// arrival of a packet, in the order of those arrivals, then those sent by timers, in the order of
 /// the flows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Rank(u64);
+pub(super) struct Rank(u32);
 
 impl Rank {
-    const TIMER: u64 = 1 << 63;
+    /// A window has fewer arrivals, and a run fewer flows.
+    const TIMER: u32 = 1 << 31;
     /// Behind all packets.
-    const LAST: Rank = Rank(u64::MAX);
+    const LAST: Rank = Rank(u32::MAX);
 
     /// Of what is sent on the `n`-th arrival of the window.
     pub fn arrival(n: u32) -> Self {
-        Rank(u64::from(n))
+        debug_assert!(n < Self::TIMER);
+        Rank(n)
     }
 
     /// Of what `flow` sends for a timer.
     pub fn timer(flow: usize) -> Self {
-        Rank(Self::TIMER | flow as u64)
+        Rank(Self::TIMER | flow as u32)
     }
 
     pub fn is_timer(self) -> bool {
