@@ -3,7 +3,7 @@
 use super::super::flows::Flows;
 use super::super::one_way::{OneWay, Outlet};
 use super::super::queueing::Queueing;
-use super::pushes::Merge;
+use super::pushes::{Merge, recycle};
 use crate::segment::{Kind, NO_SACK, Segment};
 use fullpipe_cc::{Span, Time};
 use fullpipe_path::{Outcome, Packet};
@@ -46,8 +46,8 @@ impl Outcomes {
 
     /// Passes them on to `flows`.
     pub fn deliver(&mut self, flows: &mut Flows) {
-        for dropped in self.dropped.drain(..) {
-            match dropped {
+        for dropped in &self.dropped {
+            match *dropped {
                 Dropped::Data { flow, sent_at } => {
                     flows.connections[flow as usize].recorder.on_dropped(sent_at);
                 }
@@ -56,9 +56,11 @@ impl Outcomes {
                 }
             }
         }
-        for (flow, queued) in self.queued.drain(..) {
+        for &(flow, queued) in &self.queued {
             flows.connections[flow as usize].recorder.on_queued(queued);
         }
+        recycle(&mut self.dropped);
+        recycle(&mut self.queued);
     }
 }
 

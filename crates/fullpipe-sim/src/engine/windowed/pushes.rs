@@ -68,8 +68,11 @@ impl Pushes {
     }
 
     pub fn clear(&mut self) {
-        self.packets.clear();
-        self.order.clear();
+        recycle(&mut self.packets);
+        recycle(&mut self.gathered);
+        recycle(&mut self.order);
+        recycle(&mut self.sorted);
+        recycle(&mut self.ends);
     }
 
     /// Sorts what was sent after `begin` and until `end`.
@@ -127,6 +130,19 @@ impl Pushes {
             packet
         }));
         std::mem::swap(packets, gathered);
+    }
+}
+
+/// Buffers of fewer items are kept as they are.
+const SMALL: usize = 1 << 14;
+
+/// Empties a buffer for the next window, and frees most of it if it is much larger than this window
+/// needed: when all flows start at once, they send more than ever after.
+pub(super) fn recycle<T>(buffer: &mut Vec<T>) {
+    let used = buffer.len().max(SMALL);
+    buffer.clear();
+    if buffer.capacity() / 4 > used {
+        buffer.shrink_to(2 * used);
     }
 }
 
