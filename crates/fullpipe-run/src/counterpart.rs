@@ -116,17 +116,19 @@ pub(crate) fn note(differing: &Differing) -> Option<String> {
     }
 }
 
-/// Simulates `case` as changed by [`counterpart`], and judges its checks by the names of the scenario.
+/// Simulates `case` as changed by [`counterpart`], on up to `threads` threads, and judges its
+/// checks by the names of the scenario.
 pub(crate) fn simulate(
     case: &Case,
     versions: &BbrVersions,
+    threads: usize,
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, RunError> {
     let (own, differing) = counterpart(case, versions);
     if differing.changed.is_empty() {
-        return engine::simulate_case(case, progress);
+        return engine::simulate_case(case, threads, progress);
     }
-    let mut recording = engine::simulate_case(&own, progress)?;
+    let mut recording = engine::simulate_case(&own, threads, progress)?;
     // With the settings of the user, which distinguish contenders.
     let contender = case.contender.clone().unwrap_or_else(|| case.scenario.cc());
     recording.contender = Some(format!("{contender} (as {GOOGLE})"));
@@ -196,7 +198,7 @@ mod tests {
                        [[check]]\nflow = 'bbr'\nnever = ['ProbeBW']\n";
         let case = case(checked);
         let run = |kernel: &[(&str, u8)]| {
-            simulate(&case, &versions(kernel), &mut |_| ControlFlow::Continue(())).unwrap()
+            simulate(&case, &versions(kernel), 1, &mut |_| ControlFlow::Continue(())).unwrap()
         };
         let (v1, v3) = (run(&[("bbr", 1)]), run(&[("bbr", 3)]));
         assert_eq!((v1.label.as_str(), v1.contender.as_deref()), ("bbr+cubic", None));
@@ -219,7 +221,7 @@ mod tests {
         let none = |_: &str| Err(String::new());
         let again = fullpipe_experiment::scenario::parse("x", text, &vocabulary(&[Engine::Sim]), &none);
         let again = again.unwrap_or_else(|e| panic!("{e}: {text}")).remove(0);
-        let again = engine::simulate_case(&again, &mut |_| ControlFlow::Continue(())).unwrap();
+        let again = engine::simulate_case(&again, 1, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!((again.summary.goodput_bps, passed(&again)), (v3.summary.goodput_bps, vec![true; 3]));
     }
 
@@ -238,7 +240,7 @@ mod tests {
                 let mut one = case(flows);
                 one.scenario.seed = seed;
                 one.contender = contender.clone();
-                let run = simulate(&one, &kernel, &mut |_| ControlFlow::Continue(())).unwrap();
+                let run = simulate(&one, &kernel, 1, &mut |_| ControlFlow::Continue(())).unwrap();
                 assert_eq!(run.cc, "bbr3");
                 names.push((crate::agreement::label_without_seed(&run), run.seed));
             }

@@ -8,6 +8,7 @@ use fullpipe_experiment::scenario::Case;
 use fullpipe_experiment::{Recording, Scenario};
 use fullpipe_sim::Simulation;
 use fullpipe_units::Time;
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 
 /// An engine that can run a scenario.
@@ -50,16 +51,18 @@ pub fn simulate(scenario: &Scenario, seed: u64) -> Result<Recording, String> {
 /// # Errors
 /// [`RunError::Sim`], or [`RunError::Interrupted`] if `progress` stopped it.
 pub fn run(case: &Case, progress: &mut dyn FnMut(Time) -> ControlFlow<()>) -> Result<Recording, RunError> {
-    simulate_case(case, progress).map(without_distributions)
+    simulate_case(case, 1, progress).map(without_distributions)
 }
 
-/// Like [`run`], but keeps the flows' distributions.
+/// Like [`run`], but on up to `threads` threads, and keeps the flows' distributions.
 pub(crate) fn simulate_case(
     case: &Case,
+    threads: usize,
     progress: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<Recording, RunError> {
     let scenario = &case.scenario;
-    let simulation = Simulation::new(scenario, scenario.seed);
+    let threads = NonZeroUsize::new(threads).unwrap_or(NonZeroUsize::MIN);
+    let simulation = Simulation::new(scenario, scenario.seed).threads(threads);
     #[cfg(feature = "quic")]
     let simulation = simulation.transports(&fullpipe_quic::harness::Stacks);
     #[cfg(all(feature = "exec", target_os = "linux"))]

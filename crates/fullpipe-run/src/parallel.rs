@@ -20,7 +20,7 @@ pub fn in_parallel<J: Sync, R: Send>(
 }
 
 /// The number of threads: the caller's, or one per core.
-fn thread_count(threads: usize) -> usize {
+pub(crate) fn thread_count(threads: usize) -> usize {
     match threads {
         #[cfg(feature = "threads")]
         0 => std::thread::available_parallelism().map_or(1, usize::from),

@@ -26,6 +26,20 @@ fn the_same_seed_gives_the_same_bytes_on_any_thread() {
 }
 
 #[test]
+fn a_run_of_many_flows_gives_the_same_bytes_on_any_number_of_threads() {
+    let file = "duration = '2s'\n[path]\nrate = '200mbit'\nrtt = '50ms'\nloss = '1%'\n\
+                [[flow]]\ncc = 'bbr'\ncount = 60\n[[flow]]\ncc = 'cubic'\ncount = 60\n";
+    let run = |threads| {
+        let outcome = Batch::new(jobs(file)).threads_per_run(threads).run(&());
+        serde_json::to_string(&outcome.results).unwrap()
+    };
+    let alone = run(1);
+    for threads in [0, 2, 5] {
+        assert!(alone == run(threads), "{threads}");
+    }
+}
+
+#[test]
 fn a_run_records_its_varied_values_and_its_checks() {
     let results = Batch::new(jobs(RACE)).run(&()).results;
     let run = &results.runs[2];

@@ -1,14 +1,16 @@
-//! Data packets per CPU-second, memory, and what a second core brings to many runs: `cargo bench -p
-//! fullpipe-sim`, or only the lines that hold all of some words: `cargo bench -p fullpipe-sim --
-//! bbr 1000`. Beside it Debian's ns-2 (`ns2`), if it is installed.
+//! Data packets per CPU-second, memory, and what a second core brings to many runs and to one large
+//! run: `cargo bench -p fullpipe-sim`, or only the lines that hold all of some words: `cargo bench -p
+//! fullpipe-sim -- bbr 1000`. Beside it Debian's ns-2 (`ns2`), if it is installed.
 
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario};
 use fullpipe_path::LossSpec;
-use fullpipe_sim::{SimError, Simulation};
+use fullpipe_sim::{Engine, SimError, Simulation};
 use fullpipe_units::{Fraction, Span};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use std::num::NonZeroUsize;
 use std::process::Command;
+use std::time::Instant;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -44,7 +46,7 @@ const CASES: [Case; 11] = [
     case("1 Gbit/s, 1000 flows", "bbr", "1gbit", "0%", 1000, 20, Target::Rate(2e6)),
     case("10 Gbit/s, 5000 flows", "cubic", "10gbit", "0%", 5000, 5, Target::Rate(1.5e6)),
     case("10 Gbit/s, 5000 flows", "bbr", "10gbit", "0%", 5000, 5, Target::Rate(1.5e6)),
-    case("10 Gbit/s, 100000 flows", "bbr", "10gbit", "0%", 100_000, 2, Target::Memory(2048)),
+    case("10 Gbit/s, 100000 flows", "bbr", "10gbit", "0%", 100_000, 2, Target::Memory(600)),
 ];
 
 const fn case(
@@ -62,6 +64,57 @@ const fn case(
 /// Runs of one batch, and how much faster two threads shall be done with it than one.
 const BATCH: u64 = 1000;
 const TWO_THREADS: f64 = 1.9;
+
+/// What one run brings that differs from another: a number of threads, or an engine.
+struct Comparison {
+    name: &'static str,
+    cc: &'static str,
+    rate: &'static str,
+    flows: u32,
+    seconds: u64,
+    /// The engine and the number of threads before and after.
+    sides: [(Engine, usize); 2],
+    /// The largest ratio that shall be reached, of wall-clock time if the second side has more
+    /// threads, else of CPU time.
+    target: f64,
+}
+
+const COMPARISONS: [Comparison; 7] = [
+    threads("10 Gbit/s, 5000 flows", "cubic", "10gbit", 5000, 5, 0.55),
+    threads("10 Gbit/s, 5000 flows", "bbr", "10gbit", 5000, 5, 0.55),
+    threads("1 Gbit/s, 1000 flows", "cubic", "1gbit", 1000, 20, 0.55),
+    threads("1 Gbit/s, 1000 flows", "bbr", "1gbit", 1000, 20, 0.55),
+    engines("1 Gbit/s, 1000 flows", "cubic", "1gbit", 1000, 20, 0.72),
+    engines("1 Gbit/s, 1000 flows", "bbr", "1gbit", 1000, 20, 0.72),
+    engines("1 Gbit/s, 100 flows", "bbr", "1gbit", 100, 20, 1.0),
+];
+
+const fn threads(
+    name: &'static str,
+    cc: &'static str,
+    rate: &'static str,
+    flows: u32,
+    seconds: u64,
+    target: f64,
+) -> Comparison {
+    let sides = [(Engine::Windowed, 1), (Engine::Windowed, 2)];
+    Comparison { name, cc, rate, flows, seconds, sides, target }
+}
+
+const fn engines(
+    name: &'static str,
+    cc: &'static str,
+    rate: &'static str,
+    flows: u32,
+    seconds: u64,
+    target: f64,
+) -> Comparison {
+    let sides = [(Engine::Sequential, 1), (Engine::Windowed, 1)];
+    Comparison { name, cc, rate, flows, seconds, sides, target }
+}
+
+/// Each side of a comparison runs as often, in turns; the medians count.
+const TURNS: usize = 5;
 
 /// ns-2 for 60 s, or less with many flows: path, rate, queue in packets, flows, seconds.
 const REFERENCES: [(&str, &str, u32, u32, u32); 4] = [
@@ -83,11 +136,16 @@ fn peak_memory_mb() -> u64 {
 }
 
 fn scenario(case: &Case) -> Result<Scenario, Failure> {
-    let mut path = PathSpec::bottleneck(case.rate.parse()?, "100ms".parse()?, "1bdp".parse()?);
     let loss: Fraction = case.loss.parse()?;
-    path.forward[0].loss = Some(LossSpec::from(loss));
-    let mut scenario = Scenario::new(path, vec![FlowSpec { count: case.flows, ..FlowSpec::bulk(case.cc) }]);
-    scenario.duration = Span::from_secs(case.seconds);
+    let mut scenario = flows(case.rate, case.cc, case.flows, case.seconds)?;
+    scenario.path.forward[0].loss = Some(LossSpec::from(loss));
+    Ok(scenario)
+}
+
+fn flows(rate: &str, cc: &str, count: u32, seconds: u64) -> Result<Scenario, Failure> {
+    let path = PathSpec::bottleneck(rate.parse()?, "100ms".parse()?, "1bdp".parse()?);
+    let mut scenario = Scenario::new(path, vec![FlowSpec { count, ..FlowSpec::bulk(cc) }]);
+    scenario.duration = Span::from_secs(seconds);
     Ok(scenario)
 }
 
@@ -121,6 +179,9 @@ fn main() -> Result<(), Failure> {
             packets as f64 / seconds / 1e6,
             format!("{memory} MB"),
         );
+    }
+    for comparison in COMPARISONS.iter().filter(|c| wanted(&format!("{} {}", c.name, c.kind()), c.cc)) {
+        compare(comparison)?;
     }
     for reference in REFERENCES.iter().filter(|reference| wanted(reference.0, "ns-2")) {
         refer(reference);
@@ -162,6 +223,47 @@ fn measure(case: &Case) -> Result<(), Failure> {
         best = best.min(cpu_seconds(UsageWho::RUSAGE_SELF) - before);
     }
     println!("{packets} {best} {}", peak_memory_mb());
+    Ok(())
+}
+
+impl Comparison {
+    /// What differs.
+    fn kind(&self) -> &'static str {
+        if self.sides[0].0 == self.sides[1].0 { "threads" } else { "engines" }
+    }
+}
+
+/// Runs both sides of `comparison` in turns, and prints the medians and their ratios.
+fn compare(comparison: &Comparison) -> Result<(), Failure> {
+    let Comparison { name, cc, rate, flows: count, seconds, sides, target } = comparison;
+    let scenario = flows(rate, cc, *count, *seconds)?;
+    let mut spent = [const { Vec::new() }; 2];
+    for _ in 0..TURNS {
+        for (&(engine, threads), spent) in sides.iter().zip(&mut spent) {
+            let (cpu, began) = (cpu_seconds(UsageWho::RUSAGE_SELF), Instant::now());
+            let threads = NonZeroUsize::new(threads).ok_or("no thread")?;
+            Simulation::new(&scenario, 1).engine(engine).threads(threads).run()?;
+            let wall = began.elapsed().as_secs_f64();
+            spent.push((wall, cpu_seconds(UsageWho::RUSAGE_SELF) - cpu));
+        }
+    }
+    let of = |side: usize, part: fn(&(f64, f64)) -> f64| {
+        let mut all: Vec<f64> = spent[side].iter().map(part).collect();
+        all.sort_by(f64::total_cmp);
+        all[TURNS / 2]
+    };
+    let (wall, cpu) = ([of(0, |s| s.0), of(1, |s| s.0)], [of(0, |s| s.1), of(1, |s| s.1)]);
+    let sides = if comparison.kind() == "threads" { "one thread, two" } else { "events, windows" };
+    println!(
+        "{name:<24} {cc:<6} {sides}: wall {:.2} s, {:.2} s, ratio {:.2}; CPU {:.2} s, {:.2} s, ratio {:.2}; \
+         target {target}",
+        wall[0],
+        wall[1],
+        wall[1] / wall[0],
+        cpu[0],
+        cpu[1],
+        cpu[1] / cpu[0],
+    );
     Ok(())
 }
 

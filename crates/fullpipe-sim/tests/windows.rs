@@ -5,6 +5,7 @@ use fullpipe_sim::{Controllers, Engine, SimError, Simulation};
 use fullpipe_testing::files_below;
 use fullpipe_units::Span;
 use std::fs;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 /// Most packets of a run at full rate: bounds the time.
@@ -14,13 +15,14 @@ const RUNS: usize = 6;
 
 /// The recording, with the scenario in it, as text: missing values are NaN, which never compares
 /// equal.
-fn record(scenario: &Scenario, engine: Engine) -> String {
-    let recording = Simulation::new(scenario, scenario.seed).engine(engine).run().unwrap();
+fn record(scenario: &Scenario, engine: Engine, threads: usize) -> String {
+    let simulation = Simulation::new(scenario, scenario.seed).engine(engine);
+    let recording = simulation.threads(NonZeroUsize::new(threads).unwrap()).run().unwrap();
     serde_json::to_string(&recording).unwrap()
 }
 
 #[test]
-fn scenario_files_give_the_same_bytes_event_by_event_and_in_windows() {
+fn scenario_files_give_the_same_bytes_event_by_event_and_in_windows_on_any_number_of_threads() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios"));
     let vocabulary = Vocabulary::new(Controllers::new().names());
     let (mut compared, mut in_windows) = (0, 0);
@@ -51,8 +53,11 @@ fn scenario_files_give_the_same_bytes_event_by_event_and_in_windows() {
             }
             in_windows += u32::from(windowed == Engine::Windowed);
             compared += 1;
-            let same = record(&s, Engine::Sequential) == record(&s, Engine::Windowed);
-            assert!(same, "{}: {}", file.display(), case.label());
+            let expected = record(&s, Engine::Sequential, 1);
+            for threads in [1, 2, 4] {
+                let same = expected == record(&s, Engine::Windowed, threads);
+                assert!(same, "{}: {} on {threads} threads", file.display(), case.label());
+            }
         }
     }
     assert!(in_windows > compared / 2, "{in_windows} of {compared}");

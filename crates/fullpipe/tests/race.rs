@@ -186,6 +186,7 @@ fn usage_errors_name_the_place_reason_and_remedy() {
         (&["race", "--sweep", "path.rrt=1ms,2ms"], &["rrt", "rtt"]),
         (&["race", "--duration", "1h", "--sample", "1us"], &["sample"]),
         (&["race", "--jobs", "0"], &["fullpipe: ", "--jobs"]),
+        (&["race", "--threads", "0"], &["fullpipe: ", "--threads"]),
         (&["race", "--rate", "0"], &["rate must be greater than 0"]),
         (&["race", "--duration", "0s"], &["duration: ", "got 0s"]),
         (&["race", "bbr:"], &["`bbr:`", "KEY=VALUE"]),

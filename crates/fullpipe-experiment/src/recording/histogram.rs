@@ -12,6 +12,10 @@ const SUB_BITS: u32 = SUB.trailing_zeros();
 /// miss. As many as fit one cache line with the other fields.
 const PENDING: usize = 23;
 
+/// Samples that are kept one by one before they are counted by octave: of thousands of flows most
+/// have few samples, and an octave takes as much memory as twice this number.
+const MAX_SINGLE: usize = 128;
+
 /// A histogram of values in nanoseconds. Only octaves in use take memory.
 ///
 /// ```
@@ -25,23 +29,53 @@ const PENDING: usize = 23;
 /// assert_eq!(rtts.rtt_ms().min, Some(1.0));
 /// assert!((rtts.rtt_ms().p95.unwrap() - 95.0).abs() < 0.4);
 /// ```
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Histogram {
     min: u64,
     max: u64,
     buffered: u16,
     pending: [u16; PENDING],
-    octaves: Vec<Option<Box<[u32; SUB as usize]>>>,
+    counts: Counts,
     count: u64,
 }
 
+/// The counted samples.
+#[derive(Clone, Debug)]
+enum Counts {
+    /// The bucket of each sample.
+    Single(Vec<u16>),
+    /// The number of samples in each bucket.
+    Octaves(Vec<Option<Box<Octave>>>),
+}
+
+type Octave = [u32; SUB as usize];
+
 /// Adding a sample touches a single cache line.
-const _: () = assert!(std::mem::offset_of!(Histogram, octaves) == 64);
+const _: () = assert!(std::mem::offset_of!(Histogram, counts) == 64);
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { min: u64::MAX, max: 0, buffered: 0, pending: [0; PENDING], octaves: Vec::new(), count: 0 }
+        Histogram {
+            min: u64::MAX,
+            max: 0,
+            buffered: 0,
+            pending: [0; PENDING],
+            counts: Counts::Single(Vec::new()),
+            count: 0,
+        }
+    }
+}
+
+/// Whether both have the same samples, as far as buckets distinguish them.
+impl PartialEq for Histogram {
+    fn eq(&self, other: &Self) -> bool {
+        let flushed = |histogram: &Histogram| {
+            let mut own = histogram.clone();
+            own.flush();
+            (own.min, own.max, own.buckets())
+        };
+        flushed(self) == flushed(other)
     }
 }
 
@@ -75,33 +109,41 @@ impl Histogram {
     /// Adds `times` samples to a bucket.
     #[inline]
     fn count(&mut self, bucket: u16, times: u32) {
-        let (octave, sub) = (usize::from(bucket) / SUB as usize, usize::from(bucket) % SUB as usize);
-        match self.octaves.get_mut(octave) {
-            Some(Some(counts)) => counts[sub] = counts[sub].saturating_add(times),
-            _ => self.open(octave)[sub] = times,
-        }
         self.count += u64::from(times);
+        if let Counts::Octaves(octaves) = &mut self.counts
+            && let Some(Some(counts)) = octaves.get_mut(usize::from(bucket) / SUB as usize)
+        {
+            let count = &mut counts[usize::from(bucket) % SUB as usize];
+            *count = count.saturating_add(times);
+            return;
+        }
+        self.counts.add(bucket, times);
     }
 
-    #[cold]
-    fn open(&mut self, octave: usize) -> &mut [u32; SUB as usize] {
-        if self.octaves.len() <= octave {
-            self.octaves.resize(octave + 1, None);
+    /// The non-empty buckets in ascending order, and the number of samples in each.
+    fn buckets(&self) -> Vec<(u16, u32)> {
+        match &self.counts {
+            Counts::Single(samples) => {
+                let mut sorted = samples.clone();
+                sorted.sort_unstable();
+                sorted.chunk_by(|a, b| a == b).map(|same| (same[0], same.len() as u32)).collect()
+            }
+            Counts::Octaves(octaves) => {
+                let opened = octaves.iter().enumerate().filter_map(|(i, counts)| Some((i, counts.as_ref()?)));
+                let all = opened.flat_map(|(octave, counts)| {
+                    let first = octave as u16 * SUB as u16;
+                    (first..).zip(counts.iter().copied())
+                });
+                all.filter(|&(_, n)| n > 0).collect()
+            }
         }
-        self.octaves[octave].get_or_insert_with(|| Box::new([0; SUB as usize]))
     }
 
     /// Adds the samples of `other`, which must be flushed.
     pub fn merge(&mut self, other: &Histogram) {
-        for (octave, counts) in other.octaves.iter().enumerate() {
-            if let Some(counts) = counts {
-                let own = self.open(octave);
-                for (a, b) in own.iter_mut().zip(counts.iter()) {
-                    *a = a.saturating_add(*b);
-                }
-            }
+        for (bucket, times) in other.buckets() {
+            self.count(bucket, times);
         }
-        self.count += other.count;
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
@@ -133,16 +175,11 @@ impl Histogram {
         }
         let rank = ((q * self.count as f64).ceil() as u64).clamp(1, self.count);
         let mut seen = 0;
-        for (octave, counts) in self.octaves.iter().enumerate() {
-            let Some(counts) = counts else { continue };
-            for (sub, &n) in counts.iter().enumerate() {
-                seen += u64::from(n);
-                if seen >= rank {
-                    return Some(middle(octave, sub as u64).clamp(self.min, self.max));
-                }
-            }
-        }
-        Some(self.max)
+        let bucket = self.buckets().into_iter().find(|&(_, n)| {
+            seen += u64::from(n);
+            seen >= rank
+        });
+        Some(bucket.map_or(self.max, |(bucket, _)| middle(bucket).clamp(self.min, self.max)))
     }
 
     /// Round-trip times, in milliseconds.
@@ -155,6 +192,30 @@ impl Histogram {
     pub fn queue_ms(&self) -> QueueQuantiles {
         let q = |q| self.quantile(q).map(in_ms);
         QueueQuantiles { p50: q(0.50), p95: q(0.95), max: self.max().map(in_ms) }
+    }
+}
+
+impl Counts {
+    #[inline(never)]
+    fn add(&mut self, bucket: u16, times: u32) {
+        if let Counts::Single(samples) = self {
+            if times == 1 && samples.len() < MAX_SINGLE {
+                samples.push(bucket);
+                return;
+            }
+            let samples = std::mem::take(samples);
+            *self = Counts::Octaves(Vec::new());
+            samples.into_iter().for_each(|bucket| self.add(bucket, 1));
+        }
+        if let Counts::Octaves(octaves) = self {
+            let octave = usize::from(bucket) / SUB as usize;
+            if octaves.len() <= octave {
+                octaves.resize(octave + 1, None);
+            }
+            let counts = octaves[octave].get_or_insert_with(|| Box::new([0; SUB as usize]));
+            let count = &mut counts[usize::from(bucket) % SUB as usize];
+            *count = count.saturating_add(times);
+        }
     }
 }
 
@@ -174,11 +235,7 @@ impl Serialize for Histogram {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut own = self.clone();
         own.flush();
-        let opened = own.octaves.iter().enumerate().filter_map(|(i, counts)| Some((i, counts.as_ref()?)));
-        let counts = opened.flat_map(|(octave, counts)| {
-            let counted = counts.iter().enumerate().filter(|(_, n)| **n > 0);
-            counted.map(move |(sub, n)| (middle(octave, sub as u64), *n))
-        });
+        let counts = own.buckets().into_iter().map(|(bucket, n)| (middle(bucket), n));
         Serialised { min_ns: own.min, max_ns: own.max, counts: counts.collect() }.serialize(s)
     }
 }
@@ -206,7 +263,9 @@ fn place(value: u64) -> u16 {
     (u64::from(octave) * SUB + sub) as u16
 }
 
-fn middle(octave: usize, sub: u64) -> u64 {
+/// The middle of a bucket.
+fn middle(bucket: u16) -> u64 {
+    let (octave, sub) = (u64::from(bucket) / SUB, u64::from(bucket) % SUB);
     if octave == 0 {
         return sub;
     }
@@ -246,7 +305,7 @@ mod tests {
             let written = serde_json::to_string(&h).unwrap();
             let read: Histogram = serde_json::from_str(&written).unwrap();
             prop_assert_eq!((read.min, read.max, read.count), (h.min, h.max, h.count));
-            prop_assert_eq!(&read.octaves, &h.octaves);
+            prop_assert_eq!(&read, &h);
         }
     }
 }

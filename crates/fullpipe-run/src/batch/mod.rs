@@ -8,6 +8,7 @@ mod turns;
 #[cfg(feature = "lab")]
 pub use lab::LabOptions;
 
+use crate::parallel::thread_count;
 use crate::{Engine, Monitor, RunError, engine, in_parallel};
 use fullpipe_experiment::recording::{Recording, Results};
 use fullpipe_experiment::scenario::Case;
@@ -28,6 +29,7 @@ pub struct Job {
 pub struct Batch<'a> {
     jobs: Vec<Job>,
     threads: usize,
+    threads_per_run: usize,
     series: bool,
     distributions: bool,
     #[cfg(feature = "lab")]
@@ -90,12 +92,25 @@ type Slot = Mutex<Option<Result<Box<Recording>, RunError>>>;
 impl<'a> Batch<'a> {
     /// A batch of `jobs` that runs one simulation per core and keeps everything but distributions.
     pub fn new(jobs: Vec<Job>) -> Self {
-        Batch { jobs, threads: 0, series: true, distributions: false, lab: Default::default() }
+        Batch {
+            jobs,
+            threads: 0,
+            threads_per_run: 0,
+            series: true,
+            distributions: false,
+            lab: Default::default(),
+        }
     }
 
     /// Sets how many simulations run at a time; 0 for one per core.
     pub fn threads(self, threads: usize) -> Self {
         Batch { threads, ..self }
+    }
+
+    /// Sets how many threads each simulation of many flows uses; 0 for the cores that the number of
+    /// simulations at a time leaves. The results are the same with any number.
+    pub fn threads_per_run(self, threads_per_run: usize) -> Self {
+        Batch { threads_per_run, ..self }
     }
 
     /// Sets whether to keep time series; without them a recording is a few figures per flow.
@@ -114,6 +129,7 @@ impl<'a> Batch<'a> {
         Batch {
             jobs: self.jobs,
             threads: self.threads,
+            threads_per_run: self.threads_per_run,
             series: self.series,
             distributions: self.distributions,
             lab,
@@ -126,6 +142,11 @@ impl<'a> Batch<'a> {
         let simulated: Vec<usize> = self.numbers_of(Engine::Sim);
         #[cfg(feature = "lab")]
         let bbr_versions = self.announce_counterparts(watch);
+        let at_a_time = thread_count(self.threads).min(simulated.len());
+        let threads = match self.threads_per_run {
+            0 => thread_count(0) / at_a_time.max(1),
+            threads => threads,
+        };
         in_parallel(&simulated, self.threads, |_, &i| {
             if watch.interrupted() {
                 return ControlFlow::Break(());
@@ -133,9 +154,9 @@ impl<'a> Batch<'a> {
             let case = &self.jobs[i].case;
             let ended = watched(case, watch, |progress| {
                 #[cfg(feature = "lab")]
-                return crate::counterpart::simulate(case, &bbr_versions, progress);
+                return crate::counterpart::simulate(case, &bbr_versions, threads, progress);
                 #[cfg(not(feature = "lab"))]
-                engine::simulate_case(case, progress)
+                engine::simulate_case(case, threads, progress)
             });
             put(&slots[i], Some(self.kept(ended)));
             ControlFlow::Continue(())

@@ -1,10 +1,30 @@
 //! The end of a run: turns its counters into a recording.
 
+use super::access::Access;
+use super::connection::Connection;
 use super::world::World;
+use crate::controllers::AnyController;
 use crate::recorder::{FlowRecorder, total};
+use crate::sender::SenderEvent;
 use fullpipe_cc::Time;
 use fullpipe_experiment::recording::{FlowRecording, LinkRecording, Provenance, Recording, Source, Summary};
 use fullpipe_experiment::scenario::Scenario;
+
+/// What a connection leaves for its recording.
+struct Ended {
+    recorder: FlowRecorder,
+    events: Vec<SenderEvent>,
+    access: Option<Box<Access>>,
+    start: Time,
+}
+
+impl Ended {
+    fn new(c: Connection<AnyController>, end: Time) -> Self {
+        // A flow whose start condition never came true starts at the end.
+        let start = c.start.min(end);
+        Ended { recorder: c.recorder, events: c.sender.events, access: c.access, start }
+    }
+}
 
 impl World {
     /// The recording of the run, its checks not yet judged.
@@ -14,7 +34,8 @@ impl World {
         }
         let path = self.scenario.path.facts(self.scenario.mtu, self.scenario.smss());
         let (summary, summaries) = self.summaries(path.goodput_limit_bps);
-        let World { scenario, seed, forward, reverse, flows, specs, end: ended, .. } = self;
+        let controllers: Vec<String> = self.controllers().map(str::to_owned).collect();
+        let World { scenario, seed, forward, reverse, flows, labels, end, .. } = self;
         let directions = [("forward", forward), ("reverse", reverse)];
         let links = directions.into_iter().flat_map(|(name, way)| {
             way.into_recorders()
@@ -24,16 +45,16 @@ impl World {
         let mut links: Vec<LinkRecording> = links.collect();
         scenario.path.name_links(&mut links);
         let transports = flows.transports;
-        let flows: Vec<FlowRecording> = flows
-            .connections
+        // Most of a connection's memory is not needed for its recording: with many flows it is freed before
+        // the recordings need as much.
+        let ended: Vec<Ended> = flows.connections.into_iter().map(|c| Ended::new(c, end)).collect();
+        let flows: Vec<FlowRecording> = ended
             .into_iter()
-            .zip(specs)
+            .zip(labels.into_iter().zip(controllers))
             .zip(summaries)
-            .map(|((c, spec), summary)| {
-                let label = spec.label.unwrap_or_else(|| spec.cc.clone());
-                links.extend(c.access.and_then(|access| access.finish(&label)));
-                // A flow whose start condition never came true starts at the end.
-                c.recorder.finish(&c.sender.events, label, spec.cc, c.start.min(ended), summary)
+            .map(|((flow, (label, cc)), summary)| {
+                links.extend(flow.access.and_then(|access| access.finish(&label)));
+                flow.recorder.finish(&flow.events, label, cc, flow.start, summary)
             })
             .collect();
         Recording {

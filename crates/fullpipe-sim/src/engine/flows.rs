@@ -5,7 +5,7 @@ use super::access::Access;
 use super::connection::{Connection, Net};
 use super::one_way::{OneWay, TimedPath};
 use super::queueing::Queueing;
-use super::wakes::Wakes;
+use super::wakes::{self, PartOfWakes, Wakes};
 use crate::controllers::AnyController;
 use crate::error::SimError;
 use crate::processor::{Incoming, Processor};
@@ -18,11 +18,50 @@ use fullpipe_experiment::scenario::{Direction, Fault, FlowSpec, Followers, Trigg
 use fullpipe_path::{Outcome, Packet};
 use fullpipe_policy::PolicyController;
 
+/// Most parts that the flows of a run are divided into: enough to keep some threads equally busy.
+const MAX_PARTS: usize = 32;
+
+/// The SACK information in flight of each [`Part`] of the flows.
+pub(super) struct SackStores {
+    stores: Vec<SackStore>,
+    /// A part has two to the power of this flows.
+    shift: u32,
+}
+
+impl SackStores {
+    fn new(flows: usize) -> Self {
+        let size = flows.div_ceil(MAX_PARTS).next_power_of_two().max(wakes::MATCH);
+        let stores = (0..flows.div_ceil(size)).map(|_| SackStore::default()).collect();
+        SackStores { stores, shift: size.ilog2() }
+    }
+
+    /// The store of `flow`.
+    #[inline]
+    pub fn of_flow(&mut self, flow: usize) -> &mut SackStore {
+        &mut self.stores[flow >> self.shift]
+    }
+
+    #[cfg(test)]
+    pub fn in_use(&self) -> usize {
+        self.stores.iter().map(SackStore::in_use).sum()
+    }
+}
+
+/// Some of the flows, with all of their state that is not on the path.
+pub(super) struct Part<'a> {
+    /// The number of the first.
+    pub first: usize,
+    pub connections: &'a mut [Connection<AnyController>],
+    pub reversed: &'a [bool],
+    pub wakes: PartOfWakes<'a>,
+    pub sacks: &'a mut SackStore,
+}
+
 /// The connections and the state they share.
 pub(super) struct Flows {
     pub connections: Vec<Connection<AnyController>>,
     pub reversed: Vec<bool>,
-    pub sacks: SackStore,
+    pub sacks: SackStores,
     pub triggers: Triggers,
     followers: Followers,
     pub unfinished: usize,
@@ -74,12 +113,33 @@ impl Flows {
             unfinished: connections.len(),
             reversed: specs.iter().map(|s| s.direction == Direction::Reverse).collect(),
             connections,
-            sacks: SackStore::default(),
+            sacks: SackStores::new(specs.len()),
             triggers: Triggers::new(&scenario.triggers),
             followers,
             failure: None,
             transports: transport_facts(run, specs),
         })
+    }
+
+    /// Divides the flows into parts, which share nothing.
+    pub fn parts<'a>(&'a mut self, wakes: &'a mut Wakes) -> impl Iterator<Item = Part<'a>> + Send {
+        let size = 1 << self.sacks.shift;
+        let connections = self.connections.chunks_mut(size).zip(self.reversed.chunks(size));
+        let state = wakes.parts(size).zip(&mut self.sacks.stores);
+        (0..).step_by(size).zip(connections).zip(state).map(
+            |((first, (connections, reversed)), (wakes, sacks))| Part {
+                first,
+                connections,
+                reversed,
+                wakes,
+                sacks,
+            },
+        )
+    }
+
+    /// Number of [`parts`](Self::parts).
+    pub fn count_parts(&self) -> usize {
+        self.sacks.stores.len()
     }
 
     /// Processes what is due on `way`; packets sent in response leave by `other`. Returns the
@@ -112,7 +172,7 @@ impl Flows {
         let flow = packet.flow as usize;
         let c = &mut self.connections[flow];
         let was_over = c.is_over();
-        let net = &mut Net { out: other, sacks: &mut self.sacks };
+        let net = &mut Net { out: other, sacks: self.sacks.of_flow(flow) };
         let (due, state) = c.on_arrival(at, packet, Some(queueing), net);
         self.unfinished -= usize::from(!was_over && c.is_over());
         if let Some(state) = state {
@@ -149,11 +209,12 @@ impl Flows {
 
     /// Records that the path dropped a packet.
     fn on_dropped(&mut self, packet: &Packet<Segment>) {
+        let flow = packet.flow as usize;
         match packet.data.kind {
             Kind::Ack => {
-                self.sacks.remove(packet.data.detail);
+                self.sacks.of_flow(flow).remove(packet.data.detail);
             }
-            _ => self.connections[packet.flow as usize].on_dropped(packet),
+            _ => self.connections[flow].on_dropped(packet),
         }
     }
 
@@ -169,7 +230,7 @@ impl Flows {
         let (data_way, ack_way) = if self.reversed[flow] { (reverse, forward) } else { (forward, reverse) };
         let c = &mut self.connections[flow];
         let was_over = c.is_over();
-        let next = c.on_timers(now, data_way, ack_way, &mut self.sacks);
+        let next = c.on_timers(now, data_way, ack_way, self.sacks.of_flow(flow));
         self.unfinished -= usize::from(!was_over && c.is_over());
         if let Some(state) = c.new_state() {
             record_state(now, flow, c, state, &mut self.triggers);

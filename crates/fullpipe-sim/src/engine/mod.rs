@@ -11,6 +11,7 @@ mod random_scenarios;
 mod stepped;
 mod wakes;
 mod windowed;
+mod workers;
 mod world;
 
 use crate::capture::{Capture, CapturedPacket, End};
@@ -21,6 +22,7 @@ use crate::transport::Transports;
 use fullpipe_cc::Time;
 use fullpipe_experiment::recording::{Processing, ProcessingOrder, Recording};
 use fullpipe_experiment::scenario::{Scenario, Vocabulary};
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 pub use stepped::SteppedRun;
 use windowed::Windows;
@@ -48,6 +50,7 @@ pub struct Simulation<'a> {
     receiver_behaviour: &'a [ReceiverBehaviour],
     transports: Option<&'a dyn Transports>,
     engine: Option<Engine>,
+    threads: usize,
 }
 
 /// From this number of flows on, windows are as fast or faster, whatever the controller.
@@ -78,6 +81,7 @@ impl<'a> Simulation<'a> {
             receiver_behaviour: &[],
             transports: None,
             engine: None,
+            threads: 1,
         }
     }
 
@@ -123,6 +127,13 @@ impl<'a> Simulation<'a> {
     /// Asks for an engine, instead of choosing one by the number of flows.
     pub fn engine(mut self, engine: Engine) -> Self {
         self.engine = Some(engine);
+        self
+    }
+
+    /// Lets the run use up to `threads` threads, if it has [windows](Engine::Windowed): it uses one
+    /// without the feature `threads`. The recording is the same with any number.
+    pub fn threads(mut self, threads: NonZeroUsize) -> Self {
+        self.threads = threads.get();
         self
     }
 
@@ -184,7 +195,7 @@ impl<'a> Simulation<'a> {
         let mut world = World::new(&self)?;
         match self.chosen_engine().0 {
             Engine::Sequential => world.run(progress)?,
-            Engine::Windowed => world.run_in_windows(&mut Windows::new(&world), progress)?,
+            Engine::Windowed => world.run_in_windows(&mut Windows::new(&world, self.threads), progress)?,
         }
         let mut recording = world.finish();
         recording.provenance.processing = self.processing();

@@ -250,8 +250,8 @@ proptest! {
             });
             for way in [Direction::Forward, Direction::Reverse] {
                 if let Some(rate) = s.highest_rate_in(way) {
-                    let flows = world.flows.connections.iter().zip(&world.specs);
-                    let same_way = flows.filter(|(_, f)| f.direction == way);
+                    let flows = world.flows.connections.iter().zip(&world.flows.reversed);
+                    let same_way = flows.filter(|(_, reversed)| **reversed == (way == Direction::Reverse));
                     let payload: u64 = same_way.map(|(c, _)| c.receiver.arrived()).sum();
                     // The rate of a trace is its mean: within a period it may deliver all at once.
                     let has_trace = s.path.links(way).iter().any(|link| link.trace.is_some());

@@ -5,7 +5,7 @@
 use fullpipe_cc::Time;
 
 /// Entries per match: half a cache line.
-const MATCH: usize = 4;
+pub(crate) const MATCH: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Wakes {
@@ -64,20 +64,14 @@ impl Wakes {
         self.first_flow
     }
 
-    /// When `flow` wakes.
-    #[inline]
-    pub fn due(&self, flow: usize) -> Time {
-        self.rounds[0][flow / MATCH].0[flow % MATCH]
+    /// Divides the wake times into those of `flows` flows each, a multiple of [`MATCH`].
+    /// [`first`](Self::first) is valid again after [`rebuild`](Self::rebuild).
+    pub fn parts(&mut self, flows: usize) -> impl Iterator<Item = PartOfWakes<'_>> + Send {
+        debug_assert!(flows.is_multiple_of(MATCH));
+        self.rounds[0].chunks_mut(flows / MATCH).map(PartOfWakes)
     }
 
-    /// Sets the wake time of `flow` without looking for the earliest: [`first`](Self::first) is valid
-    /// again after [`rebuild`](Self::rebuild).
-    #[inline]
-    pub fn put(&mut self, flow: usize, at: Time) {
-        self.rounds[0][flow / MATCH].0[flow % MATCH] = at;
-    }
-
-    /// Finds the earliest flow after any number of [`put`](Self::put)s.
+    /// Finds the earliest flow after any number of changes to [`parts`](Self::parts).
     pub fn rebuild(&mut self) {
         for round in 1..self.rounds.len() {
             let (below, above) = self.rounds.split_at_mut(round);
@@ -124,6 +118,23 @@ impl Wakes {
     }
 }
 
+/// The wake times of some flows.
+pub(crate) struct PartOfWakes<'a>(&'a mut [Match]);
+
+impl PartOfWakes<'_> {
+    /// When its `i`-th flow wakes.
+    #[inline]
+    pub fn due(&self, i: usize) -> Time {
+        self.0[i / MATCH].0[i % MATCH]
+    }
+
+    /// Sets the wake time of its `i`-th flow.
+    #[inline]
+    pub fn put(&mut self, i: usize, at: Time) {
+        self.0[i / MATCH].0[i % MATCH] = at;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,7 +150,8 @@ mod tests {
             for (flow, at) in sets {
                 let (flow, at) = (flow % n, Time::from_nanos(at));
                 if at.as_nanos() % 7 == 0 {
-                    wakes.put(flow, at);
+                    let part = flow / MATCH / 2;
+                    wakes.parts(2 * MATCH).nth(part).unwrap().put(flow % (2 * MATCH), at);
                     wakes.rebuild();
                     times[flow] = at;
                 } else if at.as_nanos() % 3 == 0 {

@@ -25,7 +25,8 @@ const MAX_EVENTS_WITHOUT_RATE: u64 = 1 << 28;
 /// The state of a run.
 pub(super) struct World {
     pub scenario: Box<Scenario>,
-    pub specs: Vec<FlowSpec>,
+    /// The label of each flow: the rest of its specification is not needed after the start.
+    pub labels: Vec<String>,
     pub seed: u64,
     pub forward: OneWay,
     pub reverse: OneWay,
@@ -82,8 +83,13 @@ impl World {
             report_at: report_interval.min(max_events),
             report_interval,
             flows: connections,
-            specs,
+            labels: specs.into_iter().map(|spec| spec.label.unwrap_or(spec.cc)).collect(),
         })
+    }
+
+    /// The name of each flow's controller.
+    pub fn controllers(&self) -> impl Iterator<Item = &str> {
+        self.scenario.flows.iter().flat_map(|flow| std::iter::repeat_n(&*flow.cc, flow.count as usize))
     }
 
     /// Time of the next event.
@@ -119,7 +125,7 @@ impl World {
             self.step(now);
             if self.flows.unfinished == 0 {
                 if let Some((flow, reason)) = self.flows.failure.take() {
-                    let cc = self.specs[flow].cc.clone();
+                    let cc = self.controllers().nth(flow).unwrap_or_default().to_owned();
                     return Err(SimError::Transport { flow, cc, at: now.since(Time::ZERO), reason });
                 }
                 self.end = now;

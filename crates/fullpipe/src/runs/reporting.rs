@@ -20,6 +20,10 @@ pub struct Reporting {
     /// Number of parallel simulations [default: number of cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Number of threads of each simulation of 100 or more flows; the results are the same with any
+    /// number [default: the cores that parallel simulations leave]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// Run lab runs in parallel, up to 200 Mbit/s in total per processor [default: one after
     /// another]
     #[arg(long)]
@@ -81,7 +85,10 @@ impl Reporting {
             loader: EBPF_CONTROLLERS,
             ..LabOptions::default()
         };
-        let batch = Batch::new(jobs).threads(self.jobs.map_or(0, usize::from)).keep_series(series);
+        let batch = Batch::new(jobs)
+            .threads(self.jobs.map_or(0, usize::from))
+            .threads_per_run(self.threads.map_or(0, usize::from))
+            .keep_series(series);
         let outcome = batch.with_lab(lab).run(&progress);
         drop(progress);
 
