@@ -351,6 +351,12 @@ fn write_spec<C: Build>(f: &mut fmt::Formatter<'_>, params: &C::Params) -> fmt::
     Ok(())
 }
 
+/// The names of the controllers that the feature `linux` adds. Lists show them last, as names only.
+pub const LINUX: [&str; 13] = [
+    "vegas", "westwood", "illinois", "htcp", "bic", "yeah", "veno", "scalable", "highspeed", "dctcp", "lp",
+    "nv", "cdg",
+];
+
 /// The description of the controller called `name`, ignoring case.
 pub fn find(name: &str) -> Option<&'static ControllerInfo> {
     CONTROLLERS.iter().find(|c| c.is_named(name))
@@ -635,6 +641,18 @@ mod tests {
         for about in CONTROLLERS {
             let controller = ControllerSpec::new(about.name, &[]).unwrap().build(&Config::default());
             assert_eq!(controller.claims_ecn(), about.name != "fixed", "{}", about.name);
+        }
+    }
+
+    #[test]
+    fn the_feature_linux_adds_the_controllers_that_its_list_names() {
+        let added: std::vec::Vec<&str> =
+            CONTROLLERS.iter().map(|about| about.name).filter(|name| LINUX.contains(name)).collect();
+        if cfg!(feature = "linux") {
+            assert_eq!(added, LINUX);
+            assert!(LINUX.iter().all(|name| find(name).unwrap().kernel == Some(name)));
+        } else {
+            assert!(added.is_empty());
         }
     }
 

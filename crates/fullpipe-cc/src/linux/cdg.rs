@@ -179,7 +179,8 @@ impl Module for CdgModule {
     const RANDOM: bool = true;
 
     fn init(&mut self, window: &mut Window, tcp: &Tcp) {
-        *self = CdgModule { end: tcp.snd_nxt, shadow_window: window.cwnd, ..Self::new(self.params) };
+        self.end = tcp.snd_nxt;
+        self.shadow_window = window.cwnd;
     }
 
     fn pkts_acked(&mut self, _: &mut Window, tcp: &Tcp, sample: &AckSample) {
@@ -201,7 +202,10 @@ impl Module for CdgModule {
 
     fn cwnd_event(&mut self, window: &mut Window, tcp: &Tcp, event: CaEvent) {
         match event {
-            CaEvent::CwndRestart => self.init(window, tcp),
+            CaEvent::CwndRestart => {
+                *self = Self::new(self.params);
+                self.init(window, tcp);
+            }
             CaEvent::CompleteCwr => {
                 self.queue = Queue::Unknown;
                 self.end = tcp.snd_nxt;
