@@ -399,13 +399,22 @@ macro_rules! forward_congestion_control {
         }
         $crate::forward_congestion_control!(@methods $arms $($rest)*);
     };
-    (@match $this:expr, { $($pattern:pat => $place:expr),+ $(,)? }, mut, $name:ident $arguments:tt) => {
+    (
+        @match $this:expr, { $($(#[$at:meta])* $pattern:pat => $place:expr),+ $(,)? },
+        mut, $name:ident $arguments:tt
+    ) => {
         match $this {
-            $($pattern => $crate::forward_congestion_control!(@call $name, &mut $place, $arguments),)+
+            $(
+                $(#[$at])*
+                $pattern => $crate::forward_congestion_control!(@call $name, &mut $place, $arguments),
+            )+
         }
     };
-    (@match $this:expr, { $($pattern:pat => $place:expr),+ $(,)? }, const, $name:ident()) => {
-        match $this { $($pattern => $crate::CongestionControl::$name(&$place),)+ }
+    (
+        @match $this:expr, { $($(#[$at:meta])* $pattern:pat => $place:expr),+ $(,)? },
+        const, $name:ident()
+    ) => {
+        match $this { $($(#[$at])* $pattern => $crate::CongestionControl::$name(&$place),)+ }
     };
     (@call $name:ident, $place:expr, ($($argument:ident),*)) => {
         $crate::CongestionControl::$name($place $(, $argument)*)

@@ -78,7 +78,8 @@
 //!
 //! None is enabled by default. `alloc`: `Flight`, `ControllerSpec` from a text with an error that
 //! owns its message, and the trait for `Box<dyn CongestionControl>`.
-//! `std`: also conversions between [`Time`] and `std::time::Instant`.
+//! `std`: also conversions between [`Time`] and `std::time::Instant`. `linux`: Linux's other
+//! thirteen controllers (module `linux`).
 //!
 //! # Numbers
 //!
@@ -108,6 +109,8 @@ pub mod cubic;
 pub mod fixed;
 pub mod hybla;
 mod jiffies;
+#[cfg(feature = "linux")]
+pub mod linux;
 pub mod loss_based;
 pub mod minmax;
 pub mod pacer;

@@ -89,6 +89,18 @@ impl Window {
         self.scale.smss()
     }
 
+    /// The packet number at `bytes` of the byte stream.
+    #[cfg(feature = "linux")]
+    pub(crate) fn packet_at(&self, bytes: u64) -> u64 {
+        self.scale.position(bytes)
+    }
+
+    /// The packets that hold `bytes` bytes.
+    #[cfg(feature = "linux")]
+    pub(crate) fn packets_in(&self, bytes: u64) -> u64 {
+        self.scale.count(bytes)
+    }
+
     /// The loss-recovery state.
     pub fn state(&self) -> RecoveryState {
         self.state
@@ -164,13 +176,15 @@ impl Window {
         self.prior_cwnd = self.cwnd;
     }
 
+    /// The retransmission timeout.
+    fn rto(&self) -> Span {
+        self.srtt.map_or(INITIAL_RTO, |srtt| srtt + MIN_RTO)
+    }
+
     /// RFC 5681 §4.1, Linux `tcp_cwnd_restart`: after an idle period longer than the RTO, halves
     /// the window once per RTO, down to the initial window.
     fn restart_after(&mut self, idle: Span) {
-        let rto = self.srtt.map_or(INITIAL_RTO, |srtt| srtt + MIN_RTO);
-        if idle <= rto {
-            return;
-        }
+        let rto = self.rto();
         self.ssthresh = self.current_ssthresh();
         let floor = self.initial_cwnd.min(self.cwnd);
         let mut left = idle - rto;
@@ -181,6 +195,28 @@ impl Window {
         self.cwnd = self.cwnd.max(floor);
         self.cwnd_count = 0;
     }
+}
+
+/// What else happens to a window: for an algorithm that implements more of the kernel's
+/// `tcp_congestion_ops`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WindowEvent {
+    /// Transmission starts with nothing in flight (`CA_EVENT_TX_START`).
+    TransmitStart,
+    /// An idle period longer than the RTO is about to shrink the window (`CA_EVENT_CWND_RESTART`).
+    Restart,
+    /// A timeout set the threshold; the window is still the one before it (`CA_EVENT_LOSS`).
+    Timeout,
+    /// The loss-recovery state changed. When a reduction starts, the threshold is set and the
+    /// window is still the one before it.
+    State(RecoveryState),
+    /// The window is reduced for an ECN mark or because the algorithm backs off (`TCP_CA_CWR`). The
+    /// threshold is set; the window is still the one before it.
+    StateCwr,
+    /// A reduction by fast recovery, a mark or a back-off is complete: the window is at the
+    /// threshold (`CA_EVENT_COMPLETE_CWR`).
+    ReductionComplete,
 }
 
 /// Window growth and reduction of a loss-based algorithm: the kernel's `tcp_congestion_ops`.
@@ -203,6 +239,27 @@ pub trait Growth: Send {
 
     /// The loss-recovery state changed, including to [`RecoveryState::Disorder`] (`set_state`).
     fn set_state(&mut self, _state: RecoveryState, _context: &RecoveryContext) {}
+
+    /// The window after a loss at the moment `context`; by default [`ssthresh`](Self::ssthresh).
+    fn ssthresh_at(&mut self, window: &Window, _context: &RecoveryContext) -> u32 {
+        self.ssthresh(window)
+    }
+
+    /// An event besides those above, for algorithms that use more of the kernel's interface.
+    #[inline]
+    fn on_event(&mut self, _window: &mut Window, _event: WindowEvent, _context: &RecoveryContext) {}
+
+    /// Whether the last [`grow`](Self::grow) asked to reduce the window as for an ECN mark
+    /// (`tcp_enter_cwr`).
+    #[inline]
+    fn backs_off(&mut self) -> bool {
+        false
+    }
+
+    /// The window after a spurious loss, where `prior` is the one before the loss (`undo_cwnd`).
+    fn undo_cwnd(&mut self, window: &Window, prior: u32) -> u32 {
+        window.cwnd.max(prior)
+    }
 
     /// The packet size changes from `old` to `new` bytes: scale saved windows to keep their bytes.
     fn rescale(&mut self, _old: u32, _new: u32) {}
@@ -241,26 +298,44 @@ impl<G: Growth> LossBased<G> {
         &self.growth
     }
 
-    /// Reduces the window, saving state to undo it.
-    fn reduce(&mut self) {
+    /// Starts a reduction: sets the threshold and saves state to undo it.
+    fn start_reduction(&mut self, context: &RecoveryContext) {
         self.window.save_for_undo();
         self.window.cwnd_count = 0;
-        self.window.ssthresh = self.growth.ssthresh(&self.window).max(2);
-        // The target of Proportional Rate Reduction; senders without it reduce immediately (RFC 5681).
+        self.window.ssthresh = self.growth.ssthresh_at(&self.window, context).max(2);
+    }
+
+    /// Reduces the window to the threshold, the target of Proportional Rate Reduction; senders
+    /// without it reduce immediately (RFC 5681).
+    fn reduce(&mut self) {
         self.window.cwnd = self.window.ssthresh;
+    }
+
+    /// Reduces the window outside loss recovery (`tcp_enter_cwr`).
+    #[cold]
+    fn enter_cwr(&mut self, ack: &Ack) {
+        let context = context_of(ack);
+        self.start_reduction(&context);
+        self.growth.on_event(&mut self.window, WindowEvent::StateCwr, &context);
+        self.reduce();
+        self.window.prior_ssthresh = None;
+        self.window.marked = true;
+        self.window.marked_until = ack.delivered.saturating_add(ack.inflight);
     }
 
     /// An ECN mark counts as a loss, once per window (RFC 3168 §6.1.2).
     #[cold]
     fn on_marks(&mut self, ack: &Ack) {
         if ack.delivered >= self.window.marked_until {
+            if self.window.marked {
+                let (w, context) = (&mut self.window, context_of(ack));
+                self.growth.on_event(w, WindowEvent::ReductionComplete, &context);
+                self.growth.on_event(w, WindowEvent::State(RecoveryState::Open), &context);
+            }
             self.window.marked = false;
         }
         if ack.ce_count > 0 && self.window.state == RecoveryState::Open && !self.window.marked {
-            self.reduce();
-            self.window.prior_ssthresh = None;
-            self.window.marked = true;
-            self.window.marked_until = ack.delivered.saturating_add(ack.inflight);
+            self.enter_cwr(ack);
         }
     }
 }
@@ -274,10 +349,15 @@ impl<G: Growth> CongestionControl for LossBased<G> {
     #[inline]
     fn on_send(&mut self, sent: &Sent) {
         if let (0, Some(last)) = (sent.inflight, self.window.last_sent) {
-            if !sent.retransmit {
-                self.window.restart_after(sent.now - last);
+            let delivered = self.window.delivered;
+            let context = RecoveryContext { now: sent.now, inflight: 0, delivered, lost: 0 };
+            let idle = sent.now - last;
+            if !sent.retransmit && idle > self.window.rto() {
+                self.growth.on_event(&mut self.window, WindowEvent::Restart, &context);
+                self.window.restart_after(idle);
             }
             self.growth.transmit_start(sent.now, last);
+            self.growth.on_event(&mut self.window, WindowEvent::TransmitStart, &context);
         }
         self.window.last_sent = Some(sent.now);
     }
@@ -300,14 +380,10 @@ impl<G: Growth> CongestionControl for LossBased<G> {
         let disorder = ack.recovery == RecoveryState::Disorder;
         w.reorders |= w.disorder && ack.recovery == RecoveryState::Open;
         if w.disorder != disorder && w.state == RecoveryState::Open {
-            let context = RecoveryContext {
-                now: ack.now,
-                inflight: ack.inflight,
-                delivered: ack.delivered,
-                lost: ack.lost,
-            };
-            self.growth
-                .set_state(if disorder { RecoveryState::Disorder } else { RecoveryState::Open }, &context);
+            let context = context_of(ack);
+            let state = if disorder { RecoveryState::Disorder } else { RecoveryState::Open };
+            self.growth.set_state(state, &context);
+            self.growth.on_event(w, WindowEvent::State(state), &context);
         }
         w.disorder = disorder;
         if ack.ce_count > 0 || w.marked {
@@ -317,16 +393,27 @@ impl<G: Growth> CongestionControl for LossBased<G> {
         let frozen = w.state == RecoveryState::Recovery || w.marked || disorder && !w.reorders;
         if acked > 0 && !frozen {
             self.growth.grow(w, ack, acked);
+            if self.growth.backs_off() && w.state == RecoveryState::Open {
+                self.enter_cwr(ack);
+            }
         }
     }
 
     fn on_recovery(&mut self, event: Recovery, context: &RecoveryContext) {
+        let before = self.window.state;
         match event {
             Recovery::EnterFast => {
                 if self.window.state == RecoveryState::Recovery {
                     return;
                 }
-                if !self.window.marked {
+                let reduces = !self.window.marked;
+                if reduces {
+                    self.start_reduction(context);
+                }
+                let threshold = self.window.ssthresh;
+                let entered = WindowEvent::State(RecoveryState::Recovery);
+                self.growth.on_event(&mut self.window, entered, context);
+                if reduces || self.window.ssthresh != threshold {
                     self.reduce();
                 }
                 self.window.marked = false;
@@ -342,6 +429,8 @@ impl<G: Growth> CongestionControl for LossBased<G> {
                     RecoveryState::Loss => w.progress,
                 };
                 if reduces {
+                    self.start_reduction(context);
+                    self.growth.on_event(&mut self.window, WindowEvent::Timeout, context);
                     self.reduce();
                 }
                 let w = &mut self.window;
@@ -357,14 +446,21 @@ impl<G: Growth> CongestionControl for LossBased<G> {
             Recovery::Spurious => {
                 let w = &mut self.window;
                 if let Some(prior) = w.prior_ssthresh.take() {
-                    w.cwnd = w.cwnd.max(w.prior_cwnd);
+                    w.cwnd = self.growth.undo_cwnd(w, w.prior_cwnd);
                     w.ssthresh = w.ssthresh.max(prior);
                 }
                 w.state = RecoveryState::Open;
             }
         }
         self.window.disorder = false;
-        self.growth.set_state(self.window.state, context);
+        let state = self.window.state;
+        self.growth.set_state(state, context);
+        if event != Recovery::EnterFast {
+            self.growth.on_event(&mut self.window, WindowEvent::State(state), context);
+        }
+        if (event, before) == (Recovery::Exit, RecoveryState::Recovery) {
+            self.growth.on_event(&mut self.window, WindowEvent::ReductionComplete, context);
+        }
     }
 
     fn on_mtu(&mut self, smss: u32) {
@@ -432,6 +528,11 @@ impl<G: Growth> CongestionControl for LossBased<G> {
             ..Snapshot::default()
         }
     }
+}
+
+/// The connection after `ack`.
+fn context_of(ack: &Ack) -> RecoveryContext {
+    RecoveryContext { now: ack.now, inflight: ack.inflight, delivered: ack.delivered, lost: ack.lost }
 }
 
 /// A window of `packets` packets of `old` bytes, in packets of `new` bytes.

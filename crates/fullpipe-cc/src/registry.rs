@@ -351,6 +351,23 @@ fn write_spec<C: Build>(f: &mut fmt::Formatter<'_>, params: &C::Params) -> fmt::
     Ok(())
 }
 
+/// The names of the controllers that the feature `linux` adds. Lists show them last, as names only.
+pub const LINUX: [&str; 13] = [
+    "vegas",
+    "westwood",
+    "illinois",
+    "htcp",
+    "bic",
+    "yeah",
+    "veno",
+    "scalable",
+    "highspeed",
+    "dctcp",
+    "lp",
+    "nv",
+    "cdg",
+];
+
 /// The description of the controller called `name`, ignoring case.
 pub fn find(name: &str) -> Option<&'static ControllerInfo> {
     CONTROLLERS.iter().find(|c| c.is_named(name))
@@ -396,25 +413,26 @@ fn edits(a: &str, b: &str) -> usize {
 }
 
 macro_rules! controllers {
-    ($($variant:ident($type:ty) $name:ident),+ $(,)?) => {
+    ($($(#[$attribute:meta])* $variant:ident($type:ty) $name:ident),+ $(,)?) => {
         /// Any of the controllers, with static dispatch. Built by a [`ControllerSpec`].
         #[derive(Clone, Debug)]
         #[non_exhaustive]
         #[allow(clippy::large_enum_variant, reason = "one per connection, and allocation is not available")]
         pub enum Controller {
             $(
+                $(#[$attribute])*
                 #[doc = concat!("See [`", stringify!($type), "`].")]
                 $variant($type),
             )+
         }
 
         /// All controllers.
-        pub static CONTROLLERS: &[ControllerInfo] = &[$(<$type as Build>::INFO),+];
+        pub static CONTROLLERS: &[ControllerInfo] = &[$($(#[$attribute])* <$type as Build>::INFO),+];
 
         #[derive(Clone, Debug, PartialEq)]
         #[allow(clippy::large_enum_variant, reason = "allocation is not available")]
         enum Spec {
-            $($variant(<$type as Build>::Params),)+
+            $($(#[$attribute])* $variant(<$type as Build>::Params),)+
         }
 
         impl ControllerSpec {
@@ -422,6 +440,7 @@ macro_rules! controllers {
                 let about = find(name).ok_or(BuildError::UnknownController { name })?;
                 let settings = Settings::check(about, pairs)?;
                 $(
+                    $(#[$attribute])*
                     if about.name == <$type as Build>::INFO.name {
                         let params = <$type as Build>::parse(settings)?;
                         return Ok(ControllerSpec(Spec::$variant(params)));
@@ -431,6 +450,7 @@ macro_rules! controllers {
             }
 
             $(
+                $(#[$attribute])*
                 #[doc = concat!("[`", stringify!($type), "`] with the parameters `params`, unchecked.")]
                 pub fn $name(params: <$type as Build>::Params) -> Self {
                     ControllerSpec(Spec::$variant(params))
@@ -440,7 +460,7 @@ macro_rules! controllers {
             /// A controller for a new connection.
             pub fn build(&self, config: &Config) -> Controller {
                 match &self.0 {
-                    $(Spec::$variant(params) => {
+                    $($(#[$attribute])* Spec::$variant(params) => {
                         Controller::$variant(<$type as Build>::build(config, params))
                     })+
                 }
@@ -449,7 +469,7 @@ macro_rules! controllers {
             /// The description of its controller.
             pub fn info(&self) -> &'static ControllerInfo {
                 match &self.0 {
-                    $(Spec::$variant(_) => const { &<$type as Build>::INFO },)+
+                    $($(#[$attribute])* Spec::$variant(_) => const { &<$type as Build>::INFO },)+
                 }
             }
         }
@@ -459,7 +479,7 @@ macro_rules! controllers {
         impl fmt::Display for ControllerSpec {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 match &self.0 {
-                    $(Spec::$variant(params) => write_spec::<$type>(f, params),)+
+                    $($(#[$attribute])* Spec::$variant(params) => write_spec::<$type>(f, params),)+
                 }
             }
         }
@@ -468,14 +488,14 @@ macro_rules! controllers {
             /// Its description.
             pub fn info(&self) -> &'static ControllerInfo {
                 match self {
-                    $(Self::$variant(_) => const { &<$type as Build>::INFO },)+
+                    $($(#[$attribute])* Self::$variant(_) => const { &<$type as Build>::INFO },)+
                 }
             }
         }
 
         crate::forward_congestion_control! {
             impl[] for Controller {
-                $(Self::$variant(c) => *c,)+
+                $($(#[$attribute])* Self::$variant(c) => *c,)+
             }
         }
     };
@@ -566,6 +586,32 @@ controllers! {
     Reno(crate::reno::Reno) reno,
     Hybla(crate::hybla::Hybla) hybla,
     Fixed(crate::fixed::Fixed) fixed,
+    #[cfg(feature = "linux")]
+    Vegas(crate::linux::vegas::Vegas) vegas,
+    #[cfg(feature = "linux")]
+    Westwood(crate::linux::westwood::Westwood) westwood,
+    #[cfg(feature = "linux")]
+    Illinois(crate::linux::illinois::Illinois) illinois,
+    #[cfg(feature = "linux")]
+    Htcp(crate::linux::htcp::Htcp) htcp,
+    #[cfg(feature = "linux")]
+    Bic(crate::linux::bic::Bic) bic,
+    #[cfg(feature = "linux")]
+    Yeah(crate::linux::yeah::Yeah) yeah,
+    #[cfg(feature = "linux")]
+    Veno(crate::linux::veno::Veno) veno,
+    #[cfg(feature = "linux")]
+    Scalable(crate::linux::scalable::Scalable) scalable,
+    #[cfg(feature = "linux")]
+    HighSpeed(crate::linux::highspeed::HighSpeed) highspeed,
+    #[cfg(feature = "linux")]
+    Dctcp(crate::linux::dctcp::Dctcp) dctcp,
+    #[cfg(feature = "linux")]
+    Lp(crate::linux::lp::Lp) lp,
+    #[cfg(feature = "linux")]
+    Nv(crate::linux::nv::Nv) nv,
+    #[cfg(feature = "linux")]
+    Cdg(crate::linux::cdg::Cdg) cdg,
 }
 
 #[cfg(test)]
@@ -610,6 +656,18 @@ mod tests {
     }
 
     #[test]
+    fn the_feature_linux_adds_the_controllers_that_its_list_names() {
+        let added: std::vec::Vec<&str> =
+            CONTROLLERS.iter().map(|about| about.name).filter(|name| LINUX.contains(name)).collect();
+        if cfg!(feature = "linux") {
+            assert_eq!(added, LINUX);
+            assert!(LINUX.iter().all(|name| find(name).unwrap().kernel == Some(name)));
+        } else {
+            assert!(added.is_empty());
+        }
+    }
+
+    #[test]
     fn no_two_controllers_share_a_name() {
         for (i, a) in CONTROLLERS.iter().enumerate() {
             for b in &CONTROLLERS[i + 1..] {
@@ -638,7 +696,7 @@ mod tests {
     #[test]
     fn errors_name_the_fault_and_the_nearest_valid_name() {
         assert_eq!(error("cubik", &[]), "unknown controller `cubik`; did you mean `cubic`?");
-        assert!(error("westwood", &[]).contains("known: bbr, bbr3, cubic, reno"));
+        assert!(error("fast-one", &[]).contains("known: bbr, bbr3, cubic, reno"));
         assert_eq!(
             error("cubic", &[("hystrat", "off")]),
             "cubic has no setting `hystrat`; did you mean `hystart`?"

@@ -18,10 +18,12 @@ fn goodput(name: &str, path: Path, s: u64) -> f64 {
 
 #[test]
 fn every_controller_fills_a_clean_path() {
-    // A constant window controls nothing.
-    for c in CONTROLLERS.iter().filter(|c| c.name != "fixed") {
+    // A constant window controls nothing, and TCP-LP yields to any queue, its own included.
+    for c in CONTROLLERS.iter().filter(|c| !["fixed", "lp"].contains(&c.name)) {
         let got = goodput(c.name, Path::new(20, 40), 20);
-        assert!(got > 18.5 && got < 20.1, "{}: {got} of 20 Mbit/s", c.name);
+        // CDG backs off before there is a queue.
+        let least = if c.name == "cdg" { 18.0 } else { 18.5 };
+        assert!(got > least && got < 20.1, "{}: {got} of 20 Mbit/s", c.name);
     }
 }
 

@@ -101,11 +101,14 @@ mod tests {
     #[cfg(feature = "lab")]
     #[test]
     fn kernel_only_controllers_are_refused_if_any_engine_simulates() {
-        let refused = |engines: &[Engine]| vocabulary(engines).check_controller("vegas").err();
+        let refused = |engines: &[Engine]| vocabulary(engines).check_controller("fp_bbr1").err();
         assert_eq!(refused(&[Engine::Lab]), None);
         for engines in [&[Engine::Sim][..], &[Engine::Sim, Engine::Lab]] {
             let fault = refused(engines).unwrap();
             assert!(fault.help.unwrap().contains("--engine lab"), "{}", fault.reason);
+        }
+        for engines in [&[Engine::Sim][..], &[Engine::Sim, Engine::Lab]] {
+            assert_eq!(vocabulary(engines).check_controller("illinois"), Ok(()));
         }
         let fault = vocabulary(&[Engine::Sim]).check_controller("fp_bbr3").unwrap_err();
         assert!(fault.help.unwrap().starts_with("`bbr3` is the same algorithm"));

@@ -250,8 +250,6 @@ fn the_simulator_rejects_kernel_controllers_with_an_alternative() {
             ["is a kernel controller", "`bbr`", "--engine lab"].iter().all(|part| printed.contains(part)),
             "{printed}"
         );
-        let output = fullpipe(&["race", "vegas", "--engine", engine]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2));
     }
 }
 

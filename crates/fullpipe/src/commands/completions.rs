@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::print::print;
 use clap::Command;
 use clap::builder::PossibleValuesParser;
+use fullpipe_cc::registry::LINUX;
 use fullpipe_conformance::LISTS;
 use fullpipe_figures::FIGURES;
 use fullpipe_kernel::tcp_info::EBPF_CONTROLLERS;
@@ -35,7 +36,11 @@ fn with_values(command: Command) -> Command {
     let ours = || EBPF_CONTROLLERS.iter().map(|(name, _)| *name);
     let kernel: Vec<&str> = ["bbr", "cubic", "reno", "hybla"].into_iter().chain(ours()).collect();
     let all: Vec<&str> = simulated().chain(ours()).collect();
-    let over_quic: Vec<String> = quic_controllers().filter(|_| cfg!(feature = "quic")).collect();
+    let over_quic: Vec<String> = quic_controllers()
+        .filter(|name| {
+            cfg!(feature = "quic") && !name.split_once('@').is_some_and(|(cc, _)| LINUX.contains(&cc))
+        })
+        .collect();
     let contestants: Vec<&str> = all.iter().copied().chain(over_quic.iter().map(String::as_str)).collect();
     let short: Vec<&str> = ours().map(|name| name.trim_start_matches("fp_")).collect();
     let figures: Vec<&str> = FIGURES.iter().map(|figure| figure.id).chain(["all"]).collect();

@@ -3,6 +3,7 @@
 
 use crate::failure::Failure;
 use crate::runs::{Choice, Reporting, contestants, kernel_offers};
+use fullpipe_cc::registry::LINUX;
 use fullpipe_path::{Limit, QueueSpec};
 use fullpipe_run::race::{Axis, Contestant, DEFAULT_CONTROLLERS, Race};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
@@ -98,11 +99,12 @@ pub struct Args {
 
 fn examples() -> String {
     let mut text = String::from("Controllers:\n");
-    for c in fullpipe_cc::CONTROLLERS {
+    for c in fullpipe_cc::CONTROLLERS.iter().filter(|c| !LINUX.contains(&c.name)) {
         text += &format!("  {:<8} {}\n", c.name, c.about);
     }
-    text += "With --engine lab: every controller of the kernel, such as vegas, and fullpipe's eBPF \
-        controllers fp_bbr3, fp_bbr1 and fp_hybla.\n\
+    text += &format!("Also Linux's other controllers: {}.\n", LINUX.join(", "));
+    text += "With --engine lab: every controller of the kernel, and fullpipe's eBPF controllers fp_bbr3, \
+        fp_bbr1 and fp_hybla.\n\
         Over QUIC, in the simulator: CC@noq and CC@quinn are these controllers in the stacks noq and \
         quinn; noq/bbr3, noq/cubic, noq/reno, quinn/bbr, quinn/cubic and quinn/reno are the stacks' \
         own.\n\
