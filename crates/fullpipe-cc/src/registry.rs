@@ -353,8 +353,19 @@ fn write_spec<C: Build>(f: &mut fmt::Formatter<'_>, params: &C::Params) -> fmt::
 
 /// The names of the controllers that the feature `linux` adds. Lists show them last, as names only.
 pub const LINUX: [&str; 13] = [
-    "vegas", "westwood", "illinois", "htcp", "bic", "yeah", "veno", "scalable", "highspeed", "dctcp", "lp",
-    "nv", "cdg",
+    "vegas",
+    "westwood",
+    "illinois",
+    "htcp",
+    "bic",
+    "yeah",
+    "veno",
+    "scalable",
+    "highspeed",
+    "dctcp",
+    "lp",
+    "nv",
+    "cdg",
 ];
 
 /// The description of the controller called `name`, ignoring case.

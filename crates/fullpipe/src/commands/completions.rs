@@ -4,9 +4,9 @@ use crate::failure::Failure;
 use crate::print::print;
 use clap::Command;
 use clap::builder::PossibleValuesParser;
+use fullpipe_cc::registry::LINUX;
 use fullpipe_conformance::LISTS;
 use fullpipe_figures::FIGURES;
-use fullpipe_cc::registry::LINUX;
 use fullpipe_kernel::tcp_info::EBPF_CONTROLLERS;
 use fullpipe_run::quic_controllers;
 

@@ -3,8 +3,8 @@
 
 use crate::failure::Failure;
 use crate::runs::{Choice, Reporting, contestants, kernel_offers};
-use fullpipe_path::{Limit, QueueSpec};
 use fullpipe_cc::registry::LINUX;
+use fullpipe_path::{Limit, QueueSpec};
 use fullpipe_run::race::{Axis, Contestant, DEFAULT_CONTROLLERS, Race};
 use fullpipe_units::{Bytes, Fraction, Rate, Span};
 
