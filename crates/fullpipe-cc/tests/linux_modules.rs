@@ -289,8 +289,9 @@ fn a_changed_parameter_is_found() {
     let nv = nv::Params { nv_pad: 11, ..nv_params() };
     finds("nv", draw_of_nv, || nv::NvModule::new(nv));
     for params in [
-        cdg::Params { hystart_detect: 1, ..Default::default() },
-        cdg::Params { use_shadow: false, ..Default::default() },
+        cdg::Params { hystart_detect: 2, ..Default::default() },
+        cdg::Params { use_ineff: 1, ..Default::default() },
+        cdg::Params { use_tolerance: true, ..Default::default() },
     ] {
         finds("cdg", draw_of_cdg, || cdg::CdgModule::new(params));
     }
