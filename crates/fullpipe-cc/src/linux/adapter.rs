@@ -104,7 +104,7 @@ impl<M: Module> Growth for Modular<M> {
         tcp.is_cwnd_limited = ack.cwnd_limited;
         tcp.max_packets_out = saturate(window.packets_in(ack.inflight_before));
         let rtt_us = ack.rtt.map_or(-1, |rtt| i32::try_from(rtt.as_micros()).unwrap_or(i32::MAX));
-        // The peer's clock is not known: the round trip takes the place of the way there.
+        // The peer's clock is not known: the round-trip time takes the place of the delay forward.
         tcp.rcv_tsval = (tcp.mstamp_us / 1000) as u32;
         if rtt_us >= 0 {
             tcp.rcv_tsecr = (tcp.mstamp_us.wrapping_sub(rtt_us as u64) / 1000) as u32;

@@ -3,7 +3,7 @@
 //! of its range, halving the window once and then keeping it at one packet.
 //!
 //! The kernel computes one-way delays from TCP timestamps. A transport of this crate does not report
-//! the peer's: the round-trip time takes their place, so a queue on the way back counts, too.
+//! the peer's: the round-trip time takes their place, so a queue of the reverse path counts, too.
 
 use super::{AckSample, Modular, Module, Tcp, half};
 use crate::control::Config;
