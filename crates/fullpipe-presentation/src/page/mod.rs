@@ -111,13 +111,13 @@ pub fn write_plotted_page<T: serde::Serialize>(
     write!(out, "</script>\n<script>{PRELUDE}</script>\n<script>{script}</script>\n</body>\n</html>\n")
 }
 
-/// Escapes JSON for use inside <script>, where `</script` and `<!--` would end or change it. In
+/// Escapes JSON for use inside `<script>`, where `</script` and `<!--` would end or change it. In
 /// JSON, `<` occurs in strings only.
 pub fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-/// Writes JSON for use inside <script>, escaped as by [`escape_json`].
+/// Writes JSON for use inside `<script>`, escaped as by [`escape_json`].
 struct ScriptFormatter;
 
 impl Formatter for ScriptFormatter {
