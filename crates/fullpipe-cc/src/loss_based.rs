@@ -130,6 +130,13 @@ impl Window {
         left
     }
 
+    /// Slow start, if the window is below the threshold. Returns what congestion avoidance may use
+    /// of `acked`.
+    #[inline]
+    pub fn rest_of_slow_start(&mut self, acked: u32) -> u32 {
+        if self.in_slow_start() { self.slow_start(acked) } else { acked }
+    }
+
     /// Congestion avoidance: grows by one packet per `per_increase` acknowledged packets, counted
     /// across ACKs. RFC 5681 §3.1, Linux `tcp_cong_avoid_ai`.
     #[inline]
@@ -152,12 +159,9 @@ impl Window {
     /// Reno's growth (`tcp_reno_cong_avoid`).
     #[inline]
     pub fn reno(&mut self, acked: u32) {
-        let mut acked = acked;
-        if self.in_slow_start() {
-            acked = self.slow_start(acked);
-            if acked == 0 {
-                return;
-            }
+        let acked = self.rest_of_slow_start(acked);
+        if acked == 0 {
+            return;
         }
         self.additive_increase(self.cwnd, acked);
     }

@@ -137,12 +137,9 @@ impl Module for BicModule {
         if !tcp.is_limiting(window) {
             return;
         }
-        let mut acked = acked;
-        if window.in_slow_start() {
-            acked = window.slow_start(acked);
-            if acked == 0 {
-                return;
-            }
+        let acked = window.rest_of_slow_start(acked);
+        if acked == 0 {
+            return;
         }
         self.update(tcp.jiffies, window.cwnd);
         window.additive_increase(self.per_increase, acked);

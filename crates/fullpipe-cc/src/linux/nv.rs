@@ -253,12 +253,9 @@ impl Module for NvModule {
         if !tcp.is_limiting(window) || !self.may_grow {
             return;
         }
-        let mut acked = acked;
-        if window.in_slow_start() {
-            acked = window.slow_start(acked);
-            if acked == 0 {
-                return;
-            }
+        let acked = window.rest_of_slow_start(acked);
+        if acked == 0 {
+            return;
         }
         let per_increase = if self.slowed > 0 { window.cwnd << self.slowed } else { window.cwnd.max(4) };
         window.additive_increase(per_increase, acked);

@@ -19,12 +19,9 @@ impl Module for ScalableModule {
         if !tcp.is_limiting(window) {
             return;
         }
-        let mut acked = acked;
-        if window.in_slow_start() {
-            acked = window.slow_start(acked);
-            if acked == 0 {
-                return;
-            }
+        let acked = window.rest_of_slow_start(acked);
+        if acked == 0 {
+            return;
         }
         window.additive_increase(window.cwnd.min(ACKS_PER_INCREASE), acked);
     }

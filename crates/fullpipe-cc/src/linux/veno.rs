@@ -47,10 +47,7 @@ impl VenoModule {
         let target = (u64::from(cwnd).wrapping_mul(u64::from(self.base_rtt)) << SHIFT)
             / u64::from(self.min_rtt.max(1));
         self.queue = (cwnd << SHIFT).wrapping_sub(target as u32);
-        let mut acked = acked;
-        if window.in_slow_start() {
-            acked = window.slow_start(acked);
-        }
+        let acked = window.rest_of_slow_start(acked);
         if acked > 0 {
             if self.queue < MAX_QUEUE {
                 window.additive_increase(window.cwnd, acked);

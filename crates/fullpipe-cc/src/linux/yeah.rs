@@ -100,10 +100,7 @@ impl Module for YeahModule {
         if !tcp.is_limiting(window) {
             return;
         }
-        let mut acked = acked;
-        if window.in_slow_start() {
-            acked = window.slow_start(acked);
-        }
+        let acked = window.rest_of_slow_start(acked);
         if acked > 0 {
             let fast = self.slow_rounds == 0;
             let limit = if fast { ACKS_PER_INCREASE } else { u32::MAX };
