@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// One attempt to check a claim.
 pub struct Attempt {
-    /// Reasons why the machine may have disturbed the attempt; empty if undisturbed.
+    /// Why the attempt's own audit does not vouch for it; empty if it does.
     pub disturbances: Vec<String>,
     /// Failed assertions; empty if the claim holds.
     pub failures: Vec<String>,
@@ -24,6 +24,20 @@ impl Attempt {
 fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("see above").to_owned()
+}
+
+/// An attempt and what the machine did meanwhile.
+pub struct Tried {
+    attempt: Attempt,
+    /// CPU stalls. They may cause a failure; whether they spoil a success, the attempt's audit knows.
+    stalls: Vec<String>,
+}
+
+/// Makes an attempt and monitors the machine meanwhile.
+pub fn try_claim(attempt: impl FnOnce() -> Option<Attempt>) -> Option<Tried> {
+    let machine = Machine::start();
+    let attempt = attempt()?;
+    Some(Tried { attempt, stalls: machine.disturbances() })
 }
 
 /// Number of attempts that decide.
@@ -44,25 +58,27 @@ enum Verdict {
     NotShown(Vec<String>),
 }
 
-fn judge(claim: &str, rule: &Rule, mut attempt: impl FnMut() -> Option<Attempt>) -> Verdict {
+fn judge(claim: &str, rule: &Rule, mut attempt: impl FnMut() -> Option<Tried>) -> Verdict {
     let (mut refutations, mut disturbed) = (Vec::new(), 0);
     loop {
-        let Some(Attempt { disturbances, failures }) = attempt() else { return Verdict::Skipped };
+        let Some(Tried { attempt: Attempt { disturbances, failures }, stalls }) = attempt() else {
+            return Verdict::Skipped;
+        };
         if disturbances.is_empty() && failures.is_empty() {
             return Verdict::Shown;
         }
-        println!("{claim}: {failures:#?}, {disturbances:?}");
-        // A disturbed attempt says nothing: load can hide a fault as well as cause a failure.
-        if !disturbances.is_empty() {
+        let reasons = [disturbances, stalls].concat();
+        println!("{claim}: {failures:#?}, {reasons:?}");
+        if reasons.is_empty() {
+            refutations.push(failures);
+            if refutations.len() == rule.failed {
+                return Verdict::Refuted(refutations);
+            }
+        } else {
             disturbed += 1;
             if disturbed == rule.disturbed {
-                return Verdict::NotShown(disturbances);
+                return Verdict::NotShown(reasons);
             }
-            continue;
-        }
-        refutations.push(failures);
-        if refutations.len() == rule.failed {
-            return Verdict::Refuted(refutations);
         }
     }
 }
@@ -77,27 +93,32 @@ fn report(claim: &str, verdict: Verdict) {
     }
 }
 
-/// Repeats `attempt` until the claim holds in an undisturbed one. Two failed undisturbed attempts
-/// refute it: a single one may be the error inherent in a 95 % confidence interval, or an undetected
-/// disturbance. After two disturbed attempts the claim is not shown, which is printed on a line that
-/// `./x test` counts, and neither passes nor fails. `None` skips it.
+/// Repeats `attempt` until the claim holds in one that its own audit vouches for. Two failed
+/// attempts refute it, unless that audit or a CPU stall excuses them: a single one may be the error
+/// inherent in a 95 % confidence interval, or an undetected disturbance. After two attempts with
+/// doubts or excuses the claim is not shown, which is printed on a line that `./x test` counts, and
+/// neither passes nor fails. `None` skips it.
 pub fn check_claim(claim: &str, mut attempt: impl FnMut() -> Option<Attempt>) {
-    let monitored = || {
-        let machine = Machine::start();
-        let mut outcome = attempt()?;
-        outcome.disturbances.extend(machine.disturbances());
-        Some(outcome)
-    };
-    report(claim, judge(claim, &Rule { failed: 2, disturbed: 2 }, monitored));
+    report(claim, judge(claim, &Rule { failed: 2, disturbed: 2 }, || try_claim(&mut attempt)));
+}
+
+/// As [`check_claim`], where `first` was the first attempt: those of several claims can be made side
+/// by side, and what they leave open is decided alone.
+pub fn check_claim_after(first: Tried, claim: &str, mut attempt: impl FnMut() -> Option<Attempt>) {
+    let mut first = Some(first);
+    let next = || first.take().or_else(|| try_claim(&mut attempt));
+    // What was side by side may have been disturbed by the others: it leaves two attempts alone.
+    report(claim, judge(claim, &Rule { failed: 2, disturbed: 3 }, next));
 }
 
 /// Checks a short timing that other load disturbs more than an audit can detect: one of several
-/// undisturbed attempts must succeed. Five failed ones refute it.
+/// attempts without CPU stalls must succeed. Five failed ones refute it.
 pub fn check_repeatedly(claim: &str, mut measure: impl FnMut() -> Result<(), String>) {
     let monitored = || {
         let machine = Machine::start();
         let failures = measure().err().into_iter().collect();
-        Some(Attempt { disturbances: machine.disturbances(), failures })
+        let attempt = Attempt { disturbances: machine.disturbances(), failures };
+        Some(Tried { attempt, stalls: Vec::new() })
     };
     report(claim, judge(claim, &Rule { failed: 5, disturbed: 5 }, monitored));
 }
@@ -119,33 +140,48 @@ mod tests {
 
     const RULE: Rule = Rule { failed: 2, disturbed: 3 };
 
-    /// The verdict on attempts given as (disturbed, failed), and their number.
-    fn verdict_on(attempts: &[(bool, bool)]) -> (Verdict, usize) {
+    /// An attempt in order, with a doubt of its own, or with a stall of the machine.
+    #[derive(Clone, Copy, PartialEq)]
+    enum Kind {
+        Quiet,
+        Doubtful,
+        Stalled,
+    }
+    use Kind::{Doubtful, Quiet, Stalled};
+
+    fn tried(kind: Kind, failed: bool) -> Tried {
         let reasons = |is: bool| is.then(|| "so".to_owned()).into_iter().collect();
+        let attempt = Attempt { disturbances: reasons(kind == Doubtful), failures: reasons(failed) };
+        Tried { attempt, stalls: reasons(kind == Stalled) }
+    }
+
+    /// The verdict on attempts given as (kind, failed), and their number.
+    fn verdict_on(attempts: &[(Kind, bool)]) -> (Verdict, usize) {
         let mut rest = attempts.iter();
-        let verdict = judge("a claim", &RULE, || {
-            let (disturbed, failed) = *rest.next()?;
-            Some(Attempt { disturbances: reasons(disturbed), failures: reasons(failed) })
-        });
+        let verdict = judge("a claim", &RULE, || rest.next().map(|&(kind, failed)| tried(kind, failed)));
         (verdict, attempts.len() - rest.len())
     }
 
     #[test]
-    fn one_successful_undisturbed_attempt_is_enough() {
-        assert_eq!(verdict_on(&[(false, true), (true, true), (false, false)]), (Verdict::Shown, 3));
+    fn one_successful_attempt_is_enough_also_beside_a_stall() {
+        for kind in [Quiet, Stalled] {
+            let attempts = [(Quiet, true), (Doubtful, true), (Stalled, true), (kind, false)];
+            assert_eq!(verdict_on(&attempts), (Verdict::Shown, 4));
+        }
     }
 
     #[test]
-    fn a_disturbed_attempt_never_shows_a_claim() {
-        let (verdict, made) = verdict_on(&[(true, false), (true, false), (true, false), (false, false)]);
+    fn a_doubtful_attempt_never_shows_a_claim() {
+        let (verdict, made) =
+            verdict_on(&[(Doubtful, false), (Doubtful, false), (Doubtful, false), (Quiet, false)]);
         assert_eq!((verdict, made), (Verdict::NotShown(vec!["so".to_owned()]), 3));
-        assert_eq!(verdict_on(&[(true, false), (false, false)]), (Verdict::Shown, 2));
+        assert_eq!(verdict_on(&[(Doubtful, false), (Quiet, false)]), (Verdict::Shown, 2));
     }
 
     #[test]
     fn two_undisturbed_failures_refute_a_claim() {
         let (verdict, made) =
-            verdict_on(&[(false, true), (true, true), (true, true), (false, true), (false, false)]);
+            verdict_on(&[(Quiet, true), (Doubtful, true), (Stalled, true), (Quiet, true), (Quiet, false)]);
         assert!(matches!(verdict, Verdict::Refuted(failures) if failures.len() == 2));
         assert_eq!(made, 4);
         let refuted = Verdict::Refuted(vec![Vec::new()]);
@@ -155,9 +191,16 @@ mod tests {
     #[test]
     fn disturbed_attempts_do_not_fail() {
         let (verdict, made) =
-            verdict_on(&[(true, true), (false, true), (true, true), (true, true), (false, true)]);
+            verdict_on(&[(Doubtful, true), (Quiet, true), (Stalled, true), (Doubtful, true), (Quiet, true)]);
         assert_eq!((verdict, made), (Verdict::NotShown(vec!["so".to_owned()]), 4));
         assert_eq!(verdict_on(&[]), (Verdict::Skipped, 0));
+    }
+
+    #[test]
+    fn an_attempt_that_was_made_before_counts() {
+        let failing = || Some(tried(Quiet, true).attempt);
+        assert!(catch_unwind(|| check_claim_after(tried(Quiet, true), "a claim", failing)).is_err());
+        check_claim_after(tried(Quiet, false), "a claim", || panic!("decided"));
     }
 
     #[test]

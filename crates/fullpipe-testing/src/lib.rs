@@ -2,9 +2,9 @@
 //! access list, random numbers, programs to execute, and the state of a kernel's BBR v3.
 //!
 //! A test that fails because the machine stalled says nothing about the program, and one that is
-//! repeated until it passes says little. So each attempt records its disturbances: findings of its
-//! own audit, and stalls of the CPUs ([`Machine`]). Undisturbed attempts decide; with too few of
-//! them, the claim is "not shown", on a line that `./x test` counts.
+//! repeated until it passes says little. So an attempt with findings of its own audit decides
+//! nothing, nor does one that fails beside stalls of the CPUs ([`Machine`]). With too few others the
+//! claim is "not shown", on a line that `./x test` counts.
 
 mod another_process;
 mod bbr_info;
@@ -20,7 +20,10 @@ mod visit;
 pub use another_process::{print_lines, printed_in_another_process};
 pub use bbr_info::bbr_v3_of_each_phase;
 pub use browser::{BrowserOutput, browse};
-pub use claims::{Attempt, check_claim, check_repeatedly, failed_checks, invalid_reasons};
+pub use claims::{
+    Attempt, Tried, check_claim, check_claim_after, check_repeatedly, failed_checks, invalid_reasons,
+    try_claim,
+};
 pub use files::files_below;
 pub use machine::Machine;
 pub use memory::{CountingAllocator, MemoryUse, alone};
