@@ -357,11 +357,22 @@ pub trait CongestionControl: Send {
 #[macro_export]
 macro_rules! forward_congestion_control {
     ($(#[$attribute:meta])* impl[$($generics:tt)*] for $type:ty { $($arms:tt)+ }) => {
+        $crate::forward_congestion_control! {
+            @impl [inline] $(#[$attribute])* impl[$($generics)*] for $type { $($arms)+ }
+        }
+    };
+    // As functions of their own: for controllers that are dispatched to beside faster ones.
+    ($(#[$attribute:meta])* outlined impl[$($generics:tt)*] for $type:ty { $($arms:tt)+ }) => {
+        $crate::forward_congestion_control! {
+            @impl [inline(never)] $(#[$attribute])* impl[$($generics)*] for $type { $($arms)+ }
+        }
+    };
+    (@impl $inline:tt $(#[$attribute:meta])* impl[$($generics:tt)*] for $type:ty { $($arms:tt)+ }) => {
         $(#[$attribute])*
         #[deny(clippy::missing_trait_methods)]
         impl<$($generics)*> $crate::CongestionControl for $type {
             $crate::forward_congestion_control! {
-                @methods { $($arms)+ }
+                @methods $inline { $($arms)+ }
                 fn on_handshake(&mut self, now: $crate::Time, rtt: $crate::Span);
                 fn on_send(&mut self, sent: &$crate::Sent);
                 fn on_lost(&mut self, lost: &$crate::Lost);
@@ -382,22 +393,22 @@ macro_rules! forward_congestion_control {
             }
         }
     };
-    (@methods $arms:tt) => {};
-    (@methods $arms:tt
+    (@methods $inline:tt $arms:tt) => {};
+    (@methods [$($inline:tt)+] $arms:tt
         fn $name:ident(&mut self $(, $argument:ident: $of:ty)*) $(-> $out:ty)?; $($rest:tt)*
     ) => {
-        #[inline]
+        #[$($inline)+]
         fn $name(&mut self $(, $argument: $of)*) $(-> $out)? {
             $crate::forward_congestion_control!(@match self, $arms, mut, $name($($argument),*))
         }
-        $crate::forward_congestion_control!(@methods $arms $($rest)*);
+        $crate::forward_congestion_control!(@methods [$($inline)+] $arms $($rest)*);
     };
-    (@methods $arms:tt fn $name:ident(&self) -> $out:ty; $($rest:tt)*) => {
-        #[inline]
+    (@methods [$($inline:tt)+] $arms:tt fn $name:ident(&self) -> $out:ty; $($rest:tt)*) => {
+        #[$($inline)+]
         fn $name(&self) -> $out {
             $crate::forward_congestion_control!(@match self, $arms, const, $name())
         }
-        $crate::forward_congestion_control!(@methods $arms $($rest)*);
+        $crate::forward_congestion_control!(@methods [$($inline)+] $arms $($rest)*);
     };
     (
         @match $this:expr, { $($(#[$at:meta])* $pattern:pat => $place:expr),+ $(,)? },

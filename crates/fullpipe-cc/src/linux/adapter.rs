@@ -2,15 +2,39 @@
 
 use super::{AckSample, CaEvent, CaState, Module, Tcp};
 use crate::control::{Ack, Config, RecoveryContext, RecoveryState};
+use crate::forward_congestion_control;
 use crate::jiffies::{HZ, Ticks};
 use crate::loss_based::{Growth, LossBased, Window, WindowEvent};
 use crate::packets::saturate;
 use crate::random::Random;
 use fullpipe_units::{Span, Time};
 
+/// A controller by a [`Module`]. Its functions are not inlined: thirteen of them in the dispatch by
+/// [`Controller`](crate::Controller) would slow the other controllers down.
+#[derive(Clone, Copy, Debug)]
+pub struct Modular<M>(LossBased<ModuleGrowth<M>>);
+
+impl<M: Module> Modular<M> {
+    /// A controller with Linux's default clock.
+    pub(super) fn build(config: &Config, module: M) -> Self {
+        Self::build_at(config, module, HZ)
+    }
+
+    /// A controller with a clock of `hz` ticks per second.
+    pub(super) fn build_at(config: &Config, module: M, hz: u32) -> Self {
+        Modular(LossBased::new(config, ModuleGrowth::new(module, hz, config.seed)))
+    }
+}
+
+forward_congestion_control! {
+    outlined impl[M: Module] for Modular<M> {
+        Modular(controller) => *controller,
+    }
+}
+
 /// Window growth by a [`Module`].
 #[derive(Clone, Copy, Debug)]
-pub struct Modular<M> {
+struct ModuleGrowth<M> {
     module: M,
     ticks: Ticks,
     random: Random,
@@ -21,10 +45,10 @@ pub struct Modular<M> {
     initialised: bool,
 }
 
-impl<M: Module> Modular<M> {
+impl<M: Module> ModuleGrowth<M> {
     /// Growth of a new connection with a clock of `hz` ticks per second.
     fn new(module: M, hz: u32, seed: u64) -> Self {
-        Modular {
+        ModuleGrowth {
             module,
             ticks: Ticks::new(hz),
             random: Random::new(seed),
@@ -32,21 +56,6 @@ impl<M: Module> Modular<M> {
             delivered: 0,
             initialised: false,
         }
-    }
-
-    /// A controller with Linux's default clock.
-    pub(super) fn build(config: &Config, module: M) -> LossBased<Self> {
-        Self::build_at(config, module, HZ)
-    }
-
-    /// A controller with a clock of `hz` ticks per second.
-    pub(super) fn build_at(config: &Config, module: M, hz: u32) -> LossBased<Self> {
-        LossBased::new(config, Modular::new(module, hz, config.seed))
-    }
-
-    /// The module.
-    pub fn module(&self) -> &M {
-        &self.module
     }
 
     fn at(&mut self, now: Time) {
@@ -80,7 +89,7 @@ impl<M: Module> Modular<M> {
     }
 }
 
-impl<M: Module> Growth for Modular<M> {
+impl<M: Module> Growth for ModuleGrowth<M> {
     fn start(&mut self, window: &mut Window, _srtt: Span) {
         self.initialise(window);
     }

@@ -4,7 +4,7 @@
 
 use super::{AckSample, CaState, HZ_SETTING, Modular, Module, Tcp, read_hz};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 
 /// The unit of β.
@@ -161,7 +161,7 @@ impl Module for BicModule {
 }
 
 /// The BIC controller.
-pub type Bic = LossBased<Modular<BicModule>>;
+pub type Bic = Modular<BicModule>;
 
 impl Build for Bic {
     const INFO: ControllerInfo = ControllerInfo {

@@ -9,7 +9,7 @@ mod gradient;
 
 use super::{AckSample, CaEvent, Modular, Module, Tcp, before};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use fullpipe_units::Span;
 use gradient::{Gradient, Rtts, negative_exponential};
@@ -265,7 +265,7 @@ impl Module for CdgModule {
 }
 
 /// The CDG controller.
-pub type Cdg = LossBased<Modular<CdgModule>>;
+pub type Cdg = Modular<CdgModule>;
 
 impl Build for Cdg {
     const INFO: ControllerInfo = ControllerInfo {

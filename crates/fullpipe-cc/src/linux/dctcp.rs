@@ -9,7 +9,7 @@
 
 use super::{CaEvent, CaState, Modular, Module, Tcp, before, half};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 
 /// α counts in 1/1024.
@@ -132,7 +132,7 @@ impl Module for DctcpModule {
 }
 
 /// The DCTCP controller.
-pub type Dctcp = LossBased<Modular<DctcpModule>>;
+pub type Dctcp = Modular<DctcpModule>;
 
 impl Build for Dctcp {
     const INFO: ControllerInfo = ControllerInfo {

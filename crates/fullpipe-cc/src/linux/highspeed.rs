@@ -3,7 +3,7 @@
 
 use super::{Modular, Module, Tcp};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Settings};
 
 /// RFC 3649 appendix B: growth is the row's number from one on; the windows up to which the rows
@@ -72,7 +72,7 @@ impl Module for HighSpeedModule {
 }
 
 /// The HighSpeed TCP controller.
-pub type HighSpeed = LossBased<Modular<HighSpeedModule>>;
+pub type HighSpeed = Modular<HighSpeedModule>;
 
 impl Build for HighSpeed {
     const INFO: ControllerInfo = ControllerInfo {

@@ -5,7 +5,7 @@
 use super::{AckSample, CaState, HZ_SETTING, Modular, Module, Tcp, read_hz};
 use crate::control::Config;
 use crate::jiffies::Ticks;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use fullpipe_units::Span;
 
@@ -261,7 +261,7 @@ impl Module for HtcpModule {
 }
 
 /// The H-TCP controller.
-pub type Htcp = LossBased<Modular<HtcpModule>>;
+pub type Htcp = Modular<HtcpModule>;
 
 impl Build for Htcp {
     const INFO: ControllerInfo = ControllerInfo {

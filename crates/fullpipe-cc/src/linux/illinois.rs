@@ -4,7 +4,7 @@
 
 use super::{AckSample, CaState, Modular, Module, Tcp, before, micros};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use fullpipe_units::Span;
 
@@ -195,7 +195,7 @@ impl Module for IllinoisModule {
 }
 
 /// The Illinois controller.
-pub type Illinois = LossBased<Modular<IllinoisModule>>;
+pub type Illinois = Modular<IllinoisModule>;
 
 impl Build for Illinois {
     const INFO: ControllerInfo = ControllerInfo {

@@ -7,7 +7,7 @@
 
 use super::{AckSample, Modular, Module, Tcp, half};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Settings};
 
 /// Ticks per second of timestamps, and of delays.
@@ -147,7 +147,7 @@ impl Module for LpModule {
 }
 
 /// The TCP-LP controller.
-pub type Lp = LossBased<Modular<LpModule>>;
+pub type Lp = Modular<LpModule>;
 
 impl Build for Lp {
     const INFO: ControllerInfo = ControllerInfo {

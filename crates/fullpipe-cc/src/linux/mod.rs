@@ -4,7 +4,7 @@
 //! Each is a [`Module`]: the callbacks of the kernel's `tcp_congestion_ops`, in the kernel's
 //! integers, which wrap where the kernel's do. Recordings of the kernel's own modules are replayed
 //! through them call by call (`tests/linux_modules.rs`, `docs/evidence/linux-controllers.md`).
-//! [`LossBased`](crate::loss_based::LossBased) with [`Modular`] turns a module into a controller.
+//! [`Modular`] turns a module into a controller.
 //!
 //! # Differences to the modules in a kernel
 //! The callbacks compute as the kernel does; what a transport of this crate reports to them differs:

@@ -7,7 +7,7 @@
 
 use super::{AckSample, CaState, HZ_SETTING, Modular, Module, Tcp, before, micros, read_hz};
 use crate::control::Config;
-use crate::loss_based::{LossBased, NO_SSTHRESH, Window};
+use crate::loss_based::{NO_SSTHRESH, Window};
 use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use fullpipe_units::Span;
 
@@ -271,7 +271,7 @@ impl Module for NvModule {
 }
 
 /// The NV controller.
-pub type Nv = LossBased<Modular<NvModule>>;
+pub type Nv = Modular<NvModule>;
 
 impl Build for Nv {
     const INFO: ControllerInfo = ControllerInfo {

@@ -4,7 +4,7 @@
 
 use super::{Modular, Module, Tcp};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Settings};
 
 /// Acknowledged packets per packet of growth; a smaller window grows as Reno's.
@@ -32,7 +32,7 @@ impl Module for ScalableModule {
 }
 
 /// The Scalable TCP controller.
-pub type Scalable = LossBased<Modular<ScalableModule>>;
+pub type Scalable = Modular<ScalableModule>;
 
 impl Build for Scalable {
     const INFO: ControllerInfo = ControllerInfo {

@@ -4,7 +4,7 @@
 
 use super::{AckSample, CaEvent, CaState, Modular, Module, Tcp, before, half, micros};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Setting, SettingValue, Settings};
 use fullpipe_units::Span;
 
@@ -173,7 +173,7 @@ impl Module for VegasModule {
 }
 
 /// The Vegas controller.
-pub type Vegas = LossBased<Modular<VegasModule>>;
+pub type Vegas = Modular<VegasModule>;
 
 impl Build for Vegas {
     const INFO: ControllerInfo = ControllerInfo {

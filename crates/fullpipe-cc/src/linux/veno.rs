@@ -4,7 +4,7 @@
 
 use super::{AckSample, CaEvent, CaState, Modular, Module, Tcp, half, micros};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_units::Span;
 
@@ -119,7 +119,7 @@ impl Module for VenoModule {
 }
 
 /// The Veno controller.
-pub type Veno = LossBased<Modular<VenoModule>>;
+pub type Veno = Modular<VenoModule>;
 
 impl Build for Veno {
     const INFO: ControllerInfo = ControllerInfo {

@@ -5,7 +5,7 @@
 use super::{AckSample, CaEvent, HZ_SETTING, Modular, Module, Tcp, half, read_hz};
 use crate::control::Config;
 use crate::jiffies::Ticks;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, SettingValue, Settings};
 use fullpipe_units::Span;
 
@@ -157,7 +157,7 @@ impl Module for WestwoodModule {
 }
 
 /// The Westwood+ controller.
-pub type Westwood = LossBased<Modular<WestwoodModule>>;
+pub type Westwood = Modular<WestwoodModule>;
 
 impl Build for Westwood {
     const INFO: ControllerInfo = ControllerInfo {

@@ -6,7 +6,7 @@ use super::scalable::ACKS_PER_INCREASE;
 use super::vegas::Rounds;
 use super::{AckSample, CaEvent, CaState, Modular, Module, Tcp, micros};
 use crate::control::Config;
-use crate::loss_based::{LossBased, Window};
+use crate::loss_based::Window;
 use crate::registry::{Build, BuildError, ControllerInfo, Settings};
 use fullpipe_units::Span;
 
@@ -132,7 +132,7 @@ impl Module for YeahModule {
 }
 
 /// The YeAH controller.
-pub type Yeah = LossBased<Modular<YeahModule>>;
+pub type Yeah = Modular<YeahModule>;
 
 impl Build for Yeah {
     const INFO: ControllerInfo = ControllerInfo {
