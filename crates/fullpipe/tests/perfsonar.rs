@@ -90,6 +90,21 @@ fn isolated() -> bool {
     true
 }
 
+/// What two participants measured together.
+fn measure(spec: &Value) -> Value {
+    let data = [0, 1].map(|n| stage("participant-data", &json!({ "participant": n })));
+    assert_eq!(data[1]["_secret"].as_str().map(str::len), Some(64));
+    let data = json!(data);
+    let server = start("run", &task(1, &data, spec));
+    let client = start("run", &task(0, &data, spec));
+    let results = [client, server].map(|child| answer(&child.wait_with_output().unwrap()));
+    let merged = stage("merged-results", &json!({ "test": { "spec": spec }, "results": results }));
+    check(&merged);
+    assert_eq!(merged["succeeded"], true, "{merged}");
+    assert!(merged["diags"].as_str().unwrap().contains("fullpipe serve"), "{merged}");
+    merged["summary"].clone()
+}
+
 #[test]
 fn two_participants_measure_with_a_secret_and_both_results_are_merged() {
     if !isolated() {
@@ -107,20 +122,17 @@ fn two_participants_measure_with_a_secret_and_both_results_are_merged() {
             stage("can-run", &json!({ "type": "throughput", "spec": spec })),
             json!({ "can-run": true })
         );
-        let data = [0, 1].map(|n| stage("participant-data", &json!({ "participant": n })));
-        assert_eq!(data[1]["_secret"].as_str().map(str::len), Some(64));
-        let data = json!(data);
-        let server = start("run", &task(1, &data, &spec));
-        let client = start("run", &task(0, &data, &spec));
-        let results = [client, server].map(|child| answer(&child.wait_with_output().unwrap()));
-        let input = json!({ "test": { "spec": spec }, "results": results });
-        let merged = stage("merged-results", &input);
-        check(&merged);
-        assert_eq!(merged["succeeded"], true, "{merged}");
-        let summary = &merged["summary"];
-        assert_eq!(summary["streams"].as_array().unwrap().len(), streams, "{summary}");
-        assert!(summary["summary"]["throughput-bits"].as_f64().unwrap() > 1e6, "{summary}");
-        assert!(merged["diags"].as_str().unwrap().contains("fullpipe serve"), "{merged}");
+        // The machine may stand still for the whole second: then nothing arrives.
+        let moves = (0..3).any(|_| {
+            let summary = measure(&spec);
+            assert_eq!(summary["streams"].as_array().unwrap().len(), streams, "{summary}");
+            let moves = summary["summary"]["throughput-bits"].as_f64().unwrap() > 1e6;
+            if !moves {
+                println!("{summary}");
+            }
+            moves
+        });
+        assert!(moves, "{spec}: less than 1 Mbit/s in three tests");
     }
 }
 

@@ -98,6 +98,7 @@ impl Reassembly {
     }
 
     /// Adds segment `seq`, which ends at byte `end_bytes`.
+    #[inline]
     pub fn insert(&mut self, seq: u64, end_bytes: u64) -> Arrival {
         if seq < self.next {
             return Arrival::Duplicate;
@@ -117,6 +118,11 @@ impl Reassembly {
             }
             return Arrival::InOrder { filled: had_hole && !self.has_hole() };
         }
+        self.insert_beyond(seq, end_bytes)
+    }
+
+    /// Adds a segment above a hole.
+    fn insert_beyond(&mut self, seq: u64, end_bytes: u64) -> Arrival {
         let fresh = Run { start: seq, end: seq + 1, end_bytes };
         // Almost always the newest data extends or follows the last run.
         let is_new = match self.runs.back_mut() {

@@ -537,12 +537,17 @@ impl Scoreboard {
     }
 
     /// The lowest segment that waits for retransmission.
+    #[inline]
     pub fn next_lost(&mut self) -> Option<u64> {
         if self.lost == 0 {
             self.lost_originals.clear();
             self.lost_again.clear();
             return None;
         }
+        self.lowest_lost()
+    }
+
+    fn lowest_lost(&mut self) -> Option<u64> {
         while self.lost_originals.front().is_some_and(|&s| !self.waits(s)) {
             self.lost_originals.pop_front();
         }
