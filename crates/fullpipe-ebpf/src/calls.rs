@@ -75,17 +75,20 @@ pub fn count_calls(span: Duration) -> Result<Calls> {
     std::thread::scope(|scope| {
         let until = Instant::now() + span;
         for (to, from) in &mut ends {
-            scope.spawn(move || {
+            // Without a sender its receiver would wait for ever, so the receiver is started last.
+            std::thread::Builder::new().spawn_scoped(scope, move || {
                 let piece = [0; 16 << 10];
                 while Instant::now() < until && to.write_all(&piece).is_ok() {}
                 let _ = to.shutdown(std::net::Shutdown::Write);
-            });
-            scope.spawn(move || {
+            })?;
+            std::thread::Builder::new().spawn_scoped(scope, move || {
                 let mut piece = [0; 64 << 10];
                 while from.read(&mut piece).is_ok_and(|bytes| bytes > 0) {}
-            });
+            })?;
         }
-    });
+        Ok(())
+    })
+    .map_err(failed)?;
     let [made, missed, packets] = ring::counts(loaded.object())?;
     Ok(Calls { made, missed, packets })
 }

@@ -90,7 +90,9 @@ impl Capture {
             .map_err(|e| LabError::Input(format!("cannot write the capture {}: {e}", path.display())))?;
         let (send, receive) = channel();
         let origin = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
-        let writer = thread::spawn(move || write(file, origin, &receive));
+        let writer = thread::Builder::new()
+            .spawn(move || write(file, origin, &receive))
+            .map_err(|e| LabError::failed("cannot write a capture", e))?;
         Ok(Capture { sink: Some(Sink(send)), writer: Some(writer) })
     }
 

@@ -204,7 +204,8 @@ fn run_to_completion(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
     std::thread::scope(|scope| {
         let (mut programs, mut waits) = (Programs::new(topology), WaitAudit::start());
         let over = &over;
-        let watcher = scope.spawn(move || {
+        // Without it, nobody knows how long programs waited.
+        let watcher = std::thread::Builder::new().spawn_scoped(scope, move || {
             while !over.load(Ordering::Relaxed) {
                 programs.sample(&mut waits);
                 std::thread::sleep(Duration::from(INTERVAL));
@@ -213,7 +214,7 @@ fn run_to_completion(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
         });
         let exit_code = wait_for(pid);
         over.store(true, Ordering::Relaxed);
-        (exit_code, watcher.join().ok())
+        (exit_code, watcher.ok().and_then(|watcher| watcher.join().ok()))
     })
 }
 

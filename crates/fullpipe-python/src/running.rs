@@ -62,11 +62,11 @@ pub fn run(
     // Used by this thread only; closures without the GIL have to be `Sync` nevertheless.
     let outcome = Mutex::new(outcome);
     let monitor = Arc::clone(&shared);
-    let worker = std::thread::spawn(move || {
+    let worker = std::thread::Builder::new().spawn(move || {
         let outcome = Batch::new(jobs).threads(threads).keep_series(series).run(&*monitor);
         // The receiver is gone after an exception.
         let _ = done.send(outcome);
-    });
+    })?;
     let mut raised = None;
     let outcome = loop {
         match py.detach(|| outcome.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(POLL_INTERVAL))

@@ -53,27 +53,30 @@ fn on_threads<J: Sync, R: Send>(
 
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Option<R>>> = Mutex::new(jobs.iter().map(|_| None).collect());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let i = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(job) = jobs.get(i) else { break };
-                    let result = match work(i, job) {
-                        ControlFlow::Continue(result) => result,
-                        ControlFlow::Break(result) => {
-                            // A stop looks like the end of the jobs to every other thread.
-                            next.store(jobs.len(), Ordering::Relaxed);
-                            result
-                        }
-                    };
-                    // A panic of another thread ends the scope anyway.
-                    if let Ok(mut results) = results.lock() {
-                        results[i] = Some(result);
-                    }
+    let all = || {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(i) else { break };
+            let result = match work(i, job) {
+                ControlFlow::Continue(result) => result,
+                ControlFlow::Break(result) => {
+                    // A stop looks like the end of the jobs to every other thread.
+                    next.store(jobs.len(), Ordering::Relaxed);
+                    result
                 }
-            });
+            };
+            // A panic of another thread ends the scope anyway.
+            if let Ok(mut results) = results.lock() {
+                results[i] = Some(result);
+            }
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where no more threads are allowed, those that there are do the work.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, all);
+        }
+        all();
     });
     results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -12,6 +12,8 @@ use std::process::{Command, Output, Stdio};
 
 const PARTS: [&str; 9] =
     ["simulator", "reports", "lab", "serve", "watch", "ebpf", "records", "host", "apply"];
+/// A user of whom nothing runs.
+const LONELY: u32 = 54_321;
 const NOBODY: u32 = 65534;
 
 /// The verdict and the text of each checked part.
@@ -88,6 +90,38 @@ fn parts_that_need_root_are_named() {
         let (verdict, words) = &verdicts[part];
         assert_eq!(verdict, "impossible", "{part}: {words}");
         assert!(words.contains("root") || words.contains("CONFIG_"), "{part}: {words}");
+    }
+}
+
+#[test]
+fn what_may_start_no_thread_works_alone_or_says_so() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: root is needed to be a user of whom nothing else runs");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("fullpipe");
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    fullpipe_testing::copy_program(&program::path(), &program);
+    let limited = |args: &[&str]| {
+        let mut command = Command::new("prlimit");
+        command.arg("--nproc=1").arg(&program).args(args).current_dir("/").uid(LONELY).gid(LONELY);
+        let output = tied(&mut command).stdin(Stdio::null()).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!err.contains("panicked"), "{args:?}: {err}");
+        (output.status.code(), err)
+    };
+    let races: [&[&str]; 2] = [
+        &["race", "bbr", "--flows", "200", "--duration", "1s", "--threads", "4", "--json"],
+        &["race", "bbr", "cubic", "--repeats", "2", "--duration", "1s", "--json"],
+    ];
+    for race in races {
+        let (code, err) = limited(race);
+        assert_eq!(code, Some(0), "{race:?}: {err}");
+    }
+    for command in [&["self-test", "simulator", "serve"][..], &["serve", "--port", "0"]] {
+        let (code, err) = limited(command);
+        assert_eq!(code, Some(3), "{command:?}: {err}");
     }
 }
 

@@ -236,7 +236,7 @@ impl Host for Machine {
         }
         files.remove(&own);
         // A separate thread enters each namespace, so that the caller stays in its own.
-        let reader = std::thread::spawn(move || {
+        let reader = std::thread::Builder::new().spawn(move || {
             files
                 .into_values()
                 .filter_map(|(name, file)| {
@@ -246,7 +246,7 @@ impl Host for Machine {
                     Some((name, value.trim().to_owned()))
                 })
                 .collect()
-        });
+        })?;
         reader.join().map_err(|_| io::Error::other("reading other namespaces failed"))
     }
 

@@ -16,12 +16,13 @@ pub(crate) struct End {
 impl End {
     /// A new, empty network namespace. The calling thread stays where it is.
     pub(super) fn new() -> io::Result<Self> {
-        let namespace = thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET)?;
-            File::open("/proc/thread-self/ns/net")
-        })
-        .join()
-        .map_err(|_| io::Error::other("a thread panicked"))??;
+        let namespace = thread::Builder::new()
+            .spawn(|| {
+                unshare(CloneFlags::CLONE_NEWNET)?;
+                File::open("/proc/thread-self/ns/net")
+            })?
+            .join()
+            .map_err(|_| io::Error::other("a thread panicked"))??;
         Ok(End { namespace })
     }
 
@@ -46,11 +47,12 @@ impl End {
         work: impl FnOnce() -> Result<T, LabError> + Send,
     ) -> Result<T, LabError> {
         thread::scope(|scope| {
-            scope
-                .spawn(|| {
+            thread::Builder::new()
+                .spawn_scoped(scope, || {
                     self.enter().map_err(|e| LabError::failed("cannot enter a network namespace", e))?;
                     work()
                 })
+                .map_err(|e| LabError::failed("cannot start a thread", e))?
                 .join()
                 .unwrap_or_else(|_| Err(LabError::Failed("a thread panicked".to_owned())))
         })

@@ -380,7 +380,9 @@ fn in_parallel<T: Sync, R: Send>(all: &[T], compute: impl Fn(&T) -> R + Sync) ->
         }
     };
     let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let handles: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // Where no more threads are allowed, those that there are do the work.
+        let other = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let handles: Vec<_> = (1..threads).filter_map(other).collect();
         let mut results = work();
         for handle in handles {
             match handle.join() {

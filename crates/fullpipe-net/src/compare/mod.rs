@@ -133,9 +133,11 @@ impl Plan {
             begun(self.rounds + round, name);
             let (own, cubic) = (self.config_beside(name), self.config_beside("cubic"));
             let (own, cubic) = std::thread::scope(|scope| {
-                let other = scope.spawn(|| client::run(&cubic, interrupt, &mut |_| {}));
-                (client::run(&own, interrupt, &mut |_| {}), other.join())
-            });
+                let run = || client::run(&cubic, interrupt, &mut |_| {});
+                let other = std::thread::Builder::new().spawn_scoped(scope, run)?;
+                Ok((client::run(&own, interrupt, &mut |_| {}), other.join()))
+            })
+            .map_err(|e: std::io::Error| format!("cubic: {e}"))?;
             let own = own.map_err(|e| format!("{name}: {e}"))?;
             let cubic = cubic.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let cubic = goodput(&cubic.map_err(|e| format!("cubic: {e}"))?);

@@ -134,16 +134,19 @@ impl Batch<'_> {
             });
             settle(&mut slots[i].lock().unwrap_or_else(PoisonError::into_inner), self.kept(ended));
         };
-        std::thread::scope(|scope| {
-            for _ in 0..turns.max_running() {
-                scope.spawn(|| {
-                    while let Some(turn) = turns.next() {
-                        if !watch.interrupted() {
-                            one(turn.job);
-                        }
-                    }
-                });
+        let all = || {
+            while let Some(turn) = turns.next() {
+                if !watch.interrupted() {
+                    one(turn.job);
+                }
             }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..turns.max_running() {
+                // Where no more threads are allowed, those that there are do the work.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, all);
+            }
+            all();
         });
     }
 }

@@ -214,7 +214,9 @@ fn simulate_all(
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len());
     let mut done = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        // Where no more threads are allowed, those that there are do the work.
+        let other = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+        let others: Vec<_> = (1..threads).filter_map(other).collect();
         let mut done = work();
         for other in others {
             done.extend(other.join().unwrap_or_default());

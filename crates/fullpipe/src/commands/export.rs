@@ -167,11 +167,13 @@ impl Exporter {
     fn serve(mut self, server: Server, every: Duration, stop: &AtomicBool) -> Result<(), Failure> {
         let (stopper, pages) = (server.stopper(), self.pages.clone());
         std::thread::scope(|scope| {
-            let served = scope.spawn(|| {
+            let serve = || {
                 let served = server.run(&pages);
                 stop.store(true, Relaxed);
                 served
-            });
+            };
+            let served = std::thread::Builder::new().spawn_scoped(scope, serve);
+            let served = served.map_err(|e| Failure::Impossible(e.to_string()))?;
             // If refreshing panics, stale pages must not be served any longer.
             let _stops = StopOnDrop(&stopper);
             let mut next = Instant::now() + every;

@@ -5,7 +5,6 @@ use fullpipe_run::{Job, Monitor, Repeat};
 use fullpipe_units::Span;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 /// Shows the progress of a batch; Ctrl-C stops it.
 pub struct Progress {
@@ -25,7 +24,6 @@ impl Progress {
         }
         let progress = Progress { bar, runs: jobs.len(), finished: AtomicUsize::new(0) };
         progress.update();
-        progress.bar.enable_steady_tick(Duration::from_millis(500));
         progress
     }
 

@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread::Builder;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Run this site's probe
@@ -93,13 +94,18 @@ impl Args {
                 }
                 stopper.stop();
             };
-            scope.spawn(update);
-            scope.spawn(|| live.run(now_ms, |time| handle.sleep(time)));
-            let served = scope.spawn(|| {
+            let serve = || {
                 let served = server.run(&pages);
                 handle.stop();
                 served
+            };
+            let served = Builder::new().spawn_scoped(scope, update).and_then(|_| {
+                Builder::new().spawn_scoped(scope, || live.run(now_ms, |time| handle.sleep(time)))?;
+                Builder::new().spawn_scoped(scope, serve)
             });
+            // What has started ends with the node.
+            let served = served.inspect_err(|_| handle.stop());
+            let served = served.map_err(|e| Failure::Impossible(e.to_string()))?;
             let ran = node.run().map_err(failure);
             handle.stop();
             match served.join() {

@@ -19,6 +19,7 @@ mod loopback {
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::thread::Builder;
     use std::time::Duration;
 
     /// Bytes to transfer. Any machine that is not stuck transfers them within [`TIMEOUT`].
@@ -37,21 +38,26 @@ mod loopback {
         let config = Config { params, ..Config::new("127.0.0.1", port) };
         let late = AtomicBool::new(false);
         let outcome = std::thread::scope(|scope| {
-            let serving = scope.spawn(move || server.run());
+            let serving = Builder::new().spawn_scoped(scope, move || server.run())?;
             let (done, ended) = channel::<()>();
             let late = &late;
-            scope.spawn(move || {
+            let watched = Builder::new().spawn_scoped(scope, move || {
                 if ended.recv_timeout(TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                     late.store(true, Relaxed);
                 }
             });
+            watched.inspect_err(|_| handle.stop())?;
             let outcome = client::run(&config, late, &mut |_| {});
             drop(done);
             handle.stop();
             // Only the listening socket can fail, which the test has noticed.
             let _ = serving.join();
-            outcome
+            Ok(outcome)
         });
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(e) => return no_threads(&e),
+        };
         match outcome {
             _ if late.load(Relaxed) => {
                 Outcome::inconclusive(format!("20 MB over loopback took more than {} s", TIMEOUT.as_secs()))
@@ -67,6 +73,13 @@ mod loopback {
             }
             Err(e) => Outcome::failed(e.to_string()),
         }
+    }
+
+    fn no_threads(error: &std::io::Error) -> Outcome {
+        Outcome::impossible(
+            format!("cannot start a thread: {error}"),
+            "raise the limit of processes (`ulimit -u`, or that of the container)",
+        )
     }
 
     fn no_loopback(error: &dyn std::fmt::Display) -> Outcome {
