@@ -15,6 +15,7 @@ use fullpipe_kernel::facts::SchedStatFile;
 use fullpipe_path::BuildError;
 use fullpipe_units::Time;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Barrier, OnceLock};
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -44,6 +45,10 @@ impl Shared {
     }
 }
 
+fn no_thread(e: std::io::Error) -> LabError {
+    LabError::failed("cannot start a thread", e)
+}
+
 impl Inside<'_> {
     pub(super) fn run(mut self, outbox: &mut Outbox) -> Result<Recording, LabError> {
         let shared = Shared::new(&self.connections)?;
@@ -52,8 +57,18 @@ impl Inside<'_> {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let (ran, report) = thread::scope(|scope| {
             let (inside, shared) = (&self, &shared);
-            let ends: Vec<_> =
-                (0..=SERVER).map(|end| scope.spawn(move || inside.run_end(end, shared))).collect();
+            let (mut ends, mut gates) = (Vec::new(), Vec::new());
+            for end in 0..=SERVER {
+                // An end without the other would wait for it for ever.
+                let (gate, opened) = channel();
+                let run = move || opened.recv().map_or(Ok(()), |()| inside.run_end(end, shared));
+                ends.push(thread::Builder::new().spawn_scoped(scope, run).map_err(no_thread)?);
+                gates.push(gate);
+            }
+            for gate in gates {
+                // An end that has panicked is noticed below.
+                let _ = gate.send(());
+            }
             shared.ready.wait();
             let emulator = self.emulate(accesses, &views);
             if let Ok(emulator) = &emulator {
@@ -62,9 +77,17 @@ impl Inside<'_> {
             shared.ready.wait();
             let steering = Steering::new(&self.connections, self.inspect.as_deref().and_then(Inspect::steer));
             let steering = steering.zip(shared.clock.get()).map(|(steering, clock)| {
-                scope.spawn(move || steering.run(&shared.registry, *clock, &shared.stop))
+                let run = move || steering.run(&shared.registry, *clock, &shared.stop);
+                thread::Builder::new().spawn_scoped(scope, run).map_err(no_thread)
             });
+            let (steering, missing) = match steering.transpose() {
+                Ok(steering) => (steering, None),
+                Err(e) => (None, Some(e)),
+            };
             let ran = emulator.and_then(|emulator| {
+                if let Some(e) = missing {
+                    return emulator.stop().and(Err(e));
+                }
                 let threads = Threads::watch([shared.accounts[0].get(), shared.accounts[1].get()]);
                 let watched = Ends { handles: &ends, threads };
                 let ran = self.sample(&emulator, &shared.registry, &views, watched, outbox);
