@@ -204,7 +204,7 @@ fn run_to_completion(pid: Pid, topology: &Topology) -> (u8, Option<WaitAudit>) {
     std::thread::scope(|scope| {
         let (mut programs, mut waits) = (Programs::new(topology), WaitAudit::start());
         let over = &over;
-        // Without it, nobody knows how long programs waited.
+        // Without it, how long programs waited is not known.
         let watcher = std::thread::Builder::new().spawn_scoped(scope, move || {
             while !over.load(Ordering::Relaxed) {
                 programs.sample(&mut waits);
