@@ -12,15 +12,18 @@ pub fn on_termination(end: impl FnOnce() + Send + 'static) -> std::io::Result<()
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
     signals.thread_block()?;
-    std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
+    let started = std::thread::Builder::new().stack_size(128 * 1024).spawn(move || {
         if signals.wait().is_ok() {
             end();
         }
         if let Ok(signal) = signals.wait() {
             std::process::exit(128 + signal as i32);
         }
-    })?;
-    Ok(())
+    });
+    match started {
+        Ok(_) => Ok(()),
+        Err(e) => Err(std::io::Error::new(e.kind(), format!("cannot start a thread: {e}"))),
+    }
 }
 
 /// Exits immediately with `code`, without running exit handlers, which in a forked process belong

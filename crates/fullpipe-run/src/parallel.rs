@@ -71,14 +71,20 @@ fn on_threads<J: Sync, R: Send>(
             }
         }
     };
+    share(threads, all);
+    results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Calls `work`, which takes what is left to do, on this thread and on up to `threads` in all: where
+/// no more may start, those that have started do the work.
+#[cfg(feature = "threads")]
+pub(crate) fn share(threads: usize, work: impl Fn() + Sync) {
     std::thread::scope(|scope| {
         for _ in 1..threads {
-            // Where no more threads are allowed, those that there are do the work.
-            let _ = std::thread::Builder::new().spawn_scoped(scope, all);
+            let _ = std::thread::Builder::new().spawn_scoped(scope, &work);
         }
-        all();
+        work();
     });
-    results.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

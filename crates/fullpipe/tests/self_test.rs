@@ -12,8 +12,8 @@ use std::process::{Command, Output, Stdio};
 
 const PARTS: [&str; 9] =
     ["simulator", "reports", "lab", "serve", "watch", "ebpf", "records", "host", "apply"];
-/// A user of whom nothing runs.
-const LONELY: u32 = 54_321;
+/// A user without processes.
+const UNUSED_USER: u32 = 54_321;
 const NOBODY: u32 = 65534;
 
 /// The verdict and the text of each checked part.
@@ -94,9 +94,9 @@ fn parts_that_need_root_are_named() {
 }
 
 #[test]
-fn what_may_start_no_thread_works_alone_or_says_so() {
+fn where_no_thread_may_start_races_run_and_servers_say_so() {
     if !nix::unistd::geteuid().is_root() {
-        println!("SKIPPED: root is needed to be a user of whom nothing else runs");
+        println!("SKIPPED: root is needed to become a user without processes");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -105,23 +105,25 @@ fn what_may_start_no_thread_works_alone_or_says_so() {
     fullpipe_testing::copy_program(&program::path(), &program);
     let limited = |args: &[&str]| {
         let mut command = Command::new("prlimit");
-        command.arg("--nproc=1").arg(&program).args(args).current_dir("/").uid(LONELY).gid(LONELY);
+        command.arg("--nproc=1").arg(&program).args(args).current_dir("/").uid(UNUSED_USER).gid(UNUSED_USER);
         let output = tied(&mut command).stdin(Stdio::null()).output().unwrap();
-        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         assert!(!err.contains("panicked"), "{args:?}: {err}");
-        (output.status.code(), err)
+        (output.status.code(), out + &err)
     };
     let races: [&[&str]; 2] = [
         &["race", "bbr", "--flows", "200", "--duration", "1s", "--threads", "4", "--json"],
         &["race", "bbr", "cubic", "--repeats", "2", "--duration", "1s", "--json"],
     ];
     for race in races {
-        let (code, err) = limited(race);
-        assert_eq!(code, Some(0), "{race:?}: {err}");
+        let (code, text) = limited(race);
+        assert_eq!(code, Some(0), "{race:?}: {text}");
     }
-    for command in [&["self-test", "simulator", "serve"][..], &["serve", "--port", "0"]] {
-        let (code, err) = limited(command);
-        assert_eq!(code, Some(3), "{command:?}: {err}");
+    let servers: [&[&str]; 3] = [&["self-test", "serve"], &["serve", "--port", "0"], &["export"]];
+    for server in servers {
+        let (code, text) = limited(server);
+        assert_eq!(code, Some(3), "{server:?}: {text}");
+        assert!(text.contains("cannot start a thread"), "{server:?}: {text}");
     }
 }
 

@@ -137,7 +137,7 @@ impl Plan {
                 let other = std::thread::Builder::new().spawn_scoped(scope, run)?;
                 Ok((client::run(&own, interrupt, &mut |_| {}), other.join()))
             })
-            .map_err(|e: std::io::Error| format!("cubic: {e}"))?;
+            .map_err(|e: std::io::Error| format!("cubic: cannot start a thread: {e}"))?;
             let own = own.map_err(|e| format!("{name}: {e}"))?;
             let cubic = cubic.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let cubic = goodput(&cubic.map_err(|e| format!("cubic: {e}"))?);

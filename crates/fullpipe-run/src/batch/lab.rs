@@ -3,6 +3,7 @@
 use super::turns::Turns;
 use super::{Batch, Slot, watched};
 use crate::counterpart::{self, BbrVersions};
+use crate::parallel::share;
 use crate::{ControllerLoader, Engine, Monitor, NoLoader, Repeat, RunError, engine};
 use fullpipe_experiment::Recording;
 use std::path::PathBuf;
@@ -141,13 +142,7 @@ impl Batch<'_> {
                 }
             }
         };
-        std::thread::scope(|scope| {
-            for _ in 1..turns.max_running() {
-                // Where no more threads are allowed, those that there are do the work.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, all);
-            }
-            all();
-        });
+        share(turns.max_running(), all);
     }
 }
 

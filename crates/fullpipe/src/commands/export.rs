@@ -173,7 +173,7 @@ impl Exporter {
                 served
             };
             let served = std::thread::Builder::new().spawn_scoped(scope, serve);
-            let served = served.map_err(|e| Failure::Impossible(e.to_string()))?;
+            let served = served.map_err(|e| Failure::Impossible(format!("cannot start a thread: {e}")))?;
             // If refreshing panics, stale pages must not be served any longer.
             let _stops = StopOnDrop(&stopper);
             let mut next = Instant::now() + every;

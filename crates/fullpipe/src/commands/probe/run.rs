@@ -105,7 +105,7 @@ impl Args {
             });
             // What has started ends with the node.
             let served = served.inspect_err(|_| handle.stop());
-            let served = served.map_err(|e| Failure::Impossible(e.to_string()))?;
+            let served = served.map_err(|e| Failure::Impossible(format!("cannot start a thread: {e}")))?;
             let ran = node.run().map_err(failure);
             handle.stop();
             match served.join() {

@@ -54,15 +54,12 @@ mod loopback {
             let _ = serving.join();
             Ok(outcome)
         });
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(e) => return no_threads(&e),
-        };
         match outcome {
-            _ if late.load(Relaxed) => {
+            Err(e) => no_threads(&e),
+            Ok(_) if late.load(Relaxed) => {
                 Outcome::inconclusive(format!("20 MB over loopback took more than {} s", TIMEOUT.as_secs()))
             }
-            Ok(outcome) => {
+            Ok(Ok(outcome)) => {
                 let received = outcome.sum(true).map_or(0, |sum| sum.delivered().0);
                 let controller = outcome.streams.iter().find_map(|stream| stream.controller.clone());
                 if received != BYTES {
@@ -71,7 +68,7 @@ mod loopback {
                 let controller = controller.as_deref().unwrap_or("an unknown controller");
                 Outcome::works(format!("20 MB over loopback with {controller}"))
             }
-            Err(e) => Outcome::failed(e.to_string()),
+            Ok(Err(e)) => Outcome::failed(e.to_string()),
         }
     }
 
