@@ -13,6 +13,7 @@ mod claims;
 mod files;
 mod machine;
 mod memory;
+mod own_test;
 mod programs;
 mod random;
 mod visit;
@@ -27,6 +28,8 @@ pub use claims::{
 pub use files::files_below;
 pub use machine::Machine;
 pub use memory::{CountingAllocator, MemoryUse, alone};
+#[doc(hidden)]
+pub use own_test::within_program;
 pub use programs::{copy_program, write_script};
 pub use random::Random;
 pub use visit::{View, Visit, visit};

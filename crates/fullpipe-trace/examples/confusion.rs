@@ -15,12 +15,12 @@
 //! N DIR` writes N scenarios for the lab with every kernel controller, and `lab DIR…` identifies
 //! the captures beside the recordings in DIR.
 //!
-//! `families SEED N` names the senders on N paths of each family (`tests/support/families.rs`), at
+//! `families SEED N` names the senders on N paths of each family (`tests/it/support/families.rs`), at
 //! both ends, and prints a table; `lab-families SEED N DIR` writes such scenarios for the lab, and
 //! `families DIR` names the senders that were captured there. `dump` instead of `families` prints
 //! every run with its features as a line of JSON.
 
-#[path = "../tests/support/families.rs"]
+#[path = "../tests/it/support/families.rs"]
 mod families;
 
 use families::{Draw, Family};

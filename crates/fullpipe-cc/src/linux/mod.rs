@@ -3,7 +3,7 @@
 //!
 //! Each is a [`Module`]: the callbacks of the kernel's `tcp_congestion_ops`, in the kernel's
 //! integers, which wrap where the kernel's do. Recordings of the kernel's own modules are replayed
-//! through them call by call (`tests/linux_modules.rs`, `docs/evidence/linux-controllers.md`).
+//! through them call by call (`tests/it/linux_modules.rs`, `docs/evidence/linux-controllers.md`).
 //! [`Modular`] turns a module into a controller.
 //!
 //! # Differences to the modules in a kernel

@@ -3,7 +3,7 @@
 //! Rates are shares of the link's payload rate at the start and inflight is in bandwidth-delay
 //! products, so that implementations with packets of other sizes have the same picture.
 
-use crate::runs::{Reference, test_path};
+use super::runs::{Reference, test_path};
 use fullpipe_conformance::{Case, TestPath};
 use fullpipe_experiment::recording::{EventKind, Recording, Series, column};
 use fullpipe_report::picture::{Axis, Curve, Mark, Panel, Picture, Stroke};

@@ -1,6 +1,6 @@
 //! Writes references as scenario files, tables and qlogs of few rows.
 
-use crate::runs::{Place, Reference, VARIANTS};
+use super::runs::{Place, Reference, VARIANTS};
 use fullpipe_conformance::Verdict;
 use fullpipe_experiment::recording::{LinkRecording, Recording, Results, Series, column};
 use fullpipe_report::{About, Output};

@@ -1,7 +1,7 @@
 //! All references in a folder.
 
-use crate::runs::{Place, Reference, VARIANTS, places};
-use crate::{pictures, tables};
+use super::runs::{Place, Reference, VARIANTS, places};
+use super::{pictures, tables};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;

@@ -4,7 +4,7 @@ use crate::harness::{S2n, VERSION, check_controller, judge, record};
 use fullpipe_conformance::{CASES, Case, CaseResult, Judgement, OUTCOMES, Verdict, find};
 use fullpipe_experiment::scenario::{App, FlowSpec, PathSpec, Scenario};
 use fullpipe_sim::{Opening, Transports};
-use fullpipe_testing::{print_lines, printed_in_another_process};
+use fullpipe_testing::{print_lines, printed_in_another_process, own_test};
 use fullpipe_units::{Bytes, Span};
 
 const TENFOLD_DOWN: &str = "decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down";
@@ -142,7 +142,7 @@ fn same_seed_gives_the_same_recording_in_two_processes() {
     let own = digests();
     let hash = |line: &String| line.rsplit(' ').next().map(str::to_owned);
     assert!(own.chunks(2).all(|pair| hash(&pair[0]) != hash(&pair[1])), "the seed has an effect: {own:?}");
-    assert_eq!(own, printed_in_another_process("conformance::print_digests"));
+    assert_eq!(own, printed_in_another_process(own_test!(print_digests)));
 }
 
 #[test]

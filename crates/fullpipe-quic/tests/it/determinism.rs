@@ -3,7 +3,7 @@
 use crate::world::{World, flow, link};
 use fullpipe_quic::harness::Stacks;
 use fullpipe_sim::Transports;
-use fullpipe_testing::{print_lines, printed_in_another_process};
+use fullpipe_testing::{own_test, print_lines, printed_in_another_process};
 
 /// One line for each repeatable contender and seed: a hash of the time and size of every packet
 /// that arrived.
@@ -37,5 +37,5 @@ fn same_seed_gives_the_same_bytes_in_two_processes() {
     let seeds_differ =
         own.chunks(2).all(|pair| pair[0].split(' ').next_back() != pair[1].split(' ').next_back());
     assert!(own.len() > 20 && seeds_differ, "{own:?}");
-    assert_eq!(own, printed_in_another_process("determinism::print_digests"));
+    assert_eq!(own, printed_in_another_process(own_test!(print_digests)));
 }

@@ -7,7 +7,7 @@ use crate::analysis::series::RECENT;
 use crate::record::Pair;
 
 /// Evidence in nats that triggers a change of a direction. Found with the simulated days of
-/// `tests/detection.rs`: with three fewer, modes of a controller that appear for the first time are
+/// `tests/it/detection.rs`: with three fewer, modes of a controller that appear for the first time are
 /// reported as changes of the path.
 const ALARM_THRESHOLD: f64 = 18.5;
 /// The threshold where a single controller is affected: it has modes of its own, some of which last

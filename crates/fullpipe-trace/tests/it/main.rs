@@ -1,0 +1,11 @@
+//! The integration tests, each module by itself: `cargo test -p fullpipe-trace --test it MODULE::`.
+
+mod capture_faults;
+mod connections;
+mod controllers;
+mod encapsulations;
+mod files;
+mod hostile_captures;
+mod logs;
+mod support;
+mod waiting;
