@@ -382,13 +382,55 @@ fn only_allowed_networks_get_an_answer() {
     assert_eq!(server.event("refused")["reason"], "address not allowed");
 }
 
+/// Why a server refuses a test.
+fn refusal(server: &Running) -> ClientError {
+    let config = Config::new("127.0.0.1", server.address.port());
+    client::run(&config, &AtomicBool::new(false), &mut |_| {}).unwrap_err()
+}
+
 #[test]
 fn a_full_server_reports_busy() {
     let limits = Limits { clients: 0, ..patient() };
     let server = Running::start(server::Config { limits, ..Default::default() });
-    let config = Config::new("127.0.0.1", server.address.port());
-    let result = client::run(&config, &AtomicBool::new(false), &mut |_| {});
-    assert!(matches!(result, Err(ClientError::Busy)), "{result:?}");
+    let error = refusal(&server);
+    assert!(matches!(error, ClientError::Busy), "{error}");
+}
+
+#[test]
+fn a_client_with_its_results_leaves_its_place_to_the_next() {
+    let limits = Limits { clients: 1, ..patient() };
+    let server = Running::start(server::Config { limits, ..Default::default() });
+    let mut control = TcpStream::connect(server.v4()).unwrap();
+    let cookie = Cookie::random().unwrap();
+    let expect = |state: State| {
+        let mut byte = [0];
+        read(&control, &mut byte).unwrap();
+        assert_eq!(byte, [state.byte()]);
+    };
+    let send_text = |text: String| {
+        (&control).write_all(&[&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()).unwrap();
+    };
+    (&control).write_all(cookie.as_bytes()).unwrap();
+    expect(State::ParamExchange);
+    send_text(Params::default().to_json().to_string());
+    expect(State::CreateStreams);
+    let mut stream = TcpStream::connect(server.v4()).unwrap();
+    stream.write_all(cookie.as_bytes()).unwrap();
+    expect(State::TestStart);
+    expect(State::TestRunning);
+    stream.write_all(&[0x5a; 100_000]).unwrap();
+    assert!(matches!(refusal(&server), ClientError::Busy), "while the data flows");
+    (&control).write_all(&[State::TestEnd.byte()]).unwrap();
+    expect(State::ExchangeResults);
+    send_text(Results::default().to_json().to_string());
+    let mut length = [0; 4];
+    read(&control, &mut length).unwrap();
+    read(&control, &mut vec![0; u32::from_be_bytes(length) as usize]).unwrap();
+    expect(State::DisplayResults);
+    // It has not said yet that it is done.
+    still_serves(&server);
+    control.write_all(&[State::IperfDone.byte()]).unwrap();
+    all_gone(&server);
 }
 
 /// A test without a practical end.

@@ -56,14 +56,14 @@ pub(super) fn serve(shared: &Shared, arrival: Arrival, peer: SocketAddr, cookie:
         Ok(control) => control.with_account(arrival.account),
         Err(e) => return shared.log(event("test_failed").with("reason", e.to_string())),
     };
-    let _permit = match shared.clients.acquire(peer.ip()) {
-        Ok(permit) => permit,
+    let place = match shared.clients.acquire(peer.ip()) {
+        Ok(permit) => Cell::new(Some(permit)),
         Err(full) => {
             let _ = control.write_state(State::AccessDenied, "refusing a client");
             return shared.log(event("refused").with("reason", full.clients_reason()));
         }
     };
-    let session = Session { shared, control: &control, peer, cookie, admitted: Cell::new(false) };
+    let session = Session { shared, control: &control, peer, cookie, admitted: Cell::new(false), place };
     match session.run() {
         Ok(summary) => shared.log(summary),
         Err(e) => {
@@ -139,6 +139,8 @@ struct Session<'a> {
     cookie: Cookie,
     /// Whether the client has sent valid parameters, and the secret if one is required.
     admitted: Cell<bool>,
+    /// One of the tests that may run at a time, until the results are sent.
+    place: Cell<Option<admission::Permit>>,
 }
 
 impl Session<'_> {

@@ -108,6 +108,8 @@ impl Session<'_> {
         self.control.write_state(State::ExchangeResults, "requesting results")?;
         let theirs = self.control.read_text(max_results(streams.len()), "reading the results", handshake)?;
         Results::parse(&theirs).map_err(|e| refuse(ServerError::RESULTS, e.to_string()))?;
+        // With the results a client may start its next test, which must find the place free.
+        drop(self.place.take());
         self.control.write_text(&results.to_json(), "sending the results")?;
         self.control.write_state(State::DisplayResults, "sending the results")?;
         // An interrupted iperf3 closes here; the test is complete anyway.
