@@ -16,24 +16,32 @@ struct Ended {
     events: Vec<SenderEvent>,
     access: Option<Box<Access>>,
     start: Time,
+    end: Time,
+    summary: Summary,
 }
 
 impl Ended {
-    fn new(c: Connection<AnyController>, end: Time) -> Self {
-        // A flow whose start condition never came true starts at the end.
-        let start = c.start.min(end);
-        Ended { recorder: c.recorder, events: c.sender.events, access: c.access, start }
+    /// Of a run with a warm-up until `warmup` that ended at `end`.
+    fn new(mut c: Connection<AnyController>, warmup: Time, end: Time) -> Self {
+        c.recorder.settle();
+        let duration = c.end(end).since(c.start.max(warmup));
+        let completion = c.completed().map(|at| at.since(c.start));
+        Ended {
+            summary: c.recorder.summary(&c.telemetry(), c.arrived(), duration, completion),
+            end: c.end(end),
+            // A flow whose start condition never came true starts at the end.
+            start: c.start.min(end),
+            recorder: c.recorder,
+            events: c.sender.events,
+            access: c.access,
+        }
     }
 }
 
 impl World {
     /// The recording of the run, its checks not yet judged.
-    pub fn finish(mut self) -> Recording {
-        for c in &mut self.flows.connections {
-            c.recorder.settle();
-        }
+    pub fn finish(self) -> Recording {
         let path = self.scenario.path.facts(self.scenario.mtu, self.scenario.smss());
-        let (summary, summaries) = self.summaries(path.goodput_limit_bps);
         let controllers: Vec<String> = self.controllers().map(str::to_owned).collect();
         let World { scenario, seed, forward, reverse, flows, labels, end, .. } = self;
         let directions = [("forward", forward), ("reverse", reverse)];
@@ -46,15 +54,24 @@ impl World {
         scenario.path.name_links(&mut links);
         let transports = flows.transports;
         // Most of a connection's memory is not needed for its recording: with many flows it is freed before
-        // the recordings need as much.
-        let ended: Vec<Ended> = flows.connections.into_iter().map(|c| Ended::new(c, end)).collect();
+        // the recordings need as much, and reused for what is needed.
+        let warmup = Time::ZERO + scenario.warmup;
+        let connections = flows.connections.into_iter();
+        let mut ended: Vec<Box<Ended>> = connections.map(|c| Box::new(Ended::new(c, warmup, end))).collect();
+        let utilization = |bps: f64| path.goodput_limit_bps.filter(|&l| l > 0.0).map(|l| bps / l);
+        for flow in &mut ended {
+            flow.summary.utilization = utilization(flow.summary.goodput_bps);
+        }
+        let last = ended.iter().map(|flow| flow.end).max().unwrap_or(end);
+        let mut summary = total(ended.iter().map(|flow| (&flow.summary, &flow.recorder)), last.since(warmup));
+        summary.utilization = utilization(summary.goodput_bps);
         let flows: Vec<FlowRecording> = ended
             .into_iter()
             .zip(labels.into_iter().zip(controllers))
-            .zip(summaries)
-            .map(|((flow, (label, cc)), summary)| {
-                links.extend(flow.access.and_then(|access| access.finish(&label)));
-                flow.recorder.finish(&flow.events, label, cc, flow.start, summary)
+            .map(|(flow, (label, cc))| {
+                let Ended { recorder, events, access, start, summary, .. } = *flow;
+                links.extend(access.and_then(|access| access.finish(&label)));
+                recorder.finish(&events, label, cc, start, summary)
             })
             .collect();
         Recording {
@@ -80,27 +97,5 @@ impl World {
                 ..Provenance::default()
             },
         }
-    }
-
-    /// The summaries of the run and of each flow; `limit` is the path's maximum goodput in bit/s.
-    fn summaries(&self, limit: Option<f64>) -> (Summary, Vec<Summary>) {
-        let warmup = Time::ZERO + self.scenario.warmup;
-        let utilization = |bps: f64| limit.filter(|&l| l > 0.0).map(|l| bps / l);
-        let connections = &self.flows.connections;
-        let summaries: Vec<Summary> = connections
-            .iter()
-            .map(|c| {
-                let duration = c.end(self.end).since(c.start.max(warmup));
-                let completion = c.completed().map(|at| at.since(c.start));
-                let mut s = c.recorder.summary(&c.telemetry(), c.arrived(), duration, completion);
-                s.utilization = utilization(s.goodput_bps);
-                s
-            })
-            .collect();
-        let recorders: Vec<&FlowRecorder> = connections.iter().map(|c| &c.recorder).collect();
-        let last = connections.iter().map(|c| c.end(self.end)).max().unwrap_or(self.end);
-        let mut summary = total(&summaries, &recorders, last.since(warmup));
-        summary.utilization = utilization(summary.goodput_bps);
-        (summary, summaries)
     }
 }

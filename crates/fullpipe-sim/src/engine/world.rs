@@ -67,6 +67,9 @@ impl World {
         let max_events = run.max_events.unwrap_or_else(|| budget(scenario, flows));
         let is_sourced = specs.iter().any(|spec| run.source_of(&spec.cc).is_some());
         let report_interval = if is_sourced { 1 } else { REPORT_INTERVAL };
+        // Not by `collect`, which would keep the memory of the specifications.
+        let mut labels = Vec::with_capacity(specs.len());
+        labels.extend(specs.into_iter().map(|spec| spec.label.unwrap_or(spec.cc)));
         Ok(World {
             scenario: Box::new(scenario.clone()),
             seed: run.seed,
@@ -83,7 +86,7 @@ impl World {
             report_at: report_interval.min(max_events),
             report_interval,
             flows: connections,
-            labels: specs.into_iter().map(|spec| spec.label.unwrap_or(spec.cc)).collect(),
+            labels,
         })
     }
 

@@ -243,14 +243,17 @@ fn by_columns(rows: &[(Time, [f64; WIDTH])]) -> Series {
     series
 }
 
-/// The summary of all flows together, over `duration`.
-pub(crate) fn total(flows: &[Summary], recorders: &[&FlowRecorder], duration: Span) -> Summary {
+/// The summary of all flows together, over `duration`, from that of each and its recorder.
+pub(crate) fn total<'a>(
+    flows: impl Iterator<Item = (&'a Summary, &'a FlowRecorder)> + Clone,
+    duration: Span,
+) -> Summary {
     let (mut rtt, mut queue) = (Histogram::default(), Histogram::default());
-    for r in recorders {
+    for (_, r) in flows.clone() {
         rtt.merge(&r.rtt);
         queue.merge(&r.queue);
     }
-    let total = Summary::total(flows.iter(), duration.as_secs_f64());
+    let total = Summary::total(flows.map(|(summary, _)| summary), duration.as_secs_f64());
     Summary { rtt_ms: rtt.rtt_ms(), queue_ms: queue.queue_ms(), ..total }
 }
 
