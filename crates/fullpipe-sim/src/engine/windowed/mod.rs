@@ -20,6 +20,7 @@ mod tests;
 
 use super::Simulation;
 use super::connection::Connection;
+use super::one_way::OneWay;
 use super::workers::{Queue, Workers};
 use super::world::World;
 use crate::error::SimError;
@@ -41,6 +42,10 @@ const LONGEST_REST: u32 = 10;
 /// thread takes as long as tens of events.
 const EVENTS_PER_THREAD: u64 = 500;
 
+/// Most arrivals of a window from one direction, with few flows: when thousands of flows start at
+/// once, each sends ten packets on its first arrival, and what they all send has to be stored.
+const MAX_ARRIVALS: usize = 1 << 16;
+
 /// The threads and the buffers of a windowed run.
 pub(super) struct Windows {
     /// The shortest delay of the last link in either direction.
@@ -50,6 +55,8 @@ pub(super) struct Windows {
     /// One per thread.
     runners: Vec<Runner>,
     outcomes: [Outcomes; 2],
+    /// A window ends with this many arrivals from one direction.
+    most_arrivals: usize,
     /// The number of events that make a window worth its cost.
     pub least_events: u64,
     /// The number of events that make a window worth sharing among threads.
@@ -108,6 +115,7 @@ impl Windows {
         let flows = world.flows.connections.len();
         let workers = Workers::new(threads.min(world.flows.count_parts()));
         Windows {
+            most_arrivals: MAX_ARRIVALS.max(flows / 4),
             least_events: (flows / FLOWS_PER_EVENT) as u64,
             least_shared: workers.count() as u64 * EVENTS_PER_THREAD,
             shared: false,
@@ -136,7 +144,8 @@ impl Windows {
     fn end(&self, world: &mut World, now: Time) -> Time {
         let known =
             world.forward.path.known_until(self.delay).min(world.reverse.path.known_until(self.delay));
-        known.min(now + self.delay)
+        let last = |way: &OneWay| way.propagating().nth(self.most_arrivals).map_or(Time::NEVER, |(at, _)| at);
+        known.min(now + self.delay).min(last(&world.forward)).min(last(&world.reverse))
     }
 
     /// Processes all events of `world` after `after` and until `until`; returns the number of arrivals

@@ -19,7 +19,10 @@ fn run(scenario: &Scenario, seed: u64, windowed: Option<(Ties, usize)>) -> Resul
     match windowed {
         Some((ties, threads)) if has_windows => {
             let windows = Windows::new(&world, threads);
-            let windows = &mut Windows { least_events: 1, least_shared: 0, ties, dealt: true, ..windows };
+            // Windows that end with their delay, and such that end with some arrivals.
+            let most_arrivals = [1, 30, usize::MAX][(seed % 3) as usize];
+            let windows = Windows { least_events: 1, most_arrivals, ..windows };
+            let windows = &mut Windows { least_shared: 0, ties, dealt: true, ..windows };
             world.run_in_windows(windows, &mut |_| ControlFlow::Continue(()))?;
         }
         _ => world.run(&mut |_| ControlFlow::Continue(()))?,
