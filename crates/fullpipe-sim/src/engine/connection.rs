@@ -65,6 +65,15 @@ struct Request {
     missing: usize,
 }
 
+/// The requests of a request/response application, at both ends.
+#[derive(Debug)]
+struct Requests {
+    /// Payload of a request and of a response, and the pause between them, until the application stops.
+    exchange: Option<(u64, u64, Span)>,
+    requester: Requester,
+    arriving: Request,
+}
+
 /// The parts of the engine that an arrival or a timer uses.
 pub(crate) struct Net<'a, O> {
     /// The direction that this end sends on.
@@ -121,10 +130,7 @@ pub(crate) struct Connection<C> {
     pub start: Time,
     /// When the application stops.
     stop: Time,
-    /// Request/response: payload of a request and of a response, pause between them.
-    exchange: Option<(u64, u64, Span)>,
-    requester: Requester,
-    request: Request,
+    requests: Option<Box<Requests>>,
     /// Another transport, which replaces sender and receiver.
     outside: Option<Box<Outside>>,
 }
@@ -134,8 +140,12 @@ impl<C: CongestionControl> Connection<C> {
         let start = spec.start.at().map_or(Time::NEVER, |at| Time::ZERO + at);
         let size = spec.size.map(|b| b.0);
         let stop = spec.stop.map_or(Time::NEVER, |at| Time::ZERO + at);
-        let exchange = match spec.app {
-            App::RequestResponse { request, response, think } => Some((request.0, response.0, think)),
+        let requests = match spec.app {
+            App::RequestResponse { request, response, think } => Some(Box::new(Requests {
+                exchange: Some((request.0, response.0, think)),
+                requester: Requester::default(),
+                arriving: Request::default(),
+            })),
             _ => None,
         };
         let ecn = spec.ecn && cc.claims_ecn();
@@ -167,9 +177,7 @@ impl<C: CongestionControl> Connection<C> {
             recorder: FlowRecorder::new(rows, start),
             start,
             stop,
-            exchange,
-            requester: Requester::default(),
-            request: Request::default(),
+            requests,
             outside: None,
         }
     }
@@ -458,55 +466,68 @@ impl<C: CongestionControl> Connection<C> {
             self.syn_acks = 0;
             self.syn_ack_at = Time::NEVER;
             self.receiver.opens(now);
-            if self.exchange.is_some() {
+            if self.sends_requests() {
                 self.request_at = now;
             }
         }
     }
 
+    /// Whether the receiving application sends requests.
+    fn sends_requests(&self) -> bool {
+        self.requests.as_ref().is_some_and(|requests| requests.exchange.is_some())
+    }
+
+    /// The receiving application sends no more requests.
+    fn end_requests(&mut self) {
+        self.request_at = Time::NEVER;
+        if let Some(requests) = &mut self.requests {
+            requests.exchange = None;
+        }
+    }
+
     /// The response is complete: schedules the next request after the pause.
     fn schedule_request(&mut self, now: Time) {
-        if let Some((_, _, think)) = self.exchange {
-            self.requester.repeats = 0;
+        if let Some(requests) = &mut self.requests
+            && let Some((_, _, think)) = requests.exchange
+        {
+            requests.requester.repeats = 0;
             self.request_at = now + think;
         }
     }
 
     /// Sends the next request, or repeats the current one if its response has not begun.
     fn send_request(&mut self, now: Time, net: &mut Net<'_, impl Outlet>) {
-        let Some((request, response, _)) = self.exchange else {
-            self.request_at = Time::NEVER;
-            return;
-        };
+        self.request_at = Time::NEVER;
+        let Some(Requests { exchange, requester, .. }) = self.requests.as_deref_mut() else { return };
+        let Some((request, response, _)) = *exchange else { return };
         let delivered = self.receiver.delivered();
-        if delivered >= self.requester.response_end {
-            self.requester = Requester {
-                requests: self.requester.requests + 1,
+        if delivered >= requester.response_end {
+            *requester = Requester {
+                requests: requester.requests + 1,
                 response_end: delivered.saturating_add(response),
                 sent_at: now,
                 repeats: 0,
             };
-        } else if delivered > self.requester.response_end - response {
+        } else if delivered > requester.response_end - response {
             // The response has begun: its sender retransmits what is lost.
-            self.request_at = Time::NEVER;
             return;
         }
         let parts = request.div_ceil(u64::from(self.smss)).clamp(1, MAX_PARTS) as u32;
         for part in 0..parts {
             let payload = (request - u64::from(part) * u64::from(self.smss)).min(u64::from(self.smss)) as u32;
             let segment = Segment {
-                seq: self.requester.requests,
-                stamp: self.requester.sent_at,
+                seq: requester.requests,
+                stamp: requester.sent_at,
                 edge: u64::from(parts),
                 detail: part,
                 ce: 0,
                 kind: Kind::Request,
                 push: false,
             };
-            net.out.push(now, self.packet(HEADER_BYTES + payload, segment));
+            net.out.push(now, Packet::new(self.id, HEADER_BYTES + payload, segment));
         }
-        self.request_at = now + self.sender.rto() * (1 << self.requester.repeats.min(6));
-        self.requester.repeats += 1;
+        self.request_at = now + self.sender.rto() * (1 << requester.repeats.min(6));
+        requester.repeats += 1;
     }
 
     #[inline]
@@ -609,7 +630,8 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     fn receive_request(&mut self, now: Time, segment: &Segment, net: &mut Net<'_, impl Outlet>) {
-        let q = &mut self.request;
+        let Some(requests) = &mut self.requests else { return };
+        let q = &mut requests.arriving;
         if segment.seq > q.number {
             let parts = segment.edge as usize;
             *q = Request { number: segment.seq, parts: vec![false; parts], missing: parts };
@@ -650,8 +672,7 @@ impl<C: CongestionControl> Connection<C> {
         if self.stop_at <= now {
             self.stop_at = Time::NEVER;
             self.syn_at = Time::NEVER;
-            self.request_at = Time::NEVER;
-            self.exchange = None;
+            self.end_requests();
             self.source.stop(&mut self.sender, true);
         }
         let wrote = self.source.at <= now;

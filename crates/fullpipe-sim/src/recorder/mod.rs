@@ -27,6 +27,15 @@ struct Totals {
     dropped: u64,
 }
 
+/// The end of the warm-up, as one flow's figures need it.
+#[derive(Debug)]
+struct Warmup {
+    ended_at: Time,
+    totals: Totals,
+    /// Packets sent before it ended and dropped after it.
+    sent_before: u64,
+}
+
 /// The record of one flow.
 #[derive(Debug)]
 pub(crate) struct FlowRecorder {
@@ -38,10 +47,7 @@ pub(crate) struct FlowRecorder {
     queue: Histogram,
     /// Data packets that the path dropped.
     pub dropped: u64,
-    /// Of these, packets sent before the end of the warm-up and dropped after it.
-    sent_in_warmup: u64,
-    warmed_up_at: Option<Time>,
-    at_warmup: Totals,
+    warmup: Option<Box<Warmup>>,
     row_arrived: u64,
     row_at: Time,
 }
@@ -59,9 +65,7 @@ impl FlowRecorder {
             rtt: Histogram::default(),
             queue: Histogram::default(),
             dropped: 0,
-            sent_in_warmup: 0,
-            warmed_up_at: None,
-            at_warmup: Totals::default(),
+            warmup: None,
             row_arrived: 0,
             row_at: start,
         }
@@ -88,7 +92,9 @@ impl FlowRecorder {
     /// it was sent.
     pub fn on_dropped(&mut self, sent_at: Time) {
         self.dropped += 1;
-        self.sent_in_warmup += u64::from(self.warmed_up_at.is_some_and(|at| sent_at <= at));
+        if let Some(warmup) = &mut self.warmup {
+            warmup.sent_before += u64::from(sent_at <= warmup.ended_at);
+        }
     }
 
     /// The controller entered `state`.
@@ -127,8 +133,8 @@ impl FlowRecorder {
 
     /// The warm-up is over: resets the figures.
     pub fn warmed_up(&mut self, now: Time, sender: &Telemetry, arrived: u64) {
-        self.warmed_up_at = Some(now);
-        self.at_warmup = self.totals(sender, arrived);
+        let totals = self.totals(sender, arrived);
+        self.warmup = Some(Box::new(Warmup { ended_at: now, totals, sent_before: 0 }));
         self.rtt = Histogram::default();
         self.queue = Histogram::default();
     }
@@ -178,7 +184,9 @@ impl FlowRecorder {
         duration: Span,
         completion: Option<Span>,
     ) -> Summary {
-        let (all, before) = (self.totals(sender, arrived), &self.at_warmup);
+        let all = self.totals(sender, arrived);
+        let (before, sent_in_warmup) =
+            self.warmup.as_ref().map_or_else(Default::default, |warmup| (warmup.totals, warmup.sent_before));
         let bytes = all.arrived - before.arrived;
         Summary {
             duration_s: duration.as_secs_f64(),
@@ -187,7 +195,7 @@ impl FlowRecorder {
             bytes_delivered: bytes,
             packets_sent: all.sent - before.sent,
             packets_retransmitted: all.retransmitted - before.retransmitted,
-            packets_lost: all.dropped - before.dropped - self.sent_in_warmup,
+            packets_lost: all.dropped - before.dropped - sent_in_warmup,
             rtt_ms: self.rtt.rtt_ms(),
             queue_ms: self.queue.queue_ms(),
             completion_s: completion.map(Span::as_secs_f64),

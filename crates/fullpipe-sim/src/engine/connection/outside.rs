@@ -160,8 +160,10 @@ impl<C: CongestionControl> Connection<C> {
         }
         if requests {
             self.request_at = Time::NEVER;
-            if let Some((request, _, _)) = self.exchange {
-                self.requester.sent_at = now;
+            if let Some(requests) = &mut self.requests
+                && let Some((request, _, _)) = requests.exchange
+            {
+                requests.requester.sent_at = now;
                 outside.transport.request(now, request);
             }
         }
@@ -189,7 +191,9 @@ impl<C: CongestionControl> Connection<C> {
         if self.stop_at <= now {
             self.stop_at = Time::NEVER;
             self.request_at = Time::NEVER;
-            self.exchange = None;
+            if let Some(requests) = &mut self.requests {
+                requests.exchange = None;
+            }
             self.source.stop(&mut Writer { transport, now }, true);
             // A flow that has not started never will.
             if !outside.opened {
@@ -226,6 +230,7 @@ impl<C: CongestionControl> Connection<C> {
     }
 
     fn poll_events(&mut self, now: Time) {
+        let sends_requests = self.sends_requests();
         let Some(outside) = &mut self.outside else { return };
         while let Some(event) = outside.transport.poll_event() {
             let mut stream = Writer { transport: &mut *outside.transport, now };
@@ -234,10 +239,14 @@ impl<C: CongestionControl> Connection<C> {
                     outside.established = true;
                     self.source.start(now, &mut stream);
                 }
-                TransportEvent::Accepted if self.exchange.is_some() => self.request_at = now,
+                TransportEvent::Accepted if sends_requests => self.request_at = now,
                 TransportEvent::Accepted => {}
                 TransportEvent::Rtt(rtt) => self.recorder.on_rtt(rtt),
-                TransportEvent::Requested => self.source.respond(self.requester.sent_at, &mut stream),
+                TransportEvent::Requested => {
+                    let sent_at =
+                        self.requests.as_ref().map_or(Time::ZERO, |requests| requests.requester.sent_at);
+                    self.source.respond(sent_at, &mut stream);
+                }
                 TransportEvent::Recorded(kind, value) => {
                     self.recorder.on_event(Event { at_s: now.as_secs_f64(), kind, value });
                 }
