@@ -89,8 +89,10 @@ impl Flows {
                 None => controller(run, spec, i)?,
                 Some(_) => AnyController::placeholder(),
             };
-            let lasts = end.since(Time::ZERO + spec.start.earliest());
-            let rows = (lasts.as_nanos() / sampling.as_nanos().max(1)) as usize + 1;
+            // Rows after its start, and one at the end of the run if that is the end of its last flow.
+            let rows_until = |at: Time| at.as_nanos() / sampling.as_nanos().max(1);
+            let rows = rows_until(end).saturating_sub(rows_until(Time::ZERO + spec.start.earliest()));
+            let rows = rows as usize + usize::from(spec.size.is_some());
             let mut connection = Connection::new(i as u32, spec, cc, scenario.smss(), rows);
             if let Some(transport) = transport {
                 connection = connection.over(transport);

@@ -50,6 +50,8 @@ pub(crate) struct FlowRecorder {
     warmup: Option<Box<Warmup>>,
     row_arrived: u64,
     row_at: Time,
+    /// How many rows the series will have.
+    expected_rows: usize,
 }
 
 fn or_nan(value: Option<f64>) -> f64 {
@@ -59,7 +61,7 @@ fn or_nan(value: Option<f64>) -> f64 {
 impl FlowRecorder {
     pub fn new(rows: usize, start: Time) -> Self {
         FlowRecorder {
-            rows: Vec::with_capacity(rows),
+            rows: Vec::new(),
             states: Vec::new(),
             events: Vec::new(),
             rtt: Histogram::default(),
@@ -68,6 +70,7 @@ impl FlowRecorder {
             warmup: None,
             row_arrived: 0,
             row_at: start,
+            expected_rows: rows,
         }
     }
 
@@ -172,6 +175,10 @@ impl FlowRecorder {
             lost_packets: sender.lost as f64,
             rounds: or_nan(snapshot.rounds.map(|n| n as f64)),
         };
+        if self.rows.is_empty() {
+            // Not before, when thousands of flows start and need more memory than ever after.
+            self.rows.reserve_exact(self.expected_rows);
+        }
         self.rows.push((now, row.values()));
     }
 
