@@ -221,11 +221,7 @@ impl FlowRecorder {
         let series = by_columns(&self.rows).without_empty_columns();
         let states = self.states.iter();
         let mut events = self.events;
-        events.extend(sender_events.iter().map(|&(at, kind, value)| Event {
-            at_s: at.as_secs_f64(),
-            kind,
-            value,
-        }));
+        events.extend(sender_events.iter().map(SenderEvent::recorded));
         events.sort_by(|a, b| a.at_s.total_cmp(&b.at_s));
         FlowRecording {
             label,

@@ -18,7 +18,7 @@ mod wheel;
 
 use crate::processor::Processor;
 use fullpipe_cc::{CongestionControl, Rate, SendController, Span, Time};
-use fullpipe_experiment::recording::EventKind;
+use fullpipe_experiment::recording::{Event, EventKind};
 use limited::CwndLimited;
 use memory::SendBuffer;
 use rack::Rack;
@@ -46,8 +46,22 @@ pub(crate) struct Counts {
     pub superseded: u64,
 }
 
-/// An event for the recording.
-pub(crate) type SenderEvent = (Time, EventKind, Option<f64>);
+/// An event for the recording, smaller than the recording's: with many flows there are many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SenderEvent {
+    at: Time,
+    /// NaN without one.
+    value: f64,
+    kind: EventKind,
+}
+
+impl SenderEvent {
+    /// It as the recording has it.
+    pub fn recorded(&self) -> Event {
+        let value = (!self.value.is_nan()).then_some(self.value);
+        Event { at_s: self.at.as_secs_f64(), kind: self.kind, value }
+    }
+}
 
 /// A tail loss probe that has been sent and not answered.
 #[derive(Clone, Copy, Debug)]
@@ -264,7 +278,7 @@ impl<C: CongestionControl> Sender<C> {
     }
 
     fn record_event(&mut self, now: Time, kind: EventKind, value: Option<f64>) {
-        self.events.push((now, kind, value));
+        self.events.push(SenderEvent { at: now, value: value.unwrap_or(f64::NAN), kind });
     }
 
     /// New payload that is in the send buffer.

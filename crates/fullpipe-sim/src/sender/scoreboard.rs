@@ -148,13 +148,14 @@ pub(crate) struct Scoreboard {
     fack: u64,
     /// The original of every segment below is decided: acknowledged, lost or retransmitted.
     undecided: u64,
-    /// Lost originals in sequence order; outdated entries are skipped when met.
-    lost_originals: VecDeque<u64>,
+    /// Low bits of the numbers of lost originals, in sequence order; outdated entries are skipped when
+    /// met.
+    lost_originals: VecDeque<u32>,
     /// Lost retransmissions, lowest first.
     lost_again: BinaryHeap<Reverse<u64>>,
-    /// Retransmissions in order of sending, with the stamp's id; outdated ones are skipped when
-    /// met.
-    retransmissions: VecDeque<(u64, u32)>,
+    /// Retransmissions in order of sending: low bits of the segment's number, and the stamp's id;
+    /// outdated ones are skipped when met.
+    retransmissions: VecDeque<(u32, u32)>,
     /// The blocks of the latest ACK, most of which the next one repeats (`recv_sack_cache`).
     reported: [(u64, u64); MAX_SACK_BLOCKS],
 }
@@ -273,6 +274,7 @@ impl Scoreboard {
 
     /// A new segment of `len` bytes has been sent.
     pub fn push(&mut self, len: u16, stamp: Stamp) {
+        debug_assert!(self.outstanding() < u64::from(u32::MAX));
         if self.outstanding() as usize == self.ring.len() {
             self.grow();
         }
@@ -305,7 +307,7 @@ impl Scoreboard {
             self.lost -= 1;
             self.inflight += len;
         }
-        self.retransmissions.push_back((seq, stamp.id as u32));
+        self.retransmissions.push_back((seq as u32, stamp.id as u32));
     }
 
     /// The lowest segment at or above `seq` that is not SACKed; [`nxt`](Self::nxt) if all are.
@@ -427,8 +429,8 @@ impl Scoreboard {
             }
             self.undecided = seq + 1;
         }
-        while let Some(&(seq, id)) = self.retransmissions.front() {
-            if self.is_current(seq, id) {
+        while let Some(&(low, id)) = self.retransmissions.front() {
+            if let Some(seq) = self.current(low, id) {
                 let e = self.at(seq);
                 if !e.sent().is_before(newest) {
                     break;
@@ -464,14 +466,23 @@ impl Scoreboard {
 
     /// When the last retransmission in flight that was sent before `newest` was sent.
     fn last_retransmission_before(&self, newest: Transmission) -> Option<Time> {
-        let current = self.retransmissions.iter().filter(|&&(seq, id)| self.is_current(seq, id));
-        let sent = current.map(|&(seq, _)| self.at(seq).sent());
+        let current = self.retransmissions.iter().filter_map(|&(low, id)| self.current(low, id));
+        let sent = current.map(|seq| self.at(seq).sent());
         sent.take_while(|sent| sent.is_before(newest)).last().map(|sent| sent.at)
     }
 
-    /// Whether the retransmission `id` of segment `seq` is its latest transmission, and in flight.
-    fn is_current(&self, seq: u64, id: u32) -> bool {
-        seq >= self.una && self.at(seq).id == id && self.at(seq).is_out()
+    /// The outstanding segment whose number has these low bits.
+    #[inline]
+    fn outstanding_with(&self, low: u32) -> Option<u64> {
+        // Fewer than 2³² segments are outstanding.
+        let ahead = u64::from(low.wrapping_sub(self.una as u32));
+        (ahead < self.outstanding()).then_some(self.una + ahead)
+    }
+
+    /// The segment whose number has the low bits `low`, if its retransmission `id` is its latest
+    /// transmission, and in flight.
+    fn current(&self, low: u32, id: u32) -> Option<u64> {
+        self.outstanding_with(low).filter(|&seq| self.at(seq).id == id && self.at(seq).is_out())
     }
 
     fn mark_lost(&mut self, seq: u64, lost: &mut impl FnMut(u64, &Entry)) {
@@ -488,7 +499,7 @@ impl Scoreboard {
         if again {
             self.lost_again.push(Reverse(seq));
         } else {
-            self.lost_originals.push_back(seq);
+            self.lost_originals.push_back(seq as u32);
         }
     }
 
@@ -526,7 +537,7 @@ impl Scoreboard {
                 seq += 1;
             }
             resent.sort_unstable();
-            self.retransmissions = resent.into_iter().map(|(_, id, seq)| (seq, id)).collect();
+            self.retransmissions = resent.into_iter().map(|(_, id, seq)| (seq as u32, id)).collect();
             self.lost = 0;
             self.deemed_lost = 0;
             self.undecided = self.una;
@@ -548,13 +559,17 @@ impl Scoreboard {
     }
 
     fn lowest_lost(&mut self) -> Option<u64> {
-        while self.lost_originals.front().is_some_and(|&s| !self.waits(s)) {
+        let mut original = None;
+        while let Some(&low) = self.lost_originals.front() {
+            original = self.outstanding_with(low).filter(|&seq| self.waits(seq));
+            if original.is_some() {
+                break;
+            }
             self.lost_originals.pop_front();
         }
         while self.lost_again.peek().is_some_and(|&Reverse(s)| !self.waits(s)) {
             self.lost_again.pop();
         }
-        let original = self.lost_originals.front().copied();
         let again = self.lost_again.peek().map(|&Reverse(s)| s);
         match (original, again) {
             (Some(a), Some(b)) => Some(a.min(b)),
