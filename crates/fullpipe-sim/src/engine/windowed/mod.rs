@@ -55,7 +55,7 @@ pub(super) struct Windows {
     /// One per thread.
     runners: Vec<Runner>,
     outcomes: [Outcomes; 2],
-    /// A window ends with this many arrivals from one direction.
+    /// A window ends with the arrival after so many from one direction.
     most_arrivals: usize,
     /// The number of events that make a window worth its cost.
     pub least_events: u64,
