@@ -4,8 +4,8 @@
 
 use fullpipe_cc::bbr::v1::{Bbr, KERNEL_SIZE, Params};
 use fullpipe_cc::{
-    Ack, CONTROLLERS, Config, CongestionControl, Controller, ControllerSpec, Lost, Rate, RateSample, Recovery,
-    RecoveryContext, RecoveryState, Sent, Span, Time,
+    Ack, CONTROLLERS, Config, CongestionControl, Controller, ControllerSpec, Lost, Rate, RateSample,
+    Recovery, RecoveryContext, RecoveryState, Sent, Span, Time,
 };
 use libfuzzer_sys::fuzz_target;
 

@@ -4,7 +4,7 @@ use crate::harness::{S2n, VERSION, check_controller, judge, record};
 use fullpipe_conformance::{CASES, Case, CaseResult, Judgement, OUTCOMES, Verdict, find};
 use fullpipe_experiment::scenario::{App, FlowSpec, PathSpec, Scenario};
 use fullpipe_sim::{Opening, Transports};
-use fullpipe_testing::{print_lines, printed_in_another_process, own_test};
+use fullpipe_testing::{own_test, print_lines, printed_in_another_process};
 use fullpipe_units::{Bytes, Span};
 
 const TENFOLD_DOWN: &str = "decreasing-bandwidth-10x-and-ensuring-max-bandwidth-adapts-down";
