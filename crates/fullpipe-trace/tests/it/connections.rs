@@ -93,6 +93,34 @@ fn connection_open_before_the_capture_is_tracked() {
     assert!(c.notes.iter().any(|n| n.contains("handshake")), "{:?}", c.notes);
 }
 
+#[test]
+fn data_in_a_syn_is_behind_its_sequence_number() {
+    let mut t = Exchange::new(1000, 2000);
+    t.open(0.0, 20.0, 0.1);
+    t.segments[0].payload = 300;
+    t.ack(20.05, 300);
+    t.data(30.0, 300, 500);
+    t.ack(50.0, 500);
+    let d = t.connection().to_server;
+    assert_eq!((d.bytes, d.bytes_sent, d.retransmissions.segments), (500, 500, 0));
+}
+
+#[test]
+fn first_segment_can_be_reordered_or_lost() {
+    for (late, reordered, inferred) in [(30.5, 1, 0), (55.0, 0, 1)] {
+        let mut t = Exchange::new(1000, 2000);
+        t.open(0.0, 0.1, 20.0);
+        t.data(30.0, 1000, 2000);
+        t.data(30.1, 2000, 3000);
+        t.ack(30.2, 0);
+        t.data(late, 0, 1000);
+        t.ack(late + 0.1, 3000);
+        let d = t.connection().to_server;
+        assert_eq!(d.place, Place::Receiver);
+        assert_eq!((d.reordering.segments, d.retransmissions.inferred), (reordered, inferred), "{late} ms");
+    }
+}
+
 /// Ten segments a millisecond apart, of which the third is lost.
 fn lossy() -> Exchange {
     let mut t = Exchange::new(1000, 2000);

@@ -53,7 +53,8 @@ impl Half {
         mss: u32,
         (rtt, at_sender): (Option<Span>, bool),
     ) {
-        let seq = self.begin(s.seq);
+        // A SYN has a sequence number of its own, before its data (TCP Fast Open).
+        let seq = self.begin(s.seq) + u64::from(s.flags.has(Flags::SYN));
         let end = seq + u64::from(s.payload);
         let (value, echo) = s.options.timestamps.unzip();
         self.value = value.or(self.value);
@@ -90,7 +91,7 @@ impl Half {
         self.bursts.add(at, d.bytes(), self.last_answer);
         self.arrivals.add(at, d.bytes(), rtt.unwrap_or(Span::from_millis(50)), in_flight_before);
         if seq >= self.next {
-            if seq > self.next && self.counts.data_packets > 1 {
+            if seq > self.next {
                 self.note_hole(&d);
             }
             if end <= self.acked_here {
