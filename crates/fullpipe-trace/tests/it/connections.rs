@@ -106,6 +106,47 @@ fn data_in_a_syn_is_behind_its_sequence_number() {
 }
 
 #[test]
+fn small_segments_retransmitted_in_one_packet_are_one_retransmission() {
+    let mut t = Exchange::new(1000, 2000);
+    t.open(0.0, 20.0, 0.1);
+    for i in 0..12_u32 {
+        t.data(30.0 + f64::from(i), i * 50, (i + 1) * 50);
+    }
+    t.data(300.0, 0, 600);
+    t.ack(320.0, 600);
+    let d = t.connection().to_server;
+    assert_eq!((d.retransmissions.segments, d.retransmissions.bytes, d.lost_segments), (1, 600, 1));
+}
+
+#[test]
+fn packet_that_repeats_two_is_retransmitted_as_a_whole() {
+    let mut t = Exchange::new(1000, 2000);
+    t.open(0.0, 20.0, 0.1);
+    t.data(30.0, 0, 85);
+    t.data(30.2, 85, 138);
+    t.data(30.3, 0, 138);
+    let from_client = t.segments.iter_mut().filter(|s| s.from == client());
+    from_client.zip([5, 6, 7, 8, 7]).for_each(|(s, id)| s.identity.id = id);
+    t.ack(50.3, 138);
+    let d = t.connection().to_server;
+    assert_eq!((d.packets, d.duplicate_packets, d.data_packets), (5, 0, 3));
+    assert_eq!((d.bytes, d.bytes_sent, d.retransmissions.bytes), (138, 276, 138));
+}
+
+#[test]
+fn merged_copy_of_packets_is_in_no_other_figure() {
+    let mut t = Exchange::new(1000, 2000);
+    t.open(0.0, 20.0, 0.1);
+    t.data(30.0, 0, 1000);
+    t.data(30.1, 1000, 2000);
+    t.data(30.2, 0, 2000);
+    t.ack(50.3, 2000);
+    let d = t.connection().to_server;
+    assert_eq!((d.packets, d.duplicate_packets, d.data_packets, d.segments), (4, 1, 2, 2));
+    assert_eq!((d.bytes_sent, d.retransmissions.segments), (2000, 0));
+}
+
+#[test]
 fn first_segment_can_be_reordered_or_lost() {
     for (late, reordered, inferred) in [(30.5, 1, 0), (55.0, 0, 1)] {
         let mut t = Exchange::new(1000, 2000);

@@ -14,24 +14,21 @@ impl Half {
     /// Adds data of which not all is new.
     pub(super) fn add_overlapping(&mut self, d: &Data) {
         let new_from = d.end.min(self.next).max(d.seq);
-        // Data below the acknowledgment had arrived: its ACK was lost, or the retransmission is spurious.
         let known_to = self.una.clamp(d.seq, new_from);
-        if known_to > d.seq {
-            self.add_acknowledged(d.seq, known_to, d);
+        let parts = self.flight.parts(known_to, new_from);
+        if known_to == d.seq && new_from == d.end && is_copy(d, &parts) {
+            self.remove_copy(d);
+            return;
         }
-        for (from, to, known) in self.flight.parts(known_to, new_from) {
+        let mut repeated = 0;
+        // Data below the acknowledgment had arrived: its ACK was lost, or the retransmission is spurious.
+        if known_to > d.seq {
+            self.add_acknowledged(d.seq, known_to, d, &mut repeated);
+        }
+        for (from, to, known) in parts {
             match known {
                 Some(sent) => {
-                    let is_early = d.rtt.is_some_and(|rtt| d.at.since(sent.at) * 2 < rtt);
-                    let is_other = d.id != sent.id && d.id != 0 && sent.id != 0;
-                    let duplicate = is_early && sent.value == d.value && !is_other;
-                    if duplicate {
-                        self.counts.duplicates += 1;
-                        self.counts.segments = self.counts.segments.saturating_sub(d.segments(from, to));
-                        self.counts.bytes_sent -= to - from;
-                        continue;
-                    }
-                    self.add_retransmission(from, to, d, Some(sent));
+                    self.add_retransmission(from, to, d, Some(sent), &mut repeated);
                     let stamp = self.sampler.on_sent(d.at, to - from, self.flight.outstanding());
                     self.flight.retransmit((from, to), d.captured_at, stamp, d.value, d.id);
                 }
@@ -46,8 +43,18 @@ impl Half {
         }
     }
 
+    /// Counts `d`, a copy of data in flight, as a packet that was captured twice.
+    fn remove_copy(&mut self, d: &Data) {
+        let counts = &mut self.counts;
+        counts.duplicates += 1;
+        counts.packets -= 1;
+        counts.data_packets -= 1;
+        counts.segments = counts.segments.saturating_sub(d.segments(d.seq, d.end));
+        counts.bytes_sent -= d.end - d.seq;
+    }
+
     /// Adds `from..to`, which was acknowledged before it was captured.
-    fn add_acknowledged(&mut self, from: u64, to: u64, d: &Data) {
+    fn add_acknowledged(&mut self, from: u64, to: u64, d: &Data, repeated: &mut u64) {
         let disorder = max_disorder(d.rtt);
         let mut written_late = false;
         let mut now = from;
@@ -55,14 +62,14 @@ impl Half {
             && let Some(part) = self.missed.remove((now, to), (d.at, d.value), disorder)
         {
             if part.seq > now {
-                self.add_retransmission(now, part.seq, d, None);
+                self.add_retransmission(now, part.seq, d, None, repeated);
             }
             self.add_late(&part, d);
             now = part.end;
             written_late = true;
         }
         if now < to {
-            self.add_retransmission(now, to, d, None);
+            self.add_retransmission(now, to, d, None, repeated);
         }
         self.counts.misordered += u64::from(written_late && d.captured_at == d.at);
     }
@@ -95,8 +102,12 @@ impl Half {
     }
 
     /// Counts the retransmission of `from..to`, which was in flight as `sent` or acknowledged.
-    fn add_retransmission(&mut self, from: u64, to: u64, d: &Data, sent: Option<Sent>) {
-        let (at, segments) = (d.at, d.segments(from, to));
+    /// `repeated`: bytes that the packet retransmits before them; several small segments are
+    /// retransmitted as one.
+    fn add_retransmission(&mut self, from: u64, to: u64, d: &Data, sent: Option<Sent>, repeated: &mut u64) {
+        let before = *repeated;
+        *repeated += to - from;
+        let (at, segments) = (d.at, d.segments(0, *repeated) - d.segments(0, before));
         let circumstances = Circumstances {
             loss_detected: self.flight.highest_sacked() > to || self.duplicates >= 3,
             first: from <= self.una,
@@ -170,4 +181,16 @@ impl Half {
             r.extent = r.extent.max(waited);
         }
     }
+}
+
+/// Whether `d` is a copy of the packets in `parts`: all of them were captured too recently for a
+/// retransmission.
+fn is_copy(d: &Data, parts: &[(u64, u64, Option<Sent>)]) -> bool {
+    parts.iter().all(|(_, _, known)| {
+        known.is_some_and(|sent| {
+            let is_early = d.rtt.is_some_and(|rtt| d.at.since(sent.at) * 2 < rtt);
+            let is_other = d.id != sent.id && d.id != 0 && sent.id != 0;
+            is_early && sent.value == d.value && !is_other
+        })
+    })
 }
