@@ -65,6 +65,17 @@ impl Tracker {
                     .to_owned(),
             );
         }
+        let has_only_data = |half: &Half| {
+            let counts = &half.counts;
+            counts.data_packets > 0 && counts.packets == counts.data_packets
+        };
+        if self.handshake() == Handshake::NotSeen && self.halves.iter().all(has_only_data) {
+            notes.push(
+                "the capture has no packets without data, such as ACKs: round-trip times include the \
+                 wait for the other end's next data, and the place of capture is uncertain"
+                    .to_owned(),
+            );
+        }
         let record = Connection {
             number: self.number,
             client: self.client,

@@ -100,6 +100,20 @@ fn packets_captured_twice_change_no_figure() {
 }
 
 #[test]
+fn capture_without_acks_is_noted() {
+    let with_data = |seconds: f64, from| Segment {
+        at: at(seconds * 1e3),
+        ..segment(0.0, from, Flags::ACK, 1000 + seconds as u32 * 100, 1000 + seconds as u32 * 100, 100)
+    };
+    let mut segments = vec![with_data(1.0, client()), with_data(1.1, server()), with_data(8.0, client())];
+    let is_noted =
+        |segments: &[Segment]| single(segments).notes.iter().any(|n| n.contains("no packets without data"));
+    assert!(is_noted(&segments));
+    segments.insert(2, Segment { payload: 0, ..with_data(1.2, client()) });
+    assert!(!is_noted(&segments));
+}
+
+#[test]
 fn copies_are_counted_in_text_and_json() {
     let c = single(&doubled(&upload(2, RTT, false), 0.02, 1, None));
     assert_eq!((c.to_server.duplicate_packets, c.to_client.duplicate_packets), (42, 41));
