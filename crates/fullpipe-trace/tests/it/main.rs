@@ -3,6 +3,7 @@
 mod capture_faults;
 mod connections;
 mod controllers;
+mod debian_captures;
 mod encapsulations;
 mod files;
 mod hostile_captures;

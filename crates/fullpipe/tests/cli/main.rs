@@ -1,4 +1,5 @@
-//! The tests of the program, each module by itself: `cargo test -p fullpipe --features full --test cli MODULE::`.
+//! The tests of the program, each module by itself:
+//! `cargo test -p fullpipe --features full --test cli MODULE::`.
 
 #![cfg_attr(not(feature = "full"), allow(dead_code, unused_imports))]
 

@@ -68,6 +68,9 @@ enum Figure {
 }
 use Figure::{Bytes, Late, Packets, Retransmitted, Unique};
 
+/// What [`KNOWN`] is for: Debian 12. Its updates change the last number.
+const VERSIONS: [&str; 4] = ["ndpi 4.2", "tcpdump 4.99.", "tcpflow 1.6.", "wireshark 4.0."];
+
 /// A reason for differences, and in each capture the figures that differ: fullpipe's value and
 /// tshark's, both summed over the directions that differ.
 type Known = (&'static str, &'static [(&'static str, &'static [(Figure, u64, u64)])]);
@@ -345,10 +348,19 @@ fn sharkd() -> Option<PathBuf> {
 #[test]
 fn debian_captures_have_the_packets_bytes_and_retransmissions_of_tshark() {
     let folder = tools().join("captures");
-    let (Some(sharkd), true) = (sharkd(), folder.join("complete").is_file()) else {
+    if folder.join("not-fetched").is_file() {
+        // `./x test` says so: what the packages' servers lack is not a failure.
+        return;
+    }
+    let (Some(sharkd), Ok(versions)) = (sharkd(), std::fs::read_to_string(folder.join("versions"))) else {
         println!("SKIPPED: the captures in Debian packages are not in target/tools: scripts/debian-captures");
         return;
     };
+    let is_known = |line: &str| VERSIONS.iter().any(|known| line.starts_with(known));
+    if !versions.lines().all(is_known) {
+        println!("SKIPPED: the differences from tshark are listed for {VERSIONS:?}, not {versions:?}");
+        return;
+    }
     let captures = captures(&folder);
     let frames = std::thread::scope(|scope| {
         let frames = scope.spawn(|| tshark_frames(&sharkd, &captures));
