@@ -22,8 +22,8 @@ pub use another_process::{print_lines, printed_in_another_process};
 pub use bbr_info::bbr_v3_of_each_phase;
 pub use browser::{BrowserOutput, browse};
 pub use claims::{
-    Attempt, Tried, check_claim, check_claim_after, check_repeatedly, failed_checks, invalid_reasons,
-    try_claim,
+    Attempt, Tried, check_brief_claim, check_claim, check_claim_after, check_repeatedly, failed_checks,
+    invalid_reasons, try_claim,
 };
 pub use files::files_below;
 pub use machine::Machine;

@@ -339,12 +339,12 @@ fn install(wanted: Wanted, yes: bool, json: bool, target: &Target) -> Result<(),
 fn build_package(input: BuildInput, json: bool, target: &Target) -> Result<(), Failure> {
     const REPORT_INTERVAL: Duration = Duration::from_secs(30);
     let (host, _) = target.open()?;
+    // Drawn with each report: a thread that draws it panics where none may start.
     let bar = std::io::stderr().is_terminal().then(ProgressBar::new_spinner);
     if let Some(bar) = &bar {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}") {
             bar.set_style(style);
         }
-        bar.enable_steady_tick(Duration::from_millis(200));
     }
     let mut reported = Instant::now();
     let mut part = String::new();

@@ -6,7 +6,7 @@
 use crate::lab;
 use crate::program;
 use crate::program::{fullpipe, output_within, tied};
-use fullpipe_testing::{Attempt, check_claim, failed_checks, invalid_reasons};
+use fullpipe_testing::{Attempt, check_brief_claim, check_claim, failed_checks, invalid_reasons};
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Stdio};
@@ -83,7 +83,7 @@ fn a_simulated_timeout_is_as_late_as_the_kernels() {
         least >= exact + tick / 2.0 && most <= exact + 250.0 / 7.0 + 2.0 * tick,
         "{exact}: {on_the_wheel:?}"
     );
-    check_claim("a time-out by the kernel's ticks", || {
+    check_brief_claim("a time-out by the kernel's ticks", || {
         let run = run("lab", &last_lost(""))?;
         let got = completed(&run);
         // Emulator and end points may be late as well, but never early.
@@ -105,7 +105,7 @@ fn windows_start_and_grow_as_in_the_lab() {
         let ends = format!("auto_tuning = true\nreceive_buffer = '32MiB'\nfirst_receive_buffer = '{first}'");
         let exact = completed(&run("sim", &last_lost(&format!("{ends}\ntso = true"))).unwrap());
         assert!((525.0..529.0).contains(&exact), "{first}: {exact} ms");
-        check_claim(&format!("a window from a buffer of {first}"), || {
+        check_brief_claim(&format!("a window from a buffer of {first}"), || {
             let run = run("lab", &last_lost(&ends))?;
             let got = completed(&run);
             // Timer ticks delay a probe 63 ticks ahead by up to eight more, and the end points may
