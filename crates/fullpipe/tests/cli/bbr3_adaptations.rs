@@ -9,8 +9,6 @@ use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-fullpipe_lab::reenter_before_main!();
-
 /// Serialises the tests, since the measuring controller exists once per machine; none if it cannot
 /// be loaded.
 fn turn() -> Option<MutexGuard<'static, ()>> {

@@ -2,6 +2,7 @@
 
 use crate::busy::Busy;
 use crate::program;
+#[cfg(feature = "ebpf")]
 use crate::space;
 use fullpipe_testing::own_test;
 use nix::sys::signal::{Signal, kill};

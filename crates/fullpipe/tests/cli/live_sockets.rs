@@ -3,7 +3,7 @@
 
 use crate::loading::can_load;
 use crate::moving;
-use crate::moving::{Move, Moved, Mover, Ours, When, arrival, goodput};
+use crate::moving::{Move, Moved, Ours, When, arrival, goodput};
 use crate::program;
 use fullpipe_experiment::recording::{Recording, Results};
 use fullpipe_testing::{Attempt, Tried, check_claim, check_claim_after, failed_checks, own_test, try_claim};
@@ -17,8 +17,6 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-fullpipe_lab::reenter_before_main!(Mover::from_descriptors);
 
 const PORT: u16 = 5209;
 

@@ -36,6 +36,7 @@ mod lab;
 #[cfg(feature = "ebpf")]
 mod live_sockets;
 mod loading;
+#[cfg(feature = "ebpf")]
 mod moving;
 #[cfg(feature = "net")]
 mod net_in_the_lab;
@@ -61,7 +62,9 @@ mod screens;
 mod self_test;
 #[cfg(feature = "net")]
 mod serve_confined;
+#[cfg(feature = "mesh")]
 mod sites;
+#[cfg(feature = "ebpf")]
 mod space;
 #[cfg(feature = "ebpf")]
 mod split;
@@ -78,3 +81,7 @@ mod trace_in_the_lab;
 mod trace_live;
 #[cfg(feature = "live")]
 mod watch;
+
+// For all modules that run labs in this program: a second call would not be made.
+#[cfg(feature = "ebpf")]
+fullpipe_lab::reenter_before_main!(moving::Mover::from_descriptors);

@@ -2,6 +2,7 @@
 
 use crate::lab;
 use crate::program::{fullpipe, output_within};
+#[cfg(feature = "ebpf")]
 use crate::space;
 use fullpipe_testing::{Attempt, Random, check_claim, invalid_reasons, own_test};
 use serde_json::Value;

@@ -3,6 +3,7 @@
 use crate::busy::Busy;
 use crate::program;
 use crate::schema;
+#[cfg(feature = "ebpf")]
 use crate::space;
 use fullpipe_testing::{check_repeatedly, own_test};
 use nix::sys::signal::{Signal, kill};
