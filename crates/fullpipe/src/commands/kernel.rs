@@ -341,10 +341,10 @@ fn build_package(input: BuildInput, json: bool, target: &Target) -> Result<(), F
     let (host, _) = target.open()?;
     // Drawn with each report: a thread that draws it panics where none may start.
     let bar = std::io::stderr().is_terminal().then(ProgressBar::new_spinner);
-    if let Some(bar) = &bar {
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}") {
-            bar.set_style(style);
-        }
+    if let Some(bar) = &bar
+        && let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed:>4} {wide_msg}")
+    {
+        bar.set_style(style);
     }
     let mut reported = Instant::now();
     let mut part = String::new();
