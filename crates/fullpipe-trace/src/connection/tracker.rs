@@ -33,6 +33,8 @@ pub(crate) struct Tracker {
     reset: Option<usize>,
     /// Times of the first SYN and SYN-ACK.
     syn: [Option<Time>; 2],
+    /// Whether each of them was retransmitted: then its answer gives no round trip (Karn).
+    has_second_syn: [bool; 2],
     /// Time of the third packet of the handshake.
     opened: Option<Time>,
     pub(super) specified_point: Option<Point>,
@@ -63,6 +65,7 @@ impl Tracker {
             in_transit: Default::default(),
             reset: None,
             syn: [None; 2],
+            has_second_syn: [false; 2],
             opened: None,
             specified_point,
             capture_end: None,
@@ -297,11 +300,16 @@ impl Tracker {
 
     /// Handles a reset.
     fn reset_by(&mut self, s: &Segment, from: usize) {
+        // Both ends had closed it, and one no longer knows it (RFC 9293 §3.10.7.1).
+        if self.reset.is_none() && self.has_ended() {
+            return;
+        }
         if !self.halves[from].disbelief.is_answered_by(s.seq) {
             self.reset.get_or_insert(from);
         } else if self.syn[1 - from].is_none() {
             // It ended the peer's old connection; the next SYN opens this one.
             self.syn = [None; 2];
+            self.has_second_syn = [false; 2];
         }
     }
 
@@ -352,6 +360,7 @@ impl Tracker {
     fn syn(&mut self, s: &Segment, from: usize, at: Time) {
         if self.syn[from].is_some() {
             self.opening.retransmitted += 1;
+            self.has_second_syn[from] = true;
         }
         self.syn[from].get_or_insert(at);
         self.halves[from].syn(s);
@@ -360,7 +369,7 @@ impl Tracker {
         // RFC 3168 §6.1.1: a SYN sets both flags, a SYN-ACK one.
         ecn.agreed = Some(ece);
         if from == 1
-            && let (Some(syn), 0) = (self.syn[0], self.opening.retransmitted)
+            && let (Some(syn), [false, false]) = (self.syn[0], self.has_second_syn)
         {
             let sample = at.since(syn);
             self.opening.to_server.get_or_insert(sample);
@@ -382,7 +391,7 @@ impl Tracker {
         if let [Some(syn), Some(_)] = self.syn {
             self.opening.connect = Some(at.since(syn));
         }
-        if let (Some(syn_ack), 0) = (self.syn[1], self.opening.retransmitted) {
+        if let (Some(syn_ack), [_, false]) = (self.syn[1], self.has_second_syn) {
             let sample = at.since(syn_ack);
             self.opening.to_client.get_or_insert(sample);
             self.halves[1].leg.add_answer(sample);

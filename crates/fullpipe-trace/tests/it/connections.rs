@@ -66,6 +66,24 @@ fn retransmitted_syn_opens_no_connection() {
 }
 
 #[test]
+fn syn_ack_that_was_sent_once_gives_a_round_trip_although_the_syn_was_repeated() {
+    let mut t = Exchange::new(1000, 2000);
+    t.segments.push(segment(0.0, client(), Flags::SYN, 1000, 0, 0));
+    t.open(1026.0, 3.0, 3.5);
+    t.data(1040.0, 0, 132);
+    t.ack(1068.0, 132);
+    t.segments.push(segment(1069.0, server(), Flags::ACK | Flags::PSH, 2001, 1133, 52));
+    // A delayed ACK.
+    t.segments.push(segment(1587.0, client(), Flags::ACK, 1133, 2053, 0));
+    let c = t.connection();
+    assert_eq!(c.opening.to_server, None);
+    let is = |span: Option<Span>, ms: f64| span.is_some_and(|s| (s.as_millis_f64() - ms).abs() < 1e-3);
+    assert!(is(c.opening.to_client, 3.5), "{:?}", c.opening);
+    assert!(is(c.to_server.rtprop, 31.5), "{:?}", c.vantage);
+    assert_ne!(c.vantage.point, Point::Server);
+}
+
+#[test]
 fn one_end_can_close_before_the_other() {
     let mut t = Exchange::new(1000, 2000);
     t.open(0.0, 20.0, 0.1);
@@ -77,6 +95,31 @@ fn one_end_can_close_before_the_other() {
     t.segments.push(segment(60.1, client(), Flags::ACK, 1502, 2002, 0));
     let c = t.connection();
     assert_eq!((c.closing, c.to_server.bytes, c.to_client.bytes), (Closing::Closed, 500, 0));
+}
+
+#[test]
+fn reset_of_a_connection_that_both_ends_closed_is_not_its_end() {
+    let mut t = Exchange::new(1000, 2000);
+    t.open(0.0, 20.0, 0.1);
+    t.data(30.0, 0, 500);
+    t.segments.push(segment(31.0, client(), Flags::FIN | Flags::ACK, 1501, 2001, 0));
+    t.segments.push(segment(60.0, server(), Flags::FIN | Flags::ACK, 2001, 1502, 0));
+    t.segments.push(segment(60.1, client(), Flags::ACK, 1502, 2002, 0));
+    t.segments.push(segment(60.2, client(), Flags::RST, 1502, 0, 0));
+    assert_eq!(t.connection().closing, Closing::Closed);
+}
+
+#[test]
+fn goodput_ends_with_the_data_not_with_a_late_fin() {
+    let mut t = Exchange::new(1000, 2000);
+    t.open(0.0, 20.0, 0.1);
+    t.data(30.0, 0, 1000);
+    t.ack(50.0, 1000);
+    t.segments.push(segment(6000.0, client(), Flags::FIN | Flags::ACK, 2001, 2001, 0));
+    t.ack(6020.0, 1001);
+    let d = t.connection().to_server;
+    assert_eq!(d.active, Span::from_millis(20));
+    assert_eq!(d.goodput.map(|rate| rate.as_bytes_per_sec()), Some(50_000));
 }
 
 #[test]

@@ -81,7 +81,7 @@ const KNOWN: &[Known] = &[
             ("ndpi/dnp3.pcap", &[(Bytes, 2596, 7788), (Late, 0, 190)]),
             ("ndpi/ftp-start-tls.pcap", &[(Bytes, 2003, 3834), (Late, 0, 13)]),
             ("ndpi/pps.pcap", &[(Bytes, 7909, 10429), (Late, 0, 2)]),
-            ("ndpi/rtsp.pcap", &[(Bytes, 17173, 67396), (Late, 2, 213)]),
+            ("ndpi/rtsp.pcap", &[(Bytes, 16849, 67396), (Late, 0, 213)]),
             ("ndpi/whois.pcapng", &[(Bytes, 170, 340), (Late, 0, 1)]),
             ("tcpdump/bgp-infinite-loop.pcap", &[(Bytes, 34, 68), (Late, 0, 1)]),
             ("tcpdump/bgp-shutdown-communication.pcapng", &[(Bytes, 74, 148), (Late, 0, 1)]),

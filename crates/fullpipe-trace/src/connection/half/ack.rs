@@ -68,7 +68,9 @@ impl Half {
         if a.flags.has(Flags::ECE) && !a.flags.has(Flags::SYN) {
             self.counts.ecn.echoes += 1;
         }
-        if advances || acked.bytes > 0 {
+        // The ACK of a FIN alone may follow long after the data: the FIN waits for the application.
+        let is_progress = moves > u64::from(fin_acked);
+        if is_progress || acked.bytes > 0 {
             self.last_progress = now;
             self.last_answer = Some(now);
         }
