@@ -10,6 +10,10 @@ const LOCAL_RTT_PART: u64 = 10;
 /// Minimum RTT for which the place can be detected.
 const MIN_RTT: Span = Span::from_micros(50);
 
+/// A host may take as long to answer a packet that was captured on it, above all a busy one or a
+/// virtual machine. Only longer response times of both ends show that the capture was between them.
+pub(super) const MIN_BETWEEN: Span = Span::from_millis(1);
+
 /// Whether `part` of the RTT is so small compared with the `rest` that the capture is at that end.
 pub(super) fn negligible(part: Span, rest: Span) -> bool {
     part * LOCAL_RTT_PART <= rest + part
@@ -43,13 +47,19 @@ pub(super) fn vantage(tracker: &Tracker) -> Vantage {
         evidence.push("one of the ends has no responses in the capture".to_owned());
         return Vantage { point: Point::Unknown, is_guess: false, evidence };
     };
-    let point = if server + client < MIN_RTT {
+    let point = if tracker.client.ip() == tracker.server.ip() {
+        evidence.push("both ends are on one host".to_owned());
+        Point::Unknown
+    } else if server + client < MIN_RTT {
         evidence.push("the RTT is too short to detect the place".to_owned());
         Point::Unknown
     } else if negligible(client, server) {
         Point::Client
     } else if negligible(server, client) {
         Point::Server
+    } else if server.min(client) < MIN_BETWEEN {
+        evidence.push("an end that answers within 1 ms may be the capturing host".to_owned());
+        Point::Unknown
     } else {
         Point::Between
     };

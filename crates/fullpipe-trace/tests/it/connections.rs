@@ -27,6 +27,30 @@ fn handshake_shows_place_and_options() {
 }
 
 #[test]
+fn place_is_unknown_if_a_host_may_take_as_long_to_answer() {
+    for (to_server, to_client) in [(0.2, 0.06), (0.9, 0.5), (12.0, 1.5)] {
+        let mut t = Exchange::new(1000, 2000);
+        t.open(0.0, to_server, to_client);
+        let vantage = t.connection().vantage;
+        let expected = if to_client > 1.0 { Point::Between } else { Point::Unknown };
+        assert_eq!(vantage.point, expected, "{vantage:?}");
+    }
+}
+
+#[test]
+fn connection_within_a_host_has_no_place() {
+    let mut t = Exchange::new(1000, 2000);
+    t.open(0.0, 5.0, 0.01);
+    let local = |a: SocketAddr| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), a.port());
+    for s in &mut t.segments {
+        (s.from, s.to) = (local(s.from), local(s.to));
+    }
+    let vantage = t.connection().vantage;
+    assert_eq!(vantage.point, Point::Unknown);
+    assert!(vantage.evidence.iter().any(|e| e.contains("one host")), "{vantage:?}");
+}
+
+#[test]
 fn bytes_are_counted_across_sequence_number_wraparound() {
     let mut t = Exchange::new(u32::MAX - 2500, 5);
     t.open(0.0, 20.0, 0.1);
