@@ -388,6 +388,19 @@ fn segment_size_of_a_connection_older_than_the_capture_is_not_that_of_a_tiny_seg
 }
 
 #[test]
+fn segment_larger_than_the_window_does_not_fill_it() {
+    let mut t = Exchange::new(1000, 2000);
+    t.open(0.0, 20.0, 0.1);
+    t.segments.iter_mut().filter(|s| s.flags.has(Flags::SYN)).for_each(|s| s.options.mss = Some(65_495));
+    t.segments.push(segment(30.0, client(), Flags::ACK | Flags::PSH, 1001, 2001, 7));
+    t.ack(50.0, 7);
+    t.segments.iter_mut().for_each(|s| s.window = 43_690);
+    let d = t.connection().to_server;
+    assert_eq!(d.limits.share(Limitation::ReceiveWindow), 0.0, "{:?}", d.limits);
+    assert_eq!(d.limits.share(Limitation::Application), 1.0, "{:?}", d.limits);
+}
+
+#[test]
 fn retransmitted_syns_lengthen_the_connect_time() {
     let mut t = Exchange::new(1000, 2000);
     t.segments.push(segment(0.0, client(), Flags::SYN, 1000, 0, 0));

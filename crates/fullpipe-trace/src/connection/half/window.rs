@@ -26,9 +26,20 @@ impl Half {
     pub(super) fn is_closed(&mut self, mss: u64) -> bool {
         let Some(edge) = self.edge else { return false };
         let room = edge.saturating_sub(self.next);
+        let mss = self.worth_sending(mss);
         // With segmentation offload, a sender leaves a small window unused.
         self.closed = room < mss || self.closed && room < edge.saturating_sub(self.una) / TSO_WINDOW_DIVISOR;
         self.closed
+    }
+
+    /// The space in the window from which a sender uses it: a segment, or half of the largest window
+    /// (RFC 9293 §3.8.6.2.1), which on a loopback interface is less.
+    fn worth_sending(&self, mss: u64) -> u64 {
+        let current = self.edge.map_or(0, |edge| edge.saturating_sub(self.una));
+        match self.counts.window.max_bytes.unwrap_or_default().max(current) {
+            0 => mss,
+            most => mss.min(most / 2),
+        }
     }
 
     /// Records data up to `end` that was sent under the receive window `window`. The packets of one
@@ -41,7 +52,8 @@ impl Half {
         end: u64,
         (at, mss): (Time, u64),
     ) {
-        let full = self.holes.is_empty() && window.is_some_and(|(edge, _)| edge < end + mss);
+        let worth = self.worth_sending(mss);
+        let full = self.holes.is_empty() && window.is_some_and(|(edge, _)| edge < end + worth);
         if let (true, Some(trajectory), Some((_, window))) = (full, &mut self.trajectory, window) {
             trajectory.record_full_window(window);
         }
