@@ -2,11 +2,11 @@
 
 use crate::analysis::TracedConnection;
 use crate::connection::Bins;
-use fullpipe_experiment::connection::{Connection, Direction, Heading, Place};
+use fullpipe_experiment::connection::{Connection, Direction, Heading, Limits, Place};
 use fullpipe_experiment::recording::{
     FlowRecording, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary, column,
 };
-use fullpipe_units::Span;
+use fullpipe_units::{Rate, Span};
 
 /// Directions with less than one part in this of the data have no flow.
 const MIN_FLOW_PART: u64 = 20;
@@ -53,16 +53,24 @@ impl TracedConnection {
             start_s: 0.0,
             summary: summary(d),
             series: series(bins, d),
-            states: d
-                .limits
-                .intervals
-                .iter()
-                .map(|i| StateChange { at_s: i.from.as_secs_f64(), state: i.by.name().to_owned() })
-                .collect(),
+            states: states(&d.limits),
             events: Vec::new(),
             distributions: None,
         }
     }
+}
+
+/// The limits as states. Where the limit is unknown, the state is empty.
+fn states(limits: &Limits) -> Vec<StateChange> {
+    let mut states: Vec<StateChange> = Vec::new();
+    let mut until = None;
+    let change = |at: Span, state: &str| StateChange { at_s: at.as_secs_f64(), state: state.to_owned() };
+    for i in &limits.intervals {
+        states.extend(until.filter(|until| *until < i.from).map(|until| change(until, "")));
+        states.push(change(i.from, i.by.name()));
+        until = Some(i.to);
+    }
+    states
 }
 
 /// The controller, if identified.
@@ -79,9 +87,11 @@ fn label(c: &Connection, heading: Heading) -> String {
 
 fn summary(d: &Direction) -> Summary {
     let ms = |s: Option<Span>| s.map(Span::as_millis_f64);
+    // A burst within an RTT took that RTT.
+    let of_burst = || d.rtprop.filter(|rtt| !rtt.is_zero()).map(|rtt| Rate::from_bytes_in(d.bytes, rtt));
     Summary {
         duration_s: d.active.as_secs_f64(),
-        goodput_bps: d.goodput.map_or(0.0, |g| g.as_bits_per_sec_f64()),
+        goodput_bps: d.goodput.or_else(of_burst).map_or(0.0, |g| g.as_bits_per_sec_f64()),
         utilization: d
             .btlbw
             .zip(d.goodput)

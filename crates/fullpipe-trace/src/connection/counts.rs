@@ -40,8 +40,8 @@ pub(super) struct Counts {
 pub(super) struct Leg {
     pub(super) min: Option<Span>,
     pub(super) samples: u64,
-    /// Whether a sample is of a handshake or an acknowledgment of data. The echo of a timestamp may
-    /// wait for the application.
+    /// Whether a sample is of a handshake or of an ACK without data. Data and the echo of a timestamp
+    /// may wait for the application.
     pub(super) has_answers: bool,
 }
 

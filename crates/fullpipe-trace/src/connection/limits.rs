@@ -28,6 +28,14 @@ pub(crate) const QUEUE_SEGMENTS: u64 = 6;
 /// Inflight counts as constant within this share, for this many round trips without loss.
 const CONSTANT_SHARE: f64 = 0.04;
 const CONSTANT_ROUNDS: usize = 12;
+/// Rounds at one rate that show that the path was full (as BBR's Startup: `full_bw_cnt`).
+const MIN_FULL_ROUNDS: usize = 3;
+/// Segments that a sender can have in flight without any acknowledgment (RFC 6928 §2).
+const INITIAL_WINDOW_SEGMENTS: u64 = 10;
+/// The smallest initial window (RFC 5681 §3.1).
+const MIN_WINDOW_SEGMENTS: u64 = 2;
+/// Minimum share of the time that is put into words.
+const MIN_SHARE: f64 = 0.1;
 
 /// An interval of about a round trip.
 struct Round {
@@ -44,6 +52,8 @@ pub(super) fn limits(bins: &Bins, summary: &Summary) -> Limits {
     let rounds = rounds(bins, summary);
     let policed = policer(&rounds, summary);
     let constant = constant(&rounds, summary);
+    let judged = Judged::new(&rounds, summary);
+    let mut unknown = Span::ZERO;
     let mut spent = [Span::ZERO; Limitation::ALL.len()];
     let mut intervals: Vec<Interval> = Vec::new();
     for (i, round) in rounds.iter().enumerate() {
@@ -52,22 +62,28 @@ pub(super) fn limits(bins: &Bins, summary: &Summary) -> Limits {
         let closed = round.bin.closed.min(length - idle);
         let short = round.bin.short.min(length - idle - closed);
         let rest = length - idle - closed - short;
-        let by_path = path(round, summary, policed, constant[i]);
-        let parts =
-            [(Limitation::Application, idle + short), (Limitation::ReceiveWindow, closed), (by_path, rest)];
+        let by_path = judged.keep(path(round, summary, policed, constant[i]), round);
+        let parts = [
+            (Some(Limitation::Application), idle + short),
+            (Some(Limitation::ReceiveWindow), closed),
+            (by_path, rest),
+        ];
         for (by, time) in parts {
-            spent[by as usize] += time;
+            match by {
+                Some(by) => spent[by as usize] += time,
+                None => unknown += time,
+            }
         }
         // Plots show the longest limitation of the round.
-        if let Some((by, _)) = parts.into_iter().max_by_key(|(_, time)| *time) {
+        if let Some((Some(by), _)) = parts.into_iter().max_by_key(|(_, time)| *time) {
             let (from, to) = (round.from.since(summary.start), round.to.since(summary.start));
             match intervals.last_mut() {
-                Some(last) if last.by == by => last.to = to,
+                Some(last) if last.by == by && last.to == from => last.to = to,
                 _ => intervals.push(Interval { from, to, by }),
             }
         }
     }
-    let total: Span = spent.iter().fold(Span::ZERO, |a, b| a + *b);
+    let total: Span = spent.iter().fold(unknown, |a, b| a + *b);
     if total.is_zero() {
         return Limits::default();
     }
@@ -78,8 +94,48 @@ pub(super) fn limits(bins: &Bins, summary: &Summary) -> Limits {
         .filter(|s| s.share > 0.0)
         .collect();
     shares.sort_by(|a, b| b.share.total_cmp(&a.share));
-    let words = describe(&shares, summary);
+    let mut words = describe(&shares, summary);
+    let unknown = unknown.as_secs_f64() / total.as_secs_f64();
+    if unknown >= MIN_SHARE {
+        words.push(format!("the capture does not show what limited {:.0} % of the time", unknown * 100.0));
+    }
     Limits { shares, intervals, words }
+}
+
+/// What the whole direction shows. A few segments look the same whatever limited them.
+struct Judged {
+    /// Whether the path was full for several rounds: a rate that only grows is highest once.
+    has_plateau: bool,
+    has_losses: bool,
+    /// Whether the sender waited for ACKs with more than an initial window.
+    has_flights: bool,
+    mss: u64,
+}
+
+impl Judged {
+    fn new(rounds: &[Round], summary: &Summary) -> Judged {
+        let sent: u64 = rounds.iter().map(|r| r.bin.new_bytes.max(r.bin.acked)).sum();
+        let most = rounds.iter().map(|r| r.bin.inflight).max().unwrap_or_default();
+        let full = rounds.iter().filter(|r| path(r, summary, false, false) == Limitation::Bandwidth);
+        Judged {
+            has_plateau: full.count() >= MIN_FULL_ROUNDS,
+            has_losses: rounds.iter().any(|r| r.bin.retransmitted > 0),
+            has_flights: summary.rtprop.is_some() && sent > most.max(INITIAL_WINDOW_SEGMENTS * summary.mss),
+            mss: summary.mss,
+        }
+    }
+
+    /// `by`, the limitation of `round`, if that is known.
+    fn keep(&self, by: Limitation, round: &Round) -> Option<Limitation> {
+        // Without losses, no congestion window is smaller. Rounds that only wait for ACKs have no sample.
+        let is_tiny = (1..MIN_WINDOW_SEGMENTS * self.mss).contains(&round.bin.inflight);
+        let is_known = match by {
+            Limitation::Bandwidth => self.has_plateau,
+            Limitation::CongestionWindow => self.has_losses || self.has_flights && !is_tiny,
+            _ => true,
+        };
+        is_known.then_some(by)
+    }
 }
 
 /// Minimum number of segments of a round, for a rate within 5 %.
@@ -232,7 +288,7 @@ fn describe(shares: &[LimitShare], summary: &Summary) -> Vec<String> {
         }
     };
     let mut words = vec![sentence(most)];
-    words.extend(shares.iter().skip(1).filter(|s| s.share >= 0.1).map(sentence));
+    words.extend(shares.iter().skip(1).filter(|s| s.share >= MIN_SHARE).map(sentence));
     words
 }
 
@@ -271,6 +327,15 @@ mod tests {
         assert_eq!(full.dominant().map(|l| l.by), Some(Limitation::Bandwidth), "{full:?}");
         let held = limits(&bins(1, |ms, b| (b.acked, b.inflight) = (300, 3_000 + ms * 40)), &summary(1));
         assert_eq!(held.dominant().map(|l| l.by), Some(Limitation::CongestionWindow), "{held:?}");
+    }
+
+    #[test]
+    fn rate_that_only_grows_does_not_show_a_full_path() {
+        let short = Summary { last: Time::ZERO + Span::from_millis(80), mss: 100, ..summary(1) };
+        let growing = bins(1, |ms, b| (b.acked, b.inflight) = (1000 >> 7_u64.saturating_sub(ms / 10), 2000));
+        let found = limits(&growing, &short);
+        assert_eq!(found.share(Limitation::Bandwidth), 0.0, "{found:?}");
+        assert!(found.words.iter().any(|words| words.contains("does not show what limited")), "{found:?}");
     }
 
     #[test]

@@ -4,9 +4,10 @@ use super::half::{Half, MAX_MARKS};
 use super::limits::{Summary, limits};
 use super::notes::{capture_notes, misordered};
 use super::tracker::Tracker;
-use super::vantage::vantage;
+use super::vantage::{MIN_BETWEEN, vantage};
 use crate::analysis::TracedConnection;
 use crate::histogram::Histogram;
+use crate::quantity;
 use fullpipe_experiment::connection::{
     Connection, Direction, Handshake, Heading, Limits, MarkKind, Opening, Place, Reordering, Retransmissions,
     RoundTrips, Sequence, Window,
@@ -25,6 +26,12 @@ const MIN_SAMPLES: u64 = 8;
 /// The same at the receiver, where each sample covers twenty packets.
 const MIN_WINDOWS: u64 = 4;
 
+/// Bytes that the capture missed, as a part (1/n) of those captured, beyond which rates and limits
+/// are not known.
+const MAX_MISSED_PART: u64 = 20;
+/// Minimum time of a goodput if the RTT is unknown.
+const MIN_ACTIVE: Span = Span::from_millis(1);
+
 impl Tracker {
     /// Builds the record at the end of the connection or of the capture.
     pub(crate) fn into_traced(mut self) -> TracedConnection {
@@ -35,8 +42,8 @@ impl Tracker {
         let mut notes = Vec::new();
         if self.clock_steps > 0 {
             notes.push(format!(
-                "the clock of the capture went back {} times: earlier times are uncertain",
-                self.clock_steps
+                "the clock of the capture went back {}: earlier times are uncertain",
+                quantity::count(self.clock_steps, "time")
             ));
         }
         let places = headings.map(|heading| vantage.point.place(heading));
@@ -59,7 +66,8 @@ impl Tracker {
             }
             notes.extend(capture_notes(half, name, place));
         }
-        if self.handshake() != Handshake::Seen {
+        let has_windows = |half: &Half| half.counts.data_packets > 0 && half.counts.window.scale_unknown;
+        if self.handshake() != Handshake::Seen && self.halves.iter().any(has_windows) {
             notes.push(
                 "the handshake was not captured completely: receive windows may be larger than shown"
                     .to_owned(),
@@ -71,8 +79,8 @@ impl Tracker {
         };
         if self.handshake() == Handshake::NotSeen && self.halves.iter().all(has_only_data) {
             notes.push(
-                "the capture has no packets without data, such as ACKs: round-trip times include the \
-                 wait for the other end's next data, and the place of capture is uncertain"
+                "the capture has no packets without data, such as ACKs: data may wait for its application, \
+                 so round-trip times are unknown, and the place of capture is uncertain"
                     .to_owned(),
             );
         }
@@ -116,6 +124,7 @@ impl Tracker {
         let counts = &half.counts;
         let mss = half.mss(&peer.options);
         let rtprop = rtprop(half, peer, place);
+        let doubt = self.doubt(of, place);
         let active = match half.first_data {
             Some(first) => {
                 let data = half.last_answer.unwrap_or(half.last_data).max(half.last_data);
@@ -125,17 +134,18 @@ impl Tracker {
         };
         let bytes = counts.new_bytes;
         let total = bytes + counts.missed_bytes;
-        let btlbw = btlbw(half, place);
-        let known = half.first_data.filter(|_| counts.acks > 0).map(|first_data| Summary {
-            start: self.start,
-            first_data,
-            last: first_data + active,
-            mss: u64::from(mss),
-            rtprop,
-            btlbw,
-            zero_windows: (counts.window.zero, counts.window.zero_total),
-            small_writes: half.small_writes(),
-        });
+        let btlbw = btlbw(half, place).filter(|_| doubt.is_none() && rtprop.is_some());
+        let known =
+            half.first_data.filter(|_| counts.acks > 0 && doubt.is_none()).map(|first_data| Summary {
+                start: self.start,
+                first_data,
+                last: first_data + active,
+                mss: u64::from(mss),
+                rtprop,
+                btlbw,
+                zero_windows: (counts.window.zero, counts.window.zero_total),
+                small_writes: half.small_writes(),
+            });
         let per_segment = u64::from(mss) + u64::from(half.header);
         let on_the_wire = |r: Rate| {
             Rate::from_bytes_per_sec(
@@ -164,22 +174,26 @@ impl Tracker {
             segments: counts.segments,
             segment_bytes: (counts.data_packets > 0).then_some(mss),
             active,
-            goodput: (bytes > 0 && !active.is_zero()).then(|| Rate::from_bytes_in(total, active)),
+            // Within a round trip, the rate is only that of a burst.
+            goodput: (bytes > 0 && !active.is_zero() && active >= rtprop.unwrap_or(MIN_ACTIVE))
+                .then(|| Rate::from_bytes_in(total, active)),
             options: half.options.clone(),
             rtprop,
             btlbw,
             btlbw_on_the_wire: btlbw.map(on_the_wire),
             bdp_bytes: btlbw.zip(rtprop).map(|(rate, rtt)| rate.bytes_in(rtt)),
-            rtt: RoundTrips {
+            rtt: rtprop.map_or_else(RoundTrips::default, |min| RoundTrips {
                 samples: half.rtt.count(),
-                min: rtprop,
+                min: Some(min),
                 p50: half.rtt.quantile(0.5).map(|ns| Span::from_nanos(ns as u64)),
                 p95: half.rtt.quantile(0.95).map(|ns| Span::from_nanos(ns as u64)),
                 max: (half.rtt.count() > 0).then_some(half.rtt_max),
-            },
-            inflight_max_bytes: (counts.acks > 0 && counts.data_packets > 0).then_some(half.inflight_max),
+            }),
+            inflight_max_bytes: (counts.acks > 0 && counts.data_packets > 0 && doubt != Some(Doubt::NoAcks))
+                .then_some(half.inflight_max),
             window: window(half),
-            cwnd_at_least_bytes: (counts.acks > 0 && half.cwnd_at_least > 0).then_some(half.cwnd_at_least),
+            cwnd_at_least_bytes: (counts.acks > 0 && half.cwnd_at_least > 0 && doubt.is_none())
+                .then_some(half.cwnd_at_least),
             pacing: if place == Place::Sender { half.bursts.clone().pacing() } else { None },
             retransmissions,
             reordering: if place == Place::Sender {
@@ -192,21 +206,71 @@ impl Tracker {
             keep_alives: counts.keep_alives,
             small_writes: half.small_writes(),
             ecn: fullpipe_experiment::connection::Ecn { agreed, ..counts.ecn.clone() },
-            limits: known.map_or_else(Limits::default, |summary| limits(&half.bins, &summary)),
+            limits: match (known, doubt) {
+                (Some(summary), _) => limits(&half.bins, &summary),
+                (None, Some(doubt)) if counts.data_packets > 0 => {
+                    Limits { words: vec![doubt.text()], ..Limits::default() }
+                }
+                (None, _) => Limits::default(),
+            },
             sender: None,
         }
     }
 }
 
-/// Minimum RTT: at an end, that of the far leg; between the ends, the sum of both legs.
+/// Why a capture does not show what limited a direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Doubt {
+    /// The responses of one end are missing.
+    OneEnd,
+    /// Most of the data was not acknowledged in the capture.
+    NoAcks,
+    /// The capture missed too much of the data.
+    Missed,
+}
+
+impl Doubt {
+    fn text(self) -> String {
+        let why = match self {
+            Doubt::OneEnd => "it has responses of one end only, so where it was taken is unknown",
+            Doubt::NoAcks => "it has no ACKs of most of this data",
+            Doubt::Missed => "it missed too much of this data",
+        };
+        format!("the capture does not show what limited this direction: {why}")
+    }
+}
+
+impl Tracker {
+    /// Why the capture does not show what limited direction `of`, if so.
+    fn doubt(&self, of: usize, place: Place) -> Option<Doubt> {
+        let (half, peer) = (&self.halves[of], &self.halves[1 - of]);
+        let counts = &half.counts;
+        let sent = half.next.saturating_sub(half.first);
+        let acked = half.una.saturating_sub(half.first).min(sent);
+        if counts.missed_bytes.saturating_mul(MAX_MISSED_PART) > counts.new_bytes {
+            Some(Doubt::Missed)
+        } else if acked * 2 < sent {
+            Some(Doubt::NoAcks)
+        } else if place == Place::Unknown
+            && peer.leg.min.is_none()
+            && half.leg.min.is_none_or(|rtt| rtt < MIN_BETWEEN)
+        {
+            // A receiver answers at once, and a sender behind it may have been waiting for that.
+            Some(Doubt::OneEnd)
+        } else {
+            None
+        }
+    }
+}
+
+/// Minimum RTT: at an end, that of the far leg; between the ends, the sum of both legs. Unknown
+/// without a response that did not wait for an application.
 fn rtprop(half: &Half, peer: &Half, place: Place) -> Option<Span> {
+    let leg = |of: &Half| of.leg.min.filter(|_| of.leg.has_answers);
     match place {
-        Place::Sender => half.leg.min,
-        Place::Receiver => peer.leg.min,
-        Place::Between | Place::Unknown => match (half.leg.min, peer.leg.min) {
-            (Some(a), Some(b)) => Some(a + b),
-            (one, other) => one.or(other),
-        },
+        Place::Sender => leg(half),
+        Place::Receiver => leg(peer),
+        Place::Between | Place::Unknown => Some(leg(half)? + leg(peer)?),
     }
 }
 

@@ -332,7 +332,7 @@ impl Tracker {
         let (scale, mss, min_rtt) = (self.scale(of), self.mss(of), self.min_rtt(of));
         if let Some(sample) = self.halves[of].process_ack(ack, now, scale, mss, min_rtt) {
             self.add_leg_sample(of, now, sample);
-            self.halves[of].leg.has_answers = true;
+            self.halves[of].leg.has_answers |= ack.bare;
         }
     }
 

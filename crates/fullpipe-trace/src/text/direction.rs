@@ -1,7 +1,7 @@
 //! The details of one direction, line by line.
 
 use super::{bytes, count, or_dash, rate, span};
-use fullpipe_experiment::connection::Direction;
+use fullpipe_experiment::connection::{Direction, Limitation};
 use std::fmt::Write;
 
 /// Name and text of a line; `None` omits it.
@@ -48,12 +48,12 @@ pub(super) fn lines(out: &mut String, d: &Direction) {
 }
 
 fn data(d: &Direction) -> Option<String> {
+    let goodput = d.goodput.map(|goodput| format!(" in {}: {} goodput", span(d.active), rate(goodput)));
     Some(format!(
-        "{}{} in {}: {} goodput; {} captured, {} of {} bytes",
+        "{}{}{}; {} captured, {} of {} bytes",
         bytes(d.bytes),
         if d.bytes_missed > 0 { format!(" and {} missed", bytes(d.bytes_missed)) } else { String::new() },
-        span(d.active),
-        or_dash(d.goodput, rate),
+        goodput.unwrap_or_default(),
         count(d.data_packets, "packet"),
         count(d.segments, "segment"),
         or_dash(d.segment_bytes, |m| m.to_string())
@@ -61,34 +61,48 @@ fn data(d: &Direction) -> Option<String> {
 }
 
 fn path(d: &Direction) -> Option<String> {
-    Some(format!(
-        "RTprop {}, BtlBw {} ({} with headers), BDP {}",
-        or_dash(d.rtprop, span),
-        or_dash(d.btlbw, rate),
-        or_dash(d.btlbw_on_the_wire, rate),
-        or_dash(d.bdp_bytes, bytes)
-    ))
+    let btlbw = d.btlbw.zip(d.btlbw_on_the_wire).map(|(of_data, with_headers)| {
+        format!("BtlBw {}{} ({} with headers)", at_least(d), rate(of_data), rate(with_headers))
+    });
+    let parts = [
+        d.rtprop.map(|rtt| format!("RTprop {}", span(rtt))),
+        btlbw,
+        d.bdp_bytes.map(|bdp| format!("BDP {}{}", at_least(d), bytes(bdp))),
+    ];
+    let known: Vec<_> = parts.into_iter().flatten().collect();
+    (!known.is_empty()).then(|| known.join(", "))
+}
+
+/// "at least", if the path was not seen full: BtlBw is only the highest rate that was reached.
+pub(super) fn at_least(d: &Direction) -> &'static str {
+    let full = d.limits.share(Limitation::Bandwidth) + d.limits.share(Limitation::Policer);
+    if full > 0.0 { "" } else { "at least " }
 }
 
 fn round_trips(d: &Direction) -> Option<String> {
-    Some(format!(
-        "p50 {}, p95 {}, max {} ({})",
-        or_dash(d.rtt.p50, span),
-        or_dash(d.rtt.p95, span),
-        or_dash(d.rtt.max, span),
-        count(d.rtt.samples, "sample")
-    ))
+    (d.rtt.samples > 0).then(|| {
+        format!(
+            "p50 {}, p95 {}, max {} ({})",
+            or_dash(d.rtt.p50, span),
+            or_dash(d.rtt.p95, span),
+            or_dash(d.rtt.max, span),
+            count(d.rtt.samples, "sample")
+        )
+    })
 }
 
 fn in_flight(d: &Direction) -> Option<String> {
-    Some(format!(
-        "at most {}; congestion window at least {}; receive window {} to {}{}",
-        or_dash(d.inflight_max_bytes, bytes),
-        or_dash(d.cwnd_at_least_bytes, bytes),
-        or_dash(d.window.min_bytes, bytes),
-        or_dash(d.window.max_bytes, bytes),
-        if d.window.scale_unknown { " or more (scale unknown)" } else { "" }
-    ))
+    let window = d.window.min_bytes.zip(d.window.max_bytes).map(|(min, max)| {
+        let or_more = if d.window.scale_unknown { " or more (scale unknown)" } else { "" };
+        format!("receive window {} to {}{or_more}", bytes(min), bytes(max))
+    });
+    let parts = [
+        d.inflight_max_bytes.map(|most| format!("at most {}", bytes(most))),
+        d.cwnd_at_least_bytes.map(|least| format!("congestion window at least {}", bytes(least))),
+        window,
+    ];
+    let known: Vec<_> = parts.into_iter().flatten().collect();
+    (!known.is_empty()).then(|| known.join("; "))
 }
 
 fn zero_windows(d: &Direction) -> Option<String> {
@@ -113,6 +127,9 @@ fn bursts(d: &Direction) -> Option<String> {
 
 fn retransmitted(d: &Direction) -> Option<String> {
     let r = &d.retransmissions;
+    if r.segments == 0 {
+        return Some("0 segments".to_owned());
+    }
     Some(format!(
         "{}, {}: {} fast, {}, {} after a timeout; {} spurious{}",
         count(r.segments, "segment"),
@@ -126,13 +143,10 @@ fn retransmitted(d: &Direction) -> Option<String> {
 }
 
 fn losses(d: &Direction) -> Option<String> {
-    Some(format!(
-        "{} lost, {} reordered (by at most {}, {})",
-        count(d.lost_segments, "segment"),
-        d.reordering.segments,
-        bytes(d.reordering.extent_bytes),
-        span(d.reordering.extent)
-    ))
+    let r = &d.reordering;
+    let extent = format!(" (by at most {}, {})", bytes(r.extent_bytes), span(r.extent));
+    let lost = count(d.lost_segments, "segment");
+    Some(format!("{lost} lost, {} reordered{}", r.segments, if r.segments > 0 { &extent } else { "" }))
 }
 
 fn capture(d: &Direction) -> Option<String> {
@@ -170,6 +184,9 @@ fn ecn(d: &Direction) -> Option<String> {
 }
 
 fn limits(d: &Direction) -> Option<String> {
+    if d.limits.shares.is_empty() {
+        return (!d.limits.words.is_empty()).then(|| "unknown".to_owned());
+    }
     let shares = d.limits.shares.iter().map(|s| format!("{} {:.0} %", s.by.name(), s.share * 100.0));
-    (!d.limits.shares.is_empty()).then(|| shares.collect::<Vec<_>>().join(", "))
+    Some(shares.collect::<Vec<_>>().join(", "))
 }

@@ -298,8 +298,9 @@ pub fn detail(c: &Connection) -> String {
 
 /// Goodput, limits and controller of a direction, in sentences.
 pub fn conclusions(d: &Direction) -> Vec<String> {
-    let got =
-        d.goodput.zip(d.btlbw).map(|(got, of)| format!("Goodput {} of a BtlBw of {}.", rate(got), rate(of)));
+    let got = d.goodput.zip(d.btlbw).map(|(got, of)| {
+        format!("Goodput {} of a BtlBw of {}{}.", rate(got), direction::at_least(d), rate(of))
+    });
     let named = d.sender.as_ref().and_then(|s| s.name.as_ref().map(|_| format!("Sender: {}.", s.words)));
     let ended = |w: &String| if w.ends_with('.') { w.clone() } else { format!("{w}.") };
     got.into_iter().chain(d.limits.words.iter().map(ended)).chain(named).collect()

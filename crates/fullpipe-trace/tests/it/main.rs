@@ -8,5 +8,6 @@ mod encapsulations;
 mod files;
 mod hostile_captures;
 mod logs;
+mod statements;
 mod support;
 mod waiting;
