@@ -9,8 +9,8 @@ use crate::analysis::TracedConnection;
 use crate::histogram::Histogram;
 use crate::quantity;
 use fullpipe_experiment::connection::{
-    Connection, Direction, Handshake, Heading, Limits, MarkKind, Opening, Place, Reordering, Retransmissions,
-    RoundTrips, Sequence, Window,
+    Connection, Direction, Handshake, Heading, Idle, Limits, MarkKind, Opening, Place, Reordering,
+    Retransmissions, RoundTrips, Sequence, Window,
 };
 use fullpipe_units::{Rate, Span};
 
@@ -202,7 +202,8 @@ impl Tracker {
                 counts.reordering.clone()
             },
             lost_segments: lost,
-            idle: counts.idle.clone(),
+            // Elsewhere than at the sender, a pause may be that of the path.
+            idle: if doubt == Some(Doubt::OneEnd) { Idle::default() } else { counts.idle.clone() },
             keep_alives: counts.keep_alives,
             small_writes: half.small_writes(),
             ecn: fullpipe_experiment::connection::Ecn { agreed, ..counts.ecn.clone() },

@@ -14,6 +14,7 @@ mod path;
 
 use crate::analysis::TracedConnection;
 use crate::connection::Trajectory;
+use crate::quantity::count;
 use candidates::{CANDIDATES, Candidate, simulate};
 use features::{Features, SAME_TIMES, difference, features};
 use fullpipe_experiment::connection::{Handshake, Heading, Limitation, Place, Sender};
@@ -76,7 +77,7 @@ impl<'a> Observation<'a> {
             return Err("without timestamps, data in flight is not visible at the receiver".to_owned());
         }
         if d.segments < MIN_SEGMENTS {
-            return Err(format!("{} segments captured, at least {MIN_SEGMENTS} needed", d.segments));
+            return Err(format!("{} captured, at least {MIN_SEGMENTS} needed", count(d.segments, "segment")));
         }
         let trajectory = traced.trajectories[usize::from(heading == Heading::ToClient)].as_ref();
         let (Some(trajectory), Some(rtprop), Some(wire_rate), Some(rate), Some(mss)) =
@@ -89,7 +90,7 @@ impl<'a> Observation<'a> {
         }
         let rounds = d.active.as_nanos() / rtprop.as_nanos().max(1);
         if rounds < MIN_ROUNDS {
-            return Err(format!("{rounds} round trips captured, at least {MIN_ROUNDS} needed"));
+            return Err(format!("{} captured, at least {MIN_ROUNDS} needed", count(rounds, "round trip")));
         }
         let other_limits = [Limitation::Application, Limitation::ReceiveWindow, Limitation::SendBuffer]
             .map(|by| d.limits.share(by))

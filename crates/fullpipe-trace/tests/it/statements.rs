@@ -112,6 +112,7 @@ fn limit_at_an_unknown_place_is_unknown() {
     }
     let c = t.connection();
     assert_unknown(&c, "responses of one end only");
+    assert_eq!(c.to_server.idle.times, 0);
     assert_eq!(c.to_server.rtprop, None);
 }
 
