@@ -2,7 +2,7 @@
 
 use crate::analysis::TracedConnection;
 use crate::connection::Bins;
-use fullpipe_experiment::connection::{Connection, Direction, Heading, Limits, Place};
+use fullpipe_experiment::connection::{Connection, Direction, Heading, Place};
 use fullpipe_experiment::recording::{
     FlowRecording, PathFacts, Provenance, Quantiles, Recording, Series, Source, StateChange, Summary, column,
 };
@@ -53,22 +53,24 @@ impl TracedConnection {
             start_s: 0.0,
             summary: summary(d),
             series: series(bins, d),
-            states: states(&d.limits),
+            states: states(d),
             events: Vec::new(),
             distributions: None,
         }
     }
 }
 
-/// The limits as states. Where the limit is unknown, the state is empty.
-fn states(limits: &Limits) -> Vec<StateChange> {
+/// The limits of a direction as states. Where the limit is unknown, and after the last data, the state
+/// is empty.
+fn states(d: &Direction) -> Vec<StateChange> {
     let mut states: Vec<StateChange> = Vec::new();
-    let mut until = None;
     let change = |at: Span, state: &str| StateChange { at_s: at.as_secs_f64(), state: state.to_owned() };
-    for i in &limits.intervals {
-        states.extend(until.filter(|until| *until < i.from).map(|until| change(until, "")));
-        states.push(change(i.from, i.by.name()));
-        until = Some(i.to);
+    let intervals = &d.limits.intervals;
+    for (i, interval) in intervals.iter().enumerate() {
+        states.push(change(interval.from, interval.by.name()));
+        if intervals.get(i + 1).is_none_or(|next| interval.to < next.from) {
+            states.push(change(interval.to, ""));
+        }
     }
     states
 }

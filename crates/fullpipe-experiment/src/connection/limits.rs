@@ -58,8 +58,8 @@ impl Limitation {
 #[serde(default)]
 pub struct Limits {
     /// Shares of the time from the first data to the last, in descending order; they sum to 1,
-    /// or to less if the capture or log does not show what the limit was. Empty if it shows nothing of
-    /// it, or too little was sent.
+    /// or to less if the capture or log does not show what the limit was. Empty if it never does, or
+    /// too little was sent.
     pub shares: Vec<LimitShare>,
     /// Intervals of each limitation, in order. Between them it is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

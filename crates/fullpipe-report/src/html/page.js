@@ -260,6 +260,8 @@
         const top = bbox.top + row * ROW * px;
         let labelled = -Infinity;
         s.at.forEach((from, i) => {
+          // A state without a name is an unknown one.
+          if (s.name[i] === "") return;
           const to = i + 1 < s.at.length ? s.at[i + 1] : data.end;
           const x0 = Math.max(bbox.left, u.valToPos(from, "x", true));
           const x1 = Math.min(right, u.valToPos(to, "x", true));
@@ -306,7 +308,7 @@
               const t = u.posToVal(u.cursor.left, "x");
               for (const s of rows().slice(0, 8)) {
                 const line = data.lines[s.line];
-                const value = make("span", "", `${line.label} ${stateAt(s, t) ?? "–"}`);
+                const value = make("span", "", `${line.label} ${stateAt(s, t) || "–"}`);
                 value.style.color = colourOf(line);
                 readout.append(value);
               }
@@ -319,7 +321,7 @@
     );
     // Legend of the colours, for intervals too short for their name.
     const legend = make("p", "legend");
-    for (const name of [...new Set(data.states.flatMap((s) => s.name))].slice(0, 24)) {
+    for (const name of [...new Set(data.states.flatMap((s) => s.name.filter((name) => name !== "")))].slice(0, 24)) {
       const swatch = make("i");
       swatch.style.background = stateColour(name);
       const entry = make("span");

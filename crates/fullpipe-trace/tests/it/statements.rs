@@ -136,6 +136,29 @@ fn few_segments_do_not_show_a_congestion_window() {
 }
 
 #[test]
+fn recorded_limits_end_where_they_are_unknown() {
+    // Four segments of a response, ten seconds without data, and four more.
+    let mut t = download(4, 10.0);
+    for n in 4..8 {
+        let ms = 10_100.0 + 10.0 * f64::from(n);
+        answer(&mut t, ms, Flags::ACK, n * MSS, (n + 1) * MSS, 100);
+        acknowledge(&mut t, ms + 0.05, 100, (n + 1) * MSS);
+    }
+    let traced = t.traced();
+    let intervals = &traced.record.to_client.limits.intervals;
+    let recording = traced.recording();
+    let states = &recording.flows[0].states;
+    assert!(!intervals.is_empty() && states.len() > intervals.len(), "{intervals:?}, {states:?}");
+    let last = states.last().unwrap();
+    assert_eq!((last.at_s, &*last.state), (intervals.last().unwrap().to.as_secs_f64(), ""));
+    for interval in intervals {
+        let middle = (interval.from + (interval.to - interval.from) / 2).as_secs_f64();
+        let state = states.iter().rfind(|change| change.at_s <= middle).unwrap();
+        assert_eq!(state.state, interval.by.name(), "{states:?}");
+    }
+}
+
+#[test]
 fn text_omits_what_is_unknown() {
     let mut t = Exchange::new(1000, 2000);
     t.segments.push(segment(0.0, client(), PUSHED, 1001, 2001, 72));

@@ -2,7 +2,7 @@
 
 use fullpipe_experiment::connection::Connection;
 use fullpipe_trace::wire::{Ecn, Flags, Identity, Segment, TcpOptions};
-use fullpipe_trace::{Analyser, Options};
+use fullpipe_trace::{Analyser, Options, TracedConnection};
 use fullpipe_units::{Span, Time};
 use std::net::SocketAddr;
 
@@ -109,18 +109,26 @@ impl Exchange {
         self.ack(ms, to).options = TcpOptions::parse(&option);
     }
 
-    pub fn connections(&self) -> Vec<Connection> {
+    fn all_traced(&self) -> Vec<TracedConnection> {
         let mut analyser = Analyser::new(Options::default());
         let mut segments = self.segments.clone();
         segments.sort_by_key(|s| s.at);
         segments.iter().for_each(|s| analyser.add_segment(s));
-        analyser.finish().connections.into_iter().map(|c| c.record).collect()
+        analyser.finish().connections
+    }
+
+    pub fn connections(&self) -> Vec<Connection> {
+        self.all_traced().into_iter().map(|c| c.record).collect()
+    }
+
+    pub fn traced(&self) -> TracedConnection {
+        let mut all = self.all_traced();
+        assert_eq!(all.len(), 1);
+        all.remove(0)
     }
 
     pub fn connection(&self) -> Connection {
-        let mut all = self.connections();
-        assert_eq!(all.len(), 1);
-        all.remove(0)
+        self.traced().record
     }
 }
 
@@ -204,24 +212,47 @@ pub enum PacketBlock {
     Obsolete,
 }
 
-/// A pcapng file with one interface.
-pub fn pcapng_with(segments: &[Segment], big_endian: bool, clock: Clock, packets: PacketBlock) -> Vec<u8> {
-    let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
-    let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
-    let block = |kind: u32, body: &[u8]| {
+/// The order of bytes in a pcapng section.
+#[derive(Clone, Copy)]
+struct Order {
+    big_endian: bool,
+}
+
+impl Order {
+    fn word(self, n: u32) -> [u8; 4] {
+        if self.big_endian { n.to_be_bytes() } else { n.to_le_bytes() }
+    }
+
+    fn half(self, n: u16) -> [u8; 2] {
+        if self.big_endian { n.to_be_bytes() } else { n.to_le_bytes() }
+    }
+
+    fn block(self, kind: u32, body: &[u8]) -> Vec<u8> {
         let length = 12 + body.len().next_multiple_of(4);
-        let mut out = [word(kind), word(length as u32)].concat();
+        let mut out = [self.word(kind), self.word(length as u32)].concat();
         out.extend(body);
         out.resize(length - 4, 0);
-        out.extend(word(length as u32));
+        out.extend(self.word(length as u32));
         out
-    };
+    }
+
+    /// The block that begins a section.
+    fn section(self) -> Vec<u8> {
+        let magic = self.word(0x1a2b_3c4d);
+        self.block(0x0a0d_0d0a, &[&magic[..], &self.half(1), &self.half(0), &[0xff; 8]].concat())
+    }
+}
+
+/// A pcapng file with one interface.
+pub fn pcapng_with(segments: &[Segment], big_endian: bool, clock: Clock, packets: PacketBlock) -> Vec<u8> {
+    let order = Order { big_endian };
+    let (word, half) = (|n| order.word(n), |n| order.half(n));
     let offset = if big_endian { clock.offset_s.to_be_bytes() } else { clock.offset_s.to_le_bytes() };
-    let mut out = block(0x0a0d_0d0a, &[&word(0x1a2b_3c4d)[..], &half(1), &half(0), &[0xff; 8]].concat());
+    let mut out = order.section();
     let mut description = [&half(1)[..], &half(0), &word(0)].concat();
     description.extend([&half(9)[..], &half(1), &[clock.resolution, 0, 0, 0]].concat());
     description.extend([&half(14)[..], &half(8), &offset, &[0; 4]].concat());
-    out.extend(block(1, &description));
+    out.extend(order.block(1, &description));
     for s in segments {
         let frame = frame(s);
         let ticks = (u128::from(s.at.as_nanos()) * u128::from(clock.ticks_per_s) / 1_000_000_000) as u64;
@@ -233,7 +264,7 @@ pub fn pcapng_with(segments: &[Segment], big_endian: bool, clock: Clock, packets
         let length = word(frame.len() as u32);
         let body =
             [&id[..], &word((ticks >> 32) as u32), &word(ticks as u32), &length, &length, &frame].concat();
-        out.extend(block(if packets == PacketBlock::Enhanced { 6 } else { 2 }, &body));
+        out.extend(order.block(if packets == PacketBlock::Enhanced { 6 } else { 2 }, &body));
     }
     out
 }
@@ -241,31 +272,23 @@ pub fn pcapng_with(segments: &[Segment], big_endian: bool, clock: Clock, packets
 /// A pcapng file with one section, two alternating interfaces (the second with nanoseconds), and
 /// drop counters.
 pub fn pcapng(segments: &[Segment], big_endian: bool) -> Vec<u8> {
-    let word = |n: u32| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
-    let half = |n: u16| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
-    let block = |kind: u32, body: &[u8]| {
-        let length = 12 + body.len().next_multiple_of(4);
-        let mut out = [word(kind), word(length as u32)].concat();
-        out.extend(body);
-        out.resize(length - 4, 0);
-        out.extend(word(length as u32));
-        out
-    };
-    let mut out = block(0x0a0d_0d0a, &[&word(0x1a2b_3c4d)[..], &half(1), &half(0), &[0xff; 8]].concat());
+    let order = Order { big_endian };
+    let (word, half) = (|n| order.word(n), |n| order.half(n));
+    let mut out = order.section();
     let description = |options: &[u8]| [&half(1)[..], &half(0), &word(0), options].concat();
-    out.extend(block(1, &description(&[])));
-    out.extend(block(1, &description(&[&half(9)[..], &half(1), &[9, 0, 0, 0], &[0; 4]].concat())));
+    out.extend(order.block(1, &description(&[])));
+    out.extend(order.block(1, &description(&[&half(9)[..], &half(1), &[9, 0, 0, 0], &[0; 4]].concat())));
     for (i, s) in segments.iter().enumerate() {
         let frame = frame(s);
         let units = s.at.as_nanos() / if i % 2 == 0 { 1000 } else { 1 };
         let mut body = [word(i as u32 % 2), word((units >> 32) as u32), word(units as u32)].concat();
         body.extend([word(frame.len() as u32), word(frame.len() as u32)].concat());
         body.extend(&frame);
-        out.extend(block(6, &body));
+        out.extend(order.block(6, &body));
     }
     let drops = |n: u64| if big_endian { n.to_be_bytes() } else { n.to_le_bytes() };
     let mut body = [word(0), word(0), word(0)].concat();
     body.extend([&half(5)[..], &half(8), &drops(17), &[0; 4]].concat());
-    out.extend(block(5, &body));
+    out.extend(order.block(5, &body));
     out
 }
