@@ -10,6 +10,7 @@ use fullpipe_cc::{
 use fullpipe_ebpf::native;
 use fullpipe_units::{Rate, Span, Time};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The variants of the C core with their parameters.
 const VARIANTS: [(v3::Variant, v3::Params); 2] =
@@ -110,6 +111,20 @@ impl CongestionControl for Both {
     }
 }
 
+/// A path with 2 to the power of `rates` bytes per second and an RTT up to `rtt_us`.
+fn any_path(random: &mut Random, rates: Range<u32>, rtt_us: u32, seed: u64) -> Path {
+    Path {
+        rate: 1 << (rates.start + random.below(rates.end - rates.start)),
+        rtt: Span::from_micros(200 + u64::from(random.below(rtt_us))),
+        buffer: 20_000 << random.below(6),
+        loss: [0, 0, 1, 10, 30, 80][random.below(6) as usize],
+        reorder: [0, 0, 5][random.below(3) as usize],
+        marks: [0, 0, 20][random.below(3) as usize],
+        pauses: random.below(2) == 1,
+        seed,
+    }
+}
+
 #[test]
 fn the_c_core_has_no_draft_to_the_letter() {
     let letter = native::Bbr3::with_variant(&Config::default(), &v3::Params::DRAFT, v3::Variant::Letter);
@@ -128,16 +143,7 @@ fn simulated_paths(variant: v3::Variant, params: v3::Params) {
     let mut calls = 0;
     for seed in 0..48 {
         let mut random = Random(seed);
-        let path = Path {
-            rate: 1u64 << (14 + random.below(11)),
-            rtt: Span::from_micros(200 + u64::from(random.below(200_000))),
-            buffer: 20_000 << random.below(6),
-            loss: [0, 0, 1, 10, 30, 80][random.below(6) as usize],
-            reorder: [0, 0, 5][random.below(3) as usize],
-            marks: [0, 0, 20][random.below(3) as usize],
-            pauses: random.below(2) == 1,
-            seed,
-        };
+        let path = any_path(&mut random, 14..25, 200_000, seed);
         let config = Config { seed, selective_acks: seed % 5 > 0, ..Config::default() };
         let mut both = Both::new(&config, v3::Params { ecn: seed % 2 == 1, ..params }, variant);
         if seed % 3 == 0 {
@@ -192,16 +198,7 @@ fn varied_paths(variant: v3::Variant, defaults: v3::Params) {
         for (at, word) in params.to_words().iter().enumerate() {
             changed[at] |= *word != defaults.to_words()[at];
         }
-        let path = Path {
-            rate: 1u64 << (16 + random.below(9)),
-            rtt: Span::from_micros(200 + u64::from(random.below(100_000))),
-            buffer: 20_000 << random.below(6),
-            loss: [0, 0, 1, 10, 30, 80][random.below(6) as usize],
-            reorder: [0, 0, 5][random.below(3) as usize],
-            marks: [0, 0, 20][random.below(3) as usize],
-            pauses: random.below(2) == 1,
-            seed,
-        };
+        let path = any_path(&mut random, 16..25, 100_000, seed);
         let config = Config { seed, selective_acks: seed % 5 > 0, ..Config::default() };
         let mut both = Both::new(&config, params, variant);
         run(&mut both, &path, Span::from_secs(25), 6_000);
