@@ -15,16 +15,16 @@
 //! N DIR` writes N scenarios for the lab with every kernel controller, and `lab DIR…` identifies
 //! the captures beside the recordings in DIR.
 //!
-//! `families SEED N` names the senders on N paths of each family (`tests/it/support/families.rs`), at
-//! both ends, and prints a table; `lab-families SEED N DIR` writes such scenarios for the lab, and
-//! `families DIR` names the senders that were captured there. `dump` instead of `families` prints
-//! every run with its features as a line of JSON.
+//! `families SEED N [NAME…]` names the senders (or those called NAME) on N paths of each family
+//! (`tests/it/support/families.rs`), at both ends, and prints a table; `lab-families SEED N DIR`
+//! writes such scenarios for the lab, and `families DIR` names the senders that were captured there.
+//! `dump` instead of `families` prints every run with its features as a line of JSON.
 
 #[path = "../tests/it/support/families.rs"]
 mod families;
 
 use families::{Draw, Family};
-use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, Settings};
+use fullpipe_cc::registry::{Build, BuildError, ControllerInfo, LINUX, Settings};
 use fullpipe_cc::{Ack, Config, CongestionControl, Recovery, RecoveryContext, Snapshot, Span, Time};
 use fullpipe_experiment::scenario::{FlowSpec, PathSpec, Scenario, Setting};
 use fullpipe_path::{Limit, LossSpec};
@@ -40,29 +40,44 @@ use std::path::{Path, PathBuf};
 type SenderSpec = (&'static str, &'static str, Option<(&'static str, &'static str)>);
 
 /// The senders.
-const SENDERS: [SenderSpec; 8] = [
+const SENDERS: [SenderSpec; 21] = [
     ("bbr", "bbr", None),
     ("bbr3", "bbr3", None),
     ("cubic", "cubic", None),
     ("cubic", "cubic, no HyStart", Some(("hystart", "off"))),
     ("reno", "reno", None),
     ("hybla", "hybla", None),
-    ("scalable", "scalable (unknown)", None),
+    ("multiple", "multiple (unknown)", None),
     ("delay", "delay (unknown)", None),
+    ("bic", "bic", None),
+    ("cdg", "cdg", None),
+    ("dctcp", "dctcp", None),
+    ("highspeed", "highspeed", None),
+    ("htcp", "htcp", None),
+    ("illinois", "illinois", None),
+    ("lp", "lp", None),
+    ("nv", "nv", None),
+    ("scalable", "scalable", None),
+    ("vegas", "vegas", None),
+    ("veno", "veno", None),
+    ("westwood", "westwood", None),
+    ("yeah", "yeah", None),
 ];
 
-/// Kelly's Scalable TCP (CCR 2003): increase by 1/100 of a packet per acknowledged packet, decrease
-/// by 1/8 per loss.
-struct Scalable {
+/// As aggressive as four Reno connections (Crowcroft and Oechslin, MulTCP, CCR 1998): four packets
+/// per round trip, and a decrease by 1/8 per loss.
+struct Multiple {
     smss: u64,
     cwnd: u64,
     slow_start: bool,
 }
 
-impl CongestionControl for Scalable {
+impl CongestionControl for Multiple {
     fn on_ack(&mut self, ack: &Ack) {
         if ack.cwnd_limited {
-            self.cwnd += if self.slow_start { ack.newly_acked } else { ack.newly_acked / 100 };
+            let grown =
+                if self.slow_start { ack.newly_acked } else { 4 * self.smss * ack.newly_acked / self.cwnd };
+            self.cwnd += grown;
         }
     }
     fn on_recovery(&mut self, event: Recovery, _: &RecoveryContext) {
@@ -84,15 +99,15 @@ impl CongestionControl for Scalable {
     }
 }
 
-impl Build for Scalable {
+impl Build for Multiple {
     const INFO: ControllerInfo =
-        ControllerInfo { name: "scalable", aliases: &[], kernel: None, about: "Scalable TCP", settings: &[] };
+        ControllerInfo { name: "multiple", aliases: &[], kernel: None, about: "MulTCP", settings: &[] };
     type Params = ();
     fn parse<'a>(_: Settings<'a>) -> Result<(), BuildError<'a>> {
         Ok(())
     }
     fn build(c: &Config, (): &()) -> Self {
-        Scalable { smss: c.smss.into(), cwnd: c.initial_cwnd, slow_start: true }
+        Multiple { smss: c.smss.into(), cwnd: c.initial_cwnd, slow_start: true }
     }
 }
 
@@ -258,7 +273,7 @@ impl Run {
 }
 
 fn runs(seed: u64, paths: u64, senders: &[usize]) -> Result<Vec<Run>, Box<dyn Error>> {
-    let controllers = Controllers::new().with::<Scalable>().with::<Delay>();
+    let controllers = Controllers::new().with::<Multiple>().with::<Delay>();
     let mut runs = Vec::new();
     for n in 0..paths {
         let mut draw = Draw(seed << 32 | n);
@@ -296,7 +311,8 @@ fn runs(seed: u64, paths: u64, senders: &[usize]) -> Result<Vec<Run>, Box<dyn Er
 
 fn table(runs: &[Run]) {
     for (end, place) in [(End::Sender, "sender"), (End::Receiver, "receiver")] {
-        let columns = ["bbr", "bbr3", "cubic", "reno", "hybla", "two", "none", "unknown", "insufficient"];
+        let columns =
+            ["bbr", "bbr3", "cubic", "reno", "hybla", "another", "two", "none", "unknown", "insufficient"];
         println!("\n| sender, captured at the {place} | {} | runs |", columns.join(" | "));
         println!("|---|{}---|", "---|".repeat(columns.len()));
         let all = || runs.iter().filter(|r| r.end == end);
@@ -326,6 +342,7 @@ fn table(runs: &[Run]) {
 fn column(identification: &Identification) -> &str {
     let words = &identification.sender.words;
     match &identification.sender.name {
+        Some(name) if LINUX.contains(&&**name) => "another",
         Some(name) => name,
         None if words.starts_with("insufficient") => "insufficient",
         None if words.starts_with("none") => "none",
@@ -425,7 +442,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(())
         }
         [what @ ("table" | "wrong"), seed, paths] => {
-            let runs = runs(seed.parse()?, paths.parse()?, &Vec::from_iter(0..SENDERS.len()))?;
+            let runs = runs(seed.parse()?, paths.parse()?, &Vec::from_iter(0..8))?;
             table(&runs);
             if *what == "wrong" {
                 wrong(&runs);
@@ -436,8 +453,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Senders of the families: those that are known, and one that is not.
-const FAMILY_SENDERS: [usize; 7] = [0, 1, 2, 4, 5, 6, 7];
+/// Senders of the families: those that are known, and two that are not.
+const FAMILY_SENDERS: [usize; 20] = [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20];
 
 /// Writes `count` scenarios of each family for the lab, with every controller of the kernel.
 fn lab_families(seed: u64, count: u64, dir: &Path) -> Result<(), Box<dyn Error>> {
@@ -447,7 +464,8 @@ fn lab_families(seed: u64, count: u64, dir: &Path) -> Result<(), Box<dyn Error>>
             scenario.sample = Span::from_millis(50);
             scenario.flows.iter_mut().filter(|f| f.cc == "bbr3").for_each(|f| f.cc = "bbr".to_owned());
             scenario.flows[0].label = Some("main".to_owned());
-            let text = scenario.to_toml() + "\n[sweep]\n\"flow.0.cc\" = [\"bbr\", \"cubic\", \"reno\"]\n";
+            let text =
+                scenario.to_toml() + "\n[sweep]\n\"flow.0.cc\" = [\"bbr\", \"bbr3\", \"cubic\", \"reno\"]\n";
             std::fs::write(dir.join(format!("{family:?}-{n}.toml").to_lowercase()), text)?;
         }
     }
@@ -464,10 +482,14 @@ struct FamilyRun {
 }
 
 /// Names the senders of `count` paths of each family, captured at both ends, and gives each to `add`.
-fn by_family(seed: u64, count: u64, add: &mut dyn FnMut(FamilyRun)) -> Result<(), Box<dyn Error>> {
-    let controllers = Controllers::new().with::<Scalable>().with::<Delay>();
+fn by_family(
+    (seed, count): (u64, u64),
+    senders: &[usize],
+    add: &mut dyn FnMut(FamilyRun),
+) -> Result<(), Box<dyn Error>> {
+    let controllers = Controllers::new().with::<Multiple>().with::<Delay>();
     for family in Family::ALL {
-        for (n, sender) in (0..count).flat_map(|n| FAMILY_SENDERS.map(|sender| (n, sender))) {
+        for (n, sender) in (0..count).flat_map(|n| senders.iter().map(move |sender| (n, *sender))) {
             let mut draw = Draw(seed << 32 | n << 8 | family as u64);
             let mut scenario = family.scenario(&mut draw);
             scenario.flows[0].cc = SENDERS[sender].0.to_owned();
@@ -515,24 +537,30 @@ fn by_family_in_lab(dir: &Path, add: &mut dyn FnMut(FamilyRun)) -> Result<(), Bo
 fn each_family_run(args: &[&str], add: &mut dyn FnMut(FamilyRun)) -> Result<(), Box<dyn Error>> {
     match args {
         [dir] => by_family_in_lab(Path::new(dir), add),
-        [seed, count] => by_family(seed.parse()?, count.parse()?, add),
-        _ => Err("families and dump need SEED COUNT, or DIR".into()),
+        [seed, count, names @ ..] => {
+            let is_meant = |sender: &usize| names.is_empty() || names.contains(&SENDERS[*sender].0);
+            let senders: Vec<usize> = FAMILY_SENDERS.into_iter().filter(is_meant).collect();
+            by_family((seed.parse()?, count.parse()?), &senders, add)
+        }
+        _ => Err("families and dump need SEED COUNT [NAME…], or DIR".into()),
     }
 }
 
-/// The controllers that are named; of others, any name is wrong.
-const KNOWN: [&str; 5] = ["bbr", "bbr3", "cubic", "reno", "hybla"];
+/// Any name of these is wrong.
+const UNKNOWN: [&str; 2] = ["multiple", "delay"];
 
 /// Which controllers a row of the table counts.
 type Selection = fn(&str) -> bool;
 
 /// Prints how often the names are right, per family, group of controllers and end.
 fn family_table(runs: &[FamilyRun]) {
-    const GROUPS: [(&str, Selection, &[End]); 4] = [
-        ("bbr, bbr3, cubic, reno", |cc| KNOWN[..4].contains(&cc), &[End::Sender]),
-        ("bbr, bbr3, cubic, reno", |cc| KNOWN[..4].contains(&cc), &[End::Receiver]),
+    const MAIN: [&str; 4] = ["bbr", "bbr3", "cubic", "reno"];
+    const GROUPS: [(&str, Selection, &[End]); 5] = [
+        ("bbr, bbr3, cubic, reno", |cc| MAIN.contains(&cc), &[End::Sender]),
+        ("bbr, bbr3, cubic, reno", |cc| MAIN.contains(&cc), &[End::Receiver]),
         ("hybla", |cc| cc == "hybla", &[End::Sender, End::Receiver]),
-        ("unknown ones", |cc| !KNOWN.contains(&cc), &[End::Sender, End::Receiver]),
+        ("Linux's others", |cc| LINUX.contains(&cc), &[End::Sender, End::Receiver]),
+        ("unknown ones", |cc| UNKNOWN.contains(&cc), &[End::Sender, End::Receiver]),
     ];
     println!(
         "| family | controllers | captured at | runs | right | cannot tell | none of the known | wrong |"

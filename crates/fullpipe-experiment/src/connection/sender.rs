@@ -15,8 +15,8 @@ pub struct Sender {
     /// The controller is named less often on such paths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<String>,
-    /// Likelihood of each candidate in descending order, then of none of them. Empty if too little
-    /// was observed.
+    /// Likelihood of each candidate that was compared, in descending order, then of none of them.
+    /// Empty if too little was observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub likelihoods: Vec<Likelihood>,
     /// Observations compared with the two likeliest candidates, and the reaction to losses.

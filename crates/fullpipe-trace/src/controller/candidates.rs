@@ -17,17 +17,51 @@ const WINDOW_SCALE: u8 = 14;
 pub(crate) struct Candidate {
     /// Name in results.
     pub(crate) name: &'static str,
+    /// How often it is expected, relative to the most deployed.
+    pub(crate) prior: f64,
     settings: &'static [(&'static str, &'static str)],
 }
 
+impl Candidate {
+    const fn new(name: &'static str, prior: f64) -> Candidate {
+        Candidate { name, prior, settings: &[] }
+    }
+
+    /// Whether it is hardly deployed.
+    pub(crate) fn is_rare(&self) -> bool {
+        self.prior <= RARE
+    }
+
+    /// Whether it is `reno` on a path that does not mark packets (`dctcp_reno` in Linux).
+    pub(crate) fn needs_marks(&self) -> bool {
+        self.name == "dctcp"
+    }
+}
+
+/// The prior of Linux's other modules.
+const RARE: f64 = 0.005;
+
 /// All candidates.
 pub(crate) const CANDIDATES: &[Candidate] = &[
-    Candidate { name: "bbr", settings: &[] },
-    Candidate { name: "bbr3", settings: &[] },
-    Candidate { name: "cubic", settings: &[] },
-    Candidate { name: "cubic", settings: &[("hystart", "off")] },
-    Candidate { name: "reno", settings: &[] },
-    Candidate { name: "hybla", settings: &[] },
+    Candidate::new("bbr", 1.0),
+    Candidate::new("bbr3", 0.7),
+    Candidate::new("cubic", 1.0),
+    Candidate { settings: &[("hystart", "off")], ..Candidate::new("cubic", 1.0) },
+    Candidate::new("reno", 0.7),
+    Candidate::new("hybla", 0.3),
+    Candidate::new("bic", RARE),
+    Candidate::new("cdg", RARE),
+    Candidate::new("dctcp", RARE),
+    Candidate::new("highspeed", RARE),
+    Candidate::new("htcp", RARE),
+    Candidate::new("illinois", RARE),
+    Candidate::new("lp", RARE),
+    Candidate::new("nv", RARE),
+    Candidate::new("scalable", RARE),
+    Candidate::new("vegas", RARE),
+    Candidate::new("veno", RARE),
+    Candidate::new("westwood", RARE),
+    Candidate::new("yeah", RARE),
 ];
 
 /// Simulates `candidate` on `path` with `seed` and captures it at `end`.

@@ -148,16 +148,20 @@ impl Conditions {
         match reason {
             None => {
                 let reason = self.is_uneven.then_some("the RTT varies");
-                Limits { unlike: 1.5, named: 1.2, reductions: f64::MAX, reason }
+                Limits { named: 1.3, reason, ..Limits::USUAL }
             }
-            Some(_) if self.bunches.is_some() => Limits { unlike: 1.5, named: 1.5, reductions: 2.0, reason },
+            Some(_) if self.bunches.is_some() => {
+                Limits { unlike: 1.6, named: 1.6, reductions: 2.0, reason, ..Limits::USUAL }
+            }
             Some(_) if self.rates.as_ref().is_some_and(|r| r.steps) => {
-                Limits { unlike: 1.5, named: 1.3, reductions: f64::MAX, reason }
+                Limits { named: 1.3, reason, ..Limits::USUAL }
             }
             Some(_) if self.rates.is_some() || self.faster.is_some() => {
-                Limits { unlike: 1.6, named: 1.6, reductions: f64::MAX, reason }
+                // What the others would have done otherwise is missing in each simulation, so the true one
+                // is farther away, and its lead is more often chance.
+                Limits { unlike: 1.9, named: 1.9, independence: 0.15, reason, ..Limits::USUAL }
             }
-            Some(_) => Limits { unlike: 1.5, named: 1.5, reductions: f64::MAX, reason },
+            Some(_) => Limits { reason, ..Limits::USUAL },
         }
     }
 }
@@ -173,8 +177,15 @@ pub(super) struct Limits {
     pub(super) named: f64,
     /// Maximum distance of its reductions after losses.
     pub(super) reductions: f64,
+    /// Weight of a feature relative to an independent one, as features are correlated.
+    pub(super) independence: f64,
     /// What the path did, if candidates were simulated on it as it was seen.
     pub(super) reason: Option<&'static str>,
+}
+
+impl Limits {
+    const USUAL: Limits =
+        Limits { unlike: 1.5, named: 1.5, reductions: f64::MAX, independence: 0.25, reason: None };
 }
 
 /// The measurements of an observation.

@@ -12,8 +12,6 @@ use fullpipe_units::Span;
 const MAX_DISTANCE: f64 = 3.0;
 /// Difference if only one of the two has the feature.
 const MISSING_DISTANCE: f64 = 2.0;
-/// Weight of a feature relative to an independent one, as features are correlated.
-const INDEPENDENCE: f64 = 0.25;
 /// Round trips below which the squared errors more than double.
 const SHORT_ROUNDS: f64 = 60.0;
 /// The same for the bandwidth-delay product in segments: a small window moves in steps.
@@ -32,8 +30,10 @@ const REDUCTIONS: [usize; 2] = [28, 29];
 const UNLIKE_DISTANCE: f64 = 2.0;
 /// and the number of such features that are evidence of an unknown controller.
 const MIN_UNLIKE_FEATURES: usize = 3;
-/// How often each controller is expected, relative to the most deployed.
-const PRIORS: [(&str, f64); 3] = [("reno", 0.7), ("bbr3", 0.7), ("hybla", 0.3)];
+/// Distance beyond that of the nearest candidate from which on more simulations change nothing.
+const FAR: f64 = 0.4;
+/// Difference of the distances of two candidates that may be chance.
+const ALIKE: f64 = 0.1;
 /// Minimum probability to name a controller.
 const MIN_PROBABILITY: f64 = 0.8;
 
@@ -63,6 +63,14 @@ pub struct Identification {
     pub distances: Vec<f64>,
     /// Conditions of the path.
     pub conditions: Vec<(&'static str, f64)>,
+}
+
+impl Identification {
+    /// The candidates that it may be.
+    pub(super) fn near(&self) -> Vec<usize> {
+        let least = self.distances.iter().copied().fold(f64::INFINITY, f64::min);
+        (0..self.distances.len()).filter(|c| self.distances[*c] <= least + FAR).collect()
+    }
 }
 
 fn mean_and_deviation(values: impl Iterator<Item = f64>) -> (f64, f64) {
@@ -160,7 +168,11 @@ impl Distances {
             })
             .collect();
         let count = compared.iter().filter(|k| !k.observed.is_nan()).count().max(1) as f64;
-        let mut all: Vec<f64> = squares.iter().map(|s| (s.iter().sum::<f64>() / count).sqrt()).collect();
+        let distance = |c: usize| match simulated[c].is_empty() {
+            true => f64::INFINITY,
+            false => (squares[c].iter().sum::<f64>() / count).sqrt(),
+        };
+        let mut all: Vec<f64> = (0..simulated.len()).map(distance).collect();
         // Equal controllers differ only by chance.
         if length.hybla_is_reno {
             let both = |c: &usize| matches!(CANDIDATES[*c].name, "reno" | "hybla");
@@ -224,13 +236,13 @@ struct Likelihoods {
 
 impl Likelihoods {
     fn new(distances: &Distances, hybla_is_reno: bool, opening: Option<Opening>, limits: &Limits) -> Self {
-        let weigh = |distance: f64| (-0.5 * distance * distance * distances.count * INDEPENDENCE).exp();
+        let weigh =
+            |distance: f64| (-0.5 * distance * distance * distances.count * limits.independence).exp();
         let mut each: Vec<(usize, f64)> = Vec::new();
         let is_distinct = |c: &Candidate| opening.is_some() || !(hybla_is_reno && c.name == "hybla");
         for (c, candidate) in CANDIDATES.iter().enumerate().filter(|(_, c)| is_distinct(c)) {
-            let prior = PRIORS.iter().find(|p| p.0 == candidate.name).map_or(1.0, |p| p.1);
-            let weight =
-                prior * weigh(distances.all[c]) * opening.map_or(1.0, |o| o.likelihood(candidate.name));
+            let opened = opening.map_or(1.0, |o| o.likelihood(candidate.name));
+            let weight = candidate.prior * weigh(distances.all[c]) * opened;
             match each.iter_mut().find(|(other, _)| name(*other) == candidate.name) {
                 Some(other) if other.1 < weight => *other = (c, weight),
                 Some(_) => {}
@@ -244,6 +256,15 @@ impl Likelihoods {
         }
         each.sort_by(|a, b| b.1.total_cmp(&a.1));
         Likelihoods { each, none: unknown / total }
+    }
+
+    /// The rare controllers that would have behaved as the most likely one does.
+    fn alike(&self, distances: &Distances) -> Option<String> {
+        let least = distances.all[self.each[0].0];
+        let same = |c: &&(usize, f64)| CANDIDATES[c.0].is_rare() && distances.all[c.0] <= least + ALIKE;
+        let names: Vec<&str> = self.each[1..].iter().filter(same).map(|c| name(c.0)).collect();
+        let also = || format!("not distinguishable here, but hardly deployed: {}", names.join(", "));
+        (!names.is_empty()).then(also)
     }
 
     /// The controller, if its probability suffices, and the description.
@@ -333,6 +354,8 @@ pub(super) fn compare(
     }
     if named.is_none() {
         evidence.extend(reduction(measured));
+    } else {
+        evidence.extend(likelihoods.alike(&distances));
     }
     let sender = Sender {
         name: named,
@@ -342,6 +365,7 @@ pub(super) fn compare(
         likelihoods: likelihoods
             .each
             .iter()
+            .filter(|(c, _)| distances.all[*c].is_finite())
             .map(|(c, share)| Likelihood { name: name(*c).to_owned(), share: *share })
             .chain([Likelihood { name: "none of these".to_owned(), share: likelihoods.none }])
             .collect(),
@@ -375,8 +399,12 @@ mod tests {
         hybla_is_reno: bool,
     ) -> Identification {
         let of = |c: usize| if alike.contains(&c) { alike[0] } else { c } as f64 * 4.0;
+        let is_simulated = |c: usize| !CANDIDATES[c].is_rare() || alike.contains(&c) || of(c) == seen;
         let simulated: Vec<Vec<Features>> = (0..CANDIDATES.len())
-            .map(|c| vec![std::array::from_fn(|i| of(c) * FEATURES[i].error); RUNS as usize])
+            .map(|c| {
+                let runs = if is_simulated(c) { RUNS as usize } else { 0 };
+                vec![std::array::from_fn(|i| of(c) * FEATURES[i].error); runs]
+            })
             .collect();
         let length = Length { rounds: 1e6, seconds: 1e6, bdp: 1e6, hybla_is_reno };
         let limits = Conditions::default().limits();
@@ -399,6 +427,31 @@ mod tests {
         let c = identified(16.0, &[4, 5]);
         assert_eq!(c.sender.name, None, "{:?}", c.sender);
         assert_eq!(c.sender.words, "reno (70 %) or hybla (30 %): not distinguishable here");
+    }
+
+    /// The place of a candidate.
+    fn place(name: &str) -> usize {
+        CANDIDATES.iter().position(|c| c.name == name).unwrap()
+    }
+
+    #[test]
+    fn rare_controller_is_named_if_no_usual_one_is_like_it() {
+        let c = identified(4.0 * place("westwood") as f64, &[]);
+        assert_eq!(c.sender.name.as_deref(), Some("westwood"), "{:?}", c.sender);
+        assert!(c.sender.likelihoods.iter().all(|l| l.name != "veno"), "{:?}", c.sender);
+        assert_eq!(c.near(), [place("westwood")]);
+    }
+
+    #[test]
+    fn rare_controllers_that_are_like_the_named_one_are_listed() {
+        let alike = ["reno", "htcp", "veno"].map(place);
+        let c = identified(4.0 * alike[0] as f64, &alike);
+        assert_eq!(c.sender.name.as_deref(), Some("reno"), "{:?}", c.sender);
+        assert_eq!(
+            c.sender.evidence.last().unwrap(),
+            "not distinguishable here, but hardly deployed: htcp, veno"
+        );
+        assert_eq!(c.near(), alike);
     }
 
     #[test]
@@ -452,7 +505,7 @@ mod tests {
     #[test]
     fn features_of_no_candidate_give_none() {
         for opening in [None, Some(opening(4, 110)), Some(opening(32, 110))] {
-            let c = identified_with(40.0, &[], opening, false);
+            let c = identified_with(42.0, &[], opening, false);
             assert_eq!(c.sender.name, None);
             assert!(c.sender.words.starts_with("none of the known controllers"), "{:?}", c.sender);
         }

@@ -15,7 +15,8 @@ mod path;
 use crate::analysis::TracedConnection;
 use crate::connection::Trajectory;
 use crate::quantity::count;
-use candidates::{CANDIDATES, Candidate, simulate};
+use candidates::{CANDIDATES, simulate};
+use conditions::Limits;
 use features::{Features, SAME_TIMES, difference, features};
 use fullpipe_experiment::connection::{Handshake, Heading, Limitation, Place, Sender};
 use fullpipe_sim::End;
@@ -155,19 +156,25 @@ pub fn identify(traced: &TracedConnection, heading: Heading) -> Identification {
         bdp: bdp.max(1.0),
         hybla_is_reno: observed.rtprop <= HYBLA_IS_RENO_RTT,
     };
+    let trials = Trials {
+        paths: &paths,
+        end: observed.end,
+        measure,
+        measured,
+        length: &length,
+        opening,
+        limits: conditions.limits(),
+    };
     // Where the losses are given, runs differ little.
     let runs = if conditions.is_plain() { RUNS } else { RUNS_AS_SEEN };
-    let mut each: Vec<Vec<Vec<Features>>> =
-        paths.iter().map(|path| simulate_all(path, observed.end, 1..=runs, &measure)).collect();
-    each.retain(|simulated| simulated.iter().all(|runs| !runs.is_empty()));
-    let Some(mut simulated) = nearest(&measured, &each, &length) else {
+    let Some(mut simulated) = trials.of_all(runs) else {
         return insufficient("the estimated path cannot be simulated".to_owned());
     };
-    let mut identification = compare(&measured, &simulated, &length, opening, &conditions.limits());
+    let mut identification = trials.compare(&simulated);
     if identification.sender.name.is_none() && conditions.is_plain() {
-        let more = simulate_all(&path, observed.end, RUNS + 1..=MAX_RUNS, &measure);
-        simulated.iter_mut().zip(more).for_each(|(runs, more)| runs.extend(more));
-        identification = compare(&measured, &simulated, &length, opening, &conditions.limits());
+        let more = trials.simulate(&identification.near(), &path, RUNS + 1..=MAX_RUNS);
+        extend(&mut simulated, more);
+        identification = trials.compare(&simulated);
     }
     let named = identification.sender.name.as_deref();
     if length.hybla_is_reno && matches!(named, Some("reno" | "hybla")) {
@@ -193,42 +200,98 @@ pub fn identify(traced: &TracedConnection, heading: Heading) -> Identification {
     identification
 }
 
-/// The features of each candidate in a simulation for each of `seeds`, computed on all processors.
-fn simulate_all(
-    path: &PathEstimate,
+/// Adds further simulations of each candidate.
+fn extend(simulated: &mut [Vec<Features>], more: Vec<Vec<Features>>) {
+    simulated.iter_mut().zip(more).for_each(|(runs, more)| runs.extend(more));
+}
+
+/// Simulations of candidates, to be compared with a connection. A candidate without simulations is
+/// not compared.
+struct Trials<'a, M> {
+    paths: &'a [PathEstimate],
     end: End,
-    seeds: RangeInclusive<u64>,
-    measure: &(impl Fn(&Trajectory) -> Features + Sync),
-) -> Vec<Vec<Features>> {
-    let next = AtomicUsize::new(0);
-    let all: Vec<(&Candidate, u64)> =
-        CANDIDATES.iter().flat_map(|c| seeds.clone().map(move |seed| (c, seed))).collect();
-    let work = || {
-        let mut done = Vec::new();
-        while let Some(&(candidate, seed)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let traced = simulate(candidate, path, end, seed).ok().flatten();
-            if let Some(trajectory) = traced.as_ref().and_then(|t| t.trajectories[0].as_ref()) {
-                done.push((candidate, seed, measure(trajectory)));
+    /// The features of a trajectory.
+    measure: M,
+    /// The features of the connection.
+    measured: Features,
+    length: &'a Length,
+    opening: Option<Opening>,
+    limits: Limits,
+}
+
+impl<M: Fn(&Trajectory) -> Features + Sync> Trials<'_, M> {
+    fn compare(&self, simulated: &[Vec<Features>]) -> Identification {
+        compare(&self.measured, simulated, self.length, self.opening, &self.limits)
+    }
+
+    /// The features of each candidate on the path on which it is nearest, in `runs` simulations. Those
+    /// that are [rare](Candidate::is_rare) have none if the first is far from the connection.
+    fn of_all(&self, runs: u64) -> Option<Vec<Vec<Features>>> {
+        let marks = self.paths.iter().any(|path| path.marks);
+        let is_compared = |c: &usize| marks || !CANDIDATES[*c].needs_marks();
+        let (rare, usual): (Vec<usize>, Vec<usize>) =
+            (0..CANDIDATES.len()).filter(is_compared).partition(|c| CANDIDATES[*c].is_rare());
+        let mut each = self.on_each_path(&usual, 1..=runs);
+        each.retain(|simulated| usual.iter().all(|c| !simulated[*c].is_empty()));
+        let of_usual = nearest(&self.measured, &each, self.length)?;
+        let with = |each: &[Vec<Vec<Features>>]| {
+            let mut all = of_usual.clone();
+            let of_rare = nearest(&self.measured, each, self.length).unwrap_or_default();
+            extend(&mut all, of_rare);
+            all
+        };
+        let mut each = self.on_each_path(&rare, 1..=1);
+        let near = self.compare(&with(&each)).near();
+        let (near, far): (Vec<usize>, Vec<usize>) = rare.iter().partition(|c| near.contains(c));
+        let more = self.on_each_path(&near, 2..=runs);
+        for (simulated, more) in each.iter_mut().zip(more) {
+            far.iter().for_each(|c| simulated[*c].clear());
+            extend(simulated, more);
+        }
+        Some(with(&each))
+    }
+
+    fn on_each_path(&self, which: &[usize], seeds: RangeInclusive<u64>) -> Vec<Vec<Vec<Features>>> {
+        self.paths.iter().map(|path| self.simulate(which, path, seeds.clone())).collect()
+    }
+
+    /// The features of each candidate, of those in `which`, in a simulation for each of `seeds`,
+    /// computed on all processors.
+    fn simulate(
+        &self,
+        which: &[usize],
+        path: &PathEstimate,
+        seeds: RangeInclusive<u64>,
+    ) -> Vec<Vec<Features>> {
+        let next = AtomicUsize::new(0);
+        let all: Vec<(usize, u64)> =
+            which.iter().flat_map(|c| seeds.clone().map(move |seed| (*c, seed))).collect();
+        let work = || {
+            let mut done = Vec::new();
+            while let Some(&(candidate, seed)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let traced = simulate(&CANDIDATES[candidate], path, self.end, seed).ok().flatten();
+                if let Some(trajectory) = traced.as_ref().and_then(|t| t.trajectories[0].as_ref()) {
+                    done.push((candidate, seed, (self.measure)(trajectory)));
+                }
             }
-        }
-        done
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len());
-    let mut done = std::thread::scope(|scope| {
-        // Where no more threads are allowed, those that there are do the work.
-        let other = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
-        let others: Vec<_> = (1..threads).filter_map(other).collect();
-        let mut done = work();
-        for other in others {
-            done.extend(other.join().unwrap_or_default());
-        }
-        done
-    });
-    done.sort_by_key(|(_, seed, _)| *seed);
-    let runs_of = |c: &Candidate| {
-        done.iter().filter(|(d, ..)| std::ptr::eq(*d, c)).map(|(.., features)| *features).collect()
-    };
-    CANDIDATES.iter().map(runs_of).collect()
+            done
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(all.len());
+        let mut done = std::thread::scope(|scope| {
+            // Where no more threads are allowed, those that there are do the work.
+            let other = |_| std::thread::Builder::new().spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads).filter_map(other).collect();
+            let mut done = work();
+            for other in others {
+                done.extend(other.join().unwrap_or_default());
+            }
+            done
+        });
+        done.sort_by_key(|(_, seed, _)| *seed);
+        let runs_of =
+            |c: usize| done.iter().filter(|(done, ..)| *done == c).map(|(.., features)| *features).collect();
+        (0..CANDIDATES.len()).map(runs_of).collect()
+    }
 }
 
 fn segments(n: u32) -> String {

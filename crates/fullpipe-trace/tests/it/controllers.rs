@@ -77,6 +77,24 @@ fn each_controller_is_identified_at_both_ends() {
 }
 
 #[test]
+fn linuxs_other_modules_are_named_where_they_differ() {
+    let path = ["40mbit", "80ms", "1bdp", "0%"];
+    for cc in ["westwood", "htcp", "bic", "yeah", "scalable", "vegas", "nv"] {
+        let sender = identify(cc, path, "15s", End::Sender, 7);
+        assert_eq!(sender.name.as_deref(), Some(cc), "{sender:#?}");
+    }
+}
+
+#[test]
+fn linuxs_other_modules_that_behave_as_reno_are_mentioned() {
+    let sender = identify("veno", ["40mbit", "80ms", "1bdp", "0%"], "15s", End::Sender, 7);
+    assert_eq!(sender.name.as_deref(), Some("reno"), "{sender:#?}");
+    let also =
+        sender.evidence.iter().find(|e| e.starts_with("not distinguishable here, but hardly deployed"));
+    assert!(also.is_some_and(|also| also.contains("veno")), "{sender:#?}");
+}
+
+#[test]
 fn halved_rate_is_reported_and_the_names_are_right() {
     let mut halved = scenario("12mbit", "40ms", "100k", "12s");
     halved.path.forward[0].schedule.push(ScheduledChange {
