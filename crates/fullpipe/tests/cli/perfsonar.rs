@@ -89,8 +89,9 @@ fn isolated() -> bool {
     true
 }
 
-/// What two participants measured together.
-fn measure(spec: &Value) -> Value {
+/// What two participants measured together, or nothing if the time that pScheduler reserves ended
+/// first: a second of measuring has taken 13 s beside other programs.
+fn measure(spec: &Value) -> Option<Value> {
     let data = [0, 1].map(|n| stage("participant-data", &json!({ "participant": n })));
     assert_eq!(data[1]["_secret"].as_str().map(str::len), Some(64));
     let data = json!(data);
@@ -99,9 +100,14 @@ fn measure(spec: &Value) -> Value {
     let results = [client, server].map(|child| answer(&child.wait_with_output().unwrap()));
     let merged = stage("merged-results", &json!({ "test": { "spec": spec }, "results": results }));
     check(&merged);
+    let diags = merged["diags"].as_str().unwrap();
+    assert!(diags.contains("fullpipe serve"), "{merged}");
+    if diags.ends_with("\nended after 13 s") {
+        println!("{merged}");
+        return None;
+    }
     assert_eq!(merged["succeeded"], true, "{merged}");
-    assert!(merged["diags"].as_str().unwrap().contains("fullpipe serve"), "{merged}");
-    merged["summary"].clone()
+    Some(merged["summary"].clone())
 }
 
 #[test]
@@ -123,7 +129,7 @@ fn two_participants_measure_with_a_secret_and_both_results_are_merged() {
         );
         // The machine may stand still for the whole second: then nothing arrives.
         let moves = (0..3).any(|_| {
-            let summary = measure(&spec);
+            let Some(summary) = measure(&spec) else { return false };
             assert_eq!(summary["streams"].as_array().unwrap().len(), streams, "{summary}");
             let moves = summary["summary"]["throughput-bits"].as_f64().unwrap() > 1e6;
             if !moves {
@@ -131,7 +137,7 @@ fn two_participants_measure_with_a_secret_and_both_results_are_merged() {
             }
             moves
         });
-        assert!(moves, "{spec}: less than 1 Mbit/s in three tests");
+        assert!(moves, "{spec}: three tests ended early or moved less than 1 Mbit/s");
     }
 }
 
