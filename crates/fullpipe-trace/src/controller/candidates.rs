@@ -3,6 +3,7 @@
 use super::path::PathEstimate;
 use crate::analysis::{Analyser, Options, TracedConnection};
 use crate::wire::{Ecn, Flags, Identity, Segment, TcpOptions};
+use fullpipe_cc::registry::LINUX;
 use fullpipe_experiment::connection::Point;
 use fullpipe_experiment::scenario::{Scenario, Setting};
 use fullpipe_sim::{CapturedPacket, Controllers, End, PacketKind, SimError, Simulation};
@@ -41,28 +42,25 @@ impl Candidate {
 /// The prior of Linux's other modules.
 const RARE: f64 = 0.005;
 
-/// All candidates.
-pub(crate) const CANDIDATES: &[Candidate] = &[
+const USUAL: [Candidate; 6] = [
     Candidate::new("bbr", 1.0),
     Candidate::new("bbr3", 0.7),
     Candidate::new("cubic", 1.0),
     Candidate { settings: &[("hystart", "off")], ..Candidate::new("cubic", 1.0) },
     Candidate::new("reno", 0.7),
     Candidate::new("hybla", 0.3),
-    Candidate::new("bic", RARE),
-    Candidate::new("cdg", RARE),
-    Candidate::new("dctcp", RARE),
-    Candidate::new("highspeed", RARE),
-    Candidate::new("htcp", RARE),
-    Candidate::new("illinois", RARE),
-    Candidate::new("lp", RARE),
-    Candidate::new("nv", RARE),
-    Candidate::new("scalable", RARE),
-    Candidate::new("vegas", RARE),
-    Candidate::new("veno", RARE),
-    Candidate::new("westwood", RARE),
-    Candidate::new("yeah", RARE),
 ];
+
+/// All candidates: the usual ones, then Linux's other modules.
+pub(crate) const CANDIDATES: [Candidate; USUAL.len() + LINUX.len()] = {
+    let mut all = [USUAL[0]; USUAL.len() + LINUX.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < USUAL.len() { USUAL[i] } else { Candidate::new(LINUX[i - USUAL.len()], RARE) };
+        i += 1;
+    }
+    all
+};
 
 /// Simulates `candidate` on `path` with `seed` and captures it at `end`.
 pub(crate) fn simulate(
@@ -212,5 +210,59 @@ impl PacketConverter {
             ecn: if packet.marked && is_data { Ecn::Marked } else { Ecn::NotCapable },
             identity: Identity::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::path::Delivery;
+    use fullpipe_experiment::scenario::HEADER_BYTES;
+    use fullpipe_path::{CodelSpec, QueueSpec};
+    use fullpipe_units::Rate;
+
+    #[test]
+    fn candidates_can_be_simulated_on_whatever_path_a_capture_gives() {
+        let (mut runs, mut delivered) = (0, 0);
+        let codel = QueueSpec::Codel(CodelSpec { ecn: true, ..CodelSpec::default() });
+        let all = [8, 3_000, 100_000_000]
+            .into_iter()
+            .flat_map(|rate| [10, 40_000, 20_000_000].map(|rtt| (rate, rtt)))
+            .flat_map(|(rate, rtt)| [16, 1448, 65_000].map(|mss| (rate, rtt, mss)));
+        for (seed, (kbits, us, mss)) in (0..).zip(all) {
+            let rate = Rate::from_bits_per_sec(kbits * 1000);
+            let rtprop = Span::from_micros(us);
+            let packet = u64::from(mss + HEADER_BYTES);
+            let marks = seed % 2 == 0;
+            let third = (seed / 3 + seed) as usize % 3;
+            let path = PathEstimate {
+                rate,
+                rtprop,
+                buffer: 4 * packet + rate.bytes_in(rtprop).min(100 * packet),
+                overflows: true,
+                loss: [0.0, 0.01, 0.5][seed as usize / 9],
+                initial_window: [1, 10, 200][third],
+                initial_window_seen: true,
+                receive_window: None,
+                receiving: Vec::new(),
+                mss,
+                // A window that doubles in each round trip has thousands of packets then.
+                duration: rtprop * [12, 9, 5][third] + rate.time_to_send(300 * packet),
+                schedule: Vec::new(),
+                delivery: [Delivery::Even, Delivery::Bunches(rtprop / 2), Delivery::Jitter(rtprop / 4)]
+                    [third],
+                early: marks.then(|| codel.clone()),
+                marks,
+            };
+            for candidate in &CANDIDATES {
+                for end in [End::Sender, End::Receiver] {
+                    let traced = simulate(candidate, &path, end, seed);
+                    let traced = traced.unwrap_or_else(|e| panic!("{}: {path:?}: {e}", candidate.name));
+                    runs += 1;
+                    delivered += u32::from(traced.is_some_and(|t| t.record.to_server.segments > 10));
+                }
+            }
+        }
+        assert!(delivered > runs * 3 / 4, "{delivered} of {runs}");
     }
 }
