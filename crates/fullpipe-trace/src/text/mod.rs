@@ -302,8 +302,14 @@ pub fn conclusions(d: &Direction) -> Vec<String> {
         format!("Goodput {} of a BtlBw of {}{}.", rate(got), direction::at_least(d), rate(of))
     });
     let named = d.sender.as_ref().and_then(|s| s.name.as_ref().map(|_| format!("Sender: {}.", s.words)));
-    let ended = |w: &String| if w.ends_with('.') { w.clone() } else { format!("{w}.") };
-    got.into_iter().chain(d.limits.words.iter().map(ended)).chain(named).collect()
+    got.into_iter().chain(d.limits.words.iter().map(|w| sentence(w))).chain(named).collect()
+}
+
+/// `words` with a capital letter and a full stop.
+fn sentence(words: &str) -> String {
+    let mut rest = words.chars();
+    let first: String = rest.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", rest.as_str().trim_end_matches('.'))
 }
 
 /// The packets of a connection in `xplot` format, as written by tcptrace: one plot per direction.

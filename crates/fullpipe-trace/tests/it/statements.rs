@@ -123,6 +123,9 @@ fn few_segments_do_not_show_a_congestion_window() {
     assert_eq!(share(&c), 0.0, "{:?}", c.to_client.limits);
     let words = &c.to_client.limits.words;
     assert!(words.iter().any(|w| w.contains("does not show what limited")), "{words:?}");
+    let sentences = text::conclusions(&c.to_client);
+    let is_one = |s: &String| s.starts_with(|c: char| !c.is_lowercase()) && s.ends_with('.');
+    assert!(sentences.len() >= words.len() && sentences.iter().all(is_one), "{sentences:?}");
     // Slow start: a second flight waits for the ACKs of the first.
     let mut t = download(12, 1.0);
     for n in 12..36 {
