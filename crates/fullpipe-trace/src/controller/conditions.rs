@@ -157,8 +157,8 @@ impl Conditions {
                 Limits { named: 1.3, reason, ..Limits::USUAL }
             }
             Some(_) if self.rates.is_some() || self.faster.is_some() => {
-                // What the others would have done otherwise is missing in each simulation, so the true one
-                // is farther away, and its lead is more often chance.
+                // No simulation shows how the other flows would have reacted, so the true controller is
+                // farther away, and the lead of one is more often chance.
                 Limits { unlike: 1.9, named: 1.9, independence: 0.15, reason, ..Limits::USUAL }
             }
             Some(_) => Limits { reason, ..Limits::USUAL },

@@ -30,7 +30,7 @@ const REDUCTIONS: [usize; 2] = [28, 29];
 const UNLIKE_DISTANCE: f64 = 2.0;
 /// and the number of such features that are evidence of an unknown controller.
 const MIN_UNLIKE_FEATURES: usize = 3;
-/// Distance beyond that of the nearest candidate from which on more simulations change nothing.
+/// Candidates that are farther away than the nearest one by more than this are not simulated again.
 const FAR: f64 = 0.4;
 /// Difference of the distances of two candidates that may be chance.
 const ALIKE: f64 = 0.1;
@@ -66,7 +66,7 @@ pub struct Identification {
 }
 
 impl Identification {
-    /// The candidates that it may be.
+    /// The candidates worth more simulations.
     pub(super) fn near(&self) -> Vec<usize> {
         let least = self.distances.iter().copied().fold(f64::INFINITY, f64::min);
         (0..self.distances.len()).filter(|c| self.distances[*c] <= least + FAR).collect()
